@@ -35,7 +35,7 @@ docs: $(ENVIRONMENT) ## build the documentation in the folder site; broken links
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet && echo "open site/index.html"
 
 lint: $(ENVIRONMENT) ## check formatting, lint rules, strict types and import contracts
-	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && .venv/bin/pyright && .venv/bin/lint-imports
+	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && $(PYTHON) -m tests.words && .venv/bin/pyright && .venv/bin/lint-imports
 
 format: $(ENVIRONMENT) ## format the sources and fix lint errors
 	@.venv/bin/ruff format --quiet . && .venv/bin/ruff check --fix --quiet .

@@ -1,1 +1,1 @@
-"""Measurements of the repository's own code, run by hand."""
+"""Benchmarks of the repository's own code, to run by hand."""

@@ -1,10 +1,9 @@
-"""How often a rehearsed admission is what Kueue does, and how long rehearsals take: `python -m benchmarks.admission`.
+"""Compares simulated admissions with real Kueue and times the simulation: `python -m benchmarks.admission`.
 
-Trials run on real Kueue in a sandbox of their own, with Kueue configured as the stack configures it,
-first without and then with fair sharing. Every disagreement is printed with the name of its trial,
-by which `benchmarks.kueue_situations.named` draws it again. With `--record` the trials are chosen to
-reach all branches of `infra.admission`, and what Kueue decided is written to the file that the tests
-replay.
+The trials run on real Kueue in a separate sandbox, with Kueue configured as the stack configures it, first without and
+then with fair sharing. Every disagreement is printed with the name of its trial, from which
+`benchmarks.kueue_situations.draw_named` draws it again. With `--record`, the trials are chosen to reach all branches of
+`infra.admission`, and Kueue's decisions are written to the file that the tests replay.
 """
 
 import argparse
@@ -16,9 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks import kueue_decisions
-from benchmarks.kueue_choice import chosen
-from benchmarks.kueue_situations import Trial, varied
+from benchmarks import kueue_choice, kueue_decisions
+from benchmarks.kueue_situations import Trial, draw_varied
 from benchmarks.kueue_trials import Result, carry_out
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
@@ -29,16 +27,16 @@ from sandbox.engine import Engine
 from sandbox.site import administrator, create
 
 _AT_A_TIME = 40
-"""Trials beside each other; each has a cohort of its own."""
+"""Number of trials that run at the same time. Each has its own cohort."""
 _RECORDED = 120
-"""Trials of each kind of sharing."""
+"""Number of trials with and without fair sharing each."""
 _QUEUES, _QUEUED, _RUNNING = 10, 1000, 100
 
 
 def trials(drawn: Callable[[bool], list[Trial]]) -> Iterator[tuple[bool, list[Result]]]:
-    """Carry out those drawn without and with fair sharing, batch by batch; once more those that disagree.
+    """Run the drawn trials in batches, without and with fair sharing, and repeat trials that disagree once.
 
-    On a busy machine the first look may be too early.
+    On a busy machine, the first read may be too early.
     """
     with tempfile.TemporaryDirectory() as folder:
         site, found = create(Path(folder) / "site"), programs.found()
@@ -62,7 +60,7 @@ def _twice_if_doubtful(api: ApiServer, batch: list[Trial], *, fair_sharing: bool
 
 
 def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:
-    """The local stack with its own job on hold."""
+    """Write the stack file of the local stack with its own job on hold, and return the path."""
     content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
     content["config"]["tpu-multislice:teams"]["research"]["admission"] = "hold"
     content["config"]["tpu-multislice:scheduling"] = {"fair_sharing": fair_sharing}
@@ -72,7 +70,7 @@ def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:
 
 
 def busy_cluster(*, fair_sharing: bool) -> Situation:
-    """A thousand workloads that wait in ten queues of one cohort, all of whose chips are in use."""
+    """Return a situation with a thousand workloads waiting in ten queues of one cohort without free chips."""
     share, running = _RUNNING // _QUEUES, range(_RUNNING)
     queues = (
         Queue(
@@ -127,15 +125,17 @@ def _sharing(fair: bool) -> str:
 
 
 def main() -> None:
-    """Print the time of a rehearsal, the disagreements, and the table."""
+    """Print the time of a simulation, the disagreements and the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.admission")
-    parser.add_argument("--trials", type=int, help="of each kind of sharing (default: 100, recorded 120)")
+    parser.add_argument("--trials", type=int, help="trials with and without fair sharing (default: 100, recorded: 120)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--record", action="store_true", help="write what Kueue decided to the file of the tests")
+    parser.add_argument("--record", action="store_true", help="write Kueue's decisions to the file of the tests")
     given = parser.parse_args()
     for fair_sharing in (False, True):
         print(_time_of_a_rehearsal(fair_sharing=fair_sharing), flush=True)
-    choose, count = (chosen, given.trials or _RECORDED) if given.record else (varied, given.trials or 100)
+    choose, count = (
+        (kueue_choice.choose, given.trials or _RECORDED) if given.record else (draw_varied, given.trials or 100)
+    )
     counts: Counter[tuple[str, str, str]] = Counter()
     found: list[Result] = []
     for fair_sharing, results in trials(lambda fair_sharing: choose(count, given.seed, fair_sharing=fair_sharing)):
@@ -151,7 +151,7 @@ def main() -> None:
     for (sharing, outcome, agreement), count in sorted(counts.items()):
         print(f"{sharing:12}{outcome:12}{agreement:24}{count:>7}")
     if given.record:
-        # Where workloads push each other out in turn, chance decides what becomes of the newcomer.
+        # If workloads preempt each other in turn, the result for the newcomer is random.
         recorded = [result for result in found if result.agrees or not result.verdict.restless]
         kueue_decisions.write(kueue_decisions.RECORD, kueue_decisions.kueue(), recorded)
 

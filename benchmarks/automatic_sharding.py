@@ -1,7 +1,7 @@
-"""The trainer's step with its collectives left to XLA's partitioner, to compare with.
+"""Compiles the trainer's step with the collectives chosen by XLA's partitioner, for comparison.
 
-The model's functions name mesh axes; here each is an axis of one part, which jax.vmap provides, and jit is told how
-weights and batch lie.
+The model's functions use names of mesh axes. Here each is an axis of size 1 that jax.vmap provides, and jit gets the
+shardings of weights and batch.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from workloads.training.step import Program
 
 
 def compile_automatic(spec: JobSpec, options: dict[str, Any]) -> jax.stages.Compiled:
-    """The step of `spec`, for which the partitioner decides what is moved and when; `options` are added to its own."""
+    """Return the compiled step of `spec` with XLA's partitioning. `options` are additional compiler options."""
     mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))
     program = Program(spec, mesh)
     step = _on_one_part(program.local_step)
@@ -33,7 +33,7 @@ def compile_automatic(spec: JobSpec, options: dict[str, Any]) -> jax.stages.Comp
 
 
 def _on_one_part(local: Callable[..., Any]) -> Callable[..., Any]:
-    """`local` where every mesh axis has one part."""
+    """Return `local` with every mesh axis of size 1."""
 
     def step(*arguments: Any) -> Any:
         mapped = local

@@ -1,8 +1,8 @@
-"""Published steps against the estimate of this project's own: `python -m benchmarks.calibration [TOPOLOGY ...]`.
+"""Compares published step times with this project's estimates: `python -m benchmarks.calibration [TOPOLOGY ...]`.
 
-Compiles the trainer's step at the batch and slices of each recipe in `workloads/calibration.yaml`, one after the
-other, each in a process of its own. The programs differ from those that were measured: the ratio says how the estimate
-of this trainer lies to what others have reached, not how good the estimate is.
+It compiles the trainer's step with the batch and slices of each recipe in `workloads/calibration.yaml`, one after the
+other, each in its own process. The programs differ from the measured ones, so the ratio compares the estimate for this
+trainer with what others have reached. It does not show how good the estimate is.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_p
 
 PRESET = "llama-3.1-8b"
 LARGEST_CHIPS = 64
-"""Larger slices are compiled when they are named."""
+"""Largest slice to compile by default. Larger ones are compiled only if they are given on the command line."""
 
 
 def job(recipe: Recipe, calibration: Calibration) -> JobSpec:
-    """The recipe's batch on its slice, trained by this project."""
+    """Return a job of this project with the batch and slice of the recipe."""
     preset = load_preset(PRESET)
     slices = slice_spec(resolve(recipe.generation, recipe.topology), 1)
     sizes = {
@@ -45,10 +45,10 @@ def job(recipe: Recipe, calibration: Calibration) -> JobSpec:
 
 
 def main() -> None:
-    """Compile for the topologies named, or all up to 64 chips, and print a row for each."""
+    """Compile for the given topologies, or all up to 64 chips, and print a row for each."""
     known = load_calibration()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
-    parser.add_argument("topologies", nargs="*", metavar="TOPOLOGY", help="such as 4x4; all up to 64 chips if missing")
+    parser.add_argument("topologies", nargs="*", metavar="TOPOLOGY", help="such as 4x4 (default: all up to 64 chips)")
     named = parser.parse_args().topologies
     print("| slice | tokens a chip | published s | estimate s at 25 / 35 / 50 % | ratio at 35 % | GiB | wall / CPU s |")
     print("|---|---|---|---|---|---|---|")

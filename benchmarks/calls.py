@@ -1,6 +1,6 @@
-"""How long a call takes until its first line and its result are here: `python -m benchmarks.calls`.
+"""Measures the time until the first line and the result of a call arrive: `python -m benchmarks.calls`.
 
-On a stack that is up with free slices: that of `make up`, or another one by --stack and --sandbox.
+It needs a running stack with free slices, such as that of `make up`, or another one with --stack and --sandbox.
 """
 
 import argparse
@@ -18,15 +18,15 @@ _FIRST_LINE = "the first line"
 
 @dataclass(frozen=True)
 class Measured:
-    """One call, from the moment in which it was made."""
+    """Times of a call, in seconds from its begin."""
 
     submitted_seconds: float
     first_line_seconds: float
     result_seconds: float
 
 
-def measured(stack: str, slices: str, count: int, sandbox: Path | None) -> Measured:
-    """Call once a function that does nothing but speak."""
+def measure(stack: str, slices: str, count: int, sandbox: Path | None) -> Measured:
+    """Measure a call of a function that only prints a line."""
 
     def speaks() -> int:
         import jax
@@ -51,7 +51,7 @@ def measured(stack: str, slices: str, count: int, sandbox: Path | None) -> Measu
     following.start()
     call.outcome(ended=has_ended).result()
     ended = time.monotonic()
-    # The result may come before the last lines do.
+    # The result may arrive before the last lines.
     following.join()
     call.forget()
     return Measured(submitted - began, first_line_at[0] - began, ended - began)
@@ -61,14 +61,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__)
     parser.add_argument("--stack", default="local", help="(%(default)s)")
-    parser.add_argument("--slices", default="trillium", help="a slice group of it (%(default)s)")
-    parser.add_argument("--count", type=int, default=2, help="slices (%(default)s)")
+    parser.add_argument("--slices", default="trillium", help="slice group of the stack (%(default)s)")
+    parser.add_argument("--count", type=int, default=2, help="number of slices (%(default)s)")
     parser.add_argument("--sandbox", type=Path, default=Path(".sandbox"), help="(%(default)s)")
     parser.add_argument("--calls", type=int, default=5, help="(%(default)s)")
     asked = parser.parse_args()
     print("submitted  first line  result   seconds after the call")
     for _ in range(asked.calls):
-        found = measured(asked.stack, asked.slices, asked.count, asked.sandbox)
+        found = measure(asked.stack, asked.slices, asked.count, asked.sandbox)
         print(f"{found.submitted_seconds:9.1f}  {found.first_line_seconds:10.1f}  {found.result_seconds:6.1f}")
 
 

@@ -1,9 +1,9 @@
-"""What a save keeps the devices waiting, and how long a restore takes: `python -m benchmarks.checkpoints [SIZE ...]`.
+"""Measures how long a save blocks the devices and a restore takes: `python -m benchmarks.checkpoints [SIZE ...]`.
 
-Each size has a process of its own with eight CPU devices as two slices and a temporary folder on the local disk;
-`TMPDIR` chooses another. A state holds three float32 arrays for each weight. Measured is the trainer's own path:
-fingerprints, save, restore with the check of the fingerprints. A rehearsal: of a TPU's transfers and of object storage
-it tells nothing.
+Each size runs in its own process, with eight CPU devices as two slices and a temporary folder on the local disk.
+`TMPDIR` selects another folder. A state has three float32 values per weight. The benchmark measures the trainer's own
+path: fingerprints, save, and restore with a check of the fingerprints. It says nothing about transfers of a TPU or
+about object storage.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, StandardLibr
 
 _DEVICES = 8
 _MODELS = {"1M": (128, 4), "10M": (288, 8), "100M": (768, 11)}
-"""Width and layers, with an MLP of four times the width: 16 x width^2 weights a layer."""
+"""Width and number of layers by size. The MLP is four times as wide, which gives 16 x width^2 weights per layer."""
 _HEAD_DIM = 32
 _SAVES = 3
 _COLUMNS = (
@@ -36,7 +36,7 @@ _COLUMNS = (
 
 
 def job(size: str, storage: Path) -> JobSpec:
-    """A job of about that many weights."""
+    """Return a job with about this number of weights."""
     preset, (width, layers) = load_preset("tiny"), _MODELS[size]
     heads = width // _HEAD_DIM
     model = ModelSpec(
@@ -61,8 +61,8 @@ def job(size: str, storage: Path) -> JobSpec:
     )
 
 
-def measured(size: str, folder: Path) -> tuple[float, ...]:
-    """One row of the table; in a process whose devices are set."""
+def measure(size: str, folder: Path) -> tuple[float, ...]:
+    """Return the values of a row of the table. The process must already have its devices."""
     import jax
     import numpy as np
     from etils import epath
@@ -93,12 +93,12 @@ def measured(size: str, folder: Path) -> tuple[float, ...]:
     weights = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
     size_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     block = np.random.default_rng(0).bytes(size_bytes)
-    plain = _seconds(lambda: _written(folder / "plain", block))
+    plain = _seconds(lambda: _write(folder / "plain", block))
     saves = fingerprints, blocking[0], min(blocking[1:]), min(background)
     return weights, size_bytes / 2**20, *saves, restore, processor, plain
 
 
-def _written(path: Path, block: bytes) -> None:
+def _write(path: Path, block: bytes) -> None:
     with path.open("wb") as file:
         file.write(block)
         file.flush()
@@ -112,7 +112,7 @@ def _seconds(deed: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print the table, or with `--row` the row of one size, measured here."""
+    """Print the table or, with `--row`, the row of one size, which is measured in this process."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
     parser.add_argument("sizes", nargs="*", metavar="SIZE", default=[*_MODELS], help=", ".join(_MODELS))
     parser.add_argument("--row", action="store_true", help="measure one size in this process")
@@ -121,7 +121,7 @@ def main() -> None:
         parser.error(f"expected sizes of {', '.join(_MODELS)}, got {', '.join(sorted(unknown))}")
     if given.row:
         with tempfile.TemporaryDirectory() as folder:
-            weights, mib, *seconds = measured(given.sizes[0], Path(folder))
+            weights, mib, *seconds = measure(given.sizes[0], Path(folder))
         print(f"| {weights / 1e6:.1f} M | {mib:.0f} | {' | '.join(f'{one:.2f}' for one in seconds)} |")
         return
     print(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}", flush=True)

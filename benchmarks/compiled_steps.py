@@ -1,8 +1,8 @@
-"""The training step compiled for TPUs by libtpu on this machine: `python -m benchmarks.compiled_steps [NAME ...]`.
+"""Compiles the training step for TPUs with libtpu on this machine: `python -m benchmarks.compiled_steps [NAME ...]`.
 
-Each row is one compilation in a process of its own, one after the other, and the estimate that
-`workloads.preflight` makes of the program. `automatic` is the same model with its weights and batch split alike, the
-collectives left to XLA's partitioner. Nothing runs on a TPU: the seconds are an estimate, the bytes are the program's.
+Each row is one compilation in its own process, one after the other, with the estimate of `workloads.preflight` for the
+program. `automatic` is the same model with the same shardings of weights and batch, but with the collectives chosen by
+XLA's partitioner. Nothing runs on a TPU: the seconds are estimates, and the bytes are those of the program.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from workloads.spec import CompilerSpec, JobSpec
 
 @dataclass(frozen=True)
 class Variant:
-    """A design of the table of preflights, and what differs from it."""
+    """A design of the table of preflights with changes."""
 
     design: str
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values of the training section."""
+    """Changed values of the section `training`."""
     compiler: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values of `CompilerSpec`."""
+    """Changed values of `CompilerSpec`."""
     automatic: bool = False
 
 
@@ -45,17 +45,17 @@ VARIANTS = {
     "1b-v6e-short": Variant(f"{_1B}:attention", _SHORT),
     "1b-v6e-short-automatic": Variant(f"{_1B}:attention", _SHORT, automatic=True),
 }
-"""What the table of preflights, all of whose designs use splash attention, does not have."""
+"""Variants that the table of preflights does not have, because all its designs use splash attention."""
 
 
 def job(variant: Variant) -> JobSpec:
-    """The variant's specification."""
+    """Return the specification of a variant."""
     spec = preflight_table.job(Design.parse(variant.design), **variant.training)
     return spec.model_copy(update={"compiler": CompilerSpec(**variant.compiler)})
 
 
 def compile_alone(name: str) -> dict[str, Any]:
-    """Compile in this process, which then should do nothing else."""
+    """Compile in this process, which should do nothing else after it."""
     from benchmarks.automatic_sharding import compile_automatic
     from workloads.preflight.compilation import compile_for_account
     from workloads.preflight.preflight import compile_step, report_on
@@ -69,8 +69,8 @@ def compile_alone(name: str) -> dict[str, Any]:
     return report | {"usable_gib": chip_of(spec.slices).usable_hbm_gib_per_device}
 
 
-def compiled(name: str) -> Row:
-    """The row of a variant, compiled in a process of its own."""
+def compile_variant(name: str) -> Row:
+    """Compile a variant in its own process and return its row."""
     command = [sys.executable, "-m", "benchmarks.compiled_steps", "--alone", name]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -79,9 +79,9 @@ def compiled(name: str) -> Row:
 
 
 def main() -> None:
-    """Compile the variants named, or all, and print a row for each."""
+    """Compile the given variants, or all, and print a row for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(VARIANTS)}; all when missing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(VARIANTS)} (default: all)")
     parser.add_argument("--alone", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
@@ -89,7 +89,7 @@ def main() -> None:
         return
     print(preflight_table.HEAD)
     for name in options.names or VARIANTS:
-        print(preflight_table.line(name, compiled(name)), flush=True)
+        print(preflight_table.line(name, compile_variant(name)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""How long this trainer takes to its first step: `python -m benchmarks.cpu_start [--levanter-python PATH]`.
+"""Measures the time from the start of the trainer to its first step.
 
-Each start is `python -m workloads.training` on one CPU device, with all that a start on a cluster has but other hosts:
-data, run, ledger, checkpoints, watchdog. It ends when the line of the first step is printed. The parts come from the
-run's ledger. A cold start finds no compiled program, a warm one those of a start before it. Levanter's start, where
-the Python of an environment with it is given, is shorter than its own command's: see `peers/levanter_step`. All take
-turns for some rounds.
+Run `python -m benchmarks.cpu_start [--levanter-python PATH]`. Each start is `python -m workloads.training` on one CPU
+device, with everything that a start on a cluster has except other hosts: data, run, ledger, checkpoints, watchdog. It
+ends when the line of the first step is printed. The parts come from the ledger of the run. A cold start finds no
+compiled program, and a warm one finds those of an earlier start. Levanter starts too if the Python of an environment
+with it is given. That start is shorter than the one of its own command, see `peers/levanter_step`. All take turns for
+several rounds.
 """
 
 import argparse
@@ -30,10 +31,10 @@ TOTAL = "total"
 
 
 def own_start(cache: Path) -> dict[str, float]:
-    """Seconds of this trainer's parts and their total, from the start of the process to the end of the first step.
+    """Return the seconds from the start of the process to the end of the first step, by part and in total.
 
     Raises:
-        RuntimeError: the process ended before its first step.
+        RuntimeError: The process ended before its first step.
     """
     with tempfile.TemporaryDirectory() as storage:
         spec = job(storage).model_dump_json()
@@ -54,11 +55,11 @@ def own_start(cache: Path) -> dict[str, float]:
                 if StepProgress.parse(line):
                     break
             ended = time.time()
-            # It saves on SIGTERM, and what it wrote goes with the folder.
+            # It saves on SIGTERM. Its files are deleted with the folder.
             process.terminate()
             process.communicate()
         if not StepProgress.parse(lines[-1]):
-            raise RuntimeError(f"the trainer must come to its first step, got {''.join(lines)}")
+            raise RuntimeError(f"the trainer ended before its first step: {''.join(lines)}")
         return {**_parts(Path(storage), began, ended), TOTAL: ended - began}
 
 
@@ -75,20 +76,20 @@ def _parts(storage: Path, began: float, ended: float) -> dict[str, float]:
 
 
 def peer_start(command: list[str], environment: Mapping[str, str]) -> dict[str, float]:
-    """The same of a peer."""
+    """Return the same for a peer."""
     with StepProcess(command, environment) as process:
         return {**process.ready.parts, TOTAL: sum(process.ready.parts.values())}
 
 
 def measure(levanter_python: str | None, cache: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
-    """The starts of each kind."""
+    """Return the starts of each kind."""
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     for number in range(rounds):
         cold = cache / str(number)
         for kind in ("cold", "warm"):
             found[f"this trainer, {kind}"].append(own_start(cold / "own"))
             if levanter_python:
-                # JAX keeps no program that compiles in less than a second unless told to, as this trainer tells it.
+                # By default JAX does not keep programs that compile in less than a second. This trainer keeps them.
                 environment = {
                     CACHE_VARIABLE: str(cold / "levanter"),
                     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -99,7 +100,7 @@ def measure(levanter_python: str | None, cache: Path, rounds: int) -> dict[str, 
 
 
 def main() -> None:
-    """Print each kind's median start, its parts, and the quotients."""
+    """Print the median start of each kind with its parts, and the quotients."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_start")
     parser.add_argument(
         "--levanter-python", help="Python of an environment with marin-levanter; see docs/benchmarks.md"

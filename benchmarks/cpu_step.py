@@ -1,10 +1,10 @@
-"""How fast a training step is on this machine's cores: `python -m benchmarks.cpu_step [--levanter-python PATH]`.
+"""Measures a training step on the cores of this machine: `python -m benchmarks.cpu_step [--levanter-python PATH]`.
 
-Three processes take turns, a few steps each, for some rounds: the step's matrix products alone, this trainer, and
-Levanter where the Python of an environment with it is given. Of every round the quotients are taken, and of those the
-median and the quartiles are printed: seconds differ between machines and with what else runs, quotients much less.
-On a busy machine the quotients of processor time tell more, but they do not see cores that wait for each other. All
-start from batches that lie on the device. This module is also the second of the three.
+Three processes take turns with a few steps each for several rounds: only the matrix products of the step, this trainer,
+and Levanter if the Python of an environment with it is given. The benchmark prints the median and the quartiles of the
+quotients of all rounds, because seconds vary with the machine and its load much more than quotients. On a busy machine
+the quotients of processor time are more reliable, but they do not include cores that wait for each other. All start
+from batches on the device. This module is also the second of the three processes.
 """
 
 import argparse
@@ -24,31 +24,31 @@ TRAINER, PRODUCTS = "this trainer", "products alone"
 LEVANTER = "benchmarks/peers/levanter_step.py"
 
 LEVANTER_ATTENTION = ("vanilla", "jax_flash")
-"""Its two ways on a CPU, of which the second is its default: the faster one counts."""
+"""Levanter's two implementations on a CPU. The second is the default. The faster one counts."""
 
 WARM_UP_STEPS = 3
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One that takes steps, and what a step took in each round."""
+    """A process that takes steps, with the times of its steps in each round."""
 
     name: str
     process: StepProcess
     seconds: list[float] = field(default_factory=list[float])
-    """Of the round's median step."""
+    """Time of the median step of each round."""
     processor_seconds: list[float] = field(default_factory=list[float])
-    """Of the round's mean step."""
+    """Processor time of the mean step of each round."""
 
     def take(self, steps: int) -> None:
-        """One round."""
+        """Take the steps of a round."""
         before = self.process.processor_seconds
         self.seconds.append(statistics.median(self.process.take(steps)))
         self.processor_seconds.append((self.process.processor_seconds - before) / steps)
 
 
 def compare(contenders: Sequence[Contender], rounds: int, steps: int) -> None:
-    """Let all take turns."""
+    """Let all contenders take turns."""
     for contender in contenders:
         contender.process.take(WARM_UP_STEPS)
     for _ in range(rounds):
@@ -57,7 +57,7 @@ def compare(contenders: Sequence[Contender], rounds: int, steps: int) -> None:
 
 
 def quotients(numerator: Contender, denominator: Contender) -> str:
-    """Median and quartiles over the rounds, of seconds and of processor time."""
+    """Return the median and quartiles over the rounds, of seconds and of processor time."""
     return (
         f"{_quartiles(numerator.seconds, denominator.seconds)},"
         f" of processor time {_quartiles(numerator.processor_seconds, denominator.processor_seconds)}"
@@ -71,7 +71,7 @@ def _quartiles(numerators: Sequence[float], denominators: Sequence[float]) -> st
 
 
 def report(contenders: Sequence[Contender]) -> None:
-    """Print the table; the first contender is the products, the second this trainer."""
+    """Print the table. The first contender is the products, the second is this trainer."""
     alone, trainer, *peers = contenders
     operations = sum(product.operations for product in products(job("")))
     print(f"{'':22}{'s a step':>9}{'CPU s':>7}{'GFLOP/s':>9}")
@@ -86,10 +86,10 @@ def report(contenders: Sequence[Contender]) -> None:
 
 
 def take_own_steps() -> None:
-    """Be the process that takes this trainer's steps."""
+    """Take this trainer's steps in this process."""
     began, spec = float(sys.argv[2]), JobSpec.model_validate_json(sys.argv[3])
     started = time.time()
-    import jax  # Imported late, since importing is measured.
+    import jax  # Imported here, because importing is measured.
     import numpy as np
 
     from workloads.data.manifest import token_type
@@ -129,7 +129,7 @@ def main() -> None:
         "--levanter-python", help="Python of an environment with marin-levanter; see docs/benchmarks.md"
     )
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=3, help="steps of each in a round (%(default)s)")
+    parser.add_argument("--steps", type=int, default=3, help="steps of each process in a round (%(default)s)")
     given = parser.parse_args()
     commands = {
         PRODUCTS: [sys.executable, "-m", "benchmarks.matmuls"],

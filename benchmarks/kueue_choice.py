@@ -1,4 +1,4 @@
-"""Chooses the trials to record: few that reach all branches of `infra.admission`, rare ones, and some of every kind."""
+"""Chooses trials to record: a few that reach all branches of `infra.admission`, rare ones, and some of every kind."""
 
 import sys
 from collections import Counter
@@ -7,38 +7,38 @@ from itertools import islice
 from pathlib import Path
 from types import CodeType
 
-from benchmarks.kueue_situations import Trial, by_kind, expected, named
+from benchmarks.kueue_situations import Trial, cycle_kinds, draw_named, expected
 from infra import admission
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Situation, Workload
 
 type Branch = tuple[int, int, int]
-"""The identity of its code, since code is slow to compare, and the offsets of its two ends."""
+"""`id` of the code, because code is slow to compare, and the offsets of the two ends of the branch."""
 
 _DRAWN = 1000
-"""Of each kind, to choose from."""
+"""Number of trials of each kind to choose from."""
 _TIMES = 3
-"""How many trials reach a branch, where there are so many: in a cluster one may turn out otherwise than expected."""
+"""Number of trials that should reach each branch, because a trial may end differently in a cluster."""
 _RARE = {
     False: ("c332", "c476", "c1178", "c1314", "c2247", "c3011"),
     True: ("c792", "c899", "c2048", "c2707", "t79", "t87", "t113", "t942"),
 }
-"""By fair sharing, trials in which something small decides: that a queue keeps chips from others, and no more than it
-may borrow; who of several need not go; that of equal shares neither gives way."""
+"""Trials, by fair sharing, in which a detail decides: a queue does not lend some chips; it reaches its borrowing limit;
+one of several candidates is not preempted; with equal shares neither is preempted."""
 _SOURCES = str(Path(admission.__file__).parent)
 
 
-def chosen(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
-    """As many trials, most of them drawn from this seed on."""
+def choose(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
+    """Return `count` trials, most of them drawn from this seed and the following ones."""
     names = [f"{kind}{number}" for kind in "tc" for number in range(seed, seed + _DRAWN)]
-    drawn = [named(name, fair_sharing=fair_sharing) for name in names]
-    rare = (named(name, fair_sharing=fair_sharing) for name in _RARE[fair_sharing])
-    trials = (*rare, *_covering(drawn, fair_sharing=fair_sharing), *by_kind(drawn, fair_sharing=fair_sharing))
+    drawn = [draw_named(name, fair_sharing=fair_sharing) for name in names]
+    rare = (draw_named(name, fair_sharing=fair_sharing) for name in _RARE[fair_sharing])
+    trials = (*rare, *_covering(drawn, fair_sharing=fair_sharing), *cycle_kinds(drawn, fair_sharing=fair_sharing))
     return list(islice({trial.name: trial for trial in trials}.values(), count))
 
 
 def branches(situation: Situation, newcomer: Workload) -> frozenset[Branch]:
-    """Branches of `infra.admission` that a rehearsal takes."""
+    """Return the branches of `infra.admission` that a simulation takes."""
     taken = set[Branch]()
 
     def take(code: CodeType, start: int, end: int) -> object:
@@ -60,7 +60,7 @@ def branches(situation: Situation, newcomer: Workload) -> frozenset[Branch]:
 
 
 def _covering(trials: list[Trial], *, fair_sharing: bool) -> Iterator[Trial]:
-    """Each time the one that takes most of the branches that too few have taken yet."""
+    """Yield, repeatedly, the trial that takes most of the branches that too few trials have taken so far."""
     taken = {trial.name: branches(*expected(trial, fair_sharing=fair_sharing)) for trial in trials}
     wanted = Counter({branch: _TIMES for each in taken.values() for branch in each})
     left = {trial.name: trial for trial in trials}

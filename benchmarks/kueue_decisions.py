@@ -1,7 +1,7 @@
-"""What real Kueue decided, held against a rehearsal of the same, and kept in a file.
+"""Compares decisions of real Kueue with simulations, and keeps them in a file.
 
-The file has a decision a line, after a line that names the Kueue that decided and the fields of what
-follows: objects are written as lists of their fields.
+The first line of the file has the version of Kueue and the names of the fields. Each following line is a decision.
+Objects are written as lists of their fields.
 """
 
 import json
@@ -18,7 +18,7 @@ from sandbox.programs import PROGRAMS, version_of
 from workloads.spec.base import Spec
 
 RECORD = Path(__file__).parent.parent / "tests" / "infra" / "admission" / "decisions.jsonl"
-"""Decisions that the tests replay."""
+"""File of the decisions that the tests replay."""
 RECORD_AGAIN = "record again with: python -m benchmarks.admission --record"
 
 _WRITTEN: tuple[type[Spec], ...] = (Situation, Queue, FlavorQuota, Workload, PodSet, Admission)
@@ -32,36 +32,36 @@ _PARTS: dict[tuple[type[Spec], str], type[Spec]] = {
 
 
 class StaleRecord(ValueError):
-    """Decisions were recorded by a program that wrote other fields."""
+    """Raised when decisions were recorded by a program with other fields."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What Kueue did with a newcomer."""
+    """Result of a newcomer in Kueue."""
 
     outcome: str
-    """`admitted`, `preempts`, `waits`, `never`, `restless` if Kueue found no end, or `unsaid` if it is not clear from
-    Kueue's words which of the last two."""
+    """`admitted`, `preempts`, `waits`, `never`, `restless` if Kueue reached no stable state, or `unsaid` if Kueue's
+    message does not distinguish `waits` and `never`."""
     flavors: tuple[str, ...]
-    """That it has in the end."""
+    """Final flavors of the newcomer."""
     preempted: frozenset[tuple[str, str]]
-    """Names and reasons of those that went first."""
+    """Names of the workloads that were preempted first, with the reasons."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A workload that was submitted, and what Kueue did with it."""
+    """A submitted workload and Kueue's decision about it."""
 
     name: str
-    """Of the trial."""
+    """Name of the trial."""
     situation: Situation
-    """Before it was submitted."""
+    """Situation before the newcomer was submitted."""
     newcomer: Workload
     seen: Seen
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What is rehearsed of it."""
+        """Result of the simulation."""
         return rehearse(self.situation, self.newcomer)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Decision:
 
     @property
     def agrees(self) -> bool:
-        """Whether Kueue did first what was rehearsed."""
+        """Whether Kueue's first decision was that of the simulation."""
         rehearsed = frozenset((target.workload, target.reason) for target in self.verdict.preempted)
         if self.seen.outcome == "restless":
             return self.verdict.restless
@@ -80,12 +80,12 @@ class Decision:
 
     @property
     def ends_alike(self) -> bool:
-        """Whether it is also the same whether the newcomer runs in the end."""
+        """Whether Kueue and the simulation also agree on whether the newcomer finally runs."""
         return self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
 
 
 def kueue() -> str:
-    """Version of the Kueue that the sandbox runs."""
+    """Return the version of Kueue in the sandbox."""
     (version,) = (version_of(program) for program in PROGRAMS if program.name == "kueue")
     return version
 
@@ -97,10 +97,10 @@ def write(path: Path, kueue: str, decisions: Iterable[Decision]) -> None:
 
 
 def read(path: Path) -> tuple[str, list[Decision]]:
-    """The version of Kueue that decided, and the decisions.
+    """Return the version of Kueue that decided, and the decisions.
 
     Raises:
-        StaleRecord: the file was written when situations had other fields.
+        StaleRecord: The file was written when situations had other fields.
     """
     head, *lines = map(json.loads, path.read_text().splitlines())
     if head["fields"] != _fields():
@@ -113,7 +113,7 @@ def _fields() -> dict[str, list[str]]:
 
 
 def _line(decision: Decision) -> str:
-    """Without what differs from one recording to the next for no cause."""
+    """Return the line of a decision, without values that differ between recordings for no reason."""
     *others, newcomer = _plain([*decision.situation.workloads, decision.newcomer])
     situation = decision.situation.model_copy(update={"workloads": tuple(others)})
     seen = decision.seen
@@ -160,7 +160,7 @@ def _unpacked[Kind: Spec](kind: type[Kind], values: list[Any]) -> Kind:
 
 
 def _plain(workloads: list[Workload]) -> list[Workload]:
-    """The same with small numbers for UIDs and times, of which the order alone counts."""
+    """Return the workloads with small numbers for UIDs and times, because only their order matters."""
     uids = {uid: f"{place:02}" for place, uid in enumerate(sorted(workload.uid for workload in workloads))}
     reserved = [workload.admission.reserved_at for workload in workloads if workload.admission]
     first = min([*reserved, *(workload.queued_at for workload in workloads)])

@@ -1,7 +1,7 @@
-"""Situations for Kueue to decide, drawn from a seed.
+"""Draws situations for Kueue from a seed.
 
-Owns what a trial consists of, as manifests: flavors, queues, workloads to fill them, and one that
-comes last. `benchmarks.kueue_trials` carries it out.
+A trial consists of manifests: flavors, queues, workloads that fill them, and a newcomer that is submitted last.
+`benchmarks.kueue_trials` runs it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,34 +20,34 @@ type Manifest = dict[str, Any]
 
 NAMESPACE = "trials"
 OF_TRIALS = {"labelSelector": "kueue-trial"}
-"""Query for objects of trials."""
+"""Query that selects the objects of trials."""
 
 _API = "kueue.x-k8s.io/v1beta2"
 _PRIORITIES = (100, 500, 1000)
 _NEWCOMERS_PRIORITIES = (100, 500, 500, 1000, 1000, 1000)
-"""Mostly high, so that many push others out."""
+"""Mostly high, so that many preempt others."""
 _COUNTS = (1, 1, 1, 1, 2, 2, 3)
 _CHIPS_PER_POD = 4
 _LABEL = "trial-flavor"
 _DRAWN_FOR_EACH = 20
 _MOST_EVENTS = 200
-"""Until the workloads of a trial have settled, if they ever do."""
+"""Limit on the events until the workloads of a trial have settled, because some never settle."""
 
 
 @dataclass(frozen=True)
 class _Style:
-    """What a queue is drawn from."""
+    """Values from which a queue is drawn."""
 
     nominal: tuple[int, ...] = (0, 4, 8, 8, 12, 16, 16)
     reclaim: tuple[str, ...] = ("Never", "LowerPriority", "Any", "Any", "Any")
     borrowing_limited: float = 0.3
-    """How probable a borrowing limit is."""
+    """Probability of a borrowing limit."""
     lending_limited: float = 0.3
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One situation. All names begin with its own."""
+    """A situation. The names of all its objects begin with its name."""
 
     name: str
     flavors: list[Manifest]
@@ -55,23 +55,23 @@ class Trial:
     queues: list[Manifest]
     local_queues: list[Manifest]
     workloads: list[Manifest]
-    """In the order in which they are submitted."""
+    """Workloads, in the order in which they are submitted."""
     newcomer: Manifest
     older: bool
-    """The newcomer is created before the others, and not active until they have settled."""
+    """Whether the newcomer is created before the others, and activated after they have settled."""
     stopped: str | None
-    """A queue that is put on hold once all have settled."""
+    """Queue that is put on hold after all workloads have settled. None: no queue."""
     ended: str | None = None
-    """A workload that ends once all have settled. Those that wait settle again before the newcomer is submitted."""
+    """Workload that ends after all have settled. The others settle again before the newcomer is submitted."""
 
 
-def named(name: str, *, fair_sharing: bool) -> Trial:
-    """The trial of this name: `t7` is drawn from seed 7, `c7` is a crowded one."""
-    return (crowded if name.startswith("c") else draw)(name, int(name[1:]), fair_sharing=fair_sharing)
+def draw_named(name: str, *, fair_sharing: bool) -> Trial:
+    """Return the trial of this name: `t7` is drawn from seed 7, and `c7` is a crowded one."""
+    return (draw_crowded if name.startswith("c") else draw)(name, int(name[1:]), fair_sharing=fair_sharing)
 
 
 def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
-    """The trial of this seed."""
+    """Return the trial of this seed."""
     random = Random(seed)
     flavors = [f"{name}-{letter}" for letter in "xyz"[: random.choice((1, 2, 2, 3))]]
     cohort = name if random.random() < 0.9 else None
@@ -94,11 +94,11 @@ def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     )
 
 
-def crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
-    """The trial of this seed in which queues compete for the chips of one workload, which ends.
+def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
+    """Return the trial of this seed in which queues compete for the chips of a workload that ends.
 
-    Kueue then looks at the first workloads of all queues in one cycle, as it does when quotas of a
-    stack change. No two priorities are equal: Kueue decides at random between equals of two queues.
+    Kueue then considers the first workloads of all queues in one cycle, as it does when the quotas of a stack change.
+    All priorities differ, because Kueue decides at random between equal workloads of two queues.
     """
     random = Random(seed)
     flavors = [f"{name}-{letter}" for letter in "xy"[: random.choice((1, 1, 1, 1, 2))]]
@@ -134,23 +134,23 @@ def crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
 
 
 def _crowded_style(nominal: int) -> _Style:
-    """Mostly without the right to take chips back, and with bounds on what is borrowed."""
+    """Return a style of queues that mostly cannot reclaim chips and have borrowing limits."""
     reclaim = ("Never", "Never", "LowerPriority", "LowerPriority", "Any")
     return _Style((nominal,), reclaim, borrowing_limited=0.7, lending_limited=0.1)
 
 
-def varied(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
-    """Trials of every kind.
+def draw_varied(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
+    """Return trials of every kind.
 
-    Drawn blindly, one in ten would preempt, and hardly any for fairness.
+    Of trials that are drawn at random, only one in ten would preempt, and hardly any for fairness.
     """
     seeds = range(seed, seed + _DRAWN_FOR_EACH * count)
-    drawn = (named(f"t{number}", fair_sharing=fair_sharing) for number in seeds)
-    return list(islice(by_kind(drawn, fair_sharing=fair_sharing), count))
+    drawn = (draw_named(f"t{number}", fair_sharing=fair_sharing) for number in seeds)
+    return list(islice(cycle_kinds(drawn, fair_sharing=fair_sharing), count))
 
 
-def by_kind(trials: Iterable[Trial], *, fair_sharing: bool) -> Iterator[Trial]:
-    """Of as many kinds as there are, in equal numbers as long as there are some, going by what is rehearsed of them."""
+def cycle_kinds(trials: Iterable[Trial], *, fair_sharing: bool) -> Iterator[Trial]:
+    """Yield the trials with the kinds in turn, as long as there are some. The kind is that of the simulated result."""
     kinds: dict[object, list[Trial]] = {}
     for trial in trials:
         verdict = rehearse(*expected(trial, fair_sharing=fair_sharing))
@@ -167,7 +167,7 @@ def _kind(verdict: Verdict) -> object:
 
 
 def begun(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
-    """The trial before Kueue has looked at any of it."""
+    """Return the trial before Kueue has processed any of it."""
     queues = tuple(map(manifests.queue, trial.queues))
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
     created = [_created(manifest, second) for second, manifest in enumerate([*trial.workloads, trial.newcomer])]
@@ -176,7 +176,7 @@ def begun(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
 
 
 def expected(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
-    """The trial as it should be when its newcomer is submitted, going by what is rehearsed of the others."""
+    """Return the trial as it should be when its newcomer is submitted, according to the simulation."""
     situation, newcomer = begun(trial, fair_sharing=fair_sharing)
     scheduler = Scheduler(situation.model_copy(update={"workloads": ()}))
     for workload in situation.workloads:
@@ -197,7 +197,7 @@ def expected(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
 
 
 def _created(manifest: Manifest, second: int) -> Manifest:
-    """As the API server would give it back."""
+    """Return a manifest as the API server would return it."""
     made = {"uid": f"uid-{second}", "creationTimestamp": f"2026-01-01T00:00:{second:02}Z"}
     return {**manifest, "metadata": manifest["metadata"] | made}
 
@@ -286,7 +286,7 @@ def _workload(
 
 
 def _pod(suitable: list[str]) -> Manifest:
-    """A pod that may use the nodes of these flavors; of any if none is named."""
+    """Return a pod that may use the nodes of these flavors, or of all flavors if the list is empty."""
     one_of = {"key": _LABEL, "operator": "In", "values": suitable}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}
     node = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

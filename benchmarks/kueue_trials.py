@@ -1,8 +1,7 @@
-"""Rehearsals held against real Kueue, many cohorts at a time in one control plane.
+"""Compares simulations with real Kueue, with many cohorts at the same time in one control plane.
 
-Owns how a trial is carried out: its queues are filled by Kueue itself, then the newcomer is
-rehearsed on what is there, submitted, and both are compared. Workloads are created without jobs, so
-what a job would do when it is evicted, give its quota back, is done here.
+In a trial, Kueue fills the queues. Then the newcomer is simulated on the result and submitted, and both results are
+compared. Workloads are created without jobs, so this module returns the quota of evicted workloads, as a job would.
 """
 
 import time
@@ -22,34 +21,34 @@ _API = "/apis/kueue.x-k8s.io/v1beta2"
 _THREADS = 8
 _POLL_SECONDS = 0.4
 _CALM_SECONDS = 3.0
-"""Kueue looks again at what was set aside within a second of any change."""
+"""Time without changes after which a trial has settled. Kueue retries workloads within a second of any change."""
 _MOST_EVICTIONS = 4
-"""Of a workload: then it is left stopped, or it would keep Kueue busy for ever."""
+"""Largest number of evictions of a workload. After that it stays stopped, because it could keep Kueue busy forever."""
 _TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Result(Decision):
-    """What came of a trial."""
+    """Result of a trial."""
 
     trial: Trial
 
 
 @dataclass
 class _Watched:
-    """Workloads of all trials, and who pushed out whom since the last look."""
+    """Workloads of all trials, and which of them preempted others since the last read."""
 
     api: ApiServer
     pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    """Reasons by name, of those that the workload of a UID pushed out at first."""
+    """Names and reasons of the workloads that a workload preempted first, by its UID."""
     restless: set[str] = field(default_factory=set[str])
-    """Names of trials that did not come to rest: workloads push each other out in turn."""
+    """Names of trials that did not settle, because workloads preempt each other in turn."""
     _known: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    """Times of evictions that were seen already, by workload."""
+    """Times of known evictions, by workload."""
     _final: set[str] = field(default_factory=set[str])
 
     def settle(self) -> dict[str, Manifest]:
-        """Wait until nothing changes, or for too long; the workloads by name."""
+        """Wait until nothing changes or the timeout is over. Return the workloads by name."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         states: dict[str, object] = {}
         changed: dict[str, float] = {}
@@ -67,7 +66,7 @@ class _Watched:
             time.sleep(_POLL_SECONDS)
 
     def _evictions(self, found: list[Manifest]) -> None:
-        """Let evicted workloads go, but no sooner than all that go together have been told to."""
+        """Stop evicted workloads, but only after all that are evicted together have been marked."""
         leaving = [item for item in found if {"Evicted", "QuotaReserved"} <= _conditions(item).keys()]
         fresh = {_by(item) for item in leaving if self._note(item)}
         for item in leaving:
@@ -78,7 +77,7 @@ class _Watched:
                 self._let_go(item)
 
     def _note(self, item: Manifest) -> bool:
-        """Keep who pushed it out and why; whether this is the first look at it."""
+        """Record which workload preempted this one, and why. Return whether the eviction is new."""
         conditions = _conditions(item)
         sights, at = self._known.setdefault(_name(item), set()), conditions["Evicted"]["lastTransitionTime"]
         if at in sights:
@@ -102,14 +101,14 @@ class _Watched:
                 f"{_path('workloads')}/{item['metadata']['name']}/status", {"metadata": version, "status": status}
             )
         except ApiError as error:
-            if error.status != 409:  # Kueue was faster; the next look tries again.
+            if error.status != 409:  # Kueue was faster. The next read tries again.
                 raise
 
 
 def carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
-    """Carry the trials out, and once more those that found no rest where they should.
+    """Run the trials, and repeat those once that unexpectedly did not settle.
 
-    On a busy machine evicted workloads leave so late that Kueue pushes out others meanwhile.
+    On a busy machine, evicted workloads stop so late that Kueue preempts others in the meantime.
     """
     results = _carry_out(api, trials, fair_sharing=fair_sharing)
     busy = [result.trial for result in results if result.seen.outcome == "restless" and not result.agrees]
@@ -118,7 +117,7 @@ def carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> lis
 
 
 def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
-    """Carry them out beside each other, and take them away again."""
+    """Run the trials at the same time and delete their objects."""
     with ThreadPoolExecutor(_THREADS) as pool:
 
         def each(act: Callable[[Trial], None]) -> None:
@@ -129,7 +128,7 @@ def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> li
         try:
             each(lambda trial: _prepare(api, trial))
             for turn in range(max(len(trial.workloads) for trial in trials)):
-                # One of each trial at a time, so that Kueue looks at them in this order.
+                # Create one workload of each trial at a time, so that Kueue processes them in this order.
                 each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
             watched = _Watched(api)
             before = watched.settle()
@@ -152,7 +151,7 @@ def _prepare(api: ApiServer, trial: Trial) -> None:
     if trial.older:
         inactive = {**trial.newcomer, "spec": {**trial.newcomer["spec"], "active": False}}
         _create(api, [inactive])
-        time.sleep(1)  # Timestamps count seconds.
+        time.sleep(1)  # Timestamps have whole seconds.
 
 
 def _hold(api: ApiServer, trial: Trial) -> None:
@@ -173,7 +172,7 @@ def _submit(api: ApiServer, trial: Trial) -> None:
 
 
 def _remove(api: ApiServer, pool: Executor) -> None:
-    """Kueue lets go of each kind when the one before it is gone."""
+    """Delete all objects of the trials. Kueue releases each kind when the one before it has been deleted."""
     kinds = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors")
     for plural in kinds:
         paths = [f"{_path(plural)}/{_name(item)}" for item in _of_trials(api, plural)]
@@ -181,7 +180,7 @@ def _remove(api: ApiServer, pool: Executor) -> None:
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while any(_of_trials(api, plural) for plural in kinds):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"Kueue did not let go of the trials' objects within {_TIMEOUT_SECONDS} s")
+            raise TimeoutError(f"Kueue did not release the objects of the trials within {_TIMEOUT_SECONDS} s")
         time.sleep(_POLL_SECONDS)
 
 
@@ -207,7 +206,7 @@ def _result(
 ) -> Result:
     found = after[_name(trial.newcomer)]
     if trial.name in watched.restless:
-        # No moment of it tells more than its beginning.
+        # The trial has no final state, so record its begin.
         situation, newcomer = (expected if trial.ended else begun)(trial, fair_sharing=fair_sharing)
         return Result(trial.name, situation, newcomer, Seen("restless", (), frozenset()), trial)
     queues = tuple(
@@ -256,7 +255,7 @@ def _conditions(item: Manifest) -> dict[str, Any]:
 
 
 def _by(item: Manifest) -> str:
-    """UID of the workload that it makes room for."""
+    """Return the UID of the workload that preempted this one."""
     preempted = _conditions(item).get("Preempted")
     return preempted["message"].partition("(UID: ")[2].partition(",")[0] if preempted else ""
 
@@ -266,7 +265,7 @@ def _trial(workload: str) -> str:
 
 
 def _state(item: Manifest) -> object:
-    """All that may still change."""
+    """Return the values that may still change."""
     status = item.get("status", {})
     conditions = [(each["type"], each["status"], each["reason"]) for each in status.get("conditions", [])]
     return status.get("admission"), conditions

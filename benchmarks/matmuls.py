@@ -1,7 +1,7 @@
-"""The matrix products of one training step, taken alone on request: `python -m benchmarks.matmuls BEGAN JOB`.
+"""Runs only the matrix products of a training step, on request: `python -m benchmarks.matmuls BEGAN JOB`.
 
-`cpu_step` starts it. Owns which products a step with full remat needs and how many operations they are. Each
-is run by itself, from operands that already lie as it reads them best; what a step spends beyond is its own.
+`cpu_step` starts it. This module lists the products of a step with full remat, with their numbers of operations. Each
+product runs alone, with operands in the layout that suits it best. The rest of a step's time is its overhead.
 """
 
 import sys
@@ -14,7 +14,7 @@ from workloads.spec import JobSpec, ModelSpec
 
 @dataclass(frozen=True)
 class Product:
-    """[batch, rows, inner] x [batch, inner, columns], so many times in a step."""
+    """A product [batch, rows, inner] x [batch, inner, columns], which a step runs `times` times."""
 
     batch: int
     rows: int
@@ -24,15 +24,15 @@ class Product:
 
     @property
     def operations(self) -> int:
-        """Of all times; a multiplication and an addition are two."""
+        """Number of operations of all runs. A multiplication and an addition are two operations."""
         return 2 * self.batch * self.rows * self.inner * self.columns * self.times
 
 
 def products(job: JobSpec) -> list[Product]:
-    """Of the whole step, forward and backward, with each layer's forward pass computed twice.
+    """Return the products of a step, forward and backward, with the forward pass of each layer computed twice.
 
-    Of a layer's second forward pass the last product is not needed: no gradient depends on what it gives. The loss
-    head has no second one, and scores are computed for all pairs of positions, as a dense product must.
+    The second forward pass of a layer omits the last product, because no gradient depends on it. The loss head has no
+    second forward pass. Scores are computed for all pairs of positions, as in a dense product.
     """
     model = job.model
     tokens = job.training.global_batch * job.training.sequence_length
@@ -49,7 +49,7 @@ def products(job: JobSpec) -> list[Product]:
 
 
 def _by_weight(tokens: int, inputs: int, outputs: int, forwards: int) -> list[Product]:
-    """Forward, gradient by the input, gradient by the weight."""
+    """Return the products of a weight: forward, gradient of the input, gradient of the weight."""
     return [
         Product(1, tokens, inputs, outputs, forwards),
         Product(1, tokens, outputs, inputs, 1),
@@ -58,7 +58,7 @@ def _by_weight(tokens: int, inputs: int, outputs: int, forwards: int) -> list[Pr
 
 
 def _attention(model: ModelSpec, sequences: int, length: int) -> list[Product]:
-    """Scores and their use, twice forward; backward by each of the two operands of both."""
+    """Return the products of attention, with scores and values: twice forward, and backward for both operands."""
     heads = sequences * model.query_heads
     return [
         Product(heads, length, model.head_dim, length, 2 + 1),
@@ -67,10 +67,10 @@ def _attention(model: ModelSpec, sequences: int, length: int) -> list[Product]:
 
 
 def main() -> None:
-    """Answer requests; a step is all products one after the other."""
+    """Answer requests. A step is all products, one after the other."""
     began, job = float(sys.argv[1]), JobSpec.model_validate_json(sys.argv[2])
     started = time.time()
-    import jax  # Imported late, since importing is measured.
+    import jax  # Imported here, because importing is measured.
     import jax.numpy as jnp
 
     imported = time.time()

@@ -1,8 +1,8 @@
-"""The table that plans are made from, `infra/preflights.jsonl`: `python -m benchmarks.preflight_table [DESIGN ...]`.
+"""Writes the table for plans, `infra/preflights.jsonl`: `python -m benchmarks.preflight_table [DESIGN ...]`.
 
-Compiles each design in a process of its own, one after the other, and appends its row at once: a run that was
-interrupted goes on where it was. A design whose row is of these versions of JAX and libtpu is not compiled again.
-`--show` compiles nothing and prints the table for people.
+It compiles each design in its own process, one after the other, and appends its row at once, so that an interrupted run
+continues where it stopped. A design is not compiled again if its row has the installed versions of JAX and libtpu.
+`--show` compiles nothing and prints the table in Markdown.
 """
 
 import argparse
@@ -42,19 +42,19 @@ DESIGNS = (
     "mixtral-8x7b:v5p:4x4x4:2:4:attention",
     "mixtral-8x7b:v6e:16x16:2:4:attention",
 )
-"""The most useful first."""
+"""Designs to compile, the most useful first."""
 
 HEAD = """\
 | design | s at 35 (25, 50) % | MFU at 35 (25, 50) % | DCN s, of which exposed | GB over ICI | GiB of GiB | CPU s |
 |---|---|---|---|---|---|---|"""
-"""Of rows by `line`: of a device, but MFU. GB that it sends within its slice in a step, memory at the peak, and the
-processor time of the compilation."""
+"""Head of the table with rows from `line`. All values except MFU are per device: GB that it sends within its slice in a
+step, memory at the peak, and the processor time of the compilation."""
 
 _SHORT = {"all-gather": "AG", "all-reduce": "AR", "reduce-scatter": "RS", "all-to-all": "A2A"}
 
 
 def job(design: Design, **training: object) -> JobSpec:
-    """The design's specification, with these values of the training section."""
+    """Return the specification of a design, with these values in the section `training`."""
     preset = load_preset(design.preset)
     slices = slice_spec(resolve(design.generation, design.topology), design.slices)
     sizes = {
@@ -78,19 +78,19 @@ def job(design: Design, **training: object) -> JobSpec:
 
 
 def stale(known: Sequence[Row]) -> tuple[Design, ...]:
-    """Designs whose row is of other versions than those installed."""
+    """Return the designs whose row has other versions than the installed ones."""
     return tuple(row.design for row in known if row.versions != versions())
 
 
 def missing(wanted: Sequence[Design], known: Sequence[Row]) -> tuple[Design, ...]:
-    """Of the designs wanted, those without a row of these versions."""
+    """Return the wanted designs without a row of the installed versions."""
     outdated = stale(known)
     fresh = [row.design for row in known if row.design not in outdated]
     return tuple(design for design in wanted if design not in fresh)
 
 
 def row(design: Design, report: Mapping[str, Any]) -> Row:
-    """The row that the report of the preflight makes."""
+    """Return the row for a report of the preflight."""
     compilation, totals, estimate = report["compilation"], report["totals"], report["estimate"]
     step = None
     if estimate:
@@ -113,7 +113,7 @@ def row(design: Design, report: Mapping[str, Any]) -> Row:
 
 
 def compile_alone(design: Design) -> Row:
-    """Compile in this process, which then should do nothing else."""
+    """Compile in this process, which should do nothing else after it."""
     from workloads.preflight.preflight import compile_step, report_on
     from workloads.spec.chips import chip_of
 
@@ -124,10 +124,10 @@ def compile_alone(design: Design) -> Row:
 
 
 def extend(wanted: Sequence[Design]) -> Iterator[str]:
-    """Compile what has no row yet; yields a line for each.
+    """Compile designs, append their rows to the table and yield a line for each.
 
     Raises:
-        subprocess.CalledProcessError: a design does not compile; the error output says why.
+        subprocess.CalledProcessError: A design does not compile. Its error output says why.
     """
     for design in wanted:
         command = [sys.executable, "-m", "benchmarks.preflight_table", "--alone", str(design)]
@@ -136,11 +136,11 @@ def extend(wanted: Sequence[Design]) -> Iterator[str]:
         made = Row.model_validate_json(done.stdout.splitlines()[-1])
         with TABLE.open("a") as table:
             table.write(f"{made.model_dump_json()}\n")
-        yield f"{design}: {_told(made)}, {made.compile_cpu_seconds:.0f} s of CPU"
+        yield f"{design}: {_summary(made)}, {made.compile_cpu_seconds:.0f} s of CPU"
 
 
 def line(name: str, made: Row) -> str:
-    """The row of a table in Markdown."""
+    """Return a row of the table in Markdown."""
     return f"| {name} | {' | '.join(_cells(made))} |"
 
 
@@ -161,18 +161,18 @@ def _cells(made: Row) -> tuple[str, ...]:
     )
 
 
-def _told(made: Row) -> str:
+def _summary(made: Row) -> str:
     if made.step is None:
         return f"does not fit, needs {made.needed_gib or float('nan'):.1f} of {made.usable_gib:.1f} GiB"
     return f"{made.needed_gib:.1f} of {made.usable_gib:.1f} GiB, {made.step.quoted.seconds:.3f} s (an estimate)"
 
 
 def main() -> None:
-    """Compile the designs named, or all, and print a line for each."""
+    """Compile the given designs, or all, and print a line for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.preflight_table", description=__doc__)
-    form = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT; the list in this module when missing"
+    form = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT (default: the list in this module)"
     parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
-    parser.add_argument("--stale", action="store_true", help="also designs whose row is of other versions")
+    parser.add_argument("--stale", action="store_true", help="also compile designs whose row has other versions")
     parser.add_argument("--show", action="store_true", help="print the table in Markdown; compile nothing")
     parser.add_argument("--alone", type=Design.parse, metavar="DESIGN", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -184,8 +184,8 @@ def main() -> None:
         print(HEAD, *(line(str(each.design), each) for each in known), sep="\n")
         return
     wanted = options.designs or [Design.parse(written) for written in DESIGNS]
-    for told in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
-        print(told, flush=True)
+    for text in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
+        print(text, flush=True)
 
 
 if __name__ == "__main__":

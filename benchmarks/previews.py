@@ -1,9 +1,8 @@
-"""How long a first preview of each stack takes, and how much memory: `python -m benchmarks.previews [FILE ...]`.
+"""Measures time and memory of a first preview of each stack: `python -m benchmarks.previews [FILE ...]`.
 
-Each preview runs as a user's would: in a process of its own, on the real engine with the sandbox's
-plugins, from an empty state and without a cluster. Processor time and memory are those of the
-program, the engine and the plugins together, shared pages counted once. On a busy machine the
-processor time tells more than the seconds.
+Each preview runs as for a user: in its own process, on the real engine with the sandbox's plugins, from an empty state
+and without a cluster. Processor time and memory are those of the program, the engine and the plugins together, with
+shared pages counted once. On a busy machine the processor time is more reliable than the seconds.
 """
 
 import argparse
@@ -28,20 +27,20 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Measurement:
-    """One preview."""
+    """Measurement of a preview."""
 
     seconds: float
     processor_seconds: float
     mib: float
-    """Most memory at any time."""
+    """Peak memory in MiB."""
     resources: int
 
 
 def resources_of(stack_file: Path) -> int:
-    """Resources that `up` would make; previews the stack in this process, in a sandbox that does not run.
+    """Return the number of resources that `up` would create, from a preview in a sandbox that is not running.
 
     Raises:
-        pulumi.automation.CommandError: the plan is refused.
+        pulumi.automation.CommandError: The plan is refused.
     """
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(create(Path(folder)), programs.found(), stack_file)
@@ -49,10 +48,10 @@ def resources_of(stack_file: Path) -> int:
 
 
 def measure(stack_file: Path) -> Measurement:
-    """Preview the stack in a process of its own.
+    """Preview the stack in its own process.
 
     Raises:
-        subprocess.CalledProcessError: the plan is refused; its output says why.
+        subprocess.CalledProcessError: The plan is refused. The output says why.
     """
     started, processor_started, most = time.monotonic(), _processor_seconds(), 0.0
     command = [sys.executable, "-m", "benchmarks.previews", "--count", str(stack_file)]
@@ -68,7 +67,7 @@ def measure(stack_file: Path) -> Measurement:
 
 
 def _processor_seconds() -> float:
-    """Of all processes below this one that have ended."""
+    """Return the processor time of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -79,12 +78,12 @@ def _mib_of(root: psutil.Process) -> float:
         try:
             total += process.memory_full_info().pss
         except psutil.Error:
-            continue  # It has ended meanwhile.
+            continue  # It has ended in the meantime.
     return total / _MIB
 
 
 def main() -> None:
-    """Print the table, or with `--count` the number of resources of one stack."""
+    """Print the table or, with `--count`, the number of resources of one stack."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.previews")
     parser.add_argument("stack_files", nargs="*", type=Path, default=sorted((CHECKOUT / "stacks").glob("*.yaml")))
     parser.add_argument("--count", action="store_true", help="preview one stack here and print its resources")

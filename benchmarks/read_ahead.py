@@ -1,9 +1,9 @@
-"""How many steps wait for their rows when some reads of object storage are slow.
+"""Simulates how many steps wait for their rows when some reads of object storage are slow.
 
-The trainer's own `ReadAhead` runs for each host, on threads that take simulated time: a batch takes as long as the
-slowest of its rows. All hosts take a step together, as soon as the last of them has its rows. Nothing here was measured
-on object storage. What is assumed: a read is log-normal with a median of 60 ms and one in a thousand above 1 s,
-whatever other reads take at that time, and steps last as long as `CASES` says.
+The trainer's own `ReadAhead` runs for each host, on threads with simulated time. A batch takes as long as its slowest
+row. All hosts take a step together, as soon as the last of them has its rows. Nothing here was measured on object
+storage. The assumptions are that read times are independent and log-normal with a median of 60 ms and one in a thousand
+above 1 s, and that steps take the times in `CASES`.
 """
 
 import heapq
@@ -20,7 +20,7 @@ from workloads.training.read_ahead import ReadAhead
 
 MEDIAN_SECONDS, SLOWEST_IN_1000_SECONDS = 0.06, 1.0
 _DEVIATIONS = 3.0902
-"""Of a normal distribution, within which 999 of 1000 values are on the lower side."""
+"""Number of standard deviations below which 999 of 1000 values of a normal distribution are."""
 
 STEPS = 400
 
@@ -29,7 +29,7 @@ CASES = {
     "64 hosts": (64, 16, 0.87),
     "256 hosts": (256, 16, 3.2),
 }
-"""Hosts, rows that each of them reads for a step, and seconds of a step without waiting."""
+"""Number of hosts, number of rows that each reads for a step, and seconds of a step without waiting."""
 
 PRESENT = {"depth": AHEAD_BATCHES, "threads": READING_THREADS}
 
@@ -39,7 +39,7 @@ class _Clock:
 
 
 class _Threads(Executor):
-    """Threads that are busy in simulated time; the result of a read is the time at which it ends."""
+    """Threads in simulated time. The result of a read is the time at which it ends."""
 
     def __init__(self, count: int, clock: _Clock):
         self._free = [0.0] * count
@@ -55,7 +55,7 @@ class _Threads(Executor):
 
 
 def stalled_share(hosts: int, rows: int, step_seconds: float, depth: int, threads: int, steps: int = STEPS) -> float:
-    """Share of the steps after the first for which a host has no rows yet when the others are ready."""
+    """Return the share of the steps after the first for which the hosts must wait for rows."""
     spread = log(SLOWEST_IN_1000_SECONDS / MEDIAN_SECONDS) / _DEVIATIONS
     random, clock = np.random.default_rng(0), _Clock()
 
@@ -72,7 +72,7 @@ def stalled_share(hosts: int, rows: int, step_seconds: float, depth: int, thread
 
 
 def main() -> int:
-    """Print the share for the trainer's settings and for less."""
+    """Print the share for the trainer's settings and for smaller ones."""
     settings = {"1 batch ahead, 1 thread": (1, 1), "4 ahead, 2 threads": (4, 2), "8 ahead, 4 threads": (8, 4)}
     settings |= {f"{AHEAD_BATCHES} ahead, {READING_THREADS} threads": (AHEAD_BATCHES, READING_THREADS)}
     for name, case in CASES.items():

@@ -1,8 +1,7 @@
-"""What libtpu makes of a reduce-scatter over a slice: `python -m benchmarks.reduce_scatters [OPTION=VALUE ...]`.
+"""Shows how libtpu compiles a reduce-scatter over a slice: `python -m benchmarks.reduce_scatters [OPTION=VALUE ...]`.
 
-For each topology, one `jax.lax.psum_scatter` of a matrix over the devices of each slice is compiled ahead of time, with
-these options of the compiler. Nothing runs. Needs JAX and libtpu only, so that it can be sent to their developers as it
-is.
+For each topology, it compiles one `jax.lax.psum_scatter` of a matrix over the devices of each slice ahead of time, with
+these compiler options. Nothing runs. It needs only JAX and libtpu, so that it can be sent to their developers as is.
 """
 
 import os
@@ -21,14 +20,14 @@ TOPOLOGIES = (
     *("v5e:4x4", "v5e:8x16", "v5e:16x16", "v6e:4x4", "v6e:8x16", "v6e:16x16"),
 )
 MATRIX = (4096, 14336)
-"""In bfloat16: the gradient of one matrix of Llama-3.1-8B."""
+"""Shape of the matrix, in bfloat16: the gradient of a matrix of Llama-3.1-8B."""
 
 _COLLECTIVE = re.compile(r"= \(?bf16\[([\d,]*)\]\S* .*?(all-reduce|reduce-scatter|all-gather)(?:-start)?\(")
 _STRATEGY = re.compile(r'"strategy":"(\w+)"')
 
 
 def program(topology: str, slices: int, options: Mapping[str, str]) -> str:
-    """The text of the compiled program."""
+    """Return the text of the compiled program."""
     devices = topologies.get_topology_desc(topology, "tpu", num_slices=slices).devices
     own = len(devices) // slices
     if slices == 1:
@@ -47,7 +46,7 @@ def program(topology: str, slices: int, options: Mapping[str, str]) -> str:
 
 
 def collectives(text: str) -> list[str]:
-    """Kind, MB of the result and the strategy of each collective in the program."""
+    """Return the kind, the size of the result in MB and the strategy of each collective in the program."""
     found: list[str] = []
     for line in text.splitlines():
         if collective := _COLLECTIVE.search(line):

@@ -1,7 +1,7 @@
-"""The job that the trainer's benchmarks run, here and in the peers, and the processes that take its steps.
+"""Defines the job of the trainer's benchmarks, also for peers, and processes that take its steps on request.
 
-Owns the model and how a process takes steps on request. One that waits for its turn uses no processor, so several
-can stay alive and take turns; what a busy machine does to one of them it then does to all.
+A process that waits for its turn uses no processor time, so several processes can take turns. A busy machine then
+slows all of them down alike.
 """
 
 import json
@@ -30,7 +30,7 @@ from workloads.spec import (
 
 
 def job(storage: str) -> JobSpec:
-    """Four layers on one CPU device: small enough to measure in a minute, large enough that matmuls dominate."""
+    """Return a job with four layers on one CPU device. It runs within a minute, and matmuls dominate its time."""
     return JobSpec(
         name="benchmark",
         preset="benchmark",
@@ -67,23 +67,23 @@ def job(storage: str) -> JobSpec:
 
 
 def cpu_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """This process's variables less what would steer JAX, with all cores as one CPU device, and `more`."""
+    """Return this process's environment without variables of JAX, with all cores as one CPU device, and `more`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     return {**inherited, "JAX_PLATFORMS": "cpu", **more}
 
 
 @dataclass(frozen=True)
 class Ready:
-    """What a process says once its first step is done."""
+    """Report of a process after its first step."""
 
     parts: dict[str, float]
-    """Seconds from the start of the process to there, in the order in which they were spent."""
+    """Seconds from the start of the process to the end of the first step, by part, in the order of the parts."""
     parameters: int
     versions: dict[str, str]
 
 
 class StepProcess:
-    """A process that takes steps on request; a context manager that ends it."""
+    """A process that takes steps on request, as a context manager that ends it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         began = time.time()
@@ -99,12 +99,12 @@ class StepProcess:
 
     @property
     def processor_seconds(self) -> float:
-        """Of all its threads so far."""
+        """Processor time of all its threads so far."""
         times = psutil.Process(self._process.pid).cpu_times()
         return times.user + times.system
 
     def take(self, steps: int) -> list[float]:
-        """The seconds of each of so many steps."""
+        """Take this number of steps and return the seconds of each."""
         assert self._process.stdin
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
@@ -112,7 +112,7 @@ class StepProcess:
 
     def _answer(self) -> Any:
         assert self._process.stdout
-        # Levanter's logger shares the stream; an answer is the line that is JSON.
+        # Levanter's logger writes to the same stream. An answer is a line of JSON.
         for line in self._process.stdout:
             if line.startswith(("{", "[")):
                 return json.loads(line)
@@ -129,7 +129,7 @@ class StepProcess:
 
 
 def answer_requests(step: Callable[[], None], ready: Ready) -> None:
-    """The other end of `StepProcess`: say that the first step is done, then take as many as each line asks for."""
+    """Serve a `StepProcess`: report the first step, then take as many steps as each line requests."""
     print(json.dumps(vars(ready)), flush=True)
     for line in sys.stdin:
         seconds: list[float] = []

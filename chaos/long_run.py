@@ -96,7 +96,7 @@ def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
     return LongRun(
         seed=plan.seed,
         strikes=tuple(strikes),
-        spent={part.name: part.seconds for part in goodput(history.tried).parts},
+        spent={part.name: part.seconds for part in goodput(history.attempts).parts},
         result=result(fault, seen, verdict, (began, last, time.time())),
     )
 

@@ -106,9 +106,10 @@ class Target:
     api: ApiServer
 
     def submit(self, fault: Fault) -> None:
-        """Create the fault's job as the stack would."""
+        """Create the fault's job as the stack would, in its team's queue: the stack declares no queue for this job."""
         fault.before(self)
         manifest: Json = render(_submission(parse(_values(fault.name, fault.job))))
+        manifest["metadata"]["labels"][names.QUEUE_LABEL] = NAMESPACE
         fault.edit(manifest)
         self.api.request("POST", JOBSETS, manifest)
 

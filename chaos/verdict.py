@@ -158,7 +158,7 @@ def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, str]
 def _recovery(starts: tuple[Start, ...], struck: float) -> float | None:
     struck_ones = [place for place, start in enumerate(starts) if any(step.time <= struck for step in start.steps)]
     first_after = max(struck_ones, default=-1) + 1
-    # An attempt may do some more steps before the strike takes effect. Only the next attempt shows recovery.
+    # A start may do some more steps before the strike takes effect; only the next attempt shows that the job recovered.
     since = starts[first_after].began[0] if first_after < len(starts) else struck
     steps = [step for start in starts for step in start.steps]
     before = max((step.step for step in steps if step.time <= since), default=0)

@@ -1,1 +1,1 @@
-"""The commands that people type."""
+"""Commands for users."""

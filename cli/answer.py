@@ -1,4 +1,4 @@
-"""How the answer of a `multislice` command is written: for a person, for a program, or for a pull request."""
+"""Writes the answer of a `multislice` command as text, as JSON, or as Markdown for a pull request."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Form(StrEnum):
-    """How an answer is written."""
+    """Output format of an answer."""
 
     TEXT = "text"
     JSON = "json"
@@ -21,13 +21,13 @@ class Form(StrEnum):
 
 
 def form(*, as_json: bool) -> Form:
-    """Return the form of a command that has only these two."""
+    """Return the output format of a command that supports only text and JSON."""
     return Form.JSON if as_json else Form.TEXT
 
 
 def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:
-    """Write the answer in that form: the whole of it as JSON, or what a person reads of it."""
-    # Commands that fail early, or show their help, need none of the program's modules.
+    """Write an answer in the format `form`: `as_json`, or the tables."""
+    # Commands that fail early or show their help do not need the program's modules.
     from infra.review.table import WIDTH, as_markdown, renderable
 
     if form is Form.JSON:
@@ -39,8 +39,8 @@ def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console)
         console.print(renderable(tables))
 
 
-def tell(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
-    """Write a short answer, as JSON if there is one; lines are never wrapped, because commands and paths are copied."""
+def write_short(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
+    """Write a short answer, as `as_json` unless it is None. Lines never wrap, because users copy commands and paths."""
     if as_json is not None:
         console.out(as_json)
         return
@@ -50,5 +50,5 @@ def tell(as_json: str | None, title: str, verdict: str, lines: Sequence[str], co
 
 
 def as_json(answer: Mapping[str, object], indent: int | None = 1) -> str:
-    """Return one JSON object; numbers that are not finite are null, because JSON has none."""
+    """Return one JSON object. Numbers that are not finite become null, because JSON does not have them."""
     return to_json(answer, indent=indent, inf_nan_mode="null").decode()

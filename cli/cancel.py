@@ -1,7 +1,7 @@
-"""`multislice cancel`: end a job; its checkpoints stay.
+"""`multislice cancel` ends a job and keeps its checkpoints.
 
-The JobSet is deleted. Pulumi's state still holds it, so `up` does not submit it again before a setting of the job
-changes. To stop a job for a while there is `paused` in the stack file.
+It deletes the JobSet. Pulumi's state still has it, so `up` does not submit it again until a setting of the job
+changes. To stop a job for a while, set `paused` in the stack file instead.
 """
 
 import sys
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from cli.answer import tell
+from cli.answer import write_short
 from cli.deployed import Deployed
 from cli.explain.finding import submit_again
 from cli.halt import Halt
@@ -23,33 +23,33 @@ from infra.settings.jobs import MOST_GRACE_SECONDS
 from workloads.spec import Spec
 
 REFUSED = 2
-"""Exit status when the job's state does not allow what was asked."""
+"""Exit status if the job's state does not allow the command."""
 
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = MOST_GRACE_SECONDS + 60.0
-"""The hosts of a job may take their grace to save; the rest is for the controllers."""
+"""The hosts of a job may use their whole grace period to save. The rest is for the controllers."""
 
 
 class Cancelled(Spec):
-    """A job that has been cancelled."""
+    """Answer of `multislice cancel --json`."""
 
     job: str
     namespace: str
     checkpoint_step: int | None
-    """Step of the last checkpoint; `None` if there is none, or it cannot be read."""
+    """Step of the last checkpoint. None: no checkpoint exists, or it cannot be read."""
     notes: tuple[str, ...]
 
 
 def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool, as_json: bool) -> int:
-    """End a job and wait until its hosts have ended; return the exit status.
+    """Cancel a job, wait until its hosts have ended, and return the exit status.
 
     Raises:
-        Halt: there is no such job, it has ended, the user did not confirm, or the cluster refuses.
+        Halt: The job does not exist or has ended, the user did not confirm, or the cluster refuses.
     """
     snapshot, job = Observer(deployed).job(name)
     place = job.place
     if job.state.is_end:
-        raise Halt(f"expected a job that waits or runs, but {place.name} is {job.state}; nothing was changed", REFUSED)
+        raise Halt(f"expected a waiting or running job, but {place.name} is {job.state}; nothing was changed", REFUSED)
     if not yes:
         _agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
     _end(deployed.api, job)
@@ -64,7 +64,7 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
         notes=notes,
     )
     json = cancelled.model_dump_json(indent=1) if as_json else None
-    tell(json, f"job {place.name}", "cancelled", notes, console)
+    write_short(json, f"job {place.name}", "cancelled", notes, console)
     return 0
 
 
@@ -93,8 +93,8 @@ def _end(api: ApiServer, job: Job) -> None:
         while (found := api.find(path)) and found["metadata"]["uid"] == job.uid:
             if time.monotonic() > deadline:
                 raise Halt(
-                    f"job {job.place.name} is being deleted, but was not gone after {_PATIENCE_SECONDS:.0f} s; look"
-                    f" at its pods: kubectl get pods -n {job.place.namespace}"
+                    f"job {job.place.name} is being deleted, but still existed after {_PATIENCE_SECONDS:.0f} s; check"
+                    f" its pods: kubectl get pods -n {job.place.namespace}"
                 )
             time.sleep(_POLL_SECONDS)
     except UNREACHABLE as error:

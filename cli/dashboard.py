@@ -1,8 +1,8 @@
-"""`multislice dashboard`: serves the pages to browsers of this machine, until Ctrl-C.
+"""`multislice dashboard` serves pages about a stack to browsers on this machine, until Ctrl-C.
 
-It listens only on loopback. Every address begins with a random token that only the command prints, because other users
-of the machine reach loopback too. A request must name this server as its host, or a foreign page could read it by
-changing the address of its name (DNS rebinding). A page runs no scripts and loads nothing.
+It listens only on loopback. Other users of the machine can reach loopback too, so every URL begins with a random token
+that only the command prints. A request must name this server in its Host header. Otherwise another site could read the
+pages by changing the address of its own name (DNS rebinding). A page runs no scripts and loads nothing.
 """
 
 import math
@@ -48,44 +48,46 @@ _HEADERS = {
 }
 _LEAST_REFRESH_SECONDS = 5
 _REFRESH_FACTOR = 10
-"""A browser loads a page again after so many times as long as it took to make: reading a bucket takes a while."""
+"""A browser reloads a page after this many times the time that making it took, because reading a bucket is slow."""
 _MOST_EVENTS = 50
 _BAD = (State.DEACTIVATED, State.FAILED)
 
 
 def dashboard(deployed: Deployed, port: int, console: Console, *, json: bool) -> int:
-    """Serve until Ctrl-C; return the exit status.
+    """Serve the pages until Ctrl-C. Return the exit status.
 
     Raises:
-        Halt: the port is taken.
+        Halt: The port is already in use.
     """
     try:
         server = Dashboard(Pages(Observer(deployed)), port)
     except OSError as fault:
-        raise Halt(f"--port must be a free one on {ADDRESS}, got {port}: {fault}; leave it out to get one") from None
+        raise Halt(
+            f"--port must be a free port on {ADDRESS}, got {port}: {fault}; omit it to get any free port"
+        ) from None
     if json:
         console.out(as_json({"stack": deployed.stack, "url": server.url}))
         console.file.flush()
     else:
-        console.print(f"stack {deployed.stack}: {server.url}\nEnd with Ctrl-C", soft_wrap=True)
+        console.print(f"stack {deployed.stack}: {server.url}\nPress Ctrl-C to stop", soft_wrap=True)
     with server:
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            sys.stderr.write("the dashboard stopped; the jobs go on\n")
+            sys.stderr.write("the dashboard stopped; the jobs continue\n")
     return 0
 
 
 class Dashboard(ThreadingHTTPServer):
-    """The server; `port` 0 is a free one."""
+    """HTTP server of the pages."""
 
     daemon_threads = True
 
     def __init__(self, pages: "Pages", port: int) -> None:
-        """Listen.
+        """Listen on `port`, or on any free port if it is 0.
 
         Raises:
-            OSError: the port is taken.
+            OSError: The port is already in use.
         """
         super().__init__((ADDRESS, port), _Handler)
         self._pages = pages
@@ -102,18 +104,18 @@ class Dashboard(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What a request may call this server."""
+        """The values that a request's Host header may have."""
         named = (f"{ADDRESS}:{self.port}", f"localhost:{self.port}")
-        # Browsers leave the usual port out.
+        # Browsers omit the default port.
         return (*named, ADDRESS, "localhost") if self.port == _USUAL_PORT else named
 
     def page(self, name: str) -> str | None:
-        """Return the page of that name: empty for the stack's, `NAMESPACE/NAME` for a job's; None: there is none."""
+        """Return the page of the job `NAMESPACE/NAME`, or of the stack if `name` is empty. None: no such page."""
         with self._lock:
             return self._pages.job(name) if name else self._pages.stack()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle of an answer is no error."""
+        """Report an error, unless a browser closed the connection during a response."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -130,13 +132,13 @@ class _Handler(BaseHTTPRequestHandler):
         known = self.path.startswith(self.server.root)
         page = self.server.page(self.path.removeprefix(self.server.root)) if known else None
         if page is None:
-            self._answer(HTTPStatus.NOT_FOUND, "expected the address that the command printed, or that of a job\n")
+            self._answer(HTTPStatus.NOT_FOUND, "expected the URL that the command printed, or the URL of a job\n")
             return
         refresh = max(_LEAST_REFRESH_SECONDS, math.ceil(_REFRESH_FACTOR * (time.monotonic() - began)))
         self._answer(HTTPStatus.OK, page, {"Content-Type": "text/html; charset=utf-8", "Refresh": str(refresh)})
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet: requests are no news."""
+        """Log nothing, because requests are not of interest."""
 
     def _answer(self, status: HTTPStatus, content: str, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -149,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass
 class Pages:
-    """Makes pages of what the cluster and the files say at that moment. Not for several threads at once."""
+    """Makes pages from the current state of the cluster and the files. It is not safe for several threads at once."""
 
     observer: Observer
     _last: Snapshot | None = None
@@ -166,7 +168,7 @@ class Pages:
         return html_page(shown.stack, parts)
 
     def job(self, full_name: str) -> str | None:
-        """Return the page of the job `NAMESPACE/NAME`; None: there is no such job."""
+        """Return the page of the job `NAMESPACE/NAME`. None: no such job."""
         shown = self._look(full_name.rpartition("/")[2])
         job = next((each for each in shown.jobs if each.place.full_name == full_name), None)
         if job is None:
@@ -183,7 +185,7 @@ class Pages:
         return html_page(f"{job.place.name} - {shown.stack}", parts)
 
     def _look(self, *names: str) -> Snapshot:
-        """Look now; while the cluster does not answer, what was seen last stays."""
+        """Read the stack now. If the cluster does not answer, return what was read last."""
         seen = self.observer.look(*names)
         if not seen.answered and self._last:
             return replace(self._last, answered=False, notes=seen.notes)
@@ -199,7 +201,7 @@ class Pages:
         except NoReport:
             yield quiet("The job has no run yet.")
         except (ImportError, *faults_of_storage()) as fault:
-            yield quiet(f"{folder}: expected files that can be read, got {type(fault).__name__}: {fault}")
+            yield quiet(f"{folder}: cannot read its files: {type(fault).__name__}: {fault}")
 
 
 def _heading(shown: Snapshot) -> Iterator[str]:
@@ -207,7 +209,7 @@ def _heading(shown: Snapshot) -> Iterator[str]:
     price = "" if shown.usd_per_hour is None else f", {dollars(shown.usd_per_hour)} an hour"
     yield quiet(f"cluster {shown.cluster}{price}, seen at {_clock(shown.at)}")
     if not shown.answered:
-        yield element("p", "The cluster does not answer; this is what was seen last.", class_="bad")
+        yield element("p", "The cluster does not answer. This page shows its last known state.", class_="bad")
     for note in shown.notes:
         yield quiet(note)
 

@@ -1,4 +1,4 @@
-"""A deployed stack as commands see it: its outputs, its cluster, its files and its jobs."""
+"""Finds a deployed stack, with its outputs, cluster, files and jobs."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,22 @@ from sandbox.stacks import stacks_in
 
 @dataclass(frozen=True)
 class JobPlace:
-    """Where a job is."""
+    """Name, namespace and queue of a job."""
 
     name: str
     namespace: str
     queue: str
-    """The ClusterQueue of its team, which has the team's name; empty if the job names no queue."""
+    """ClusterQueue of its team, which has the name of the team. Empty: the job names no queue."""
 
     @classmethod
     def of(cls, jobset: Object, namespace: str) -> "JobPlace":
-        """Return where a JobSet is."""
+        """Return the place of a JobSet."""
         metadata = jobset["metadata"]
         return cls(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))
 
     @property
     def full_name(self) -> str:
-        """The name that no other job of the cluster has."""
+        """Name that is unique in the cluster."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -43,18 +43,18 @@ class Deployed:
 
     stack: str
     outputs: Mapping[str, Any]
-    """Outputs of its last update."""
+    """Outputs of the last update of the stack."""
     api: ApiServer
-    """Its cluster, as the user who asks."""
+    """API server of its cluster, accessed as this user."""
     storage: str
     """Root of its checkpoint bucket: `gs://BUCKET`, or a folder of the sandbox."""
     jobs: tuple[JobPlace, ...]
     sandbox: Path | None = None
-    """Folder of the sandbox that has it; None: it is in Google Cloud."""
+    """Folder of the sandbox that has the stack. None: it is in Google Cloud."""
 
     @property
     def options(self) -> str:
-        """How a command line names it, such as `-s dev --engine sandbox`."""
+        """Options with which a command selects the stack, such as `-s dev --engine sandbox`."""
         words = ["-s", self.stack]
         if self.sandbox is not None:
             words += ["--engine", "sandbox"]
@@ -63,24 +63,24 @@ class Deployed:
 
     @property
     def namespaces(self) -> list[str]:
-        """Where its jobs may be: the namespaces of its teams."""
+        """Namespaces of the stack's teams, which have its jobs."""
         queues: Mapping[str, str] = self.outputs.get("queues", {})
         return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
 
     def job(self, name: str | None) -> JobPlace:
-        """Return the stack's own job of that name; None: the only one.
+        """Return the stack's own job of a name, or its only job if `name` is None.
 
         Raises:
-            Halt: there is no such job, or a name is needed; lists the names.
+            Halt: The job does not exist, or a name is needed. The message lists the names.
         """
-        return one_of(self.stack, self.jobs, name)
+        return choose_job(self.stack, self.jobs, name)
 
     def find(self, name: str | None) -> JobPlace:
-        """Return the job that `NAME` or `NAMESPACE/NAME` means, of the stack or submitted by hand; None: the only one.
+        """Return the job `NAME` or `NAMESPACE/NAME`, even if it was submitted by hand; None: the stack's only job.
 
         Raises:
-            Halt: there is no such job, several namespaces have one of that name, or a name is needed.
-            urllib3.exceptions.HTTPError, OSError: the cluster does not answer.
+            Halt: The job does not exist, several namespaces have a job of that name, or a name is needed.
+            urllib3.exceptions.HTTPError, OSError: The cluster does not answer.
         """
         if name is None:
             return self.job(None)
@@ -88,29 +88,29 @@ class Deployed:
         own = [job for job in self.jobs if job.name == short]
         others = {each for each in self.namespaces if namespace in ("", each)} - {job.namespace for job in own}
         submitted = [found for each in sorted(others) if (found := self._submitted(each, short))]
-        return one_of(self.stack, [*own, *submitted] or self.jobs, name)
+        return choose_job(self.stack, [*own, *submitted] or self.jobs, name)
 
     def job_folder(self, job: JobPlace) -> str:
         """Return the folder of the job's runs."""
         return f"{self.storage}/{job.name}"
 
     def call_folder(self, job: JobPlace) -> str:
-        """Return the folder of what the hosts of a call write; the call is the job."""
+        """Return the folder to which the hosts of a call, which is the job, write."""
         return f"{self.storage}/{names.call_folder(job.namespace, job.name)}"
 
     def _submitted(self, namespace: str, name: str) -> JobPlace | None:
         try:
             found = self.api.find(f"{JOBSETS.format(namespace)}/{name}")
         except ApiError:
-            return None  # A namespace that this user may not read has no job of theirs.
+            return None  # A namespace that this user may not read has none of their jobs.
         return JobPlace.of(found, namespace) if found else None
 
 
-def one_of(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPlace:
-    """Return the job that `NAME` or `NAMESPACE/NAME` means; None: the only one.
+def choose_job(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPlace:
+    """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None.
 
     Raises:
-        Halt: there is no such job, several namespaces have one of that name, or a name is needed.
+        Halt: The job does not exist, several namespaces have a job of that name, or a name is needed.
     """
     found = [job for job in jobs if name in (None, job.name, job.full_name)]
     if name is not None and len(found) > 1:
@@ -119,15 +119,15 @@ def one_of(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPlace:
     if len(found) != 1:
         names = ", ".join(job.name for job in jobs) or "none"
         got = "got no name" if name is None else f"got {name!r}"
-        raise Halt(f"expected one of stack {stack}'s jobs ({names}), {got}; name one of them")
+        raise Halt(f"expected one of the jobs of stack {stack} ({names}), {got}")
     return found[0]
 
 
 def stacks(sandbox: Path | None) -> Stacks:
-    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi (None).
+    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi if it is None.
 
     Raises:
-        Halt: there is no such sandbox.
+        Halt: The sandbox does not exist.
     """
     try:
         return stacks_in(sandbox)
@@ -136,10 +136,10 @@ def stacks(sandbox: Path | None) -> Stacks:
 
 
 def deployed(stack: str, sandbox: Path | None) -> Deployed:
-    """Return the stack of that name, in the sandbox in a folder or of the user's own Pulumi (None).
+    """Return a stack in the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
     Raises:
-        Halt: there is no such stack, it is not up, or there are no credentials for its cluster.
+        Halt: The stack does not exist, it is not up, or credentials for its cluster are missing.
     """
     where = stacks(sandbox)
     try:
@@ -147,19 +147,18 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     except StacksError as error:
         other = "--engine sandbox" if sandbox is None else "--engine pulumi"
         raise Halt(
-            f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}\n"
-            f"Bring it up, or look elsewhere: {other}"
+            f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}\nBring it up, or use {other}"
         ) from None
     if not {"endpoint", "jobs"} <= outputs.keys():
         raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `pulumi up --stack {stack}`")
-    return of_outputs(stack, outputs, where)
+    return from_outputs(stack, outputs, where)
 
 
-def of_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deployed:
-    """Return the stack that has these outputs.
+def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deployed:
+    """Return the stack with these outputs.
 
     Raises:
-        Halt: they are of another version, or there are no credentials for its cluster.
+        Halt: Another version wrote the outputs, or credentials for the cluster are missing.
     """
     try:
         jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
@@ -167,8 +166,8 @@ def of_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deploye
         return Deployed(stack, outputs, where.api(outputs), files, jobs, where.sandbox)
     except (KeyError, TypeError) as error:
         raise Halt(
-            f"expected stack {stack!r} to have the outputs of this version, got no {error}; another version brought it"
-            f" up: run `pulumi up --stack {stack}`"
+            f"expected stack {stack!r} to have the outputs of this version, got no {error}, because another version"
+            f" deployed it; run `pulumi up --stack {stack}`"
         ) from None
     except StacksError as error:
         raise Halt(str(error)) from None

@@ -1,7 +1,7 @@
-"""`make down`: remove the stack, stop every process, keep the checkpoints and say where they are.
+"""`make down` destroys the stack, stops every process, keeps the checkpoints and prints their folders.
 
-It works from any state: servers that have stopped are started for the destroy. With `--delete-checkpoints` nothing of
-the sandbox is left.
+It works from any state, because it starts the servers for the destroy if they have stopped. `--delete-checkpoints`
+removes the whole sandbox.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from cli import stack_file
 from cli.halt import Halt, exit_status
 from cli.phases import Display, operate, phase, recover, start_control_plane
 from cli.progress import DOWN_PHASES, Phase, Progress
-from cli.sandbox_folder import SANDBOX, changing
+from cli.sandbox_folder import SANDBOX, lock_sandbox
 from infra.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
@@ -27,53 +27,53 @@ from workloads.terminal import Terminal
 _DESTROY_ADVICE = (
     "The sandbox is still running. Fix the cause and run `make down` again. `make down ARGS=--stop-jobs` stops running"
     " jobs, which the next `make up` resumes; `make down ARGS=--foreign-objects` also"
-    " deletes queues and namespaces that the stack did not make"
+    " deletes queues and namespaces that the stack did not create"
 )
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket of the local object storage that holds something."""
+    """A bucket of the local object storage that is not empty."""
 
     name: str
     folder: Path
     size_bytes: int
 
     def line(self) -> str:
-        """Name, size and folder."""
+        """Return a line with name, size and folder."""
         return f"gs://{self.name}  {self.size_bytes / 2**20:.1f} MiB  {self.folder}"
 
 
 @dataclass(frozen=True)
 class Consent:
-    """What the user agreed to lose."""
+    """What the user allows to be deleted."""
 
     delete_checkpoints: bool = False
     without_asking: bool = False
-    """Delete them without a confirmation."""
+    """Whether to delete checkpoints without a confirmation."""
     stop_jobs: bool = False
     foreign_objects: bool = False
-    """Delete queues, flavors and namespaces that the stack did not make."""
+    """Whether to delete queues, flavors and namespaces that the stack did not create."""
 
     @property
     def policies(self) -> list[str]:
-        """Names of the policies that only warn."""
+        """Names of the policies that should only warn."""
         return [NO_JOB_RUNS] * self.stop_jobs + list(NO_FOREIGN) * self.foreign_objects
 
 
 def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
-    """Destroy the stack of the file `settings`; return the exit status.
+    """Destroy the stack of the file `settings`. Return the exit status.
 
     Raises:
-        Halt, ProgramsError, SandboxError: it fails; the message says why and what to do.
+        Halt, ProgramsError, SandboxError: A step fails. The message says why and what to do.
     """
     if not (root / "site.json").exists():
-        _say(console, f"nothing to take down: there is no sandbox in {root}")
+        _say(console, f"nothing to take down: {root} has no sandbox")
         return 0
     site = load(root)
     if consent.delete_checkpoints and not consent.without_asking:
         _require_confirmation(buckets(site), console)
-    with changing(site):
+    with lock_sandbox(site):
         title = f"tpu-multislice · {stack_file.stack_name(settings)}"
         removed = _remove(site, settings, Display(console, Progress(title, DOWN_PHASES)), consent)
         left = buckets(site)
@@ -88,7 +88,7 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
 
 
 def buckets(site: Site) -> list[Bucket]:
-    """Return the buckets that hold files, by name."""
+    """Return the buckets that have files, sorted by name."""
     folders = sorted(folder for folder in site.buckets.glob("*") if folder.is_dir())
     found = [Bucket(folder.name, folder, _size(folder)) for folder in folders]
     return [bucket for bucket in found if bucket.size_bytes]
@@ -101,14 +101,14 @@ def _size(folder: Path) -> int:
 def _require_confirmation(found: list[Bucket], console: Console) -> None:
     listed = "".join(f"\n  {bucket.line()}" for bucket in found) or "\n  (no checkpoints)"
     if not sys.stdin.isatty():
-        raise Halt(f"this would permanently delete:{listed}\nNothing was touched. Add --yes to confirm")
+        raise Halt(f"this would permanently delete:{listed}\nNothing was deleted. Add --yes to confirm")
     _say(console, f"This permanently deletes:{listed}")
     if input("Delete? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise Halt("nothing was touched")
+        raise Halt("nothing was deleted")
 
 
 def _remove(site: Site, settings: Path, display: Display, consent: Consent) -> bool:
-    """Destroy the stack and stop the sandbox; return False when there was nothing to do."""
+    """Destroy the stack and stop the sandbox. Return False if there was nothing to do."""
     # The Automation API takes a second to import.
     from sandbox.engine import Engine
 
@@ -140,11 +140,11 @@ def main(
     delete_checkpoints: Annotated[
         bool, typer.Option("--delete-checkpoints", help="Delete the whole folder of the sandbox.")
     ] = False,
-    stop_jobs: Annotated[bool, typer.Option("--stop-jobs", help="Go on if a job is running; it saves first.")] = False,
+    stop_jobs: Annotated[bool, typer.Option("--stop-jobs", help="Stop running jobs, which save first.")] = False,
     foreign_objects: Annotated[
-        bool, typer.Option("--foreign-objects", help="Delete queues and namespaces that the stack did not make, too.")
+        bool, typer.Option("--foreign-objects", help="Also delete queues and namespaces that the stack did not create.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete checkpoints without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete checkpoints without confirmation.")] = False,
 ) -> None:
     """Destroy a stack of the sandbox and stop the sandbox."""
     consent = Consent(delete_checkpoints, yes, stop_jobs, foreign_objects)

@@ -1,7 +1,7 @@
-"""`multislice drift`: what was changed in a stack's objects outside of Pulumi, and what `up` would do about it.
+"""`multislice drift` shows changes to a stack's objects outside of Pulumi, and what `up` would do about them.
 
-Nothing is changed, not even the state. The engine's refresh compares with what the program declares, so other values,
-such as a status, a JobSet's `suspend` or the node count of a pool with autoscaling, are no drift.
+It changes nothing, not even the state. The refresh compares only what the program declares. Other values, such as a
+status, a JobSet's `suspend` or the node count of a pool with autoscaling, are not drift.
 """
 
 import re
@@ -21,33 +21,33 @@ from infra.review.review import Change
 from workloads.terminal import Terminal
 
 DRIFTED = 2
-"""Exit status when an object is not as declared."""
+"""Exit status if an object is not as declared."""
 
 _STEP = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<name>[^.\[\]]+)')
 """One step of a property path."""
 
 
 class Refreshing(Protocol):
-    """An engine on one stack."""
+    """An engine for one stack."""
 
     def preview_after_refresh(self, on_event: Callable[[EngineEvent], None]) -> None:
-        """Raises CommandError when the plan is refused."""
+        """Preview a refresh. Raise CommandError if the plan is refused."""
         ...
 
 
 def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int:
-    """Print the drift of a stack; return the exit status.
+    """Print the drift of a stack. Return the exit status.
 
-    `sandbox` is the folder of the sandbox whose engine is used; None: the user's own Pulumi.
+    `sandbox` is the folder of the sandbox whose engine is used. None: the user's own Pulumi.
 
     Raises:
-        Halt, ProgramsError: there is no such stack, its settings are wrong, or there is no engine.
+        Halt, ProgramsError: The stack does not exist, its settings are invalid, or the engine is missing.
     """
     path = stack_file.find(stack)
     stack_file.read(path)
     # Progress goes to stderr, because another program may read the answer.
-    waiting = Terminal(stderr=True).status(f"the engine refreshes every object of {stack}")
-    with engines.engine_of(path, sandbox) as engine, waiting:
+    waiting = Terminal(stderr=True).status(f"refreshing every object of {stack}")
+    with engines.open_engine(path, sandbox) as engine, waiting:
         found = drifted(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:
@@ -56,7 +56,7 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
 
 
 def drifted(stack: str, engine: Refreshing) -> Drift:
-    """Return the drift that the engine finds in the stack of that name."""
+    """Return the drift that the engine finds in the stack."""
     events: list[EngineEvent] = []
     started, refusal = time.monotonic(), ""
     try:
@@ -75,7 +75,7 @@ def drifted(stack: str, engine: Refreshing) -> Drift:
 
 
 def _refreshed(events: Iterable[EngineEvent]) -> Mapping[str, StepEventMetadata]:
-    """Return what a refresh found to be gone or different, by URN."""
+    """Return the steps of resources that a refresh found missing or different, by URN."""
     reading: set[str] = set()
     found: dict[str, StepEventMetadata] = {}
     for event in events:
@@ -105,7 +105,7 @@ def _drifted(step: StepEventMetadata, planned: Mapping[str, Change] | None) -> D
 
 
 def _at(properties: Any, path: str) -> Any:
-    """The value at a property path; None: there is none."""
+    """Return the value at a property path. None: the path does not exist."""
     found = properties
     for step in _STEP.finditer(path):
         key = step["quoted"] or step["name"]

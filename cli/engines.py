@@ -1,4 +1,4 @@
-"""The Pulumi engines that plan a stack, and what their events say of the plan: changes, broken rules, errors."""
+"""Runs the Pulumi engine that plans a stack and reads changes, broken rules and errors from its events."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from pulumi.automation.events import StepEventMetadata
 
 from cli import stack_file
 from cli.halt import Halt
-from cli.sandbox_folder import changing, existing
+from cli.sandbox_folder import find_sandbox, lock_sandbox
 from infra.review.review import Change, Finding
 from sandbox import programs
 from sandbox.daemon import CHECKOUT
@@ -23,7 +23,7 @@ from sandbox.engine import Engine, PolicyPack
 _LEFT_ALONE = ("same", "read", "refresh")
 _OF_A_REPLACEMENT = ("replace", "-replacement", "-replaced", "-replace")
 _PROVIDER = "pulumi:providers:"
-"""Type of providers. Pulumi does not count its default ones."""
+"""Prefix of the types of providers. Pulumi does not count the default providers."""
 
 _STACK = "::pulumi:pulumi:Stack::"
 _TRACEBACK = "Traceback (most recent call last)"
@@ -31,27 +31,27 @@ _COLOUR = re.compile(r"<\{%.*?%\}>")
 _LEVELS = ("mandatory", "advisory")
 _SUMS_UP = ("preview failed", "update failed")
 _ONLY_PLANNED = "expected resource operations for "
-"""Pulumi's message about every later resource, after the first failure of an `up` by a plan."""
+"""Start of Pulumi's message about every later resource, after the first failure of an `up` with a plan."""
 
 
 OnEvent = Callable[[EngineEvent], None]
 
 
 class PulumiEngine:
-    """Previews of a stack that exists by the user's own Pulumi, with its plugins, credentials and backend.
+    """Previews an existing stack with the user's own Pulumi, its plugins, credentials and backend.
 
-    The program is that of `Pulumi.yaml`, the settings are the stack file of the checkout.
+    It runs the program of `Pulumi.yaml` with the stack file of the checkout.
     """
 
     def __init__(self, stack: str, policy: PolicyPack | None = None) -> None:
-        """Previews run the policy pack `policy`, if there is one."""
+        """Use the policy pack `policy` in previews. None: no policy pack."""
         self._name = stack
         self._packs = [str(policy.folder)] if policy else None
         self._pack_settings = [str(policy.settings)] if policy else None
         self._selected: automation.Stack | None = None
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
-        """Preview what `up` would do, and write the plan to `save_plan`. Raises CommandError when it is refused."""
+        """Preview `up` and write the plan to `save_plan`. Raise CommandError if the plan is refused."""
         return self._stack().preview(
             on_event=on_event,
             policy_packs=self._packs,
@@ -60,7 +60,7 @@ class PulumiEngine:
         )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
-        """Preview what a refresh would find, and what `up` would then do. Raises CommandError when it is refused."""
+        """Preview a refresh and the `up` that would follow. Raise CommandError if the plan is refused."""
         self._stack().preview(on_event=on_event, refresh=True)
 
     def _stack(self) -> automation.Stack:
@@ -79,8 +79,8 @@ class PulumiEngine:
             ) from None
         except automation.StackNotFoundError:
             raise Halt(
-                f"--stack must name a stack of this backend, got {self._name!r}; make it, pulumi stack init"
-                f" {self._name}, or choose another backend: pulumi login"
+                f"--stack must name a stack of this backend, got {self._name!r}; create it with `pulumi stack init"
+                f" {self._name}`, or choose another backend with `pulumi login`"
             ) from None
 
 
@@ -89,33 +89,33 @@ class _Checkout(automation.LocalWorkspace):
 
     @override
     def select_stack(self, stack_name: str) -> None:
-        """Only check that it exists: the stack that the user has selected in this checkout stays selected."""
+        """Check that the stack exists. The stack that the user selected in this checkout stays selected."""
         self._run_pulumi_cmd_sync(["stack", "--stack", stack_name])
 
 
 @contextmanager
-def engine_of(path: Path, sandbox: Path | None, policy: PolicyPack | None = None) -> Generator[PulumiEngine | Engine]:
-    """The engine of the sandbox in a folder, or of the user's own Pulumi (None), on the stack of a file.
+def open_engine(path: Path, sandbox: Path | None, policy: PolicyPack | None = None) -> Generator[PulumiEngine | Engine]:
+    """Provide the engine of a sandbox folder, or the user's own Pulumi if it is None, for the stack of a file.
 
     Raises:
-        Halt, ProgramsError: there is no such sandbox, or something else changes it, or its programs are missing.
+        Halt, ProgramsError: The sandbox does not exist, another command is changing it, or its programs are missing.
     """
     if sandbox is None:
         yield PulumiEngine(stack_file.stack_name(path), policy)
         return
-    site = existing(sandbox)
-    # The engine replaces its copy of the stack file, which an `up` may be reading.
-    with changing(site):
+    site = find_sandbox(sandbox)
+    # The engine replaces its copy of the stack file, and an `up` may be reading it.
+    with lock_sandbox(site):
         yield Engine(site, programs.found(), path, policy)
 
 
 def changes(events: Iterable[EngineEvent]) -> tuple[Change, ...]:
-    """Return the changes, one per resource, however many steps it takes."""
+    """Return one change per resource, even if it takes several steps."""
     return tuple(changes_by_urn(events).values())
 
 
 def changes_by_urn(events: Iterable[EngineEvent]) -> Mapping[str, Change]:
-    """Return the changes by the URN of the resource."""
+    """Return the changes by the URN of their resource."""
     found: dict[str, Change] = {}
     for step in _steps(events):
         operation = step.op.value
@@ -123,7 +123,7 @@ def changes_by_urn(events: Iterable[EngineEvent]) -> Mapping[str, Change]:
             continue
         replaced = operation.endswith(_OF_A_REPLACEMENT)
         known = found.get(step.urn)
-        paths = {*(known.properties if known else ()), *_differ(step)}
+        paths = {*(known.properties if known else ()), *_changed_paths(step)}
         found[step.urn] = Change(
             operation="replace" if replaced else operation,
             type=step.type,
@@ -141,61 +141,61 @@ def unchanged(events: Iterable[EngineEvent]) -> int:
 def findings(events: Iterable[EngineEvent], severities: Mapping[str, str]) -> tuple[Finding, ...]:
     """Return the broken rules, mandatory ones first.
 
-    `severities` are by rule, because the Automation API leaves them out of its events.
+    `severities` has the severity of each rule, because the Automation API leaves it out of its events.
     """
-    broken = [event.policy_event for event in events if event.policy_event]
+    broken = [each.policy_event for each in events if each.policy_event]
     return tuple(
         Finding(
-            rule=told.policy_name,
+            rule=event.policy_name,
             level=level,
-            severity=severities.get(told.policy_name, "unknown"),
-            resource=_of_a_resource(told.resource_urn),
-            message=_plain(told.message),
+            severity=severities.get(event.policy_name, "unknown"),
+            resource=_resource_name(event.resource_urn),
+            message=_plain(event.message),
         )
         for level in _LEVELS
-        for told in broken
-        if told.enforcement_level == level
+        for event in broken
+        if event.enforcement_level == level
     )
 
 
-def rules_were_asked(events: Iterable[EngineEvent]) -> bool:
-    """Return whether a policy pack ran to its end; without that, it means little that no rule is broken."""
+def has_run_rules(events: Iterable[EngineEvent]) -> bool:
+    """Return whether a policy pack ran to its end. Otherwise a plan without broken rules proves little."""
     return any(event.summary_event.policy_packs for event in events if event.summary_event)
 
 
 def errors(events: Iterable[EngineEvent]) -> tuple[str, ...]:
-    """Return why the engine refuses the plan, without the broken rules."""
-    # After its summary the engine reports plugins that were slow to end, as errors.
+    """Return the errors for which the engine refuses the plan, except broken rules."""
+    # After its summary the engine reports plugins that end slowly as errors.
     planning = takewhile(lambda event: event.summary_event is None, events)
-    told = (event.diagnostic_event for event in planning if event.diagnostic_event)
+    diagnostics = (event.diagnostic_event for event in planning if event.diagnostic_event)
     texts = (
         f"{name(each.urn)}: {_plain(each.message)}" if each.urn else _plain(each.message)
-        for each in told
+        for each in diagnostics
         if each.severity == "error" and not each.message.startswith(_ONLY_PLANNED)
     )
     return tuple(dict.fromkeys(text for text in texts if text not in _SUMS_UP))
 
 
 def _steps(events: Iterable[EngineEvent]) -> Iterable[StepEventMetadata]:
-    told = (event.resource_pre_event.metadata for event in events if event.resource_pre_event)
-    return (step for step in told if not (step.type.startswith(_PROVIDER) and name(step.urn).startswith("default")))
+    steps = (event.resource_pre_event.metadata for event in events if event.resource_pre_event)
+    return (step for step in steps if not (step.type.startswith(_PROVIDER) and name(step.urn).startswith("default")))
 
 
-def _differ(step: StepEventMetadata) -> Iterable[str]:
-    """The paths that differ; a provider reports them in one of three ways, the most exact first."""
+def _changed_paths(step: StepEventMetadata) -> Iterable[str]:
+    """Return the paths that differ. A provider reports them in one of three ways; the most exact comes first."""
     return step.detailed_diff or step.diffs or step.keys or ()
 
 
-def _of_a_resource(urn: str | None) -> str | None:
-    """The resource of a finding; a finding about the whole stack has the stack's URN."""
+def _resource_name(urn: str | None) -> str | None:
+    """Return the name of a finding's resource. None: the finding is about the whole stack."""
     return name(urn) if urn and _STACK not in urn else None
 
 
 def name(urn: str) -> str:
-    """Return the resource's name within the program."""
+    """Return the name of a resource within the program."""
     return urn.rpartition("::")[2]
 
 
 def _plain(message: str) -> str:
-    """The message without colours and traceback."""
+    """Return the message without colours and traceback."""
     return _COLOUR.sub("", message).partition(_TRACEBACK)[0].strip()

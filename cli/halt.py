@@ -1,4 +1,4 @@
-"""The one way in which a command ends early: a message for a person and an exit status."""
+"""Ends a command early with a message and an exit status."""
 
 import os
 import sys
@@ -9,13 +9,13 @@ from sandbox.programs import ProgramsError
 from workloads.terminal import inert
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells give it."""
+"""Exit status after Ctrl-C, as in shells."""
 UNREAD = 141
-"""Exit status when the reader of the answer has gone, such as `head`; as shells give it."""
+"""Exit status if the reader of the output, such as `head`, has closed the pipe, as in shells."""
 
 
 class Halt(Exception):
-    """What was expected, what came, and what to do next."""
+    """Raised to end a command. The message says what was expected, what was found, and what to do next."""
 
     def __init__(self, message: str, exit_status: int = 1) -> None:
         super().__init__(message)
@@ -23,10 +23,10 @@ class Halt(Exception):
 
 
 def exit_status(command: Callable[[], int]) -> int:
-    """Run `command`; what ends it early goes to stderr as a message without a traceback."""
+    """Run `command` and return its exit status. Errors go to stderr as a message without a traceback."""
     try:
         status = command()
-        # What is still to be written is part of the command.
+        # Flush here, so that an error in writing the rest counts as an error of the command.
         sys.stdout.flush()
     except (Halt, ProgramsError, SandboxError) as error:
         sys.stderr.write(inert(f"{error}\n"))
@@ -35,7 +35,7 @@ def exit_status(command: Callable[[], int]) -> int:
         sys.stderr.write("stopped\n")
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):
-        # Rich ends the program so when its reader has gone. Python would try to write the rest at its end.
+        # Rich raises SystemExit if the reader has closed the pipe. Python would try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
     return status

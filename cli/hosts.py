@@ -1,7 +1,7 @@
-"""The host processes of one job on this machine, without a cluster.
+"""Runs the host processes of a job on this machine, without a cluster.
 
-Each process gets the environment that GKE gives to a container of a multi-host slice, so JAX's own detection joins
-them.
+Each process gets the environment variables that GKE sets in a container of a multi-host slice, so that JAX detects and
+joins the hosts.
 """
 
 import os
@@ -26,14 +26,14 @@ from sandbox.tpu_environment import (
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec, SliceSpec
 
 KILL_GRACE_SECONDS = 3.0
-"""Time between SIGTERM and SIGKILL. Hosts of a broken job hang in a collective and cannot act on SIGTERM."""
+"""Time between SIGTERM and SIGKILL. Hosts of a broken job hang in a collective and cannot handle SIGTERM."""
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Host:
-    """One running host process."""
+    """A running host process."""
 
     address: str
     log: Path
@@ -41,22 +41,22 @@ class Host:
 
 
 class Hosts:
-    """All hosts of a job; a context manager that leaves no process behind."""
+    """All hosts of a job, as a context manager that stops every process at its end."""
 
     def __init__(self, hosts: list[Host]):
         self.all = hosts
 
     @property
     def leader(self) -> Host:
-        """The first host of the first slice."""
+        """First host of the first slice."""
         return self.all[0]
 
     def failed(self) -> list[Host]:
-        """Hosts that ended with another exit code than 0."""
+        """Return the hosts that exited with a code other than 0."""
         return [host for host in self.all if host.process.poll() not in (None, 0)]
 
     def running(self) -> list[Host]:
-        """Hosts that have not ended."""
+        """Return the hosts that have not ended."""
         return [host for host in self.all if host.process.poll() is None]
 
     def follow(self) -> Iterator[str]:
@@ -71,7 +71,7 @@ class Hosts:
                 time.sleep(POLL_SECONDS)
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask all to stop (SIGTERM), wait at most `grace_seconds`, then kill those that are left."""
+        """Send SIGTERM to all hosts, wait at most `grace_seconds`, then kill those that are still running."""
         for host in self.running():
             host.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + grace_seconds
@@ -93,16 +93,16 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Program:
-    """What every host runs."""
+    """Program that every host runs."""
 
     module: str
-    """Started as `python -m MODULE`."""
+    """Module that is started with `python -m MODULE`."""
     variables: Mapping[str, str]
-    """Environment variables with its task."""
+    """Environment variables that describe its task."""
 
 
 def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
-    """Start every host process of a training job; see `start_program`."""
+    """Start all host processes of a training job. See `start_program`."""
     trainer = Program("workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
     return start_program(trainer, spec.slices, run_id, attempt, logs, environment)
 
@@ -110,10 +110,10 @@ def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environmen
 def start_program(
     program: Program, slices: SliceSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]
 ) -> Hosts:
-    """Start a program on every host of some slices; their output goes to `logs`.
+    """Start a program on every host of the slices, with the output in the folder `logs`.
 
-    Each gets this process's environment without the variables of another cluster, then its own place, then
-    `environment`.
+    Each host gets the environment of this process without variables of another cluster, then the variables of its own
+    place, then `environment`.
     """
     logs.mkdir(parents=True, exist_ok=True)
     addresses = _free_addresses(slices.count * slices.hosts)
@@ -136,7 +136,7 @@ def start_program(
 def _start(module: str, address: str, log: Path, variables: dict[str, str]) -> Host:
     command = [sys.executable, "-m", module]
     with log.open("wb") as output:
-        # A group of its own: Ctrl-C reaches only this command, which then stops the hosts in order.
+        # The host is in its own process group, so that Ctrl-C reaches only this command, which then stops the hosts.
         process = subprocess.Popen(command, env=variables, stdout=output, stderr=subprocess.STDOUT, process_group=0)
     return Host(address, log, process)
 
@@ -155,7 +155,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Loopback addresses, one per host; the coordinator's port is free on the first one."""
+    """Return a loopback address per host. The coordinator's port is free on the first one."""
     for block in random.sample(range(1, 64), k=63):
         first = f"127.{block}.0.1"
         if can_listen(first, JAX_COORDINATOR_PORT):

@@ -1,4 +1,4 @@
-"""`multislice logs`: the output of a job's hosts."""
+"""`multislice logs` prints the output of a job's hosts."""
 
 import heapq
 import json
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import find_sandbox
 from infra.job_logs import Line, Source, Which, Window, follow, host, hosts, leader
 from infra.job_state import LEADER, Object, Outcome, leader_of, newest, outcome_of, pods_of
 from infra.kubernetes import UNREACHABLE, ApiError
@@ -25,22 +25,22 @@ from workloads.terminal import inert
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 FAILED = 2
-"""Exit status when the job has failed."""
+"""Exit status if the job has failed."""
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
-"""Colours of hosts; with few hosts, each has its own."""
+"""Colours of host names. If there are few hosts, each has its own."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The lines that the command line asks for."""
+class Selection:
+    """Selection of log lines on the command line."""
 
     job: str | None
     all_hosts: bool
     host: str | None
     follow: bool
     previous: bool
-    """Whether those of the start before the newest one are wanted."""
+    """Whether to read the start before the newest one."""
     tail_lines: int | None
     since: timedelta | None
     as_json: bool
@@ -52,15 +52,15 @@ class Asked:
         return hosts if self.all_hosts else leader
 
     def window(self) -> Window:
-        """Return the part of each log to begin with."""
+        """Return the part of each log to print first."""
         return Window(self.tail_lines, datetime.now(UTC) - self.since if self.since else None)
 
 
 def span(text: str) -> timedelta:
-    """Return the time that a text such as `30s`, `10m`, `2h` or `1d` stands for.
+    """Parse a duration such as `30s`, `10m`, `2h` or `1d`.
 
     Raises:
-        Halt: it stands for none.
+        Halt: The text is not a duration.
     """
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if found is None:
@@ -68,26 +68,26 @@ def span(text: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-def logs(deployed: Deployed, asked: Asked, sandbox: Path | None, console: Console) -> int:
-    """Print the output of a job's hosts; return the exit status, 0 unless the job has failed.
+def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console: Console) -> int:
+    """Print the output of a job's hosts. Return the exit status, which is 0 unless the job has failed.
 
-    `sandbox` is the folder of the sandbox that has the stack; it keeps the logs of pods that are gone.
+    `sandbox` is the folder of the sandbox that has the stack. It keeps the logs of deleted pods.
 
     Raises:
-        Halt: there is no such job, host or log, or the cluster does not answer.
+        Halt: The job, host or log does not exist, or the cluster does not answer.
     """
-    printer = Printer(console, named=asked.all_hosts, as_json=asked.as_json)
+    printer = Printer(console, named=selection.all_hosts, as_json=selection.as_json)
     try:
-        place = deployed.find(asked.job)
-        if asked.follow:
+        place = deployed.find(selection.job)
+        if selection.follow:
             try:
-                ended = follow(deployed.api, place.namespace, place.name, asked.which, printer, asked.window())
+                ended = follow(deployed.api, place.namespace, place.name, selection.which, printer, selection.window())
             except LookupError:
                 raise _missing(deployed, place) from None
             return _status(ended, deployed, place)
-        return _read(deployed, place, asked, existing(sandbox) if sandbox else None, printer)
+        return _read(deployed, place, selection, find_sandbox(sandbox) if sandbox else None, printer)
     except BrokenPipeError:
-        # The reader of the lines has gone, which is no error of the cluster.
+        # The reader closed the pipe, which is not an error of the cluster.
         raise
     except UNREACHABLE as error:
         raise Halt(
@@ -98,7 +98,7 @@ def logs(deployed: Deployed, asked: Asked, sandbox: Path | None, console: Consol
 
 @dataclass(frozen=True)
 class Printer:
-    """Writes lines, with the names of their hosts where there are several."""
+    """Writes log lines, with the names of their hosts if `named`."""
 
     console: Console
     named: bool
@@ -122,10 +122,10 @@ class Printer:
 def earlier_logs(
     site: Site, place: JobPlace, which: Which, leading: str, present: Collection[str], tail_lines: int | None
 ) -> list[Iterator[Line]]:
-    """Return for each wanted host the log of its last pod that is not `present`, as the sandbox keeps it.
+    """Return the logs that the sandbox keeps: for each selected host, that of its last pod that is not in `present`.
 
-    `present` are uids. `leading` is empty where the leader of the job is unknown: it is then a head, or host 0 of
-    slice 0.
+    `present` has the uids of pods. If `leading`, the name of the job's leader, is empty, the leader is the head, or
+    host 0 of slice 0 in a job without one.
     """
     name = re.compile(
         rf"{re.escape(place.namespace)}_{re.escape(place.name)}-(?P<host>.+-\d+-\d+)-[a-z0-9]+_(?P<uid>.+)"
@@ -146,7 +146,7 @@ def _kept_lines(host: str, path: Path, tail_lines: int | None) -> Iterator[Line]
 
 
 def _colour(name: str) -> str:
-    """Always the same for a host."""
+    """Return the colour of a host, which is the same in every call."""
     slice_index, host_index = (int(part) for part in name.rsplit("-", 2)[1:])
     return _COLOURS[(slice_index * 3 + host_index) % len(_COLOURS)]
 
@@ -155,52 +155,55 @@ def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
     if ended is None or ended.state == "Completed":
         return 0
     why = f"multislice explain {place.name} {deployed.options}"
-    sys.stderr.write(inert(f"job {place.name} has failed: {ended.reason}: {ended.message}\nSee why: {why}\n"))
+    sys.stderr.write(inert(f"job {place.name} has failed: {ended.reason}: {ended.message}\nTo see why, run: {why}\n"))
     return FAILED
 
 
-def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, printer: Printer) -> int:
+def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: Site | None, printer: Printer) -> int:
     jobset = deployed.api.find(f"{JOBSETS.format(place.namespace)}/{place.name}")
-    if jobset is None and not (asked.previous and site):
+    if jobset is None and not (selection.previous and site):
         raise _missing(deployed, place)
     pods = pods_of(deployed.api, place.namespace, place.name)
     current = newest(pods, 0.0)
-    if asked.host and current and asked.host not in [pod.host for pod in current]:
+    if selection.host and current and selection.host not in [pod.host for pod in current]:
         names = ", ".join(pod.host for pod in current)
-        raise Halt(f"--host must name a host of job {place.name} ({names}), got {asked.host!r}")
+        raise Halt(f"--host must name a host of job {place.name} ({names}), got {selection.host!r}")
     present = {pod.uid for pod in current}
     leading = leader_of(jobset) if jobset else ""
     unread: list[str] = []
-    found = _live_logs(deployed, asked, leading, pods, present, unread)
-    printed = _print(found or _kept_logs(site, place, asked, leading, present), printer)
+    found = _live_logs(deployed, selection, leading, pods, present, unread)
+    printed = _print(found or _kept_logs(site, place, selection, leading, present), printer)
     if unread:
         lines = "\n".join(f"  {line}" for line in unread)
-        raise Halt(f"expected the logs of all wanted hosts, got none, or only a part, of:\n{lines}")
-    if not printed and (asked.previous or not current):
-        raise _nothing(deployed, place, asked)
+        raise Halt(f"expected the logs of all selected hosts, could not read all lines of:\n{lines}")
+    if not printed and (selection.previous or not current):
+        raise _nothing(deployed, place, selection)
     return _status(outcome_of(jobset) if jobset else None, deployed, place)
 
 
 def _live_logs(
     deployed: Deployed,
-    asked: Asked,
+    selection: Selection,
     leading: str,
     pods: Sequence[Object],
     present: Collection[str],
     unread: list[str],
 ) -> list[Iterator[Line]]:
-    """The logs of the pods that the cluster still has: the newest of each host, or those before.
+    """Return the logs of the pods that the cluster still has: the newest pod of each host, or the one before.
 
-    `unread` gets the error when a log cannot be read.
+    If a log cannot be read, the error is added to `unread`.
     """
-    of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != asked.previous]
-    uids = {pod.uid for pod in newest(of_start, 0.0) if asked.which(pod.host, leading)}
+    of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != selection.previous]
+    uids = {pod.uid for pod in newest(of_start, 0.0) if selection.which(pod.host, leading)}
     sources = [Source.of(deployed.api, pod) for pod in of_start if pod["metadata"]["uid"] in uids]
-    return [_live_lines(source, asked.window(), unread) for source in sources]
+    return [_live_lines(source, selection.window(), unread) for source in sources]
 
 
 def _live_lines(source: Source, window: Window, unread: list[str]) -> Iterator[Line]:
-    """Lines of a pod; none if it has not begun, or is gone by now. An unreachable node does not stop the others."""
+    """Yield the lines of a pod, or nothing if it has not started or no longer exists.
+
+    An error goes to `unread`, so that an unreachable node does not hide the logs of the others.
+    """
     try:
         yield from source.read(window)
     except UNREACHABLE as error:
@@ -209,20 +212,20 @@ def _live_lines(source: Source, window: Window, unread: list[str]) -> Iterator[L
 
 
 def _kept_logs(
-    site: Site | None, place: JobPlace, asked: Asked, leading: str, present: Collection[str]
+    site: Site | None, place: JobPlace, selection: Selection, leading: str, present: Collection[str]
 ) -> list[Iterator[Line]]:
-    if site is None or not asked.previous:
+    if site is None or not selection.previous:
         return []
-    if asked.since:
+    if selection.since:
         raise Halt(
-            "--since needs the times of lines, which a sandbox keeps no longer than their pod; with --previous give a"
-            " number of lines, such as --tail 100"
+            "--since needs the times of lines, and the sandbox deletes them with the pod; with --previous, pass a"
+            " number of lines such as --tail 100"
         )
-    return earlier_logs(site, place, asked.which, leading, present, asked.tail_lines)
+    return earlier_logs(site, place, selection.which, leading, present, selection.tail_lines)
 
 
 def _print(found: Sequence[Iterator[Line]], printer: Printer) -> bool:
-    """Print lines of several hosts in the order in which they were written; return whether there were any."""
+    """Print the lines of several hosts in the order in which they were written. Return whether there were any."""
     count = 0
     for line in heapq.merge(*found, key=lambda line: line.at):
         printer(line)
@@ -232,17 +235,17 @@ def _print(found: Sequence[Iterator[Line]], printer: Printer) -> bool:
 
 def _missing(deployed: Deployed, place: JobPlace) -> Halt:
     return Halt(
-        f"expected job {place.name} in namespace {place.namespace}, found none;"
+        f"job {place.name} does not exist in namespace {place.namespace};"
         f" `multislice list {deployed.options}` lists the jobs"
     )
 
 
-def _nothing(deployed: Deployed, place: JobPlace, asked: Asked) -> Halt:
-    if not asked.previous:
-        advice = f"`multislice explain {place.name} {deployed.options}` says what it waits for"
-        return Halt(f"expected hosts of job {place.name} that have begun, found none; {advice}")
+def _nothing(deployed: Deployed, place: JobPlace, selection: Selection) -> Halt:
+    if not selection.previous:
+        advice = f"`multislice explain {place.name} {deployed.options}` says what the job waits for"
+        return Halt(f"no host of job {place.name} has started; {advice}")
     names = f'resource.labels.namespace_name="{place.namespace}" resource.labels.pod_name:"{place.name}-"'
     return Halt(
-        f"expected logs of the start before in job {place.name}, found none: it has not restarted, or its pods are"
-        f" gone, and their logs with them.\nGoogle Cloud keeps them: gcloud logging read '{names}'"
+        f"no logs of an earlier start of job {place.name}: it has not restarted, or its pods and their logs were"
+        f" deleted.\nGoogle Cloud keeps the logs: gcloud logging read '{names}'"
     )

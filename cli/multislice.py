@@ -1,6 +1,6 @@
-"""`multislice`: the commands about a stack, in addition to those of Pulumi.
+"""The command line of `multislice`, which adds commands about a stack to those of Pulumi.
 
-What a command does is in the module of its name, which is loaded when the command runs.
+Each command is implemented in the module of the same name, which is imported when the command runs.
 """
 
 import re
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Commands(TyperGroup):
-    """A wrong command line ends with 1, as every error does, and not with typer's 2, which is an answer here."""
+    """Exits with 1 after a wrong command line, because typer's 2 has a meaning of its own here."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _without_answer():
@@ -47,8 +47,8 @@ def _without_answer() -> Generator[None]:
         raise
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
         typer.echo(" ".join(("multislice", project["version"])))
         raise typer.Exit
@@ -78,14 +78,14 @@ app.add_typer(environments)
 
 
 class Order(StrEnum):
-    """What a plan is sorted by."""
+    """Sort order of a plan."""
 
     DOLLARS = "dollars"
     DAYS = "days"
 
 
 class Listed(StrEnum):
-    """Capacity that has a list price."""
+    """Kinds of capacity with a list price."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -103,7 +103,7 @@ def review(
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Review price, queue, memory and speed of a stack. Exit status 2: a job cannot run, or `up` refuses."""
+    """Review price, queue, memory and speed of a stack. Exit status 2: a job cannot run, or `up` would fail."""
     form = form_of(json, markdown)
     from cli import review as command
 
@@ -115,13 +115,13 @@ def preview(
     stack: Stack,
     engine: Annotated[
         Engine,
-        typer.Option(help="sandbox: offline, from an empty state; pulumi: your own, against what is deployed."),
+        typer.Option(help="sandbox: offline, from an empty state. pulumi: your own, against the deployed state."),
     ] = Engine.SANDBOX,
     save_plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File for the plan, for `pulumi up --plan FILE`.")
+        Path | None, typer.Option(metavar="FILE", help="File to save the plan to, for `pulumi up --plan FILE`.")
     ] = None,
     sandbox: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of a sandbox whose state to compare with.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the sandbox whose state to compare with.")
     ] = None,
     json: Json = False,
     markdown: Markdown = False,
@@ -130,8 +130,8 @@ def preview(
     form = form_of(json, markdown)
     from cli import preview as command
 
-    asked = command.Asked(stack, engine.value, save_plan, sandbox)
-    run(lambda: command.preview(asked, form, Terminal(highlight=False)))
+    request = command.PreviewRequest(stack, engine.value, save_plan, sandbox)
+    run(lambda: command.preview(request, form, Terminal(highlight=False)))
 
 
 @app.command()
@@ -139,10 +139,10 @@ def preflight(
     stack: Stack,
     compile_cache: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Folder for the compiled programs, also gs://BUCKET/FOLDER."),
+        typer.Option(metavar="FOLDER", help="Folder for compiled programs, or gs://BUCKET/FOLDER."),
     ] = None,
     compare_compile: Annotated[
-        bool, typer.Option("--compare-compile", help="Compile with the other choice of `compile` too, and compare.")
+        bool, typer.Option("--compare-compile", help="Compile with each value of `compile` and compare the results.")
     ] = False,
     json: Json = False,
     markdown: Markdown = False,
@@ -155,7 +155,7 @@ def preflight(
 
 
 def _amount(text: str) -> float:
-    """The number that a text such as 15T stands for."""
+    """Parse a number such as 15T."""
     found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d+)?)([kmbt]?)", text.strip().lower())
     if not found:
         raise typer.BadParameter(f"expected a number of tokens such as 1e12, 800B or 15T, got {text!r}")
@@ -169,14 +169,14 @@ def plan(
         float, typer.Option(parser=_amount, metavar="NUMBER", help="Tokens to train on, such as 1e12, 800B or 15T.")
     ],
     days: Annotated[float, typer.Option(help="Deadline, in days.")],
-    by: Annotated[Order, typer.Option(help="What to sort by.")] = Order.DOLLARS,
-    zone: Annotated[str | None, typer.Option(help="Zone of the prices. Default: where chips are cheapest.")] = None,
-    capacity: Annotated[Listed, typer.Option(help="Capacity of the prices.")] = Listed.ON_DEMAND,
+    by: Annotated[Order, typer.Option(help="Sort order.")] = Order.DOLLARS,
+    zone: Annotated[str | None, typer.Option(help="Zone whose prices to use. Default: the cheapest zone.")] = None,
+    capacity: Annotated[Listed, typer.Option(help="Capacity whose prices to use.")] = Listed.ON_DEMAND,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="File for a chart of cost against time.")] = None,
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """List the slices that train a preset by a deadline, from a table of compiled steps. Exit status 2: none does."""
+    """List the slices that can train a preset by a deadline, from a table of compiled steps. Exit status 2: none."""
     form = form_of(json, markdown)
     from cli import plan as command
 
@@ -195,7 +195,7 @@ def drift(
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Show what was changed outside of Pulumi, and what `up` would do about it. Exit status 2: there is drift."""
+    """Show changes made outside of Pulumi, and what `up` would do about them. Exit status 2: drift was found."""
     form = form_of(json, markdown)
     from cli import drift as command
 
@@ -207,7 +207,7 @@ def create_environment(
     name: Annotated[str, typer.Argument(help="Name of the new stack and its cluster; at most 20 characters.")],
     source: Annotated[str, typer.Option("--from", metavar="STACK", help="Name of the stack to copy.")],
     ttl: Annotated[str, typer.Option(help="Time until it expires, such as 90m, 8h or 2d.")],
-    only_file: Annotated[bool, typer.Option("--only-file", help="Write its files and deploy nothing.")] = False,
+    only_file: Annotated[bool, typer.Option("--only-file", help="Write the files without deploying.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
     json: Json = False,
@@ -227,13 +227,13 @@ def create_environment(
 @environments.command("destroy")
 def destroy_environment(
     name: Annotated[str | None, typer.Argument(help="Name of the environment.")] = None,
-    expired: Annotated[bool, typer.Option("--expired", help="Destroy all that have expired.")] = False,
+    expired: Annotated[bool, typer.Option("--expired", help="Destroy all expired environments.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Destroy an environment with its running jobs and checkpoints. Exit status 1: something is left."""
+    """Destroy an environment with its running jobs and checkpoints. Exit status 1: some resources remain."""
     form = form_of(json, markdown)
     if (name is None) != expired:
         raise typer.BadParameter("expected one of NAME and --expired, got both or neither")
@@ -245,7 +245,7 @@ def destroy_environment(
 
 @environments.command("list")
 def list_environments(
-    expired: Annotated[bool, typer.Option("--expired", help="List only those that have expired.")] = False,
+    expired: Annotated[bool, typer.Option("--expired", help="List only expired environments.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
     json: Json = False,
@@ -336,14 +336,14 @@ def logs(
         ("--follow", follow, "--previous", previous),
     ):
         if given and also:
-            raise typer.BadParameter(f"expected one of {name} and {other}, got both; leave one out")
-    from cli.logs import Asked, span
+            raise typer.BadParameter(f"expected only one of {name} and {other}, got both")
+    from cli.logs import Selection, span
     from cli.logs import logs as command
 
     def answer() -> int:
-        asked = Asked(job, every, host, follow, previous, tail, span(since) if since else None, json)
+        selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, json)
         folder = folder_of(engine, sandbox)
-        return command(_deployed(stack, engine, sandbox), asked, folder, Terminal(highlight=False))
+        return command(_deployed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
 
     run(answer)
 
@@ -359,12 +359,12 @@ def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox =
 @app.command()
 def dashboard(
     stack: Stack,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 to listen on. 0: a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 to listen on. 0: any free port.")] = 0,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON object.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the URL as one JSON object.")] = False,
 ) -> None:
-    """Serve live pages of a stack and its jobs to browsers of this machine."""
+    """Serve live pages about a stack and its jobs to browsers on this machine."""
 
     def answer() -> int:
         from cli.dashboard import dashboard as command
@@ -380,12 +380,12 @@ def report(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="Storage path of a job, a folder or gs://BUCKET/JOB; folder of one run; or, with --stack, name of a"
+            help="Storage path of a job (a folder or gs://BUCKET/JOB), folder of one run or, with --stack, name of a"
             " job. Default: the stack's only training job.",
         ),
     ] = None,
     stack: Annotated[
-        str | None, typer.Option("--stack", "-s", help="Stack whose checkpoint bucket has the job's files.")
+        str | None, typer.Option("--stack", "-s", help="Stack whose checkpoint bucket has the files of the job.")
     ] = None,
     engine: On = None,
     sandbox: Sandbox = None,
@@ -394,7 +394,7 @@ def report(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Report where the time and the money of a job's run went, by cause, error and start, and write a page of it."""
+    """Report the time and money spent in a run of a job, by cause, error and start, and write an HTML page."""
     from cli import report as command
     from workloads.report.command import Asked
 
@@ -414,7 +414,7 @@ def cancel(
     sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
-    """End a job and keep its checkpoints. Exit status 2: it has ended already."""
+    """Cancel a job and keep its checkpoints. Exit status 2: the job had already ended."""
 
     def answer() -> int:
         from cli.cancel import cancel as command
@@ -437,7 +437,7 @@ def profile(
     sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
-    """Profile five steps of a running job on all its hosts and download them. Exit status 2: it does not train."""
+    """Profile five steps of a running job on all its hosts. Exit status 2: the job is not training."""
 
     def answer() -> int:
         from cli.profile import profile as command
@@ -449,7 +449,7 @@ def profile(
 
 @app.command()
 def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
-    """Check what keeps a stack from working, and say what repairs it. Exit status 2: a check failed."""
+    """Check a stack for problems and show how to repair them. Exit status 2: a check failed."""
 
     def answer() -> int:
         from cli.doctor.doctor import doctor as command

@@ -1,7 +1,7 @@
-"""Options that several commands have, and what a shell offers to complete them.
+"""Options that several commands share, with shell completion.
 
-Stacks and jobs are looked up in the stack files of this checkout, so that pressing Tab does not wait for a cluster. A
-file that cannot be read offers nothing.
+Completion reads the stack files of this checkout, so that pressing Tab does not wait for a cluster. It ignores files
+that cannot be read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,17 +18,17 @@ from cli.sandbox_folder import SANDBOX
 
 
 def complete_stacks(incomplete: str) -> list[str]:
-    """Return the stacks that have a file, and whose names begin so."""
-    return _beginning(incomplete, stack_file.names())
+    """Return the stacks with a stack file whose names begin with `incomplete`."""
+    return _complete(incomplete, stack_file.names())
 
 
 def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs whose names begin so, of the stack that the command line names before, or else of any."""
-    return _beginning(incomplete, names_of_jobs(context.params.get("stack")))
+    """Return the jobs whose names begin with `incomplete`, of the stack given before on the command line or of all."""
+    return _complete(incomplete, names_of_jobs(context.params.get("stack")))
 
 
 def names_of_jobs(stack: str | None) -> list[str]:
-    """Return the jobs in the file of a stack; None: in the files of all."""
+    """Return the jobs in the file of a stack, or in all stack files if `stack` is None."""
     return sorted({name for each in ([stack] if stack else stack_file.names()) for name in _jobs_of(each)})
 
 
@@ -42,7 +42,7 @@ def _jobs_of(stack: str) -> list[str]:
     return [str(name) for name in (*(several if isinstance(several, Mapping) else ()), named) if name]
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def _complete(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
 
 
@@ -65,7 +65,7 @@ Job = Annotated[
 
 
 class Engine(StrEnum):
-    """Whose Pulumi, state and cloud a command uses."""
+    """Pulumi engine that a command uses, with its state and cloud."""
 
     PULUMI = "pulumi"
     SANDBOX = "sandbox"
@@ -75,7 +75,7 @@ On = Annotated[
     Engine | None,
     typer.Option(
         "--engine",
-        help="pulumi: your own Pulumi and its backend; sandbox: the sandbox on this machine. Default: pulumi, or"
+        help="pulumi: your own Pulumi and its backend. sandbox: the sandbox on this machine. Default: pulumi, or"
         " sandbox with --sandbox.",
     ),
 ]
@@ -85,23 +85,23 @@ Sandbox = Annotated[
 
 
 def folder_of(engine: Engine | None, sandbox: Path | None) -> Path | None:
-    """Return the folder of the sandbox to use; None: use the user's own Pulumi.
+    """Return the folder of the sandbox to use. None: use the user's own Pulumi.
 
     Raises:
-        Halt: the folder of a sandbox is given for the other engine.
+        Halt: A sandbox folder is given for the other engine.
     """
     if engine is Engine.PULUMI and sandbox:
-        raise Halt(f"--sandbox goes with --engine sandbox, got {sandbox}; leave one out")
+        raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {sandbox}")
     return (sandbox or SANDBOX) if engine is Engine.SANDBOX or sandbox else None
 
 
 def run(command: Callable[[], int]) -> None:
-    """Run a command; its number is the exit status."""
+    """Run a command and exit with the status that it returns."""
     raise typer.Exit(exit_status(command))
 
 
 def form_of(json: bool, markdown: bool) -> Form:
-    """Return the form of an answer from the two options."""
+    """Return the output format that the two options select."""
     if json and markdown:
-        raise typer.BadParameter("expected one of --json and --markdown, got both; leave one out")
+        raise typer.BadParameter("expected only one of --json and --markdown, got both")
     return Form.JSON if json else Form.MARKDOWN if markdown else Form.TEXT

@@ -1,6 +1,6 @@
-"""The phases that `make up` and `make down` share, each shown while it goes on.
+"""Runs the phases that `make up` and `make down` share, and shows their progress.
 
-After Ctrl-C the control plane is stopped again, and Pulumi finishes the operations in progress.
+After Ctrl-C, the control plane is stopped if the command has started it, and Pulumi finishes operations in progress.
 """
 
 import os
@@ -33,13 +33,13 @@ _REFRESHES_PER_SECOND = 8
 
 
 class Display:
-    """Shows the changing progress: a live screen on a terminal, timestamped lines anywhere else.
+    """Shows progress as a live screen on a terminal and as timestamped lines elsewhere.
 
-    Any thread may change it.
+    It is safe for several threads.
     """
 
     def __init__(self, console: Console, shown: Progress) -> None:
-        """Show nothing yet."""
+        """Create the display without showing it."""
         self.console = console
         self.progress = shown
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class Display:
 
     @contextmanager
     def shown(self) -> Generator[Self]:
-        """Show it until the context ends; the last screen stays."""
+        """Show the progress until the context ends. The last screen stays visible."""
         if not self.console.is_terminal:
             yield self
             return
@@ -59,7 +59,7 @@ class Display:
             yield self
 
     def change(self, change: Callable[[Progress], Progress]) -> None:
-        """Replace the progress."""
+        """Replace the progress with what `change` returns for it."""
         with self._lock:
             before, self.progress = self.progress, change(self.progress)
             if not self.console.is_terminal:
@@ -70,7 +70,7 @@ class Display:
 
 @contextmanager
 def phase(display: Display, name: Phase) -> Generator[None]:
-    """Show the phase until the context ends; as failed when an error leaves it."""
+    """Show a phase until the context ends, and show it as failed after an exception."""
     display.change(lambda now: now.begin(name, time.time()))
     failed = True
     try:
@@ -85,35 +85,35 @@ def prepare_programs(display: Display) -> programs.Programs:
 
     def report(build: BuildProgress) -> None:
         detail = f"{build.index} of {build.total}: {build.state} {build.name}"
-        display.change(lambda now: now.tell(Phase.PROGRAMS, detail))
+        display.change(lambda now: now.describe(Phase.PROGRAMS, detail))
 
     with phase(display, Phase.PROGRAMS):
         found = builds.prepare(report)
-        display.change(lambda now: now.tell(Phase.PROGRAMS, f"{len(found.paths)} ready"))
+        display.change(lambda now: now.describe(Phase.PROGRAMS, f"{len(found.paths)} ready"))
     return found
 
 
 def start_control_plane(display: Display, site: Site) -> None:
-    """Start the sandbox's servers unless they run."""
+    """Start the sandbox's servers unless they are running."""
     ran = daemon.running(site) is not None
     with phase(display, Phase.CONTROL_PLANE):
         try:
-            daemon.start(site, lambda state: display.change(lambda now: now.tell(Phase.CONTROL_PLANE, state)))
+            daemon.start(site, lambda state: display.change(lambda now: now.describe(Phase.CONTROL_PLANE, state)))
         except KeyboardInterrupt:
             if not ran:
                 daemon.stop(site)
             raise Halt("stopped; no server is left running", INTERRUPTED) from None
-        detail = "runs already" if ran else f"API server at {site.api_server_url}"
-        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, detail))
+        detail = "already running" if ran else f"API server at {site.api_server_url}"
+        display.change(lambda now: now.describe(Phase.CONTROL_PLANE, detail))
 
 
 def recover(display: Display, engine: "Engine") -> None:
-    """Complete the stack's state after a command was killed, and say so in the line of the control plane.
+    """Complete the stack's state if an earlier command was killed, and report it in the line of the control plane.
 
     Raises:
-        Halt: Pulumi fails, with its errors.
+        Halt: Pulumi fails. The message has its errors.
     """
-    # The caller has imported it to make the engine.
+    # The caller has already imported it to create the engine.
     from pulumi.automation import CommandError
 
     try:
@@ -125,18 +125,18 @@ def recover(display: Display, engine: "Engine") -> None:
             " its checkpoints"
         ) from None
     if message:
-        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, message))
+        display.change(lambda now: now.describe(Phase.CONTROL_PLANE, message))
 
 
 def operate[Result](
     display: Display, name: Phase, operation: Callable[[Callable[[Any], None]], Result], advice: str
 ) -> Result:
-    """Run one operation of the Pulumi engine and show its events; `advice` is what to do when it fails.
+    """Run an operation of the Pulumi engine and show its events. `advice` says what to do if it fails.
 
     Raises:
-        Halt: it failed, with Pulumi's errors; or Ctrl-C cancelled it.
+        Halt: The operation failed, for which the message has Pulumi's errors, or Ctrl-C cancelled it.
     """
-    # The caller has imported it to make the engine; reading a stack's state needs none of it.
+    # The caller has already imported it to create the engine. Reading a stack's state does not need it.
     from pulumi.automation import CommandError
 
     with phase(display, name):
@@ -155,23 +155,23 @@ def _show(display: Display, name: Phase, event: Any) -> None:
 
 
 def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Result]) -> Result:
-    """Run `work` in a thread, so that Ctrl-C waits until Pulumi has finished what is in progress."""
+    """Run `work` in a thread, so that Ctrl-C waits until Pulumi has finished the operations in progress."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(work)
         try:
             return running.result()
         except KeyboardInterrupt:
-            display.change(lambda now: now.tell(name, "cancelling: Pulumi finishes what is in progress"))
+            display.change(lambda now: now.describe(name, "cancelling: Pulumi finishes operations in progress"))
             _cancel(running)
             raise Halt(
-                "cancelled; what Pulumi has made so far stays, and the sandbox goes on running.\n"
-                "`make up` goes on from here, `make down` removes it",
+                "cancelled; the resources created so far stay, and the sandbox is still running.\n"
+                "Continue with `make up`, or remove them with `make down`",
                 INTERRUPTED,
             ) from None
 
 
 def _cancel(running: Future[Any]) -> None:
-    # A terminal sends Ctrl-C to Pulumi as well; a second one would make it drop operations in progress.
+    # A terminal sends Ctrl-C to Pulumi too. A second signal would make it drop operations in progress.
     if not sys.stdin.isatty():
         for child in psutil.Process(os.getpid()).children():
             if child.name() == "pulumi":

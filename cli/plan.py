@@ -1,4 +1,4 @@
-"""`multislice plan`: the slices that train a preset on a number of tokens by a deadline, as a table or a chart."""
+"""`multislice plan` lists the slices that train a preset on a number of tokens by a deadline, or draws a chart."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,19 +30,19 @@ _COLUMNS = (
 )
 
 type RateOf = Callable[[str], Rate]
-"""Price by generation."""
+"""Returns the price of a generation."""
 
 
 @dataclass(frozen=True)
 class ChipPrices:
-    """What a chip costs, and how it is described."""
+    """Prices of chips, with a description of them."""
 
     of: RateOf
     words: str
-    """Such as `on-demand in us-east5`."""
+    """Description such as `on-demand in us-east5`."""
 
     def usd(self, generation: str) -> float | None:
-        """Return the price of a chip-hour; None: unknown."""
+        """Return the price of a chip-hour in dollars. None: unknown."""
         return self.of(generation).usd_per_chip_hour
 
 
@@ -50,7 +50,7 @@ def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
     """Return the list prices of a zone, or the lowest of all zones.
 
     Raises:
-        Halt: no list price is known in the region of that zone.
+        Halt: The region of the zone has no known list price.
     """
     if zone is None:
         return ChipPrices(lambda generation: cheapest_rate(generation, kind), f"{kind}, where it is cheapest")
@@ -59,7 +59,7 @@ def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
     if region not in regions:
         meant = f"did you mean {zone}-a? " if zone in regions else ""
         listed = f"a zone with list prices of TPUs, in one of the regions {', '.join(regions)}"
-        raise Halt(f"{meant}--zone must be {listed}, got {zone!r}; leave it out for the lowest prices")
+        raise Halt(f"{meant}--zone must be {listed}, got {zone!r}; omit it to use the lowest prices")
     return ChipPrices(lambda generation: list_rate(generation, region, zone, kind), f"{kind} in {zone}")
 
 
@@ -67,7 +67,7 @@ def goal(preset: str, tokens: float, days: float) -> Goal:
     """Return the goal of the plan.
 
     Raises:
-        Halt: it is not valid; lists every error.
+        Halt: The goal is not valid. The message lists every error.
     """
     known, meant = preset_names(), nearest(preset, preset_names())
     suggested = f"did you mean {meant}? " if meant else ""
@@ -84,10 +84,10 @@ def goal(preset: str, tokens: float, days: float) -> Goal:
 
 
 def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: Form, console: Console) -> int:
-    """Print the plan; return 0 when some slices meet the deadline, else 2.
+    """Print the plan. Return 0 if some slices meet the deadline, else 2.
 
     Raises:
-        Halt: nothing is known about the preset, or a chart is wanted and no price is known; says what to do.
+        Halt: The table has no row for the preset, or a chart is requested and no price is known.
     """
     try:
         found = planned(read_rows(TABLE.read_text()), goal, prices.usd)
@@ -98,19 +98,19 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
         try:
             svg.write_text(drawn)
         except OSError as error:
-            raise Halt(f"--svg: expected to write {svg}, got: {error.strerror}; name another file") from None
+            raise Halt(f"--svg: cannot write {svg}: {error.strerror}; choose another file") from None
     write(found.model_dump_json(indent=1), [table(found, prices, order)], form, console)
     return 0 if found.answers(order) else _NOTHING_IN_TIME
 
 
 def chart(found: Plan, priced_as: str) -> str:
-    """Return dollars over days, a line for each kind of slices, as the text of an SVG file.
+    """Return an SVG file that shows dollars over days, with a line for each kind of slices.
 
     Raises:
-        ValueError: no price is known.
+        ValueError: No price is known.
     """
     priced = [option.days for option in found.options if option.usd is not None]
-    # When none meets the deadline, the nearest must still be visible.
+    # If no option meets the deadline, the nearest must still be visible.
     longest = _LONGEST_SHOWN * max(found.goal.days, min(priced, default=0))
     lines: list[Line] = []
     for options in found.kinds():
@@ -118,7 +118,7 @@ def chart(found: Plan, priced_as: str) -> str:
         if points:
             lines.append(Line(options[0].compiled.kind, f"c{len(lines) % _COLOURS + 1}", [points], dots=True))
     if not lines:
-        raise ValueError(f"expected the price of a chip for a chart of dollars, got none {priced_as}; leave --svg out")
+        raise ValueError(f"a chart of dollars needs the price of a chip, which is unknown {priced_as}; omit --svg")
     name = f"{found.goal.preset}, {amount(found.goal.tokens)} tokens: US dollars {priced_as}, by days; estimates"
     wanted = Mark(found.goal.days, f"{found.goal.days:g} days is the deadline", "restart")
     return document(name, line_chart(name, "days", lines, [wanted]), WIDTH, HEIGHT)

@@ -1,6 +1,6 @@
-"""`multislice preflight`: whether a stack's training jobs fit their chips, and how long a step takes.
+"""`multislice preflight` shows whether a stack's training jobs fit on their chips, and how long a step takes.
 
-The jobs are compiled, not run, by a process of its own, because it loads the TPU compiler.
+It compiles the jobs without running them, in a separate process, because that process loads the TPU compiler.
 """
 
 import os
@@ -32,19 +32,19 @@ _LINES_SHOWN = 12
 
 
 def preflight(stack: str, form: Form, compile_cache: str | None, console: Console, compare: bool = False) -> int:
-    """Print the preflight of the training jobs of `stack`; return 0 when they fit, 2 when one does not, 1 if unknown.
+    """Print the preflight of a stack's training jobs. Return 0 if they fit, 2 if one does not fit, 1 if unknown.
 
-    With `compile_cache`, a folder or `gs://BUCKET/FOLDER`, the compiled programs are written there. With `compare`,
-    each step is also compiled with the other choice of `compile`.
+    `compile_cache` is the folder or `gs://BUCKET/FOLDER` for the compiled programs. None: they are not kept. With
+    `compare`, each step is also compiled with the other value of `compile`.
 
     Raises:
-        Halt: the settings are wrong, the stack has no training job, or the compiler's process failed.
+        Halt: The settings are invalid, the stack has no training job, or the compiler failed.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
     specs = job_specs(settings)
     if not specs:
-        raise Halt(f"{path} must have a training job, which has a step to compile, got {', '.join(settings.jobs)}")
+        raise Halt(f"{path} must have a training job, because others have no step, got {', '.join(settings.jobs)}")
     # Progress goes to stderr, because another program may read the answer.
     progress = Terminal(stderr=True, highlight=False)
     folder = cache_folder(os.environ)
@@ -60,10 +60,10 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
 def run(
     spec: JobSpec, folder: Path, compile_cache: str | None, console: Console, compare: bool = False
 ) -> PreflightResult:
-    """Return the result for the step of `spec`: from `folder`, or compiled now and kept there.
+    """Return the result for the step of `spec` from `folder`, or compile the step and keep the result there.
 
     Raises:
-        Halt: the compiler's process ended without one.
+        Halt: The compiler ended without a result.
     """
     known = cached(spec, folder)
     compares = compare and spec.compiled_otherwise() is not None
@@ -79,15 +79,15 @@ def run(
         command = [sys.executable, "-m", "workloads.preflight", str(written), *keep, *cache, *other]
         status = _follow(command, errors, console)
         found = cached(spec, folder)
-        # The result may be older than a process that failed, such as one that cannot write the compiled programs.
+        # The result may be from an earlier process, if this one failed to write the compiled programs, for example.
         if found is None or not (found.unsupported or status in (0, DOES_NOT_GO)):
             last = "\n".join(errors.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
-            raise Halt(f"the compiler's process ended with exit status {status} and without a result:\n{last}")
+            raise Halt(f"the compiler ended with exit status {status} and without a result:\n{last}")
     return found
 
 
 def _follow(command: Sequence[str], errors: Path, console: Console) -> int:
-    """Run the process and show what it compiles, and for how long; return its exit status."""
+    """Run the process, show what it compiles and for how long, and return its exit status."""
     columns = (SpinnerColumn(), TextColumn("compiling: {task.description}"), TimeElapsedColumn())
     with (
         errors.open("w") as written,

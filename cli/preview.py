@@ -1,7 +1,7 @@
-"""`multislice preview`: everything that is known of a plan before it is carried out, from a real Pulumi engine.
+"""`multislice preview` shows the plan of a real Pulumi engine before it is applied.
 
-The program itself finds out what the plan costs and whether its jobs can run (`infra.review`), and the policy pack what
-is not allowed.
+While it plans, the program reviews the price and whether the jobs can run (`infra.review`), and the policy pack checks
+the rules.
 """
 
 import json
@@ -31,45 +31,45 @@ from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
 from workloads.terminal import Terminal
 
-_NOT_ASKED = (
+_WITHOUT_RULES = (
     "expected the engine to run the policy pack, got a preview without it; the full output of"
     " `pulumi preview --policy-pack policy`, says why"
 )
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What to preview."""
+class PreviewRequest:
+    """Options of a preview."""
 
     stack: str
     engine: Literal["sandbox", "pulumi"]
-    """`sandbox`: offline; `pulumi`: the user's own with its backend, against what is deployed."""
+    """`sandbox` works offline; `pulumi` is the user's own Pulumi, which compares with the deployed state."""
     save_plan: Path | None
     sandbox: Path | None
-    """Folder of an existing sandbox, whose state the plan is compared with."""
+    """Folder of the sandbox whose state the plan is compared with. None: an empty state."""
 
 
 class Previewing(Protocol):
-    """An engine on one stack."""
+    """An engine for one stack."""
 
     def preview(self, on_event: Callable[[EngineEvent], None], save_plan: Path | None) -> object:
-        """Raises CommandError when the plan is refused."""
+        """Preview the stack. Raise CommandError if the plan is refused."""
         ...
 
 
-def preview(asked: Asked, form: Form, console: Console) -> int:
-    """Print the preview of a stack; return the exit status.
+def preview(request: PreviewRequest, form: Form, console: Console) -> int:
+    """Print the preview of a stack. Return the exit status.
 
     Raises:
-        Halt, ProgramsError: there is no such stack, its settings are wrong, or there is no engine.
+        Halt, ProgramsError: The stack does not exist, its settings are invalid, or the engine is missing.
     """
-    path = stack_file.find(asked.stack)
+    path = stack_file.find(request.stack)
     stack_file.read(path)
-    policy = _policy(asked.stack)
+    policy = _policy(request.stack)
     # Progress goes to stderr, because another program may read the answer.
-    waiting = Terminal(stderr=True).status(f"the engine plans {asked.stack}")
-    with _engine(asked, path, policy) as engine, waiting:
-        found = previewed(asked.stack, engine, asked.save_plan)
+    waiting = Terminal(stderr=True).status(f"the engine plans {request.stack}")
+    with _engine(request, path, policy) as engine, waiting:
+        found = previewed(request.stack, engine, request.save_plan)
     if form is Form.MARKDOWN:
         console.out(comment(found))
     else:
@@ -78,32 +78,32 @@ def preview(asked: Asked, form: Form, console: Console) -> int:
 
 
 def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Previewed:
-    """Return the engine's preview of the stack of that name."""
+    """Return the engine's preview of the stack."""
     events: list[EngineEvent] = []
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "review.json"
-        with _review_goes_to(file):
+        with _write_review_to(file):
             refusal = _refusal(engine, events, save_plan)
         review = Review.model_validate_json(file.read_text()) if file.exists() else None
     findings = engines.findings(events, {about.id: about.severity for about in ALL_POLICIES})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
-    told = engines.errors(events) if refusal else ()
-    if not refusal and not engines.rules_were_asked(events):
-        told = (_NOT_ASKED,)
+    errors = engines.errors(events) if refusal else ()
+    if not refusal and not engines.has_run_rules(events):
+        errors = (_WITHOUT_RULES,)
     return Previewed(
         stack=stack,
         review=review,
         changes=engines.changes(events),
         unchanged=engines.unchanged(events),
         findings=findings,
-        errors=told or (() if refused_by_rules or not refusal else (refusal,)),
+        errors=errors or (() if refused_by_rules or not refusal else (refusal,)),
         seconds=time.monotonic() - started,
     )
 
 
 def _refusal(engine: Previewing, events: list[EngineEvent], save_plan: Path | None) -> str | None:
-    """Pulumi's error if it refuses the plan."""
+    """Preview the stack. Return Pulumi's error if it refuses the plan."""
     try:
         engine.preview(events.append, save_plan)
     except CommandError as error:
@@ -112,8 +112,8 @@ def _refusal(engine: Previewing, events: list[EngineEvent], save_plan: Path | No
 
 
 @contextmanager
-def _review_goes_to(file: Path) -> Generator[None]:
-    """Have the program write its review to `file`; it runs in this process or below it."""
+def _write_review_to(file: Path) -> Generator[None]:
+    """Make the program, which runs in this process or a child of it, write its review to `file`."""
     os.environ[REVIEW_FILE] = str(file)
     try:
         yield
@@ -122,14 +122,14 @@ def _review_goes_to(file: Path) -> Generator[None]:
 
 
 @contextmanager
-def _engine(asked: Asked, path: Path, policy: PolicyPack) -> Generator[Previewing]:
-    if asked.engine == "pulumi" and asked.sandbox:
-        raise Halt(f"--sandbox goes with --engine sandbox, got {asked.sandbox}; leave it out")
-    if asked.engine == "sandbox" and not asked.sandbox:
+def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generator[Previewing]:
+    if request.engine == "pulumi" and request.sandbox:
+        raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {request.sandbox}")
+    if request.engine == "sandbox" and not request.sandbox:
         with tempfile.TemporaryDirectory() as folder:
             yield Engine(create(Path(folder)), programs.found(), path, policy)
         return
-    with engines.engine_of(path, asked.sandbox, policy) as engine:
+    with engines.open_engine(path, request.sandbox, policy) as engine:
         yield engine
 
 
@@ -138,9 +138,9 @@ def _policy(stack: str) -> PolicyPack:
     if not settings.is_file():
         raise Halt(
             f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
-            " write {} there to give every rule its default level"
+            " write {} into it to give every rule its default level"
         )
-    # Pulumi refuses exceptions of a rule that the pack does not have, and does not say which rule that is.
+    # Pulumi refuses exceptions for a rule that is not in the pack, without naming the rule.
     if unknown := unknown_rules(_settings_in(settings), ALL_POLICIES):
         raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
     return PolicyPack(POLICY, settings)
@@ -152,7 +152,7 @@ def _settings_in(policy_file: Path) -> Mapping[str, object]:
     except ValueError as error:
         raise Halt(f"{policy_file} must be JSON: {error}") from error
     if not isinstance(found, dict):
-        raise Halt(f"{policy_file} must contain settings by the name of a rule, got {found!r}; write {{}} for none")
+        raise Halt(f"{policy_file} must map names of rules to settings, got {found!r}; write {{}} for none")
     return cast(dict[str, object], found)
 
 

@@ -1,4 +1,4 @@
-"""`make programs`: find or build the Go programs, with a line of progress."""
+"""`make programs` finds or builds the Go programs and shows its progress."""
 
 from typing import Annotated
 
@@ -14,12 +14,12 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 @app.command()
 def main(
     previous: Annotated[
-        bool, typer.Option("--previous", help="Build JobSet and Kueue of the minor before too, for upgrades.")
+        bool, typer.Option("--previous", help="Also build JobSet and Kueue of the previous minor version.")
     ] = False,
 ) -> None:
     """Find or build the sandbox's programs."""
     console = Terminal()
-    told: set[tuple[str, str]] = set()
+    shown: set[tuple[str, str]] = set()
 
     def line(progress: BuildProgress) -> str:
         return f"{progress.index} of {progress.total}  {progress.name}: {progress.state}, {progress.seconds:.0f} s"
@@ -29,8 +29,8 @@ def main(
 
             def report(progress: BuildProgress) -> None:
                 status.update(line(progress))
-                if not console.is_terminal and (progress.name, progress.state) not in told:
-                    told.add((progress.name, progress.state))
+                if not console.is_terminal and (progress.name, progress.state) not in shown:
+                    shown.add((progress.name, progress.state))
                     console.print(line(progress))
 
             prepare(report)

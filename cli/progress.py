@@ -1,6 +1,6 @@
-"""The phases of `make up` and `make down` as frozen values: what an event changes, and what a terminal or a log shows.
+"""Keeps the progress of `make up` and `make down` as frozen values, and formats it for a terminal or a log.
 
-Times are seconds since the epoch.
+Times are in seconds since the epoch.
 """
 
 import re
@@ -28,11 +28,11 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINS_PER_SECOND = 8
 _INDENT = 4
 _RESOURCES_PER_LINE = 5
-"""Resources that the engine finishes between two lines of a log."""
+"""Number of resources that the engine finishes between two lines of a log."""
 
 
 class Phase(StrEnum):
-    """One part of a command, in the order in which they come."""
+    """Part of a command, in the order in which the parts run."""
 
     PROGRAMS = "programs"
     CONTROL_PLANE = "control plane"
@@ -49,7 +49,7 @@ _ENGINE_PHASES = (Phase.PLAN, Phase.INFRASTRUCTURE, Phase.DESTROY)
 
 @dataclass(frozen=True)
 class Span:
-    """One phase: when it began and ended, and one line about it."""
+    """Begin and end of a phase, with one line about it."""
 
     started: float
     ended: float | None = None
@@ -57,7 +57,7 @@ class Span:
     detail: str = ""
 
     def seconds(self, now: float) -> float:
-        """How long the phase took, or has taken so far."""
+        """Return the seconds that the phase took, or has taken so far."""
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
 
 
@@ -66,17 +66,17 @@ class Resources:
     """Progress of the Pulumi engine, by URN."""
 
     total: int = 0
-    """Resources of the plan; 0 while it is unknown."""
+    """Number of resources in the plan. 0: not known yet."""
     active: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
-    """Those of `done` that were created, updated, replaced or deleted."""
+    """Resources in `done` that were created, updated, replaced or deleted."""
     errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Everything that is known at one moment."""
+    """State of a command at one moment."""
 
     title: str
     phases: tuple[Phase, ...]
@@ -84,20 +84,20 @@ class Progress:
     resources: Resources = Resources()
 
     def begin(self, phase: Phase, at: float) -> "Progress":
-        """Begin a phase; a second call changes nothing."""
+        """Begin a phase. A second call changes nothing."""
         return self if phase in self.spans else self._with(phase, Span(at))
 
-    def tell(self, phase: Phase, detail: str) -> "Progress":
-        """Replace the line about a phase that has begun."""
+    def describe(self, phase: Phase, detail: str) -> "Progress":
+        """Set the line about a phase that has begun."""
         return self._with(phase, replace(self.spans[phase], detail=detail))
 
     def end(self, phase: Phase, at: float, failed: bool = False) -> "Progress":
-        """End a phase; a second call changes nothing."""
+        """End a phase. A second call changes nothing."""
         span = self.spans[phase]
         return self if span.ended is not None else self._with(phase, replace(span, ended=at, failed=failed))
 
     def running(self) -> Phase | None:
-        """Return the phase that goes on now."""
+        """Return the phase that is running. None: no phase is running."""
         begun = [phase for phase in self.phases if phase in self.spans and self.spans[phase].ended is None]
         return begun[-1] if begun else None
 
@@ -106,7 +106,7 @@ class Progress:
 
 
 def engine(progress: Progress, phase: Phase, event: "EngineEvent") -> Progress:
-    """Take an event of the Pulumi engine; `phase` is the plan, the update or the destroy that runs."""
+    """Apply an event of the Pulumi engine. `phase` is the plan, update or destroy that is running."""
     resources = progress.resources
     if event.resource_pre_event:
         resources = _step_begun(resources, event.resource_pre_event.metadata)
@@ -116,15 +116,15 @@ def engine(progress: Progress, phase: Phase, event: "EngineEvent") -> Progress:
         resources = _with_error(resources, event.diagnostic_event.message)
     elif event.policy_event and event.policy_event.enforcement_level == "mandatory":
         resources = _with_error(resources, f"{event.policy_event.policy_name}: {event.policy_event.message}")
-    return replace(progress, resources=resources).tell(phase, _resources_line(resources))
+    return replace(progress, resources=resources).describe(phase, _resources_line(resources))
 
 
 def engine_done(progress: Progress, phase: Phase) -> Progress:
-    """End the engine's operation; the resources of a plan are the total of the update that follows."""
+    """End the engine's operation. The resources of a plan are the total of the update that follows."""
     resources = progress.resources
     count = len(resources.done.union(resources.active))
     changes = "to change" if phase is Phase.PLAN else "changed"
-    progress = progress.tell(phase, f"{count} resources, {len(resources.changed)} {changes}")
+    progress = progress.describe(phase, f"{count} resources, {len(resources.changed)} {changes}")
     return replace(progress, resources=Resources(total=count))
 
 
@@ -142,7 +142,7 @@ def screen(progress: Progress, now: float, columns: int) -> RenderableType:
 
 
 def lines(before: Progress, after: Progress) -> list[str]:
-    """Return the ASCII lines that a log gets for the change from `before` to `after`."""
+    """Return the ASCII lines to log for the change from `before` to `after`."""
     return [
         line
         for phase in after.phases
@@ -153,13 +153,13 @@ def lines(before: Progress, after: Progress) -> list[str]:
 
 
 def times(progress: Progress) -> Text:
-    """Return how long each phase took."""
+    """Return a table of the time that each phase took."""
     spans = [(phase, span) for phase in progress.phases if (span := progress.spans.get(phase))]
-    return named_rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
+    return align_rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
 
 
-def named_rows(rows: "list[tuple[str, str]]") -> Text:
-    """Return names and values as lines that are never wrapped or cut: they hold paths and commands to copy."""
+def align_rows(rows: "list[tuple[str, str]]") -> Text:
+    """Return names and values as lines that are never wrapped or cut, because users copy paths and commands."""
     width = max(len(name) for name, _ in rows)
     return Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), value) for name, value in rows)
 
@@ -192,7 +192,7 @@ def _row(progress: Progress, phase: Phase, now: float, width: int) -> Renderable
 
 
 def _counted(before: Progress, after: Progress) -> bool:
-    """Whether the engine has finished enough resources for another line, or reports something else."""
+    """Return whether the engine has finished enough resources for another line, or reports something else."""
     if after.resources == before.resources:
         return True
     count, earlier = len(after.resources.done), len(before.resources.done)
@@ -225,7 +225,7 @@ def _step_done(resources: Resources, step: "StepEventMetadata") -> Resources:
 
 
 def _counts(step: "StepEventMetadata") -> bool:
-    """A chart counts as one resource: before its cluster is there, a plan cannot know what is in it."""
+    """Return whether to count the step. A chart counts once, because a plan without a cluster cannot list its parts."""
     return not step.type.startswith(_BOOKKEEPING) and _IN_CHART not in step.urn
 
 

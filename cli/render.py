@@ -1,4 +1,4 @@
-"""What several commands show of a job, as text and as tables of a terminal."""
+"""Formats jobs, times and prices as text and as terminal tables, for several commands."""
 
 import signal
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +15,7 @@ from infra.names import HEAD
 from workloads.spec import ExitCode
 
 WIDTH = 100
-"""Columns in use on a wide terminal; longer lines are hard to read."""
+"""Largest number of columns to use, because longer lines are hard to read."""
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 32
@@ -23,7 +23,7 @@ _POD_COLORS = {"Running": "green", "Succeeded": "green", "Failed": "red", "Pendi
 
 
 def duration(seconds: float) -> str:
-    """Return `0.4 s`, `42 s`, `3 min 07 s`, `2 h 05 min`."""
+    """Return a duration such as `0.4 s`, `42 s`, `3 min 07 s` or `2 h 05 min`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:
@@ -33,17 +33,17 @@ def duration(seconds: float) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """Return `$12.30`; `-` where no price is known."""
+    """Return an amount such as `$12.30`, or `-` if the price is unknown."""
     return "-" if amount is None else f"${amount:,.2f}"
 
 
 def counted(count: int, word: str) -> str:
-    """Return `1 host`, `2 hosts`."""
+    """Return a count with its noun, such as `1 host` or `2 hosts`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def exit_words(code: int, kind: Kind = Kind.TRAINING) -> str:
-    """Return `137 (SIGKILL)`, `22 (diverged)`; the codes of a container are its own: `22`."""
+    """Return an exit code such as `137 (SIGKILL)` or `22 (diverged)`. Codes of a container have no name: `22`."""
     if kind is not Kind.CONTAINER and code in set(ExitCode):
         return f"{code:d} ({ExitCode(code).name.lower().replace('_', ' ')})"
     return f"{code} ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else str(code)
@@ -61,14 +61,14 @@ def figures(rows: Iterable[tuple[str, str]]) -> Text:
 def bar(done: float, total: float, width: int) -> RenderableType:
     """Return a progress bar on a line of its own."""
     shown = ProgressBar(total=total, completed=min(done, total), width=width, finished_style="bar.complete")
-    # A bar alone does not end its line.
+    # ProgressBar does not end its line.
     return Padding(shown, 0)
 
 
 def training_lines(training: Training, width: int) -> list[RenderableType]:
     """Return a bar, the figures of the last step, and the losses as a row of bars."""
     if training.loss is None:
-        return [Text("waits for the first step: JAX compiles", "dim")]
+        return [Text("waiting for the first step: JAX is compiling", "dim")]
     line = figures(
         [
             ("loss", f"{training.loss:.3f}"),
@@ -84,7 +84,7 @@ def training_lines(training: Training, width: int) -> list[RenderableType]:
 
 
 def sparkline(values: Sequence[float], columns: int) -> str:
-    """Return the values as one row of bars, the newest at the right end."""
+    """Return the values as a row of bars, with the newest on the right."""
     if not values:
         return ""
     count = min(columns, len(values))
@@ -95,7 +95,10 @@ def sparkline(values: Sequence[float], columns: int) -> str:
 
 
 def pods_table(pods: Collection[Pod], expected: int, kind: Kind) -> RenderableType:
-    """Return the pods of a job that has `expected` of them, its head among them, and what keeps some without a node."""
+    """Return a table of a job's pods, and why some have no node.
+
+    `expected` is the number of pods that the job should have, including its head.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("slice", "host", "phase", "node"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
@@ -109,12 +112,12 @@ def pods_table(pods: Collection[Pod], expected: int, kind: Kind) -> RenderableTy
 
 
 def waiting_lines(pods: Iterable[Pod]) -> list[str]:
-    """Return what the scheduler says of pods that it has no node for, one line for each message."""
-    return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in by_reason(pods).items()]
+    """Return one line for each message of the scheduler about pods without a node."""
+    return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in group_by_reason(pods).items()]
 
 
-def by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
-    """Return the hosts whose pods have no node, by what the scheduler says of them."""
+def group_by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
+    """Return the hosts whose pods have no node, by the message of the scheduler."""
     said: dict[str, list[str]] = {}
     for pod in pods:
         if pod.waits_for and not pod.node:

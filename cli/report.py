@@ -1,4 +1,4 @@
-"""`multislice report`: where the time and the money of a job's run went."""
+"""`multislice report` shows how a job's run spent its time and money."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,16 +7,16 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.halt import Halt
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import find_sandbox
 from workloads.report.command import Asked, NoReport
 from workloads.report.command import report as reported
 
 
 def report(asked: Asked, console: Console) -> int:
-    """Print what a run spent and write its page; return the exit status.
+    """Print what a run spent and write its page. Return the exit status.
 
     Raises:
-        Halt: there is no run, or its page cannot be written.
+        Halt: No run exists, or its page cannot be written.
     """
     try:
         return reported(asked, console)
@@ -25,22 +25,22 @@ def report(asked: Asked, console: Console) -> int:
 
 
 def folder(target: str | None, stack: str | None, sandbox: Path | None) -> str:
-    """Return the folder that `target` names: itself, or the folder of the stack's job of that name.
+    """Return the folder of a report: `target` if it is a path, or the folder of the stack's job of that name.
 
-    `sandbox` is the folder of the sandbox that has the stack; None: it is in Google Cloud.
+    `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud.
 
     Raises:
-        Halt: a stack or a sandbox is needed; or the stack has several jobs, and none is named.
+        Halt: The stack is not given, or `target` is needed because the stack has several jobs.
     """
     if target and (stack is None or "/" in target):
         return target
     if stack is None:
-        raise Halt("expected a folder, gs://BUCKET/JOB or --stack STACK for that stack's job, got none of them")
+        raise Halt("expected a folder, gs://BUCKET/JOB, or --stack STACK for the job of a stack, got none of these")
     settings = stack_file.read(stack_file.find(stack))
     job = target or _only_job(settings.training_jobs, stack)
     if sandbox is None:
         return f"gs://{settings.checkpoint_bucket}/{job}"
-    return str(existing(sandbox).buckets / settings.checkpoint_bucket / job)
+    return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / job)
 
 
 def _only_job(jobs: Iterable[str], stack: str) -> str:

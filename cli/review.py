@@ -1,7 +1,6 @@
-"""`multislice review`: what a stack costs, whether its queues admit the jobs, whether they fit and how fast they are.
+"""`multislice review` shows the price of a stack, and whether its jobs are admitted, fit in memory and are fast.
 
-It reads the stack file, the cache of preflights, and files that describe the deployed stack. No engine runs and no
-cluster is used.
+It reads the stack file, the cache of preflights and files about the deployed stack. It uses no engine and no cluster.
 """
 
 import json
@@ -24,19 +23,20 @@ from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
 DOES_NOT_GO = 2
-"""Exit status when the stack file is legal but one of its jobs cannot run, or `up` would refuse the stack."""
+"""Exit status if the stack file is valid but one of its jobs cannot run, or `up` would refuse the stack."""
 
 _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
 
 
 def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form, console: Console) -> int:
-    """Print the review of a stack; return the exit status.
+    """Print the review of a stack. Return the exit status.
 
-    `outputs` is the output of `pulumi stack output --json`, `workloads` that of `kubectl get workloads -A -o json`.
+    `outputs` is a file with the output of `pulumi stack output --json`, `workloads` one with that of
+    `kubectl get workloads -A -o json`.
 
     Raises:
-        Halt: there is no such stack, its settings are wrong, or a file has something else.
+        Halt: The stack does not exist, its settings are invalid, or a file has other content.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
@@ -56,8 +56,8 @@ def _deployed(path: Path) -> Bill:
     found = read_bill(content.get(BILL_OUTPUT))
     if found is None:
         raise Halt(
-            f"{path} must hold the output {BILL_OUTPUT!r} as this version of the program writes it, got"
-            f" {'another form of it' if BILL_OUTPUT in content else _listed(content)}; bring the stack up, or omit this"
+            f"{path} must have the output {BILL_OUTPUT!r} in the format of this version of the program, got"
+            f" {'another format' if BILL_OUTPUT in content else _listed(content)}; deploy the stack, or omit the option"
         )
     return found
 
@@ -66,9 +66,9 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
     content = _object(path, _MAKE_WORKLOADS)
     items = content.get("items")
     if not isinstance(items, list):
-        raise Halt(f"{path} must be a list of objects, got {_listed(content)}; make one: {_MAKE_WORKLOADS}")
+        raise Halt(f"{path} must be a list of objects, got {_listed(content)}; create it with {_MAKE_WORKLOADS}")
     if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
-        raise Halt(f"{path} must be a list of Workloads and nothing else; make one: {_MAKE_WORKLOADS}")
+        raise Halt(f"{path} must be a list of only Workloads; create it with {_MAKE_WORKLOADS}")
     return items
 
 
@@ -76,9 +76,9 @@ def _object(path: Path, command: str) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise Halt(f"{path} must be JSON, got: {error}; make one: {command}") from None
+        raise Halt(f"{path} must be JSON, got: {error}; create it with {command}") from None
     if not isinstance(content, dict):
-        raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; make one: {command}")
+        raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; create it with {command}")
     return content
 
 

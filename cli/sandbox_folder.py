@@ -1,4 +1,4 @@
-"""The folder of the sandbox that a command works on."""
+"""Finds and locks the sandbox that a command uses."""
 
 import os
 from collections.abc import Generator
@@ -11,26 +11,26 @@ from cli.halt import Halt
 from sandbox.site import Site, load
 
 SANDBOX = Path(".sandbox")
-"""The default of every command."""
+"""Default folder of the sandbox."""
 
 
-def existing(root: Path) -> Site:
+def find_sandbox(root: Path) -> Site:
     """Return the sandbox in `root`.
 
     Raises:
-        Halt: there is none.
+        Halt: `root` has no sandbox.
     """
     if not (root / "site.json").exists():
-        raise Halt(f"expected a sandbox in the folder {root}, found none; `make up` makes one")
+        raise Halt(f"expected a sandbox in the folder {root}, found none; `make up` creates one")
     return load(root)
 
 
 @contextmanager
-def changing(site: Site) -> Generator[None]:
-    """Be the only command that changes the sandbox.
+def lock_sandbox(site: Site) -> Generator[None]:
+    """Lock the sandbox, so that no other command changes it.
 
     Raises:
-        Halt: another one does; the message names its pid.
+        Halt: Another command is changing it. The message has the pid of that command.
     """
     holder = site.root / "command.pid"
     lock = FileLock(site.root / "command.lock", is_singleton=False)
@@ -40,7 +40,7 @@ def changing(site: Site) -> Generator[None]:
         pid = holder.read_text() if holder.exists() else "unknown"
         raise Halt(
             f"another `make up` or `make down` is changing the sandbox in {site.root} (pid {pid}).\n"
-            "Wait until it has finished and run the command again, or use a sandbox of your own: --sandbox DIR"
+            "Run the command again when it has finished, or use another sandbox with --sandbox DIR"
         ) from None
     try:
         holder.write_text(str(os.getpid()))

@@ -1,4 +1,4 @@
-"""Finds a stack file and reads it before anything starts."""
+"""Finds a stack file and reads it before a command starts anything."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 FOLDER = CHECKOUT / "stacks"
 """Folder of the stack files."""
 PREFIX = "tpu-multislice:"
-"""Prefix of the program's own keys below `config`."""
+"""Prefix of the program's own keys in `config`."""
 _ADVICE = "Nothing was started. Fix the file and run the command again"
 _MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
-"""Limits of a stack file; an alias counts as the values that it stands for. The largest useful file has thousands."""
+"""Largest size of a stack file and its largest number of values. The largest useful file has thousands of values.
+
+An alias counts as many values as its anchor has."""
 
 
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads numbers and truth values as Pulumi's YAML library does, so that `1e9` is a number and `yes` is a text."""
+    """Reads numbers and booleans as Pulumi's YAML library does, so that `1e9` is a number and `yes` is a string."""
 
 
 _SCALARS = {
@@ -47,15 +49,15 @@ for _tag, (_form, _first) in _SCALARS.items():
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """Return the stacks that have a file in a folder, by default that of the checkout."""
+    """Return the stacks with a stack file in `folder`. Default: the folder of the checkout."""
     return sorted(stack_name(path) for path in (folder or FOLDER).glob("Pulumi.*.yaml") if path.is_file())
 
 
 def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Path:
-    """Return the stack file of `stack`, which `option` of the command line names.
+    """Return the stack file of `stack`, the value of the command-line option `option`.
 
     Raises:
-        Halt: there is no such file; lists the stacks.
+        Halt: The file does not exist. The message lists the stacks.
     """
     folder = folder or FOLDER
     path = folder / f"Pulumi.{stack}.yaml"
@@ -73,12 +75,12 @@ def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Pat
 
 
 def stack_name(path: Path) -> str:
-    """Return the stack of a file `Pulumi.STACK.yaml`."""
+    """Return the name of the stack of a file `Pulumi.STACK.yaml`."""
     return path.name.removeprefix("Pulumi.").removesuffix(".yaml")
 
 
 def sections(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the program's own values of a stack file's `config`, by section."""
+    """Return the program's own sections of a stack file's `config`, by name."""
     return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
 
 
@@ -86,15 +88,15 @@ def read(path: Path) -> "Settings":
     """Return the settings as the program will read them.
 
     Raises:
-        Halt: they are not valid; lists every error.
+        Halt: The settings are not valid. The message lists every error.
     """
-    # Imports Pulumi's SDK, which takes a second; `make down` does not need it.
+    # These import Pulumi's SDK, which takes a second and which `make down` does not need.
     from infra.settings.errors import SettingsError
     from infra.settings.read import KEYS, parse
     from infra.settings.values import hide_encrypted
 
     config: dict[str, Any] = content(path)["config"]
-    faults = list(_without_prefix(config, KEYS))
+    faults = list(_find_unprefixed(config, KEYS))
     prefixed = {fault.path: fault.meant for fault in faults}
     whole = sections({prefixed.get(key, key): value for key, value in config.items()})
     try:
@@ -107,8 +109,11 @@ def read(path: Path) -> "Settings":
     raise Halt(f"{path}: {SettingsError(faults)}\n{_ADVICE}")
 
 
-def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[FieldError]:
-    """Sections that lack the prefix, which tells the program's keys from those of providers, or misspell it."""
+def _find_unprefixed(config: Mapping[str, object], known: frozenset[str]) -> Iterator[FieldError]:
+    """Yield an error for each section whose prefix is missing or misspelt.
+
+    The prefix distinguishes the program's keys from those of providers.
+    """
     for key in config:
         prefix, _, name = str(key).rpartition(":")
         meant = f"{PREFIX}{name}"
@@ -120,10 +125,10 @@ def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iter
 
 
 def content(path: Path) -> dict[str, Any]:
-    """Return the content of the file, which has a mapping `config`.
+    """Return the content of a stack file.
 
     Raises:
-        Halt: it has none.
+        Halt: The file has no mapping `config`.
     """
     found = loaded(path)
     config = found.get("config") if isinstance(found, dict) else None
@@ -136,25 +141,25 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def loaded(path: Path) -> object:
-    """Return the content of the file, whatever it is: one that `pulumi stack init` wrote has no settings yet.
+    """Return the content of a YAML file, even without settings, as `pulumi stack init` writes it.
 
     Raises:
-        Halt: it is not YAML, has a key twice, or is larger than any stack file.
+        Halt: The file is not YAML, has a key twice, or is too large.
     """
     try:
         return _loaded(path)
     except RecursionError:
-        raise Halt(f"{path} must be YAML, got mappings or lists that are nested too deep\n{_ADVICE}") from None
+        raise Halt(f"{path} must be YAML, got mappings or lists that are nested too deeply\n{_ADVICE}") from None
     except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
-        # PyYAML does not check that a value is what its tag, such as `!!int`, says.
+        # PyYAML does not check that a value matches its tag, such as `!!int`.
         raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
 
 
 def _loaded(path: Path) -> Any:
     if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"a file that is larger than {_MOST_BYTES >> 20} MiB; no stack file is")
+        raise ValueError(f"a file larger than {_MOST_BYTES >> 20} MiB, the limit for stack files")
     loader = _Loader(path.read_bytes())
-    # PyYAML does not know the file name of bytes, which its errors contain.
+    # PyYAML reads bytes here, so it does not know the file name that its errors contain.
     loader.name = path.name
     try:
         node = loader.get_single_node()
@@ -162,8 +167,8 @@ def _loaded(path: Path) -> Any:
             return None
         sizes: dict[int, int] = {}
         if _size(node, sizes) > _MOST_VALUES:
-            raise ValueError(f"aliases that stand for more than {_MOST_VALUES} values; write out what is needed")
-        if repeated := [line for each in _mappings(node, set()) for line in _repeated(each)]:
+            raise ValueError(f"aliases that expand to more than {_MOST_VALUES} values; write out the values you need")
+        if repeated := [line for each in _mappings(node, set()) for line in _find_repeated(each)]:
             raise ValueError("; ".join(repeated))
         return loader.construct_document(node)
     finally:
@@ -171,9 +176,9 @@ def _loaded(path: Path) -> Any:
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Number of values in a node; an alias counts as what it stands for."""
+    """Return the number of values in a node. An alias counts as many values as its anchor has."""
     if id(node) not in sizes:
-        sizes[id(node)] = _MOST_VALUES  # A node within itself has no end.
+        sizes[id(node)] = _MOST_VALUES  # A node that contains itself has no finite size.
         sizes[id(node)] = 1 + sum(_size(child, sizes) for child in _children(node))
     return sizes[id(node)]
 
@@ -191,15 +196,15 @@ def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
     if isinstance(node, yaml.MappingNode):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                # Pulumi reads every key as a text: 7 is '7'.
+                # Pulumi reads every key as a string: 7 is '7'.
                 key.tag = _TEXT
         yield node
     for child in _children(node):
         yield from _mappings(child, seen)
 
 
-def _repeated(node: yaml.MappingNode) -> Iterator[str]:
-    """Keys that occur more than once: PyYAML would silently take the last."""
+def _find_repeated(node: yaml.MappingNode) -> Iterator[str]:
+    """Yield an error for each key that occurs more than once, because PyYAML would silently use the last one."""
     lines: dict[tuple[str, str], list[int]] = {}
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):

@@ -1,4 +1,4 @@
-"""`multislice status` and `multislice list`: the slices and queues of a stack, and how far its jobs are."""
+"""`multislice status` and `multislice list` show the slices, queues and jobs of a stack."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from rich.text import Text
 from cli.answer import as_json
 from cli.deployed import Deployed
 from cli.observed.first_cause import first_cause
-from cli.observed.observe import Observer, answered
+from cli.observed.observe import Observer, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
 from cli.render import (
     WIDTH,
@@ -30,15 +30,15 @@ from cli.render import (
 from infra.job_state import Kind, State
 
 WATCH_SECONDS = 2.0
-"""Time between two looks."""
+"""Time between two reads of the cluster."""
 FAILED = 2
-"""Exit status of a watch whose job failed, or is missing."""
+"""Exit status of a watch whose job failed or is missing."""
 _GONE_LOOKS = 30
-"""Looks without the job until it counts as cancelled: `up` may put another one in its place."""
+"""Reads without the job until it counts as cancelled, because `up` may replace it with another one."""
 _LINES_PER_RUN = 20
-"""Lines about steps in a log of a whole run."""
+"""Number of lines about steps in the log of a whole run."""
 _RESTARTS_SHOWN = 3
-"""Newest restarts whose causes are listed."""
+"""Number of restarts, the newest ones, whose causes are listed."""
 _INDENT = 2
 _STYLES = {
     State.MISSING: "dim",
@@ -54,17 +54,17 @@ _STYLES = {
 
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
-    """Print the stack and its job of that name; None: all of its jobs.
+    """Print the stack and the job `name`, or all jobs of the stack if it is None.
 
     Raises:
-        Halt: there is no such job, or the cluster does not answer.
+        Halt: The job does not exist, or the cluster does not answer.
     """
     observer = Observer(deployed)
     if name:
         snapshot, job = observer.job(name)
         found = [job]
     else:
-        snapshot = answered(observer.look(*(place.name for place in deployed.jobs)))
+        snapshot = require_answer(observer.look(*(place.name for place in deployed.jobs)))
         found = [job for job in snapshot.jobs if job.declared]
     if json:
         console.out(_object(snapshot, found))
@@ -77,9 +77,9 @@ def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     """Print all jobs in the namespaces of the stack's teams.
 
     Raises:
-        Halt: the cluster does not answer.
+        Halt: The cluster does not answer.
     """
-    snapshot = answered(Observer(deployed).look())
+    snapshot = require_answer(Observer(deployed).look())
     found = [summary(job, snapshot.at) for job in snapshot.jobs]
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))
@@ -98,24 +98,24 @@ class Watch:
     name: str | None
     console: Console
     json: bool = False
-    """Print one JSON object per line, whenever more than the time has changed."""
+    """Whether to print one JSON object per line, each time something other than the time has changed."""
     hint: str = ""
-    """A command to try while the job runs, shown below it."""
+    """Command to suggest below the job while it runs."""
     wait: Callable[[float], None] = time.sleep
     _shown: object = None
     _missed: int = 0
 
     def run(self) -> int:
-        """Return 0 when the job is complete, 2 when it failed or was cancelled.
+        """Return 0 if the job completes, 2 if it fails or is cancelled.
 
         Raises:
-            Halt: there is no such job, or the cluster does not answer at first.
+            Halt: The job does not exist, or the cluster does not answer the first read.
         """
         _, job = self.follow()
         return 0 if job.state is State.COMPLETED else FAILED
 
     def follow(self) -> tuple[Snapshot, Job]:
-        """Return the stack and the job as they are at its end; raises as `run`."""
+        """Return the stack and the job as they are when the job ends; raise as `run` does."""
         observer = Observer(self.deployed)
         snapshot, job = observer.job(self.name)
         live = Live(console=self.console, auto_refresh=False)
@@ -140,7 +140,7 @@ class Watch:
             hint = Text(f"try: {self.hint}", "dim") if self.hint and job.state is State.RUNNING else Text()
             live.update(Group(screen(snapshot, (job,), self.console.width), hint), refresh=True)
             return
-        # The moment of the look changes each time, and the job's age with it.
+        # The time of the read differs each time, and so does the job's age.
         shown = _object(replace(snapshot, at=0.0), (job,)) if self.json else _news(job, snapshot.at)
         if shown == self._shown:
             return
@@ -150,16 +150,16 @@ class Watch:
             self.console.out(_object(snapshot, (job,), indent=None))
             return
         stamp = time.strftime("%H:%M:%S")
-        for told in (*restart_lines(job)[restarts:], line(job, snapshot.at)):
-            self.console.print(f"{stamp}  {told}", markup=False, highlight=False, soft_wrap=True)
+        for text in (*restart_lines(job)[restarts:], line(job, snapshot.at)):
+            self.console.print(f"{stamp}  {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _news(job: Job, at: float) -> tuple[object, ...]:
-    """What has to change for another line in a log."""
-    told = summary(job, at)
-    part = told.step * _LINES_PER_RUN // told.steps if told.steps else 0
-    hosts = (told.hosts_running, *waiting_lines(job.pods)) if told.state is State.STARTING else ()
-    return told.state, told.restarts, told.position, part, told.run, *hosts
+    """Return the values whose change is worth another line in a log."""
+    figures = summary(job, at)
+    part = figures.step * _LINES_PER_RUN // figures.steps if figures.steps else 0
+    hosts = (figures.hosts_running, *waiting_lines(job.pods)) if figures.state is State.STARTING else ()
+    return figures.state, figures.restarts, figures.position, part, figures.run, *hosts
 
 
 def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) -> str:
@@ -168,7 +168,7 @@ def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) ->
 
 
 def screen(snapshot: Snapshot, found: Sequence[Job], columns: int) -> RenderableType:
-    """Return the stack and these jobs of it: one with everything that is known of it, several with a line each."""
+    """Return the stack and these of its jobs: a single job in detail, several jobs on one line each."""
     width = min(columns, WIDTH)
     parts: list[RenderableType] = [_heading(snapshot), Text(), _stack(snapshot)]
     if len(found) == 1:
@@ -179,12 +179,12 @@ def screen(snapshot: Snapshot, found: Sequence[Job], columns: int) -> Renderable
 
 
 def notes(snapshot: Snapshot) -> list[RenderableType]:
-    """Return what could not be read."""
+    """Return the notes about what could not be read."""
     return [Text(), *(Text(note, "dim") for note in snapshot.notes)] if snapshot.notes else []
 
 
 def table(found: Sequence[Summary]) -> RenderableType:
-    """Return the jobs, one a line."""
+    """Return a table with one line per job."""
     shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("job", "namespace", "state", "queue", "age", "step", "restarts", "$ so far"):
         shown.add_column(name, no_wrap=True, justify="right" if name in ("age", "restarts", "$ so far") else "left")
@@ -203,24 +203,24 @@ def table(found: Sequence[Summary]) -> RenderableType:
 
 
 def line(job: Job, at: float) -> str:
-    """Return one job in one line, for a log."""
-    told = summary(job, at)
-    parts = [f"{told.name} {told.state}"]
-    if told.position is not None:
-        parts.append(f"position {told.position} in {told.queue}")
-    if told.state is State.STARTING:
-        parts.append(f"{told.hosts_running} of {told.hosts} hosts run")
+    """Return one line about a job, for a log."""
+    figures = summary(job, at)
+    parts = [f"{figures.name} {figures.state}"]
+    if figures.position is not None:
+        parts.append(f"position {figures.position} in {figures.queue}")
+    if figures.state is State.STARTING:
+        parts.append(f"{figures.hosts_running} of {figures.hosts} hosts running")
         if job.heads_running < job.heads:
-            parts.append("the head does not")
+            parts.append("head not running")
         parts += waiting_lines(job.pods)
-    if told.steps:
-        parts.append(f"step {told.step} of {told.steps}")
-    if told.loss is not None:
-        parts.append(f"loss {told.loss:.4f}")
-    if told.seconds_left is not None:
-        parts.append(f"{duration(told.seconds_left)} left")
-    if told.restarts:
-        parts.append(f"{told.restarts} restarts")
+    if figures.steps:
+        parts.append(f"step {figures.step} of {figures.steps}")
+    if figures.loss is not None:
+        parts.append(f"loss {figures.loss:.4f}")
+    if figures.seconds_left is not None:
+        parts.append(f"{duration(figures.seconds_left)} left")
+    if figures.restarts:
+        parts.append(f"{figures.restarts} restarts")
     return ", ".join(parts)
 
 
@@ -281,35 +281,35 @@ def _queue(queue: Queue) -> Text:
 
 
 def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
-    told = summary(job, snapshot.at)
-    age = "" if told.age_seconds is None else f" · submitted {duration(told.age_seconds)} ago"
-    yield Text.assemble((told.name, "bold"), "  ", (told.state, _STYLES[told.state]), (age, "dim"))
-    yield Padding(Group(*_inside(job, told, width - _INDENT)), (0, 0, 0, _INDENT))
+    figures = summary(job, snapshot.at)
+    age = "" if figures.age_seconds is None else f" · submitted {duration(figures.age_seconds)} ago"
+    yield Text.assemble((figures.name, "bold"), "  ", (figures.state, _STYLES[figures.state]), (age, "dim"))
+    yield Padding(Group(*_inside(job, figures, width - _INDENT)), (0, 0, 0, _INDENT))
 
 
-def _inside(job: Job, told: Summary, width: int) -> Iterable[RenderableType]:
-    yield rows_of(_facts(job, told))
-    if told.steps or (told.state is State.RUNNING and told.kind is Kind.TRAINING):
+def _inside(job: Job, figures: Summary, width: int) -> Iterable[RenderableType]:
+    yield rows_of(_facts(job, figures))
+    if figures.steps or (figures.state is State.RUNNING and figures.kind is Kind.TRAINING):
         yield Text()
         yield from training_lines(job.files.training, width)
-    if job.pods or told.state in (State.STARTING, State.RUNNING):
+    if job.pods or figures.state in (State.STARTING, State.RUNNING):
         yield Text()
-        yield pods_table(job.pods, job.hosts + job.heads, told.kind)
+        yield pods_table(job.pods, job.hosts + job.heads, figures.kind)
 
 
-def _facts(job: Job, told: Summary) -> Iterator[tuple[str, RenderableType]]:
-    if told.position is not None:
+def _facts(job: Job, figures: Summary) -> Iterator[tuple[str, RenderableType]]:
+    if figures.position is not None:
         said = job.workload.said("QuotaReserved") if job.workload else None
-        yield "queue", f"position {told.position} in {told.queue}{f': {said.message}' if said else ''}"
-    if told.steps:
+        yield "queue", f"position {figures.position} in {figures.queue}{f': {said.message}' if said else ''}"
+    if figures.steps:
         run = f", {job.files.training.run}" if job.files.training.run else ""
-        yield "training", f"step {told.step} of {told.steps}, run {told.run}{run}"
-    if told.usd is not None:
-        yield "spent", f"{dollars(told.usd)} so far"
-    if told.goodput is not None:
-        yield "goodput", f"{100 * told.goodput:.1f} %"
-    if told.restarts:
-        yield "restarts", f"{told.restarts}, {job.restarts_counted} of {told.max_restarts} that count"
+        yield "training", f"step {figures.step} of {figures.steps}, run {figures.run}{run}"
+    if figures.usd is not None:
+        yield "spent", f"{dollars(figures.usd)} so far"
+    if figures.goodput is not None:
+        yield "goodput", f"{100 * figures.goodput:.1f} %"
+    if figures.restarts:
+        yield "restarts", f"{figures.restarts}, of which {job.restarts_counted} count towards {figures.max_restarts}"
         yield from (("", text) for text in restart_lines(job)[-_RESTARTS_SHOWN:])
-    if told.slices:
-        yield "hosts", f"{told.hosts_running} of {told.hosts} run, on {told.slices} slices"
+    if figures.slices:
+        yield "hosts", f"{figures.hosts_running} of {figures.hosts} running on {figures.slices} slices"

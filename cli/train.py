@@ -1,4 +1,4 @@
-"""`make train`: the trainer that the image ships, as slices x hosts processes on this machine, without a cluster."""
+"""`make train` runs the trainer of the image on this machine, as slices x hosts processes without a cluster."""
 
 import json
 import time
@@ -36,13 +36,13 @@ from workloads.terminal import Terminal
 STORAGE = Path(__file__).resolve().parent.parent / ".sandbox" / "train"
 
 STOP_GRACE_SECONDS = 20.0
-"""On Ctrl-C the hosts get this long to save their state."""
+"""Time that the hosts have to save their state after Ctrl-C."""
 
 LOG_TAIL_LINES = 15
 
 
 class Existing(StrEnum):
-    """What to do with a run that is in the storage."""
+    """What to do with a run that exists in the storage."""
 
     RESUME = "resume"
     ANEW = "anew"
@@ -50,7 +50,7 @@ class Existing(StrEnum):
 
 @dataclass
 class Seen:
-    """What the leader has reported so far."""
+    """Reports of the leader so far."""
 
     first_step_seconds: float | None = None
     step: StepProgress | None = None
@@ -58,7 +58,7 @@ class Seen:
 
 
 def train(spec: JobSpec, storage: Path, console: Console) -> int:
-    """Train a job in processes of this machine; return the exit status."""
+    """Train a job in processes on this machine and return the exit status."""
     console.print(_plan(spec), soft_wrap=True)
     began = time.monotonic()
     run_id = datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -66,9 +66,9 @@ def train(spec: JobSpec, storage: Path, console: Console) -> int:
         try:
             seen = _show(hosts, spec, console, began)
         except KeyboardInterrupt:
-            console.print("stopping; the hosts save their state first")
+            console.print("stopping; the hosts are saving their state")
             hosts.stop(STOP_GRACE_SECONDS)
-            console.print("go on with: make train")
+            console.print("continue with: make train")
             return INTERRUPTED
         failure = _failure(hosts, storage / "failures" / run_id) if hosts.failed() else None
     console.print(failure or _summary(seen, spec), markup=False, soft_wrap=True)
@@ -80,11 +80,11 @@ def _mesh(text: str) -> MeshSpec:
     try:
         sizes = dict(given)
         if len(sizes) < len(given):
-            raise ValueError("of an axis given twice, a dict keeps the last")
+            raise ValueError("a dict would keep only the last value of an axis that is given twice")
         return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | {axis: int(size) for axis, size in sizes.items()})
     except ValueError:
         axes = ", ".join(MeshSpec.model_fields)
-        raise typer.BadParameter(f"must be AXIS=SIZE,... of the axes {axes}, each at most once, got {text!r}") from None
+        raise typer.BadParameter(f"must be AXIS=SIZE,... with each axis of {axes} at most once, got {text!r}") from None
 
 
 def _data(name: str, preset: Preset, folder: str | None, held_out_fraction: float) -> DataSpec:
@@ -92,8 +92,8 @@ def _data(name: str, preset: Preset, folder: str | None, held_out_fraction: floa
         return TokenFileSpec(source="token-file", path=_absolute(folder), held_out_fraction=held_out_fraction)
     if preset.data is None:
         raise ValueError(
-            f"--data must name a token folder, because the preset {name} has no data of its own;"
-            " make one with python -m workloads.data prepare"
+            f"--data must name a token folder, because the preset {name} has no data;"
+            " create one with python -m workloads.data prepare"
         )
     return preset.data
 
@@ -105,7 +105,7 @@ def _absolute(path: str) -> str:
 def _training(preset: Preset, steps: int | None, mesh: MeshSpec | None) -> TrainingSpec:
     changes: dict[str, object] = {} if steps is None else {"steps": steps}
     if mesh and mesh.stage > 1:
-        # A pipeline can gather only like this, and no preset does.
+        # A pipeline supports only this value, and no preset has it.
         changes["gather_weights"] = "each-step"
     return preset.training.model_copy(update=changes)
 
@@ -124,7 +124,7 @@ def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
     columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("joining hosts, compiling", total=spec.training.steps)
-        for line in _without_noise(hosts.follow()):
+        for line in _drop_noise(hosts.follow()):
             seen.summary = RunSummary.parse(line) or seen.summary
             if started := RunStarted.parse(line):
                 progress.update(bar, completed=started.step)
@@ -138,16 +138,16 @@ def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
     return seen
 
 
-def _without_noise(lines: Iterator[str]) -> Iterator[str]:
-    """Gloo prints a line for every group of processes it connects."""
+def _drop_noise(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the lines without those that Gloo prints for every group of processes that it connects."""
     return (line for line in lines if not line.startswith("[Gloo]"))
 
 
 def _failure(hosts: Hosts, records: Path) -> str:
-    """The failure record of the host where it happened, or else the end of a host that left none."""
+    """Return the failure record of the host that failed first, or the exit of a host that left no record."""
     written = [json.loads(path.read_text()) for path in records.glob("*.json")]
     first = min(written, key=lambda record: cause_order(record["code"], record["time"]), default=None)
-    # Hosts that lose a peer abort (SIGABRT); the one with another code says why.
+    # Hosts that lose a peer abort with SIGABRT. The host with another code has the cause.
     failed = sorted(hosts.failed(), key=lambda host: host.process.returncode < 0)
     cause = next((host for host in hosts.all if first and host.address == first["host"]), *failed[:1])
     code = first["code"] if first else cause.process.returncode
@@ -171,9 +171,9 @@ def _summary(seen: Seen, spec: JobSpec) -> str:
     return "\n".join(
         [
             *lines,
-            f"next: python -m cli.train --steps {more}              train on from here",
+            f"next: python -m cli.train --steps {more}              continue this run",
             f"      python -m workloads.training report {spec.storage.path}",
-            "      python -m cli.train --existing-run anew     a new run",
+            "      python -m cli.train --existing-run anew     start a new run",
             "      make up                                     the same job on a cluster of this machine",
         ]
     )
@@ -183,36 +183,38 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 _Data = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="Token folder made by workloads.data prepare, instead of the preset's data."),
+    typer.Option(metavar="FOLDER", help="Token folder from workloads.data prepare. Default: the preset's data."),
 ]
 _Weights = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="Weights to begin with, made by workloads.weights import or an export."),
+    typer.Option(metavar="FOLDER", help="Initial weights, from workloads.weights import or an export."),
 ]
 _Mesh = Annotated[
     MeshSpec | None,
     typer.Option(
         parser=_mesh,
         metavar="AXIS=SIZE,...",
-        help="Sizes of the axes replica, stage, fsdp and tensor. Default: a replica on each slice, fsdp within it.",
+        help="Sizes of the axes replica, stage, fsdp and tensor. Default: one replica per slice, with fsdp within it.",
     ),
 ]
 
 
 @app.command()
 def main(
-    preset: Annotated[str, typer.Option(help=f"Job to train: {', '.join(preset_names())}.")] = "tiny",
+    preset: Annotated[str, typer.Option(help=f"Preset to train: {', '.join(preset_names())}.")] = "tiny",
     data: _Data = None,
     held_out_fraction: Annotated[float, typer.Option(help="Share of --data to keep for evaluation.")] = 0.05,
     initial_weights: _Weights = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, instead of the preset's.")] = None,
-    slices: Annotated[int, typer.Option(min=1, help="TPU slices.")] = 2,
-    hosts: Annotated[int, typer.Option(min=1, help="Hosts per slice, one process each.")] = 2,
-    chips: Annotated[int, typer.Option(min=1, help="Chips per host, CPU devices here.")] = 4,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Number of optimizer steps. Default: that of the preset.")
+    ] = None,
+    slices: Annotated[int, typer.Option(min=1, help="Number of slices.")] = 2,
+    hosts: Annotated[int, typer.Option(min=1, help="Number of hosts per slice. Each is one process.")] = 2,
+    chips: Annotated[int, typer.Option(min=1, help="Number of chips per host. Each is a CPU device here.")] = 4,
     mesh: _Mesh = None,
     storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = STORAGE,
     existing_run: Annotated[
-        Existing, typer.Option(help="Resume the run in storage, or begin a new one (anew).")
+        Existing, typer.Option(help="Resume the run in the storage, or start a new one (anew).")
     ] = Existing.RESUME,
 ) -> None:
     """Run the trainer as slices x hosts processes on this machine, without a cluster."""

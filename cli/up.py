@@ -1,6 +1,6 @@
-"""`make up`: deploy a stack in the sandbox on this machine, and follow its job until it has ended.
+"""`make up` deploys a stack in the sandbox on this machine and follows its job until it has ended.
 
-Exit status: 0 when the job is complete or paused, or the stack has none, 1 when it failed or could not be started, 130
+The exit status is 0 if the job completes or is paused, or the stack has none, 1 if the job fails or cannot start, 130
 after Ctrl-C.
 """
 
@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.text import Text
 
 from cli import stack_file
-from cli.deployed import of_outputs, stacks
+from cli.deployed import from_outputs, stacks
 from cli.halt import INTERRUPTED, Halt, exit_status
 from cli.observed.first_cause import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
-from cli.progress import UP_PHASES, Phase, Progress, named_rows, times
+from cli.progress import UP_PHASES, Phase, Progress, align_rows, times
 from cli.render import exit_words
-from cli.sandbox_folder import SANDBOX, changing
+from cli.sandbox_folder import SANDBOX, lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.job_state import DELETED, Outcome, Pod, State
 from infra.names import QUEUE_LABEL
@@ -31,28 +31,28 @@ from sandbox.programs import Programs
 from sandbox.site import Site, create, pod_folder
 from workloads.terminal import Terminal
 
-_APPLY_ADVICE = "The sandbox goes on running. Fix the cause and run `make up` again; `make down` removes what is there"
+_APPLY_ADVICE = "The sandbox is still running. Fix the cause and run `make up` again, or remove it with `make down`"
 _LOG_LINES_SHOWN = 30
 
 _Rows = list[tuple[str, str]]
 
 
 def up(settings: Path, root: Path, console: Console) -> int:
-    """Bring the stack of the file `settings` up and follow its job, if it has one; return the exit status.
+    """Deploy the stack of the file `settings` and follow its job, if it has one. Return the exit status.
 
     Raises:
-        Halt, ProgramsError, SandboxError: it fails; the message says why and what to do.
+        Halt, ProgramsError, SandboxError: A step fails. The message says why and what to do.
     """
     jobs = stack_file.read(settings).jobs
     site = _site(root)
     stack = stack_file.stack_name(settings)
     display = Display(console, Progress(f"tpu-multislice · {stack}", UP_PHASES))
-    with display.shown(), changing(site):
+    with display.shown(), lock_sandbox(site):
         found = prepare_programs(display)
         start_control_plane(display, site)
         outputs = _apply(display, site, found, settings)
     if not console.is_terminal:
-        # On a terminal the last live screen stays, which has them.
+        # On a terminal, the last live screen stays visible and has the times.
         console.print(times(display.progress))
     paused = [name for name, job in jobs.items() if job.paused]
     if outputs["jobs"] and outputs["job"]["name"] not in paused:
@@ -64,14 +64,14 @@ def up(settings: Path, root: Path, console: Console) -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """The sandbox, for the commands and folders that the last lines name. Lines are never wrapped: they are copied."""
+    """The sandbox, for the commands and folders in the closing lines. They never wrap, because users copy them."""
 
     site: Site
     kubectl: Path
 
     @property
     def kill_command(self) -> str:
-        """A command that ends the process of one host as a crash would."""
+        """Command that kills the process of one host, as a crash would."""
         return f"kill -9 $(cat {_short(self.site.pods)}/*-slice-1-0-*/pid)"
 
     def kubectl_command(self, namespace: str, words: str) -> str:
@@ -79,19 +79,19 @@ class Place:
         return f"KUBECONFIG={_short(self.site.kubeconfig)} {_short(self.kubectl)} -n {namespace} {words}"
 
     def log_folder(self, pod: Pod) -> Path:
-        """Return where the node agent keeps the pod's logs."""
+        """Return the folder in which the node agent keeps the pod's logs."""
         return self.site.pod_logs(pod_folder(pod.namespace, pod.name, pod.uid))
 
 
 def _site(root: Path) -> Site:
     if root.is_dir() and any(root.iterdir()) and not (root / "site.json").exists():
         # `make down --delete-checkpoints` removes the whole folder.
-        raise Halt(f"--sandbox must name a sandbox, or a new or empty folder; {root} holds other files: choose another")
+        raise Halt(f"--sandbox must be a sandbox, or a new or empty folder; {root} has other files: choose another")
     return create(root)
 
 
 def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Mapping[str, Any]:
-    # The Automation API takes a second to import; errors in the settings are reported before that.
+    # The Automation API takes a second to import. Errors in the settings are reported before.
     from sandbox.engine import Engine
 
     engine = Engine(site, found, settings)
@@ -101,7 +101,7 @@ def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Map
 
 
 def _follow(stack: str, outputs: Mapping[str, Any], root: Path, place: Place, console: Console) -> int:
-    deployed = of_outputs(stack, outputs, stacks(root))
+    deployed = from_outputs(stack, outputs, stacks(root))
     name = next(job for job in deployed.jobs if job.name == outputs["job"]["name"]).full_name
     console.print()
     job = follow(Watch(deployed, name, console, hint=place.kill_command), place.site)
@@ -115,7 +115,7 @@ def follow(watch: Watch, site: Site) -> Job:
     """Show the job until it has ended.
 
     Raises:
-        Halt: Ctrl-C, or the sandbox stopped.
+        Halt: The user pressed Ctrl-C, or the sandbox stopped.
     """
 
     def wait(seconds: float) -> None:
@@ -131,14 +131,14 @@ def follow(watch: Watch, site: Site) -> Job:
         return watch.follow()[1]
     except KeyboardInterrupt:
         raise Halt(
-            "the view is closed; the job goes on.\n"
-            "See it again with `make up`, stop everything with `make down ARGS=--stop-jobs`",
+            "stopped watching; the job continues.\n"
+            "Watch it again with `make up`, or stop everything with `make down ARGS=--stop-jobs`",
             INTERRUPTED,
         ) from None
 
 
 def completed(job: Job, folder: str, place: Place) -> Text:
-    """Return the last lines about a job that is complete; `folder` is where it keeps its runs, `gs://BUCKET/JOB`."""
+    """Return the closing lines about a completed job. `folder` is the folder of its runs, `gs://BUCKET/JOB`."""
     training = job.files.training
     results: _Rows = []
     if training.losses:
@@ -158,11 +158,11 @@ def completed(job: Job, folder: str, place: Place) -> Text:
         ("kill a host while it trains", place.kill_command),
         ("remove all but the checkpoints", "make down"),
     ]
-    return _join(Text(f"{job.place.name} is complete", "bold green"), named_rows(results), _next(tries))
+    return _join(Text(f"{job.place.name} is complete", "bold green"), align_rows(results), _next(tries))
 
 
 def failed(job: Job, place: Place) -> Text:
-    """Return the last lines about a job that failed: the reason, the host that failed and the end of its log."""
+    """Return the closing lines about a failed job: the reason, the host that failed and the end of its log."""
     said = job.said("Failed")
     outcome = Outcome("Failed", said.reason, said.message) if said else DELETED
     parts = [Text.assemble((f"{job.place.name} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
@@ -173,41 +173,41 @@ def failed(job: Job, place: Place) -> Text:
         ended = f"host {cause.host} exited {exit_words(cause.code, job.kind)}"
         if pods:
             folder = place.log_folder(pods[0])
-            parts.append(Text(f"{ended}; its log ends, in {_short(folder)}:"))
+            parts.append(Text(f"{ended}; the end of its log in {_short(folder)}:"))
             parts.append(Text("\n".join(f"  {line}" for line in _last_lines(folder)), "dim"))
         else:
             parts.append(Text(f"{ended}; {'; '.join(cause.evidence)}"))
     tries = [
         ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
-        ("try again", "make down, then make up: the job goes on from its last checkpoint"),
+        ("try again", "make down, then make up: the job continues from its last checkpoint"),
     ]
     return _join(*parts, _next(tries))
 
 
 def without_jobs(place: Place, queues: Mapping[str, str]) -> Text:
-    """Return the last lines about a stack without jobs; `queues` are the namespaces of its queues, by name."""
+    """Return the closing lines about a stack without jobs. `queues` has the namespace of each queue."""
     submit = [
         (f"submit to {queue}", place.kubectl_command(namespace, "apply -f FILE")) for queue, namespace in queues.items()
     ]
     return _join(
         Text("the stack is up and has no jobs", "bold green"),
-        Text(f"FILE is a JobSet with the label {QUEUE_LABEL}, the name of the queue."),
+        Text(f"FILE is a JobSet whose label {QUEUE_LABEL} is the name of the queue."),
         _next([*submit, ("remove the stack", "make down")]),
     )
 
 
 def _paused(jobs: Sequence[str]) -> Text:
-    tries = [("go on with a job", "set its `paused` to false in the stack file, then make up")]
+    tries = [("resume a job", "set its `paused` to false in the stack file, then make up")]
     return _join(Text(f"the stack is up; paused: {', '.join(jobs)}", "bold green"), _next(tries))
 
 
 def _last_lines(folder: Path) -> list[str]:
     lines = [line for log in sorted(folder.glob("*.log")) for line in log.read_text(errors="replace").splitlines()]
-    return lines[-_LOG_LINES_SHOWN:] or ["(there is no log)"]
+    return lines[-_LOG_LINES_SHOWN:] or ["(no log)"]
 
 
 def _next(tries: _Rows) -> Text:
-    return Text.assemble(("next\n", "bold"), named_rows(tries))
+    return Text.assemble(("next\n", "bold"), align_rows(tries))
 
 
 def _join(*blocks: Text) -> Text:
@@ -215,7 +215,7 @@ def _join(*blocks: Text) -> Text:
 
 
 def _short(path: Path) -> str:
-    """The path as one would type it: relative below the current folder, with ~ below home."""
+    """Return the path as a user would type it: relative in the current folder, with ~ in the home folder."""
     for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base):
             return f"{prefix}{path.relative_to(base)}"
@@ -227,7 +227,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 @app.command()
 def main(
-    stack: Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")] = "local",
+    stack: Annotated[str, typer.Option(help="Name of the stack file stacks/Pulumi.STACK.yaml.")] = "local",
     sandbox: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the sandbox.")] = SANDBOX,
 ) -> None:
     """Deploy a stack in the sandbox and follow its job."""

@@ -1,6 +1,6 @@
 """A last batch that does not divide over the devices is padded, and the padding weighs nothing.
 
-Every batch has the same shape, or each process would compile anew, and a shard without rows cannot be. The mean is the
+Every batch has the same shape, or each process would compile again, and a shard without rows cannot be. The mean is the
 sum of the weighted losses over the sum of the weights, both over all processes: a mean of the processes' means would
 count the rows of a short shard more than others.
 """

@@ -251,7 +251,7 @@ def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> M
             "affinity to pods of other namespaces is that of a slice to its pool, or of a head to its system node": (
                 " && ".join(f"({said})" for said in within)
             ),
-            f"a pod without {TPU_RESOURCE} gets to hosts of slices beside those of its own job alone": (
+            f"a pod without {TPU_RESOURCE} gets to hosts of slices only next to its own job": (
                 f"{_HOLDS_CHIPS} || !{tolerated} || {beside}"
             ),
             f"a pod without {TPU_RESOURCE} requests at most the CPU and memory of the team's largest head": (

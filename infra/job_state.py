@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from infra.kubernetes import ApiServer, Json
+from infra.kubernetes import ApiServer, Json, amount
 from infra.names import (
     ATTEMPT_LABEL,
     COMPLETION_INDEX_LABEL,
@@ -23,7 +23,6 @@ from infra.names import (
     TPU_RESOURCE,
     team_of,
 )
-from infra.queues import amount
 from workloads.spec import CALL_SPEC_VARIABLE, JOB_SPEC_VARIABLE
 
 LEADER = f"{SLICES}-0-0"

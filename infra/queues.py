@@ -18,6 +18,7 @@ import pulumi_kubernetes as kubernetes
 
 from infra import access, borders
 from infra.controllers import Resources
+from infra.kubernetes import quantity
 from infra.names import (
     HOST_LABEL,
     KUEUE_API_VERSION,
@@ -39,8 +40,6 @@ PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
 
 _TOPOLOGY, _COHORT = "slices", "tpu"
 _STOP_POLICIES = {"open": "None", "hold": "Hold", "drain": "HoldAndDrain"}
-_SUFFIXES = ("m", "", "k", "M", "G")
-"""Suffixes of quantities. Each is a thousand times the previous one."""
 
 
 def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
@@ -144,23 +143,6 @@ def priority_class(name: str, value: int) -> Manifest:
     it."""
     description = f"{name} priority in the TPU queues"
     return manifest(KUEUE_API_VERSION, "WorkloadPriorityClass", name, value=value, description=description)
-
-
-def quantity(amount: float) -> str:
-    """Return an amount, in thousandths, as Kueue rewrites it in a new queue. Any other form would show up as drift."""
-    if not amount:
-        return "0"
-    count, scale = round(amount * 1000), 0
-    while count % 1000 == 0:
-        count, scale = count // 1000, scale + 1
-    return f"{count}{_SUFFIXES[scale]}"
-
-
-def amount(written: str | int) -> float:
-    """Return the amount that `quantity` or Kueue wrote."""
-    number = str(written).rstrip("".join(_SUFFIXES))
-    suffix = str(written).removeprefix(number)
-    return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
 
 
 def _wait_annotation(team: Team, *, paused: bool = False) -> dict[str, str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from infra.kubernetes import ApiServer
+from infra.kubernetes import ApiServer, CredentialsError
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -46,12 +46,9 @@ class Stacks:
         Raises:
             StacksError: there are no credentials.
         """
-        # The import takes half a second, which a command that fails early avoids.
-        from kubernetes.config import ConfigException
-
         try:
             return ApiServer.at(outputs["endpoint"])
-        except ConfigException as error:
+        except CredentialsError as error:
             raise StacksError(
                 f"expected credentials for the cluster {outputs['cluster']}, got: {error}\n"
                 "Log in with `gcloud auth login`, and install the plugin:"

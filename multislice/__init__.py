@@ -1,6 +1,6 @@
-"""Functions on TPU slices: `@multislice.run(stack="dev", slices="trillium")` in front of a Python function.
+"""Runs Python functions on TPU slices, with the decorator `@multislice.run(stack="dev", slices="trillium")`.
 
-See docs/functions.md. This lists everything that users need.
+See docs/functions.md. `__all__` lists the public API.
 """
 
 from infra.job_state import State

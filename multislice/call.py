@@ -1,4 +1,4 @@
-"""A call that was submitted: its state, its output, its result, its end."""
+"""Represents a submitted call, with its state, output and result."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from infra.jobs import KEPT_SECONDS
 from infra.kubernetes import UNREACHABLE, Json
 from infra.names import JOBSETS, WORKLOADS
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
-from multislice.outcome import Outcome, found_outcome, host_failure
+from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.place import Place
 from workloads.call.folder import OUTPUT, CallFolder, Seals
 from workloads.progress import FunctionBegins, FunctionEnded
@@ -23,9 +23,9 @@ from workloads.spec import CallSpec
 
 _POLL_SECONDS = 0.5
 _FIRST_LOOK_SECONDS, _LAST_LOOK_SECONDS = 0.1, 5.0
-"""Time between looks into the bucket, each of which costs a request, while other hosts still run."""
+"""Time between reads of the bucket, each of which costs a request, while other hosts still run."""
 _NOISE = re.compile(r"\[Gloo\]|.* peer ranks\. Expected number of connected peer ranks")
-"""A line that Gloo prints, in pieces, for every group of processes it connects; its beginning may be lost."""
+"""Lines that Gloo prints in pieces for every group of processes that it connects. The beginning may be missing."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Status:
 
     state: State
     reason: str = ""
-    """Why it waits, does not start or failed, in the cluster's words."""
+    """Message of the cluster about why the call waits, does not start or failed."""
 
     def __str__(self) -> str:
         return f"{self.state}: {self.reason}" if self.reason else str(self.state)
@@ -46,53 +46,54 @@ def ignore(_: object) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function on slices. It does not depend on this object."""
+    """A call of a function on slices. The call continues without this object."""
 
     id: str
-    """Name of the call, with which `multislice.attach` finds it again."""
+    """Name of the call, with which `multislice.attach` finds it."""
     namespace: str
     """Namespace of its JobSet."""
     place: Place = field(repr=False)
-    """The stack that runs it."""
+    """Stack that runs it."""
     spec: CallSpec = field(repr=False)
-    """Specification that its hosts got."""
+    """Specification for its hosts."""
 
     @property
     def again(self) -> str:
-        """The expression with which any process finds it again."""
+        """Expression with which any process finds the call."""
         return self.place.again(self.id, self.namespace)
 
     @property
     def files(self) -> CallFolder:
-        """Its folder in the bucket."""
+        """Folder of the call in the bucket."""
         return self.place.folder(self.namespace, self.id)
 
     @property
     def output(self) -> str:
-        """Folder for the files that the function writes, which it finds in `os.environ["MULTISLICE_OUTPUT"]`."""
+        """Folder for files that the function writes, which is `os.environ["MULTISLICE_OUTPUT"]` in the function."""
         return f"{self.spec.folder}/{OUTPUT}"
 
     def status(self) -> Status:
-        """Return the status of the call now.
+        """Return the current status of the call.
 
         Raises:
-            NoSuchStack: the cluster cannot be reached.
+            NoSuchStack: The cluster cannot be reached.
         """
         with cluster(self.place.stack):
             jobset = self.place.api.find(self._path)
             return Status(State.MISSING) if jobset is None else self._status(jobset)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the value of the first host of the first slice; wait at most `timeout` seconds for it.
+        """Return the value from the first host of the first slice. Wait at most `timeout` seconds for it.
 
-        It can be fetched once: then it is removed, with what was sent to the hosts. Files of the function stay.
+        The result can be fetched once. Then it is removed, with the data that was sent to the hosts. Files of the
+        function stay.
 
         Raises:
-            TimeoutError: it has not ended by then. It runs on.
-            CallError: there will be no result; see `multislice.errors`.
-            BaseException: what the function raised.
+            TimeoutError: The call has not ended in time. It continues.
+            CallError: The call has no result. See `multislice.errors`.
+            BaseException: The function raised it.
         """
-        return self.taken(self.outcome(timeout)).result()
+        return self.take(self.outcome(timeout)).result()
 
     def outcome(
         self,
@@ -100,14 +101,14 @@ class Call:
         on_status: Callable[[Status], None] = ignore,
         ended: threading.Event | None = None,
     ) -> Outcome:
-        """Return the value or the error of the call without removing it; wait as `result` does.
+        """Return the value or the error of the call without removing it. Wait as `result` does.
 
-        `on_status` is called with every change of state. `ended` is set when the function has ended on the first host,
-        so that the result may be there before the hosts are gone.
+        `on_status` is called with every change of state. `ended` is set when the function has ended on the first host.
+        The result may exist from then on, before the hosts have ended.
 
         Raises:
-            TimeoutError: it has not ended by then. It runs on.
-            BucketFailed: it has ended, and its result cannot be read from here.
+            TimeoutError: The call has not ended in time. It continues.
+            BucketFailed: The call has ended, but its result cannot be read.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         ended = ended or threading.Event()
@@ -124,52 +125,52 @@ class Call:
                 return self._found(seals) or self._without_result(status)
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"call {self.id} has not ended within {timeout:g} s ({status}); it runs on")
+                raise TimeoutError(f"call {self.id} has not ended within {timeout:g} s ({status}); it continues")
             if ended.is_set():
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, _LAST_LOOK_SECONDS)
             else:
                 ended.wait(min(_POLL_SECONDS, left))
 
-    def taken(self, found: Outcome) -> Outcome:
-        """Return the outcome, and remove the copy of its value from the bucket; files of the function stay."""
+    def take(self, found: Outcome) -> Outcome:
+        """Return the outcome, and remove the copy of its value from the bucket. Files of the function stay."""
         if found.error is None:
-            # The caller must not lose the value because its copy cannot be removed.
+            # The caller must get the value even if its copy cannot be removed.
             with suppress(BucketFailed), bucket(self.place.settings.bucket):
                 self.files.remove(keep=OUTPUT)
         return found
 
     def logs(self, host: str = LEADER) -> str:
-        """Return what the function printed so far on a host such as `slice-1-0`, by default the one with the result.
+        """Return what the function has printed on a host such as `slice-1-0`. Default: the host with the result.
 
         Raises:
-            CallGone: the host has no log, or no longer.
+            CallGone: The host has no log yet, or no longer.
         """
         try:
             there = pods_of(self.place.api, self.namespace, self.id)
             pods = [pod for pod in there if host_of(pod) == host]
             if last := max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None):
                 lines = Source.of(self.place.api, last).read(WHOLE)
-                return "\n".join(of_function(self.id, (line.text for line in lines)))
+                return "\n".join(filter_lines(self.id, (line.text for line in lines)))
         except UNREACHABLE as error:
             raise CallGone(f"{host} of call {self.id} has no log yet: {error}") from None
-        raise CallGone(f"{host} of call {self.id} has no log: it has not started, or is gone ({self.status()})")
+        raise CallGone(f"{host} of call {self.id} has no log: it has not started, or was deleted ({self.status()})")
 
     def cancel(self) -> None:
-        """End the call and remove it in any state, which frees its chips. Its files stay.
+        """End and remove the call in any state, which frees its chips. Its files stay.
 
         Raises:
-            NoSuchStack: the cluster cannot be reached.
+            NoSuchStack: The cluster cannot be reached.
         """
         with cluster(self.place.stack):
             self.place.api.delete(self._path, {"propagationPolicy": "Background"})
 
     def forget(self) -> None:
-        """Cancel the call and remove all its files, also those of the function.
+        """Cancel the call and remove all its files, including those of the function.
 
         Raises:
-            NoSuchStack: the cluster cannot be reached.
-            BucketFailed: the bucket cannot be written.
+            NoSuchStack: The cluster cannot be reached.
+            BucketFailed: The bucket cannot be written.
         """
         self.cancel()
         with bucket(self.place.settings.bucket):
@@ -186,16 +187,16 @@ class Call:
             return Status(State.UNKNOWN, str(error))
 
     def _found(self, seals: Seals) -> Outcome | None:
-        """The outcome that the hosts wrote."""
+        """Return the outcome that the hosts wrote. None: they have not written it yet."""
         try:
             with bucket(self.place.settings.bucket):
-                return found_outcome(seals)
+                return read_outcome(seals)
         except BucketFailed as error:
-            error.add_note(f"call {self.id} has ended; later, {self.again}.result() may give its result")
+            error.add_note(f"call {self.id} has ended; try {self.again}.result() later")
             raise
 
     def _found_early(self, seals: Seals) -> Outcome | None:
-        """The same; errors are ignored because it is read again later."""
+        """Return the outcome as `_found` does, but ignore errors, because it is read again later."""
         with suppress(BucketFailed):
             return self._found(seals)
         return None
@@ -209,8 +210,8 @@ class Call:
             case State.FAILED if ended:
                 return Status(state, ended.message)
             case State.DEACTIVATED:
-                # A call is never activated again.
-                return Status(State.FAILED, f"Kueue deactivated it: {said.message if said else 'it gives no reason'}")
+                # Nothing activates a call again.
+                return Status(State.FAILED, f"Kueue deactivated it: {said.message if said else 'no reason given'}")
             case State.STARTING:
                 pods = newest(pods_of(self.place.api, self.namespace, self.id), time.time())
                 return Status(state, next((f"{pod.host}: {pod.held_up}" for pod in pods if pod.held_up), ""))
@@ -229,48 +230,48 @@ class Call:
             hours = KEPT_SECONDS // 3600
             return Outcome(None, error=CallGone(f"call {self.id} was cancelled, or ended more than {hours} hours ago"))
         if status.state is State.COMPLETED:
-            return Outcome(None, error=CallGone(f"the result of call {self.id} was fetched before, and then removed"))
+            return Outcome(None, error=CallGone(f"the result of call {self.id} was fetched before and then removed"))
         with bucket(self.place.settings.bucket):
-            why = host_failure(self.files) or status.reason or "no host says why"
+            why = host_failure(self.files) or status.reason or "no host reported a cause"
         return Outcome(None, error=HostFailed(f"call {self.id}: {why}"))
 
 
 def _all_run(jobset: Json) -> bool:
-    """Whether all slices run, or have run to their end."""
+    """Return whether all slices are running or have completed."""
     found = jobset.get("status", {}).get("replicatedJobsStatus", [])
     up = sum(entry.get("ready", 0) + entry.get("succeeded", 0) for entry in found)
     return up >= sum(job.get("replicas", 1) for job in jobset["spec"]["replicatedJobs"])
 
 
 def _is_news(status: Status, before: Status | None) -> bool:
-    """Whether the status has changed. Why a cluster cannot be reached is worded differently every time."""
+    """Return whether the status has changed. Messages about an unreachable cluster always differ, so ignore them."""
     return status != before and {status.state, before and before.state} != {State.UNKNOWN}
 
 
 class FunctionLog:
-    """The part of one host's log that the function of a call printed."""
+    """Finds the part of a host's log that the function of a call printed."""
 
     def __init__(self, call: str) -> None:
         """Start before the log's first line."""
         self._begins, self._ends = FunctionBegins(call).line(), FunctionEnded(call).line()
         self._open = False
         self.ended = False
-        """The function has ended."""
+        """Whether the function has ended."""
 
     def line(self, text: str) -> str | None:
-        """Return the log's next line as far as the function printed it; None: it did not."""
+        """Take the next line of the log and return what the function printed of it. None: nothing."""
         if text.endswith(self._begins):
             self._open = True
             return None
         if self._open and text.endswith(self._ends):
             self._open, self.ended = False, True
-            # A function need not end its last line, as progress bars do not.
+            # The last line of a function may lack a line break, as with progress bars.
             return text.removesuffix(self._ends) or None
         return text if self._open and not _NOISE.match(text) else None
 
 
-def of_function(call: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a host that the function printed."""
+def filter_lines(call: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a host's log that the function printed."""
     log = FunctionLog(call)
     for text in lines:
         if (line := log.line(text)) is not None:

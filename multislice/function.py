@@ -1,4 +1,4 @@
-"""A function that runs on slices: the decorator and the ways to call it."""
+"""Defines the decorator for functions that run on slices, and the ways to call them."""
 
 import functools
 import inspect
@@ -12,103 +12,104 @@ from typing import Any, cast, get_args
 from infra.settings.jobs import Priority
 from multislice.call import Call
 from multislice.errors import CallError, Refused
-from multislice.outcome import Outcome, of_input
+from multislice.outcome import Outcome, with_input
 from multislice.packing import Code, function_name, pack
 from multislice.place import place
 from multislice.project import Project
 from multislice.submission import MOST_HOURS, Wish, submit
-from multislice.watching import Shown, cancel, tell, tell_input, watched
+from multislice.watching import Shown, cancel, print_input, print_status, watch
 from workloads.call.function import itself
 
 MAX_HOURS = 24.0
-"""Of a function that says nothing else; no call holds chips without an end."""
+"""Default time limit of a function in hours, so that no call uses chips without a limit."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the calls of a function go, and what goes with them."""
+    """Stack of a function's calls, with their settings and folders."""
 
     stack: str
     wish: Wish
     hosts: Shown
     ships: Sequence[str | Path]
     sandbox: Path | None
-    """None: the stack is one of the user's own Pulumi."""
+    """Folder of the sandbox that has the stack. None: the user's own Pulumi has it."""
 
 
 class Function[**P, R]:
-    """A function whose calls run on slices; on a host of a slice it is the function itself."""
+    """A function whose calls run on slices. On a host of a slice it is the plain function."""
 
     def __init__(self, function: Callable[P, R], target: Target) -> None:
-        """Use `run` instead, which says what there is to say."""
+        """Do not use this directly. Use `run`."""
         functools.update_wrapper(self, function)
         self.function = function
-        """As it was written; a call of it runs here."""
+        """The plain function. Calling it runs it here."""
         self._target = target
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call on slices and wait; the first host's output is printed here, its value returned.
+        """Call the function on slices, wait, print the output and return the value of the first host.
 
         Raises:
-            multislice.CallError: the call cannot be made, or did not come to its end.
-            BaseException: what the function raised on any host.
+            multislice.CallError: The call cannot be submitted, or did not complete.
+            BaseException: The function raised it on a host.
         """
         call = self.start(*args, **kwargs)
-        return call.taken(watched(call, self._target.hosts)).result()
+        return call.take(watch(call, self._target.hosts)).result()
 
     def __get__(self, instance: object | None, owner: type | None = None) -> "Function[..., R]":
-        """As a method of an object, which travels as any argument does."""
+        """Bind the function as a method. The object is sent like any other argument."""
         if instance is None:
             return self
         bound: Any = functools.partial(cast(Callable[..., R], self.function), instance)
         return Function(bound, self._target)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Submit a call and do not wait for it.
+        """Submit a call without waiting for it.
 
         Raises:
-            multislice.CallError: it cannot be made.
+            multislice.CallError: The call cannot be submitted.
         """
         packed = pack(self.function, args, kwargs, Project(self._target.ships))
         return submit(packed, self._target.wish, place(self._target.stack, self._target.sandbox))
 
     def map(self, inputs: Iterable[Any]) -> list[Outcome]:
-        """Call once for each input, all of them through the queue, and wait; in the order of the inputs.
+        """Submit one call for each input, wait for all, and return the outcomes in the order of the inputs.
 
-        One that fails keeps its error, and stops no other. If this is stopped, calls that have ended keep their
-        results, and the others are cancelled.
+        A failed call has its error as the outcome and does not stop the others. If this method is interrupted, calls
+        that have ended keep their results, and the others are cancelled.
 
         Raises:
-            multislice.Refused: an input cannot travel; nothing was submitted.
-            multislice.CallError: a call cannot be made; those before it are cancelled.
+            multislice.Refused: An input cannot be sent. Nothing was submitted.
+            multislice.CallError: A call cannot be submitted. The calls before it are cancelled.
         """
         values, code = list(inputs), Code.of(self.function, Project(self._target.ships))
-        # All at once, so that what the last one is refused for is not found out when the first one runs.
-        packed = [code.called((value,), {}) for value in values]
+        # Pack all calls first, so that an error in the last one is found before the first one runs.
+        packed = [code.pack_call((value,), {}) for value in values]
         found = place(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:
             for each, value in zip(packed, values, strict=True):
                 calls.append(submit(each, self._target.wish, found))
-                tell_input(calls[-1], reprlib.repr(value))
-            outcomes = [_awaited(call) for call in calls]
+                print_input(calls[-1], reprlib.repr(value))
+            outcomes = [_wait_for(call) for call in calls]
         except BaseException:
             cancel(calls)
             raise
-        # Not before all are here, or an interruption would lose those that are; of this one nobody need hear.
+        # Remove the copies only after all outcomes have arrived, because an interruption would lose the earlier ones.
+        # An interruption of the removal itself does no harm.
         with suppress(KeyboardInterrupt):
             for call, outcome in zip(calls, outcomes, strict=True):
-                call.taken(outcome)
-        return [of_input(outcome, value) for outcome, value in zip(outcomes, values, strict=True)]
+                call.take(outcome)
+        return [with_input(outcome, value) for outcome, value in zip(outcomes, values, strict=True)]
 
     def __reduce__(self) -> Any:
         return itself, (self.function,)
 
 
-def _awaited(call: Call) -> Outcome:
-    """What became of one call of many, which stops no other, whatever it was."""
+def _wait_for(call: Call) -> Outcome:
+    """Return the outcome of one of many calls, even if it is an error."""
     try:
-        return call.outcome(None, functools.partial(tell, call))
+        return call.outcome(None, functools.partial(print_status, call))
     except CallError as error:
         return Outcome(None, error=error)
 
@@ -126,22 +127,22 @@ def run[**P, R](
     ships: str | Path | Sequence[str | Path] = (),
     sandbox: str | Path | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]:
-    """Have a function run on every host of slices, with JAX ready.
+    """Return a decorator that runs a function on every host of slices, with JAX initialised.
 
     Args:
-        stack: name of a stack that is up.
-        slices: name of one of its slice groups.
-        count: slices of the group, all at once.
-        team: whose queue; unset, the stack's only team.
-        priority: in that queue.
-        hosts: whose output a call shows: that of the first host of the first slice, or `all` with their names.
-        max_hours: hours that the function may take once it runs; then its hosts are ended.
-        check_slices: whether all devices must first multiply, sum and gather correctly.
-        ships: folders with modules of your project, which the image does not have.
-        sandbox: folder of the sandbox that has the stack; unset, your own Pulumi.
+        stack: Name of a running stack.
+        slices: Name of one of its slice groups.
+        count: Number of slices of the group.
+        team: Team whose queue to use. Default: the stack's only team.
+        priority: Priority in the queue.
+        hosts: Output to show: `leader`, the first host of the first slice, or `all`, with the names of the hosts.
+        max_hours: Longest run time of the function in hours. After it, the hosts are stopped.
+        check_slices: Whether all devices must multiply, sum and gather correctly before the function begins.
+        ships: Folders with modules of your project, which the image does not have.
+        sandbox: Folder of the sandbox that has the stack. Default: your own Pulumi has it.
 
     Raises:
-        Refused: an argument is none of those, or what is decorated cannot be called so.
+        Refused: An argument is not valid, or the decorated object cannot be called on slices.
     """
     wish = Wish(slices, count, team, priority, max_hours, check_slices)
     if errors := list(_errors(wish, hosts)):
@@ -149,18 +150,18 @@ def run[**P, R](
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
     target = Target(stack, wish, hosts, folders, None if sandbox is None else Path(sandbox))
 
-    def decorated(function: Callable[P, R]) -> Function[P, R]:
+    def decorate(function: Callable[P, R]) -> Function[P, R]:
         if error := _decoration_error(function):
             raise Refused(error)
         return Function(function, target)
 
-    return decorated
+    return decorate
 
 
 def _errors(wish: Wish, hosts: object) -> Iterator[str]:
-    """What of a wish no stack has, whichever it is."""
+    """Yield the errors of a wish that do not depend on the stack."""
     if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"count must be a number of slices from 1 on, got {wish.count!r}"
+        yield f"count must be a number of slices of at least 1, got {wish.count!r}"
     if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
     for name, got, choices in (("priority", wish.priority, get_args(Priority)), ("hosts", hosts, get_args(Shown))):
@@ -169,7 +170,7 @@ def _errors(wish: Wish, hosts: object) -> Iterator[str]:
 
 
 def _decoration_error(function: object) -> str | None:
-    """Why calls of what is decorated could not work, which would show on the hosts alone."""
+    """Return why calls of the decorated object would fail. Without this check, they would fail only on the hosts."""
     name = function_name(function)
     if isinstance(function, staticmethod | classmethod):
         kind = type(function).__name__  # pyright: ignore[reportUnknownArgumentType]
@@ -177,9 +178,9 @@ def _decoration_error(function: object) -> str | None:
     if not callable(function):
         return f"expected a function below @multislice.run(...), got {function!r}"
     if hasattr(function, "cache_clear"):
-        return f"expected a function, got the cache of {name}; put @multislice.run(...) below it, to keep results here"
+        return f"expected a function, got the cache of {name}; put @multislice.run(...) below it to cache results here"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        return f"expected a function that returns a value, but {name} is async; have a plain one asyncio.run it"
+        return f"expected a function that returns a value, but {name} is async; call it with asyncio.run in a plain one"
     if inspect.isgeneratorfunction(function):
-        return f"expected a function that returns a value, but {name} yields; have a plain one return list({name}(...))"
+        return f"expected a function that returns a value, but {name} yields; return list({name}(...)) from a plain one"
     return None

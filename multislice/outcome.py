@@ -1,4 +1,4 @@
-"""The end of a call as the bucket has it: the function's value, its exception, or why a host failed."""
+"""Reads the outcome of a call from the bucket: the function's value, its exception, or why a host failed."""
 
 import base64
 import json
@@ -22,34 +22,34 @@ _MOST_RECORDS, _MOST_RECORD_BYTES = 10_000, 1 << 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one call, or of one input of many."""
+    """Result of a call."""
 
     input: Any
-    """That the function was called with; None for a call that was no part of a map."""
+    """Input of the call in a map. None: the call was not part of a map."""
     value: Any = None
     error: BaseException | None = None
-    """None: the function returned."""
+    """Exception of the function or the call. None: the function returned."""
 
     def result(self) -> Any:
-        """The function's value.
+        """Return the value of the function.
 
         Raises:
-            BaseException: what the function, or the call, raised.
+            BaseException: The function or the call raised it.
         """
         if self.error is not None:
             raise self.error
         return self.value
 
 
-def of_input(outcome: Outcome, value: Any) -> Outcome:
-    """The outcome as that of one input of many."""
+def with_input(outcome: Outcome, value: Any) -> Outcome:
+    """Return the outcome with the input of its call in a map."""
     if outcome.error is not None:
         outcome.error.add_note(f"input {reprlib.repr(value)}")
     return replace(outcome, input=value)
 
 
-def found_outcome(seals: Seals) -> Outcome | None:
-    """What the hosts wrote, its seal checked before anything is unpickled; None: nothing yet."""
+def read_outcome(seals: Seals) -> Outcome | None:
+    """Return the outcome that the hosts wrote, after checking its seal. None: nothing was written yet."""
     try:
         if (returned := seals.read(RETURNED)) is not None:
             return _returned(returned)
@@ -64,19 +64,19 @@ def found_outcome(seals: Seals) -> Outcome | None:
 def _returned(content: bytes) -> Outcome:
     try:
         return Outcome(None, value=pickle.loads(content))
-    except Exception as error:  # noqa: BLE001 - what is unpickled runs code of its own
-        told = f"the function returned, but its value cannot be made here: {type(error).__name__}: {error}"
-        return Outcome(None, error=CallError(f"{told}; return plain values, or install what the image has"))
+    except Exception as error:  # noqa: BLE001 - unpickling runs code of the value
+        message = f"the function returned, but its value cannot be unpickled here: {type(error).__name__}: {error}"
+        return Outcome(None, error=CallError(f"{message}; return plain values, or install the packages of the image"))
 
 
 def _exception(record: dict[str, Any]) -> BaseException:
-    """What the host raised, with that host's traceback as its cause."""
+    """Return the exception that the host raised, with the host's traceback as its cause."""
     host = record["host"]
     error = _unpickled(record) or FunctionRaised(f"{record['type']}: {record['message']}")
     error.__cause__ = HostTraceback(host, record["traceback"])
     error.add_note(f"raised on {host}")
     if isinstance(error, ModuleNotFoundError):
-        error.add_note("what hosts import is a package of the image or a module in a folder of ships=")
+        error.add_note("hosts can import packages of the image and modules in the folders of ships=")
     return error
 
 
@@ -91,9 +91,9 @@ def _unpickled(record: dict[str, Any]) -> BaseException | None:
 
 
 def host_failure(folder: CallFolder) -> str | None:
-    """The first failure that is a host's own, in words, with its stacks if it hung; None: no host says anything.
+    """Return a text about the first host that failed by itself, with its stacks if it hung. None: no host has a record.
 
-    The records are not sealed, and are shown alone. What is no record is passed over.
+    The records are not sealed, so they are only shown. Files that are not records are ignored.
     """
     names = sorted(folder.names(_FOLDER))[:_MOST_RECORDS]
     records = [record for name in names if (record := _record(folder, name))]
@@ -106,7 +106,7 @@ def host_failure(folder: CallFolder) -> str | None:
 
 
 class _Record(BaseModel):
-    """What a host says of its end, as `workloads.training.ending` writes it."""
+    """Failure record of a host, as `workloads.training.ending` writes it."""
 
     host: str
     code: int

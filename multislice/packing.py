@@ -1,6 +1,7 @@
-"""A function and its arguments as the parts of a parcel, or a refusal that names what cannot be sent.
+"""Packs a function and its arguments into the parts of a parcel, or refuses with the name of what cannot be sent.
 
-A traceback on a host shows the source lines of the functions that are sent by value, and no other lines of their files.
+The source lines of functions that are sent by value travel too, so that tracebacks on a host can show them. Other lines
+of their files are not sent.
 """
 
 import dis
@@ -26,16 +27,16 @@ _USES = frozenset(("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"))
 
 @dataclass(frozen=True)
 class Packed:
-    """A call, ready to go."""
+    """A call that is ready to submit."""
 
     function: str
-    """Its name."""
+    """Name of the function."""
     parts: Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
 class Code:
-    """A function, ready to be called: what of it is the same in every call."""
+    """A function that is ready to be called, with the parts that are equal in all its calls."""
 
     name: str
     parts: Mapping[str, bytes]
@@ -44,10 +45,10 @@ class Code:
 
     @classmethod
     def of(cls, function: Callable[..., Any], project: Project) -> "Code":
-        """The function and the folders that travel with it.
+        """Pack a function and its folders.
 
         Raises:
-            Refused: something cannot travel; names it.
+            Refused: Something cannot be sent. The message names it.
         """
         name = function_name(function)
         parts = {
@@ -58,11 +59,12 @@ class Code:
             parts[SOURCES] = sources
         return cls(name, parts, function, project)
 
-    def called(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Packed:
-        """A call of it with these arguments.
+    def pack_call(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Packed:
+        """Pack a call with these arguments.
 
         Raises:
-            Refused: they do not fit the function, something cannot travel, or all together is too large; names it.
+            Refused: The arguments do not match the function, something cannot be sent, or the call is too large. The
+                message names it.
         """
         given = _arguments(self._function, arguments, named)
         parts = {**self.parts, ARGUMENTS: _part(self.name, given, (arguments, dict(named)), self._project)}
@@ -77,24 +79,24 @@ class Code:
 def pack(
     function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], project: Project
 ) -> Packed:
-    """One call of a function as files.
+    """Pack a call of a function.
 
     Raises:
-        Refused: the arguments do not fit the function, or something cannot travel; names it.
+        Refused: The arguments do not match the function, or something cannot be sent. The message names it.
     """
     _arguments(function, arguments, named)
-    return Code.of(function, project).called(arguments, named)
+    return Code.of(function, project).pack_call(arguments, named)
 
 
 def function_name(function: object) -> str:
-    """What people call it: its own name, or what kind of thing it is."""
+    """Return the name of the function, or of its type if it has no name."""
     while isinstance(function, functools.partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return getattr(function, "__name__", type(function).__name__)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _own(function: Callable[..., Any], project: Project) -> Callable[..., Any]:
-    """The function itself travels by value: a copy is in no module, so nobody has the hosts look it up there."""
+    """Return a copy of the function. A copy is in no module, so that pickle sends it by value."""
     if not isinstance(function, FunctionType) or not project.refusal(function):
         return function
     copy = FunctionType(
@@ -116,15 +118,15 @@ def _part(name: str, named: Mapping[str, Any], value: object, project: Project) 
 
 
 def _too_large(name: str, total: int, largest: list[tuple[int, str]]) -> Refused:
-    told = too_large("code and arguments", total, parcel.MOST_BYTES, sorted(largest, reverse=True), _ADVICE)
-    return Refused(f"{name} cannot be called on slices: {told}")
+    message = too_large("code and arguments", total, parcel.MOST_BYTES, sorted(largest, reverse=True), _ADVICE)
+    return Refused(f"{name} cannot be called on slices: {message}")
 
 
 def _arguments(function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by the function's own names for them."""
+    """Return the arguments by the names of the function's parameters."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some of those written in C do not tell
+    except ValueError:  # some functions written in C have no signature
         return {f"argument {name!r}": value for name, value in [*enumerate(arguments), *named.items()]}
     try:
         return _by_name(signature.bind(*arguments, **named))
@@ -137,7 +139,7 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 
 def _captured(function: object) -> Iterator[tuple[str, Any]]:
-    """What the function takes with it, by what people call it."""
+    """Yield the objects that are sent with the function, with descriptions of them."""
     if isinstance(function, functools.partial):
         given: Any = function
         yield from _by_name(inspect.signature(given.func).bind_partial(*given.args, **given.keywords)).items()
@@ -158,26 +160,26 @@ def _captured(function: object) -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: object) -> object:
-    """The function below given arguments, a binding and wrappers; what is no function as it is."""
+    """Return the function without partial arguments, bindings and wrappers. Other objects are returned unchanged."""
     while isinstance(value, functools.partial | MethodType):
         value = value.func if isinstance(value, functools.partial) else value.__func__  # pyright: ignore
     return inspect.unwrap(cast(Callable[..., Any], value)) if callable(value) else value  # pyright: ignore
 
 
 def used_globals(function: FunctionType) -> dict[str, object]:
-    """Global variables that the function uses, itself or in what is defined in it."""
+    """Return the global variables that the function and its inner functions use."""
     variables = function.__globals__
     return {name: variables[name] for name in sorted(_names(function.__code__) & variables.keys())}
 
 
 def closure(function: FunctionType) -> dict[str, object]:
-    """Variables of the functions around it that the function uses."""
+    """Return the variables of the enclosing functions that the function uses."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if _is_set(cell)}
 
 
 def source_lines(function: Callable[..., Any]) -> dict[str, str]:
-    """By file, or cell of a notebook: its lines as far as they travel; the others are empty, for lines have numbers."""
+    """Return the source of each file or notebook cell. Lines that are not sent are empty, to keep the line numbers."""
     kept: dict[str, set[int]] = defaultdict(set)
     for code in _codes(function, set()):
         kept[code.co_filename] |= _numbers(code)
@@ -190,7 +192,7 @@ def source_lines(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _codes(value: object, seen: set[int]) -> Iterator[CodeType]:
-    """Code of a function, and of those that go with it by value."""
+    """Yield the code of a function and of the functions that are sent with it by value."""
     function = plain(value)
     if not isinstance(function, FunctionType) or id(function) in seen:
         return
@@ -207,7 +209,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _numbers(code: CodeType) -> set[int]:
-    """Numbers of the lines that the code was written on, from its head to its end."""
+    """Return the line numbers of the code, from its first to its last line."""
     ends = [end for _, end, _, _ in code.co_positions() if end]
     inner = (_numbers(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(range(code.co_firstlineno, max(ends, default=code.co_firstlineno) + 1)).union(*inner)
@@ -215,7 +217,7 @@ def _numbers(code: CodeType) -> set[int]:
 
 def _is_set(cell: Any) -> bool:
     try:
-        cell.cell_contents  # noqa: B018 - asks whether there are any
+        cell.cell_contents  # noqa: B018 - raises if the cell is empty
     except ValueError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""A stack as calls use it: its cluster, bucket, slices and teams."""
+"""Finds the cluster, bucket, slices and teams of a stack for calls."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,26 +17,26 @@ from workloads.call.folder import CallFolder, gcs
 
 @dataclass(frozen=True)
 class Place:
-    """A stack as calls use it."""
+    """A stack on which calls run."""
 
     stack: str
     api: ApiServer
     settings: CallSettings
     filesystem: Any
-    """File system of fsspec for the bucket."""
+    """fsspec file system of the bucket."""
     sandbox: Path | None
-    """Folder of the sandbox that has the stack; None: the user's own Pulumi has it."""
+    """Folder of the sandbox that has the stack. None: the user's own Pulumi has it."""
 
     def folder(self, namespace: str, call: str) -> CallFolder:
         """Return the folder of a call's files."""
         return CallFolder(self.filesystem, f"{self.settings.bucket}/{names.call_folder(namespace, call)}")
 
     def url(self, namespace: str, call: str) -> str:
-        """Return the same folder as hosts find it."""
+        """Return the URL of the same folder, for hosts."""
         return f"gs://{self.folder(namespace, call).path}"
 
     def again(self, call: str, namespace: str) -> str:
-        """Return the expression that finds a call again."""
+        """Return the expression that finds a call."""
         teams = self.settings.namespaces
         team = next((team for team in teams if teams[team] == namespace), "")
         whose = f", team={team!r}" if len(teams) > 1 else ""
@@ -47,24 +47,22 @@ class Place:
         """Check that the stack has the slices.
 
         Raises:
-            Refused: it has no such group, or not so many.
+            Refused: The stack does not have the group, or not as many slices.
         """
         groups = self.settings.slices
         if group not in groups:
-            raise Refused(
-                f"expected slices of stack {self.stack} ({', '.join(groups)}), got {group!r}; name one of them"
-            )
+            raise Refused(f"expected slices of stack {self.stack} ({', '.join(groups)}), got {group!r}")
         if not 1 <= count <= groups[group].count:
             raise Refused(
                 f"expected count from 1 to the {groups[group].count} slices of {group} in stack {self.stack}, got"
-                f" {count}; ask for fewer, or raise slices.{group}.count in its file"
+                f" {count}; request fewer, or raise slices.{group}.count in the stack file"
             )
 
     def team(self, name: str | None) -> str:
-        """Return the team of that name; None: the only one.
+        """Return the team `name`, or the only team if it is None.
 
         Raises:
-            Refused: there is no such team, or a name is needed.
+            Refused: The team does not exist, or a name is needed.
         """
         teams = self.settings.namespaces
         found = [team for team in teams if name in (None, team)]
@@ -75,10 +73,10 @@ class Place:
 
 
 def place(stack: str, sandbox: Path | None) -> Place:
-    """Return the stack of that name, in the sandbox in a folder or of the user's own Pulumi.
+    """Return a stack of the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
     Raises:
-        NoSuchStack: it is not up, cannot be reached, or has no outputs for calls.
+        NoSuchStack: The stack is not up, cannot be reached, or has no outputs for calls.
     """
     try:
         stacks = stacks_in(sandbox)
@@ -92,7 +90,7 @@ def place(stack: str, sandbox: Path | None) -> Place:
     except StacksError as error:
         here = "without sandbox=" if sandbox is None else f"with sandbox={str(sandbox)!r}"
         raise NoSuchStack(
-            f"stack {stack} cannot be read: {error}\n(looked {here}; sandbox= is the folder of the sandbox that has the"
+            f"stack {stack} cannot be read: {error}\n(tried {here}; sandbox= is the folder of the sandbox that has the"
             " stack, or None for your own Pulumi)"
         ) from None
 

@@ -1,4 +1,4 @@
-"""What belongs to the user's project: which modules the image lacks, and the folders that travel with a call."""
+"""Finds the modules of the user's project that the image lacks, and packs the folders that are sent with a call."""
 
 import io
 import os
@@ -18,50 +18,50 @@ from workloads.call.pickling import is_jax_array, never_travels, too_large
 _IN_THE_IMAGE = ("workloads",)
 _LEFT_OUT = frozenset(("__pycache__", "node_modules"))
 _ENVIRONMENT = "pyvenv.cfg"
-"""File in the root of a virtual environment, whatever its folder is called."""
-_ADVICE = "Name folders with modules alone; put data in a bucket and pass its path"
+"""File in the root of every virtual environment."""
+_ADVICE = "Pass only folders with modules; put data in a bucket and pass its path"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest that a zip file knows: equal folders give equal bytes."""
+"""Time of all files in the zip file, so that equal folders give equal bytes. It is the earliest possible time."""
 
 
 class Project:
-    """The folders that travel with a function's code."""
+    """Folders that are sent with a function's code."""
 
     def __init__(self, ships: Sequence[str | Path]) -> None:
-        """Take the folders as they are named.
+        """Create the project with the folders `ships`.
 
         Raises:
-            Refused: one of them is no folder.
+            Refused: One of them is not a folder.
         """
         self.ships = tuple(Path(folder).resolve() for folder in ships)
         if missing := [str(folder) for folder in self.ships if not folder.is_dir()]:
-            raise Refused(f"expected ships to name folders, got {', '.join(missing)}; name those with your modules")
+            raise Refused(f"expected ships to be folders, got {', '.join(missing)}; pass those with your modules")
 
     def refusal(self, value: object) -> str | None:
-        """Why an object of a call cannot go to the hosts."""
+        """Return why an object cannot be sent to the hosts. None: it can be sent."""
         if is_jax_array(value):
-            return "a JAX array, which lies on this machine's devices; pass numpy.asarray(x), and make it one there"
+            return "a JAX array, which is on this machine's devices; pass numpy.asarray(x), and convert it there"
         return never_travels(value) or self._module_refusal(value)
 
     def sources(self) -> bytes | None:
-        """The folders as one zip file; None if there are none.
+        """Return the folders as a zip file. None: the project has no folders.
 
         Raises:
-            Refused: two of them have a file of the same name, one cannot be read, or they are too large.
+            Refused: Two folders have a file of the same name, a folder cannot be read, or the folders are too large.
         """
         if not self.ships:
             return None
         try:
             return _zipped(self._by_name())
         except OSError as error:
-            raise Refused(f"expected folders of ships= that can be read, got {error}; ship others") from None
+            raise Refused(f"cannot read the folders of ships=: {error}; pass other folders") from None
 
     def _by_name(self) -> dict[str, Path]:
-        """The files by their names on the hosts, in the order of these."""
+        """Return the files by their names on the hosts, sorted by name."""
         found: dict[str, Path] = {}
         for path, name in self._files():
             if found.setdefault(name, path) != path:
-                raise Refused(f"two folders of ships= have a file {name}: {found[name]} and {path}; ship one of them")
+                raise Refused(f"two folders of ships= have a file {name}: {found[name]} and {path}; pass one of them")
         return dict(sorted(found.items()))
 
     def _files(self) -> Iterator[tuple[Path, str]]:
@@ -71,7 +71,7 @@ class Project:
                 folders[:] = [name for name in folders if _travels(Path(path) / name)]
                 for name in files:
                     found = Path(path) / name
-                    # A link may lead anywhere, to what nobody means to send too.
+                    # A link may point anywhere, even to files that must not be sent.
                     if not name.startswith(".") and found.is_file() and not found.is_symlink():
                         yield found, str(found.relative_to(root))
 
@@ -84,22 +84,22 @@ class Project:
         if top in _IN_THE_IMAGE:
             return None
         if top == CALLER:
-            return "part of the package that calls; hosts have no cluster to call, so call it here"
+            return "part of the package that submits calls; hosts have no cluster to call, so call it here"
         root = path.parents[module.__name__.count(".") + (path.name == "__init__.py")]
         if any(_importable_from(folder) == root and path.is_relative_to(folder) for folder in self.ships):
             return None
         package = root / top
         ships = package if (package / "__init__.py").exists() else root
-        return f"of module {module.__name__} ({file}), which the image does not have; say ships=[{str(ships)!r}]"
+        return f"of module {module.__name__} ({file}), which the image does not have; pass ships=[{str(ships)!r}]"
 
 
 def _zipped(files: dict[str, Path]) -> bytes:
     sizes = {name: path.stat().st_size for name, path in files.items()}
-    # Before any is read: whoever names a folder with data in it shall not wait for all of it.
+    # Check the sizes before reading any file, so that the user of a folder with data need not wait for all of it.
     if (total := sum(sizes.values())) > parcel.MOST_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
-        told = [(sizes[largest], str(files[largest]))]
-        raise Refused(too_large("files in the folders of ships=", total, parcel.MOST_BYTES, told, _ADVICE))
+        culprit = [(sizes[largest], str(files[largest]))]
+        raise Refused(too_large("files in the folders of ships=", total, parcel.MOST_BYTES, culprit, _ADVICE))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in files.items():
@@ -117,7 +117,7 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def module_of(value: object) -> ModuleType | None:
-    """The module by whose name pickle would have the host find `value`; None: it goes by value."""
+    """Return the module from which pickle would make the host import `value`. None: it is sent by value."""
     if isinstance(value, ModuleType):
         return value
     name = getattr(value, "__qualname__", None)
@@ -131,18 +131,18 @@ def module_of(value: object) -> ModuleType | None:
 
 
 def _is_installed(file: Path) -> bool:
-    """Whether the file is of Python or of an installed package."""
+    """Return whether the file belongs to Python or to an installed package."""
     paths = sysconfig.get_paths()
     libraries = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     resolved = file.resolve()
-    # Those of a Linux distribution lie in dist-packages.
+    # Linux distributions install packages in dist-packages.
     return not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts) or any(
         resolved.is_relative_to(folder) for folder in libraries
     )
 
 
 def _importable_from(folder: Path) -> Path:
-    """The folder itself, or for a package the one that it is imported from."""
+    """Return the folder itself or, for a package, the folder from which it is imported."""
     while (folder / "__init__.py").exists():
         folder = folder.parent
     return folder

@@ -1,4 +1,4 @@
-"""The way of a call to the queue: a name, the parts in the bucket, the JobSet."""
+"""Submits a call: chooses its name, writes its parts to the bucket and creates its JobSet."""
 
 import re
 import secrets
@@ -19,40 +19,40 @@ from workloads.call.parcel import Parcel
 from workloads.spec import CallSpec
 
 START_MINUTES = 15.0
-"""Slices may come up minutes apart."""
+"""Time limit for the start of all hosts, because slices may come up minutes apart."""
 RETURN_MINUTES = 10.0
-"""Enough for the first host to write a result while the others have returned."""
+"""Time limit for the first host to write a result after the others have returned."""
 MOST_HOURS = HOURS_PER_YEAR - 1
-"""The longest `max_hours` of a job, less an hour for the start of the call."""
+"""Longest `max_hours` of a call: that of a job, less an hour for the start."""
 _NAME_CHARACTERS = 12
 _NAME_END_BYTES = 4
 _SERVER_FAULT = 500
-"""Statuses from here on say that the API server failed, perhaps after it had done what was asked."""
+"""Statuses from this number mean that the API server failed, perhaps after it had handled the request."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a function asks of a stack."""
+    """Request for slices of a stack."""
 
     slices: str
     """Name of the slice group."""
     count: int
     team: str | None
-    """None: the stack's only one."""
+    """Name of the team. None: the stack's only team."""
     priority: Priority
     max_hours: float
-    """Hours that the function may take."""
+    """Longest run time of the function in hours."""
     check_slices: bool
     """Whether the hosts check their devices before the function begins."""
 
 
 def submit(packed: Packed, wish: Wish, place: Place) -> Call:
-    """Submit a call. What cannot be submitted to its end, or is interrupted, leaves nothing behind.
+    """Submit a call. After an error or an interruption, everything created so far is removed.
 
     Raises:
-        Refused: the stack, or its API server, does not take it.
-        NoSuchStack: the API server cannot be reached.
-        BucketFailed: the bucket does not take its files.
+        Refused: The stack or its API server refuses the call.
+        NoSuchStack: The API server cannot be reached.
+        BucketFailed: The files cannot be written to the bucket.
     """
     place.require(wish.slices, wish.count)
     team = place.team(wish.team)
@@ -78,14 +78,14 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
 
 
 def call_name(function: str) -> str:
-    """A name for a call that no other has, and that JobSets may have."""
+    """Return a unique name for a call that is valid for a JobSet."""
     words = re.sub(r"[^a-z0-9]+", "-", function.lower()).strip("-")[:_NAME_CHARACTERS].strip("-")
     begins = words if words[:1].isalpha() else f"f-{words}".strip("-")
     return f"{begins}-{secrets.token_hex(_NAME_END_BYTES)}"
 
 
 def is_call_name(name: str) -> bool:
-    """Whether `call_name` may have given it."""
+    """Return whether `name` has the form of the names that `call_name` returns."""
     return re.fullmatch(rf"[a-z][a-z0-9-]*-[0-9a-f]{{{2 * _NAME_END_BYTES}}}", name) is not None
 
 
@@ -103,13 +103,13 @@ def _create(manifest: dict[str, Any], private_key: str, call: Call) -> None:
     made: Any = None
     try:
         made = api.request("POST", JOBSETS.format(call.namespace), manifest)
-        # The Secret needs the JobSet's uid to go with it. Pods wait for it.
+        # The Secret needs the JobSet's uid, so that it is deleted with the JobSet. Pods wait for the Secret.
         api.request("POST", SECRETS.format(call.namespace), call_secret(made, private_key))
     except ApiError as error:
         _undo(call) if made or error.status >= _SERVER_FAULT else _remove_files(call)
         raise Refused(
-            f"stack {stack} does not take a call in namespace {call.namespace}: {error}; if that team is not yours,"
-            " say team="
+            f"stack {stack} refuses a call in namespace {call.namespace}: {error}; if you are not a member of that"
+            " team, pass team="
         ) from None
     except UNREACHABLE as error:
         left = _undo(call)
@@ -121,13 +121,13 @@ def _create(manifest: dict[str, Any], private_key: str, call: Call) -> None:
 
 
 def _undo(call: Call) -> str:
-    """Remove a call of which nobody knows whether the API server has it; in words what may be left of it."""
-    # First the files: without them its hosts end at once, should there be any.
+    """Remove a call that the API server may or may not have. Return a text about what may remain."""
+    # Remove the files first, because any hosts of the call end at once without them.
     _remove_files(call)
     try:
         call.cancel()
     except CallError:
-        return f"\ncall {call.id} may be there all the same, and end as soon as it begins, for its files are removed"
+        return f"\ncall {call.id} may still exist; it will end as soon as it starts, because its files were removed"
     return ""
 
 

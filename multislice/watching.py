@@ -1,7 +1,7 @@
-"""A call in the foreground: its output on the screen, its states on stderr, and what Ctrl-C does.
+"""Runs a call in the foreground: shows its output, prints its states on stderr and handles Ctrl-C.
 
-Ctrl-C cancels the call, because its chips cost money. A second Ctrl-C while it is being cancelled leaves the call
-running, and says how to find it again.
+Ctrl-C cancels the call, because its chips cost money. A second Ctrl-C during the cancellation leaves the call running
+and prints how to find it.
 """
 
 import sys
@@ -19,26 +19,26 @@ from multislice.outcome import Outcome
 from workloads.terminal import inert
 
 Shown = Literal["leader", "all"]
-"""Hosts to show: the first host of the first slice, whose value is the result; or all hosts, with their names."""
+"""Hosts to show: `leader`, the first host of the first slice, whose value is the result, or `all`, with their names."""
 
 _LAST_LINES_SECONDS = 3.0
 """Time for the last lines of a log to arrive after the result."""
 
 
 class Screen:
-    """Shows what the function prints while it runs, each host's own part of its log."""
+    """Shows what the function prints on each host while it runs."""
 
     def __init__(self, call: str, shown: Shown) -> None:
         self.ended = threading.Event()
-        """The first host's function has ended."""
+        """Set when the function has ended on the first host."""
         self.closed = False
-        """Nothing more is shown."""
+        """Whether to show nothing more."""
         self._call = call
         self._shown: Shown = shown
         self._logs: dict[str, FunctionLog] = {}
 
     def line(self, line: Line) -> None:
-        """Take the next line of a host."""
+        """Show the next line of a host."""
         log = self._logs.setdefault(line.host, FunctionLog(self._call))
         text = log.line(line.text)
         if text is not None and not self.closed:
@@ -48,19 +48,19 @@ class Screen:
             self.ended.set()
 
 
-def watched(call: Call, shown: Shown) -> Outcome:
-    """Return the outcome of the call; show what it prints until then."""
+def watch(call: Call, shown: Shown) -> Outcome:
+    """Show the output of a call until it ends, and return its outcome."""
     screen = Screen(call.id, shown)
 
     def read() -> None:
-        # The status of the call, which is read at the same time, reports these errors.
+        # The main thread reads the status of the call at the same time and reports these errors.
         with suppress(LookupError, *UNREACHABLE):
             follow(call.place.api, call.namespace, call.id, leader if shown == "leader" else hosts, screen.line)
 
     reading = threading.Thread(target=read, name=f"output of {call.id}", daemon=True)
     try:
         reading.start()
-        found = call.outcome(None, lambda status: tell(call, status), screen.ended)
+        found = call.outcome(None, lambda status: print_status(call, status), screen.ended)
     except BaseException as stopped:
         screen.closed = True
         if isinstance(stopped, KeyboardInterrupt):
@@ -72,9 +72,9 @@ def watched(call: Call, shown: Shown) -> Outcome:
 
 
 def cancel(calls: Sequence[Call]) -> None:
-    """Cancel calls, and say how to get the results of those that have ended.
+    """Cancel calls, and print how to get the results of those that have ended.
 
-    An interruption leaves those running that are not cancelled yet.
+    After an interruption, the calls that are not cancelled yet continue.
     """
     left = list(calls)
     try:
@@ -99,14 +99,14 @@ def _cancel(call: Call) -> None:
         _say(f"call {call.id} is not cancelled and may still run: {error}; end it with {again}.cancel()")
 
 
-def tell(call: Call, status: Status) -> None:
+def print_status(call: Call, status: Status) -> None:
     """Print the state of a call, and its time limit once it runs."""
     limit = f", for at most {call.spec.max_hours:g} hours (max_hours)" if status.state is State.RUNNING else ""
     _say(f"call {call.id} {status}{limit}")
 
 
-def tell_input(call: Call, value: str) -> None:
-    """Print which of many inputs a call is for."""
+def print_input(call: Call, value: str) -> None:
+    """Print the input of one of many calls."""
     _say(f"call {call.id} is for input {value}")
 
 

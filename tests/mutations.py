@@ -172,7 +172,7 @@ WORKLOADS = (
     ),
     *_of(
         "workloads/training/checkpoint.py",
-        f"{TRAINING}/test_rollback.py::test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_anew",
+        f"{TRAINING}/test_resumption.py::test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_again",
         {"checkpoint-go-back": Change("if step >= before", "if step > before")},
     ),
     *_of(

@@ -1,1 +1,1 @@
-"""What the training image ships: the job specification, its presets and the trainer."""
+"""The content of the training image: the job specification, its presets and the trainer."""

@@ -1,6 +1,6 @@
-"""How far the preflight's estimates are from published measurements.
+"""Compares the preflight's estimates with published measurements.
 
-Owns `calibration.yaml`, which stands beside every estimate that is shown. Measures nothing.
+The comparison is in `calibration.yaml` and is shown next to every estimate.
 """
 
 from importlib.resources import files
@@ -15,30 +15,30 @@ class Recipe(Spec):
 
     generation: str
     topology: str
-    """Of its one slice."""
+    """Topology of its one slice."""
     sequences_per_chip: PositiveInt
     published_seconds: float
-    """Of a step."""
+    """Published seconds of a step."""
     estimated_seconds: float | None
-    """Of the published program at the kernel efficiency that is quoted; None: nobody has compiled it."""
+    """Estimate for the published program at the quoted kernel efficiency. `None` if it does not compile any more."""
 
     @property
     def ratio(self) -> float | None:
-        """Estimate over measurement."""
+        """Estimate divided by measurement."""
         return None if self.estimated_seconds is None else self.estimated_seconds / self.published_seconds
 
 
 class Calibration(Spec):
-    """Recipes of one model, and where they are from."""
+    """Recipes of one model and their source."""
 
     model: str
     sequence_length: PositiveInt
     source: str
     program: str
-    """That was measured and compiled: not this project's."""
+    """Program that was measured and compiled, which is not this project's."""
     recipes: tuple[Recipe, ...]
 
 
 def load_calibration() -> Calibration:
-    """What is known."""
+    """Load `calibration.yaml`."""
     return Calibration.model_validate(yaml.safe_load((files("workloads") / "calibration.yaml").read_text()))

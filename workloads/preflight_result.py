@@ -1,7 +1,7 @@
-"""What the preflight found out about a job, as everybody else reads it: one object, JSON, and a folder of them.
+"""The preflight's result, its key and its cache.
 
-Owns the result's form, the key that says which jobs share one, and the cache. Compiles nothing and knows no JAX:
-`python -m workloads.preflight` writes what is read here.
+`python -m workloads.preflight` writes results and everything else reads them. Jobs with the same key share a result.
+This module imports no JAX.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from pathlib import Path
 from workloads.spec import JobSpec, Spec
 
 QUOTED_EFFICIENCY = 0.35
-"""Of `StepEstimate.kernel_efficiency`: the estimate that stands for "the" step."""
+"""Value of `StepEstimate.kernel_efficiency` of the estimate that is quoted."""
 
 _PACKAGES = ("jax", "libtpu", "optax")
-"""Whose versions change the program."""
+"""Packages whose versions change the program."""
 
 _SOURCES = ("preflight_result.py", "data/manifest.py", "spec/**/*.py", "training/**/*.py", "preflight/**/*.py")
-"""Of the trainer's step and of what is found out about it, below `workloads/`."""
+"""Sources below `workloads/` that determine the trainer's step or the result."""
 
 _IRRELEVANT = {
     "slices": {"min_count"},
@@ -45,13 +45,13 @@ _IRRELEVANT = {
         "profile_steps",
     },
 }
-"""Fields that change neither memory, traffic nor time of a step. Any other, a new one too, makes another key."""
+"""Fields that change neither memory, traffic nor time of a step. Every other field, even a new one, is in the key."""
 
 _SECONDS_PER_DAY = 86400
 
 
 class StepEstimate(Spec):
-    """A step when attention kernels reach `kernel_efficiency` of the chip's peak, which only a TPU can tell."""
+    """Estimate of a step if attention kernels reach `kernel_efficiency` of the peak, which only a TPU can show."""
 
     kernel_efficiency: float
     seconds: float
@@ -63,34 +63,34 @@ class BigArray(Spec):
     """One of the largest arrays in a device's memory."""
 
     what: str
-    """The operation that makes it, or the part of the training state that it is."""
+    """Operation that makes it, or part of the training state."""
     shape: str
     gib: float
 
 
 class Remedy(Spec):
-    """A change of the job that was compiled, and what came of it."""
+    """A change of the job that was compiled, and its result."""
 
     change: str
     fits: bool
     peak_gib: float | None
-    """What it needs, also where that does not fit; None when the compiler refused it."""
+    """Memory that it needs, even if it does not fit. `None` if the compiler refused it."""
     seconds: float | None
-    """Of the quoted estimate; None when it does not fit."""
+    """Seconds of a step in the quoted estimate. `None` if it does not fit."""
 
 
 class Alternative(Spec):
-    """The same job with the other choice of `compile`."""
+    """Result of the same job with the other value of `compile`."""
 
     compile: str
     fits: bool
     seconds: float | None
-    """Step of the quoted estimate; None when it does not fit."""
+    """Seconds of a step in the quoted estimate. `None` if it does not fit."""
     compile_cpu_seconds: float
 
 
 class PreflightResult(Spec):
-    """What one compilation for the job's chips told. Every time in it is an estimate."""
+    """Result of one compilation for the job's chips. All times are estimates."""
 
     key: str
     versions: dict[str, str]
@@ -98,73 +98,76 @@ class PreflightResult(Spec):
     topology: str
     slices: int
     chips: int
-    """Of all slices."""
+    """Number of chips of all slices."""
     unsupported: str | None = None
-    """Why there is no answer; all below is then None or empty."""
+    """Reason why there is no answer. All following fields are then `None` or empty."""
     fits: bool | None = None
     peak_gib: float | None = None
-    """Of a step that fits, per device."""
+    """Peak memory per device of a step that fits."""
     needed_gib: float | None = None
-    """The same, or what the compiler says that a step which does not fit would need."""
+    """Memory per device that the step needs, even if it does not fit."""
     usable_gib: float | None = None
-    """That the compiler lets a program have."""
+    """Memory per device that the compiler lets a program use."""
     biggest_arrays: tuple[BigArray, ...] = ()
-    """In memory when most of it is taken, whether the step fits or not."""
+    """Largest arrays in memory at its peak, even if the step does not fit."""
     remedies: tuple[Remedy, ...] = ()
-    """Tried because the job does not fit, the best first."""
+    """Changes tried because the job does not fit, the best first."""
     steps: tuple[StepEstimate, ...] = ()
     ici_sent_bytes: dict[str, float] = {}
-    """Per device and step, by collective; the same for DCN."""
+    """Bytes that a device sends over ICI in a step, by collective. `dcn_sent_bytes` has those over DCN."""
     dcn_sent_bytes: dict[str, float] = {}
     dcn_exposed_seconds: float | None = None
-    """What of the transfers between slices a replay of the schedule does not hide. Not part of `steps`."""
+    """Seconds of transfers between slices that a replay of the schedule does not hide. Not included in `steps`."""
     attention: str | None = None
-    """Which kernel the step was compiled with and why, where the job chooses one on its chips."""
+    """Kernel that the step was compiled with and the reason, if the job chooses one on its chips."""
     warnings: tuple[str, ...] = ()
-    """What the compiler complained of, and what the estimate leaves out."""
+    """Warnings of the compiler, and what the estimate leaves out."""
     alternative: Alternative | None = None
-    """`None` without `--compare-compile`, or where both choices compile the same program."""
+    """Result with the other value of `compile`. `None` without `--compare-compile`, or if the program is the same."""
     compile_wall_seconds: float | None = None
     compile_cpu_seconds: float | None = None
 
     @property
     def estimate(self) -> StepEstimate | None:
-        """The one to quote."""
+        """The estimate to quote."""
         return next((step for step in self.steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
 
 
 def tokens(spec: JobSpec) -> int:
-    """That the job trains on in all its steps."""
+    """Return the number of tokens that the job trains on in all its steps."""
     return spec.training.steps * spec.training.global_batch * spec.training.sequence_length
 
 
 def tokens_per_day(result: PreflightResult, step: StepEstimate) -> float:
-    """At the pace of `step`, without pauses."""
+    """Return the tokens per day at the pace of `step` without interruptions."""
     return step.tokens_per_second_per_chip * result.chips * _SECONDS_PER_DAY
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that change the program, without importing them."""
+    """Return the versions of the packages that change the program, without importing them."""
     return {package: _version(package) for package in _PACKAGES}
 
 
 def preflight_key(spec: JobSpec) -> str:
-    """What jobs have in common whose step is the same program: sizes, slices, compiler, versions, sources."""
+    """Return a key that is equal for jobs whose step is the same program.
+
+    It covers sizes, slices, compiler options, versions and sources.
+    """
     parts = spec.model_dump_json(include={"slices", "mesh", "model", "training"}, exclude=_IRRELEVANT)
     digest = hashlib.sha256(parts.encode())
-    told = (versions(), _sources_digest(), sorted(spec.compiler_options.items()), sorted(spec.libtpu_args.items()))
-    digest.update(repr(told).encode())
+    others = (versions(), _sources_digest(), sorted(spec.compiler_options.items()), sorted(spec.libtpu_args.items()))
+    digest.update(repr(others).encode())
     return digest.hexdigest()
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """`$XDG_CACHE_HOME/tpu-multislice/preflight`, or the same below `~/.cache`."""
+    """Return `$XDG_CACHE_HOME/tpu-multislice/preflight`, or the same below `~/.cache`."""
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "tpu-multislice" / "preflight"
 
 
 def cached(spec: JobSpec, folder: Path) -> PreflightResult | None:
-    """The result for the step of `spec`, if `folder` has one that can be read."""
+    """Return the result for the step of `spec`, if `folder` has a readable one."""
     try:
         return PreflightResult.model_validate_json(_file(preflight_key(spec), folder).read_text())
     except (OSError, ValueError):
@@ -172,12 +175,12 @@ def cached(spec: JobSpec, folder: Path) -> PreflightResult | None:
 
 
 def cached_all(specs: Mapping[str, JobSpec], folder: Path) -> dict[str, PreflightResult]:
-    """The results that `folder` has for these specifications, by the same names."""
+    """Return the results that `folder` has for these specifications, by the same names."""
     return {name: found for name, spec in specs.items() if (found := cached(spec, folder))}
 
 
 def keep(result: PreflightResult, folder: Path) -> Path:
-    """Write `result` where `cached` finds it; readers see all of it or nothing."""
+    """Write `result` atomically to the file that `cached` reads."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
         file.write(result.model_dump_json(indent=1))

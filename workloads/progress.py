@@ -1,8 +1,8 @@
-"""The lines that the leading host prints, and how to read them back.
+"""Formats and parses the lines that the leading host prints.
 
-Owns one frozen record per kind of line with `line()` and `parse(line)`, so that whoever follows a
-leader's log (the command line, the live view of the sandbox, the tests) reads what the trainer wrote.
-Imports nothing heavy. Losses are printed with `repr`: equal lines mean bitwise equal losses.
+Each kind of line is a frozen record with `line()` and `parse(line)`, so that readers of a leader's log (the command
+line, the live view of the sandbox, the tests) use the trainer's format. It imports nothing heavy. Losses are printed
+with `repr`, so equal lines mean bitwise equal losses.
 """
 
 import re
@@ -11,22 +11,22 @@ from string import Formatter
 from typing import ClassVar, Literal, Self
 
 Outcome = Literal["new", "resumed", "already complete"]
-"""What a start found: nothing to go on from, a checkpoint to go on from, or a finished run."""
+"""What an attempt found: no checkpoint, a checkpoint to continue from, or a finished run."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Base of the records: `template` is both what is printed and what is read back."""
+    """Base of the records. `template` is used for printing and for parsing."""
 
     template: ClassVar[str]
 
     def line(self) -> str:
-        """The record as one line of text."""
+        """Return the record as one line of text."""
         return self.template.format(**vars(self))
 
     @classmethod
     def parse(cls, line: str) -> Self | None:
-        """The record that `line` holds, or None when it holds something else."""
+        """Return the record in `line`. `None` if it is another kind of line."""
         readers = {field.name: _reader(field.type) for field in fields(cls)}
         found = re.fullmatch(_pattern(cls.template, readers), line.rstrip("\n"))
         if found is None:
@@ -50,7 +50,7 @@ def _pattern(template: str, readers: dict[str, type[int] | type[float] | type[st
 
 @dataclass(frozen=True)
 class RunStarted(Line):
-    """Which run this start works on, and from where."""
+    """The run that this attempt works on, and its first step."""
 
     template: ClassVar[str] = "run {run}: {outcome} at step {step} of {steps}"
 
@@ -62,7 +62,7 @@ class RunStarted(Line):
 
 @dataclass(frozen=True)
 class FewerSlices(Line):
-    """This start is on fewer slices than the job has, and trains with the same global batch."""
+    """This attempt runs on fewer slices than the job has, with the same global batch."""
 
     template: ClassVar[str] = (
         "on {slices} of {asked} slices: accumulation {accumulation} keeps the global batch of {global_batch} sequences,"
@@ -74,12 +74,12 @@ class FewerSlices(Line):
     accumulation: int
     global_batch: int
     padding_rows: int
-    """Rows of a step in addition to the global batch, so that every device has equally many."""
+    """Number of rows of a step in addition to the global batch, so that every device has equally many."""
 
 
 @dataclass(frozen=True)
 class AttentionTried(Line):
-    """An attention kernel that computes rightly on this job's chips."""
+    """An attention kernel that computes correctly on this job's chips."""
 
     template: ClassVar[str] = (
         "attention kernel {kernel}: {milliseconds:.3f} ms for a layer, forward and backward;"
@@ -109,13 +109,13 @@ class AttentionChosen(Line):
 
     kernel: str
     chips: str
-    """Generation of TPU."""
+    """Generation of the TPU."""
     reason: str
 
 
 @dataclass(frozen=True)
 class AttentionChanged(Line):
-    """A run continues with another attention kernel than it used before on such chips."""
+    """A run continues with another attention kernel than before on chips of the same kind."""
 
     template: ClassVar[str] = (
         "WARNING: the run used attention kernel {earlier} on {chips} and cannot use it any more; it continues with"
@@ -129,7 +129,7 @@ class AttentionChanged(Line):
 
 @dataclass(frozen=True)
 class SettingsChanged(Line):
-    """A run continues with another last step or optimizer than its checkpoint was saved with."""
+    """A run continues with another last step or other optimizer settings than those of its checkpoint."""
 
     template: ClassVar[str] = (
         "changed since the checkpoint at step {step}: {changes}; the learning rate of the next step is"
@@ -140,7 +140,7 @@ class SettingsChanged(Line):
     changes: str
     """Settings with their earlier and their new values."""
     earlier_learning_rate: float
-    """Of the step after `step`, had nothing changed."""
+    """Learning rate that the step after `step` would have had without the changes."""
     learning_rate: float
 
 
@@ -179,7 +179,7 @@ class CheckpointSaved(Line):
 
 @dataclass(frozen=True)
 class CheckpointSkipped(Line):
-    """A checkpoint that could not be used; training goes on from the one before it."""
+    """A checkpoint that could not be used. Training continues from the one before it."""
 
     template: ClassVar[str] = "checkpoint at step {step} cannot be used: {reason}; moved to {folder}"
 
@@ -190,7 +190,7 @@ class CheckpointSkipped(Line):
 
 @dataclass(frozen=True)
 class RolledBack(Line):
-    """Too many steps in a row were skipped; training goes on from an earlier step, with later data."""
+    """A rollback after too many skipped steps in a row. Training continues from an earlier step with later data."""
 
     template: ClassVar[str] = (
         "rollback {number} of {most}: after step {from_step} back to step {step},"
@@ -198,12 +198,12 @@ class RolledBack(Line):
     )
 
     number: int
-    """In this start, from 1."""
+    """Number of the rollback in this attempt, from 1."""
     most: int
     from_step: int
     step: int
     first_left_out: int
-    """Batches are numbered from 0."""
+    """First batch that is left out. Batches are numbered from 0."""
     last_left_out: int
 
 
@@ -221,7 +221,7 @@ class RunSummary(Line):
 
 @dataclass(frozen=True)
 class FunctionBegins(Line):
-    """What a host prints from here on is its function's."""
+    """The output of the host after this line is its function's."""
 
     template: ClassVar[str] = "call {call}: the function begins"
 
@@ -230,7 +230,7 @@ class FunctionBegins(Line):
 
 @dataclass(frozen=True)
 class FunctionEnded(Line):
-    """What a host prints from here on is not its function's any more."""
+    """The output of the host after this line is no longer its function's."""
 
     template: ClassVar[str] = "call {call}: the function has ended"
 

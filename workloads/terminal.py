@@ -1,7 +1,7 @@
-"""What others wrote is shown on a terminal as text, and does nothing there.
+"""Shows untrusted text on a terminal without effects of control characters.
 
-Pods, events, failure records and buckets hold whatever somebody wrote into them, also sequences by which a terminal
-clears its screen, sets the clipboard or shows a link to elsewhere.
+Pods, events, failure records and buckets may contain sequences with which a terminal clears its screen, sets the
+clipboard or shows a misleading link.
 """
 
 import re
@@ -11,26 +11,26 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 _ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters save tab and line feed, and those by which text is shown in another order than it is written."""
+"""Control characters except tab and line feed, and characters that change the direction of text."""
 _PICTURES = {**{code: 0x2400 + code for code in range(0x20)}, 0x7F: 0x2421}
 """Unicode's pictures of control characters, each of which takes one cell."""
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def inert(text: str) -> str:
-    """Return the text with a visible sign in place of each character that would act on a terminal.
+    """Return the text with a visible symbol in place of each character that acts on a terminal.
 
-    Where a line would be written over, as by a progress bar, a new one begins.
+    A carriage return, as in a progress bar, becomes a new line.
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _ACTS.sub(lambda found: chr(_PICTURES.get(ord(found[0]), ord(_UNKNOWN))), lines)
 
 
 class Terminal(Console):
-    """A console on which nothing but Rich's own styles acts, and no text is a link."""
+    """A console that applies only Rich's own styles and shows no links."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as `Console` does; each text is inert."""
+        """Render as `Console` does, with inert text."""
         for text, style, control in super().render(renderable, options):
             if control:
                 yield Segment(text, style, control)

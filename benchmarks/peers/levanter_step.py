@@ -1,10 +1,10 @@
-"""Levanter's own train step of a job, taken on request: run by the Python of Levanter's own environment.
+"""Takes Levanter's train step of a job on request, with the Python of Levanter's own environment.
 
-`cpu_step` starts it: `PYTHON levanter_step.py ATTENTION BEGAN JOB`, with the Unix seconds at which the process
-was started and the job specification as JSON. It prints one JSON line once the first step is done, then one for each
-line that it reads: the seconds of so many more steps. It builds what Levanter's `train_lm` builds, less what the
-other side of the comparison does not have either: no tokenizer, no data loader, no hooks, no tracker; the batch is
-made once and stays on the device.
+`cpu_step` starts it with `PYTHON levanter_step.py ATTENTION BEGAN JOB`. BEGAN is the start of the process in Unix
+seconds and JOB is the job specification as JSON. It prints a JSON line after the first step. Then, for each line that
+it reads, it takes that number of steps and prints their seconds. It builds what Levanter's `train_lm` builds, without
+the parts that the other side of the comparison lacks too: tokenizer, data loader, hooks and tracker. The batch is
+created once and stays on the device.
 """
 
 import json
@@ -34,7 +34,7 @@ imported = time.time()
 
 
 def model_config(model, training, attention):
-    """Full remat is Levanter's default: `gradient_checkpointing=True` keeps each layer's input alone."""
+    """Return the model with full remat, Levanter's default: `gradient_checkpointing=True` keeps only layer inputs."""
     return LlamaConfig(
         max_seq_len=training["sequence_length"],
         hidden_dim=model["embed_dim"],
@@ -51,7 +51,7 @@ def model_config(model, training, attention):
 
 
 def trainer_config(training, scratch):
-    """Nothing is loaded, saved or logged."""
+    """Return a configuration in which nothing is loaded, saved or logged."""
     return TrainerConfig(
         id="benchmark",
         seed=training["seed"],
@@ -69,7 +69,7 @@ def trainer_config(training, scratch):
 
 
 def optimizer_config(optimizer):
-    """AdamW, clipped by global norm."""
+    """Return AdamW with clipping by global norm."""
     return AdamConfig(
         learning_rate=optimizer["learning_rate"],
         weight_decay=optimizer["weight_decay"],
@@ -81,7 +81,7 @@ def optimizer_config(optimizer):
 
 
 def batch_of(trainer, config, vocab_size):
-    """One sequence's last token has no next one, so Levanter gives it no weight; it computes it all the same."""
+    """Return a batch. The last token of a sequence has no next token, so Levanter computes it with weight 0."""
     axes = (trainer.TrainBatch, config.max_Pos)
     tokens = np.random.default_rng(0).integers(0, vocab_size, [axis.size for axis in axes], np.int32)
     weight = np.ones(tokens.shape, np.float32)

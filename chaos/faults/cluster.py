@@ -127,13 +127,13 @@ def _node_of(target: Target, job: str) -> Json:
 
 def _replace(target: Target, nodes: Sequence[Json]) -> None:
     """Delete the Nodes, and create them again when nothing runs on them, like GKE's repair."""
-    names = {_name(node) for node in nodes}
-    for name in names:
+    replaced = {_name(node) for node in nodes}
+    for name in replaced:
         target.api.delete(f"{names.NODES}/{name}", {})
     try:
         target.wait(
-            f"the pods on {sorted(names)} to end",
-            lambda: not any(_runs_on(names, pod) for pod in target.objects("/api/v1/pods")),
+            f"the pods on {sorted(replaced)} to end",
+            lambda: not any(_runs_on(replaced, pod) for pod in target.objects("/api/v1/pods")),
             _PODS_GONE_SECONDS,
         )
     finally:

@@ -1,1 +1,1 @@
-"""What the workflows of `.github` call: `python -m cli.ci COMMAND`."""
+"""Commands of the workflows in `.github`: `python -m cli.ci COMMAND`."""

@@ -1,4 +1,4 @@
-"""`python -m cli.ci`: what the workflows of `.github` do in addition to the commands of `multislice`."""
+"""`python -m cli.ci` has the commands that the workflows in `.github` need in addition to `multislice`."""
 
 import os
 from collections.abc import Callable
@@ -9,22 +9,22 @@ import typer
 
 from cli.halt import exit_status
 
-app = typer.Typer(name="cli.ci", help="What the workflows call.", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(name="cli.ci", help="Commands of the CI.", no_args_is_help=True, pretty_exceptions_enable=False)
 
 STACKS = ("dev", "staging", "prod")
-"""Stacks that `deploy.yml` deploys, in its order."""
+"""Stacks that `deploy.yml` deploys, in this order."""
 
 _PLUGINS = Path(__file__).parent.parent.parent / "requirements" / "plugins.json"
 
-Stack = Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")]
-Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to github.")]
+Stack = Annotated[str, typer.Option(help="Name of the stack file stacks/Pulumi.STACK.yaml.")]
+Text = Annotated[Path, typer.Option(metavar="FILE", help="File with the Markdown to post.")]
 
 
 @app.command()
 def comment(
     stack: Stack, text: Text, pull_request: Annotated[int, typer.Option(help="Number of the pull request.")]
 ) -> None:
-    """Post a preview on its pull request, over the one posted before."""
+    """Post a preview on its pull request, in place of the previous one."""
     from cli.ci import github
 
     _run(lambda: github.comment(stack, text, pull_request, github.current_run(os.environ)))
@@ -41,8 +41,8 @@ def drift_issue(
 
 
 @app.command()
-def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]) -> None:
-    """Fail unless this run is of the branch's newest commit."""
+def newest(branch: Annotated[str, typer.Option(help="Branch to deploy.")]) -> None:
+    """Fail unless this run is of the newest commit of the branch."""
     from cli.ci import github
 
     _run(lambda: github.require_newest(branch, github.current_run(os.environ)))
@@ -50,18 +50,18 @@ def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]
 
 @app.command()
 def set_up(
-    repository: Annotated[str, typer.Option(help="OWNER/NAME on GitHub.")],
-    reviewer: Annotated[list[str], typer.Option(help="Login or ORGANIZATION/TEAM; may be repeated.")],
+    repository: Annotated[str, typer.Option(help="Repository on GitHub, as OWNER/NAME.")],
+    reviewer: Annotated[list[str], typer.Option(help="Reviewer, as login or ORGANIZATION/TEAM. Can be repeated.")],
     stack: Annotated[
-        list[str] | None, typer.Option(help="Stack that is deployed; may be repeated.", show_default=", ".join(STACKS))
+        list[str] | None, typer.Option(help="Stack to deploy. Can be repeated.", show_default=", ".join(STACKS))
     ] = None,
-    ephemeral: Annotated[str, typer.Option(help="The stack that pull requests get copies of.")] = STACKS[0],
-    unattended: Annotated[list[str] | None, typer.Option(help="A stack that is deployed without a review.")] = None,
+    ephemeral: Annotated[str, typer.Option(help="Stack to copy for pull requests.")] = STACKS[0],
+    unattended: Annotated[list[str] | None, typer.Option(help="Stack to deploy without a review.")] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Do what is printed. Without this option, nothing changes.")
+        bool, typer.Option("--apply", help="Run the printed steps. Without this option, nothing changes.")
     ] = False,
 ) -> None:
-    """Set up the GitHub environments, and the Google Cloud accounts and rights of their jobs."""
+    """Set up the GitHub environments and the Google Cloud accounts and rights of their jobs."""
     from cli import stack_file
     from cli.ci import set_up as command
 
@@ -75,7 +75,7 @@ def set_up(
 
 @app.command()
 def licences() -> None:
-    """Check that this project and every package of the image have a licence that is allowed."""
+    """Check that this project and every package of the image have an allowed licence."""
     from cli.ci import licences as check
 
     def checked() -> str:
@@ -89,7 +89,7 @@ def licences() -> None:
 
 @app.command()
 def sbom() -> None:
-    """Print the bill of materials of the image's Python packages, CycloneDX as JSON."""
+    """Print the bill of materials of the image's Python packages as CycloneDX JSON."""
     from cli.ci import licences as of_image
 
     _run(lambda: of_image.bill_of_materials(of_image.IMAGE_LOCK, of_image.licences()).rstrip())
@@ -97,7 +97,7 @@ def sbom() -> None:
 
 @app.command()
 def plugins() -> None:
-    """Install the plugins of Pulumi, each with the checksum that requirements/plugins.json has for it."""
+    """Install Pulumi's plugins after checking them against the checksums in requirements/plugins.json."""
     from cli.ci import plugins as of_pulumi
 
     _run(lambda: of_pulumi.install(_PLUGINS, of_pulumi.SERVER, of_pulumi.plugins(), of_pulumi.own_platform()))
@@ -105,7 +105,7 @@ def plugins() -> None:
 
 @app.command()
 def lock_plugins() -> None:
-    """Write the checksums of the plugins of Pulumi to requirements/plugins.json."""
+    """Write the checksums of Pulumi's plugins to requirements/plugins.json."""
     from cli.ci import plugins as of_pulumi
 
     _run(lambda: of_pulumi.lock(_PLUGINS, of_pulumi.SERVER, of_pulumi.plugins()))
@@ -113,7 +113,7 @@ def lock_plugins() -> None:
 
 @app.command()
 def pulumi_version() -> None:
-    """Print the version of the Pulumi engine that the tests run, as a step's output `version`."""
+    """Print the version of the Pulumi engine that the tests use, as the output `version` of a step."""
     from sandbox.programs import versions
 
     _run(lambda: f"version={versions()['pulumi']}")

@@ -1,8 +1,7 @@
-"""The accounts of the workflows: which GitHub environment has which rights in which stack's Google Cloud project.
+"""Defines the GitHub environments of the workflows and their rights in the Google Cloud projects of the stacks.
 
-Renders environments, their protection and their roles as `gcloud` commands, and runs none of them. An account belongs
-to one stack and has rights only in that stack's project: on its state, its key and its resources. So two stacks cannot
-share a project.
+It renders the `gcloud` commands without running them. An account belongs to one stack and has rights only in the
+project of that stack: on its state, its key and its resources. Therefore two stacks cannot share a project.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +12,10 @@ from infra.identity import NODE_ROLES
 
 MAIN = "main"
 _PULL_REQUESTS = "refs/pull/*/merge"
-"""Ref of workflow runs on `pull_request`, as a branch pattern of an environment."""
+"""Branch pattern of an environment that matches the ref of workflow runs on `pull_request`."""
 _DRIFT_READER = "driftReader"
 _DRIFT_PERMISSIONS = "container.secrets.get,storage.managedFolders.get"
-"""Permissions that looking for drift needs and that no narrow predefined role has."""
+"""Permissions that `multislice drift` needs and that no narrow predefined role has."""
 _POOL, _PROVIDER = "github", "repository"
 _SERVICES = ("cloudkms", "iam", "iamcredentials", "sts")
 _GRANTS = "roles/resourcemanager.projectIamAdmin"
@@ -42,7 +41,7 @@ _WRITES_STATE, _READS_STATE = "roles/storage.objectUser", "roles/storage.objectV
 
 
 class Work(Enum):
-    """What the jobs of an environment do with its stack."""
+    """Task of the jobs of an environment."""
 
     PREVIEW = "previews"
     DRIFT = "drift"
@@ -51,35 +50,35 @@ class Work(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """Project, state and key of a stack."""
+    """A stack with its project and key."""
 
     stack: str
     project: str
     key: str
-    """Full name of the KMS key of its secrets."""
+    """Full name of the KMS key that encrypts its secrets."""
 
     @property
     def state(self) -> str:
-        """The bucket of its state."""
+        """Bucket of its state."""
         return f"{self.project}-pulumi-state"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A GitHub environment, and the account that its jobs act as."""
+    """A GitHub environment with the service account that its jobs use."""
 
     name: str
     place: Place
     work: Work
     account_id: str
     branches: tuple[str, ...]
-    """Branch patterns; jobs on other branches cannot use the environment."""
+    """Branch patterns. Jobs on other branches cannot use the environment."""
     reviewed: bool
-    """Whether a job waits until a reviewer has approved it."""
+    """Whether a job waits for the approval of a reviewer."""
 
     @property
     def account(self) -> str:
-        """The service account's address."""
+        """Email address of the service account."""
         return f"{self.account_id}@{self.place.project}.iam.gserviceaccount.com"
 
 
@@ -89,14 +88,14 @@ class Command:
 
     words: tuple[str, ...]
     makes: bool = False
-    """Whether it creates something that may already exist."""
+    """Whether it creates an object that may already exist."""
 
 
 def environments(places: Sequence[Place], ephemeral: str, unattended: Sequence[str]) -> list[Environment]:
-    """Return all environments that the workflows name.
+    """Return all environments that the workflows use.
 
-    `ephemeral` is the stack that pull requests get copies of, in that stack's project. Jobs that run code from a branch
-    other than `main` need a review, and so do deployments, except of the stacks in `unattended`.
+    `ephemeral` is the stack that is copied for pull requests, in the project of that stack. Jobs with code from a
+    branch other than `main` need a review. Deployments do too, except of the stacks in `unattended`.
     """
     made: list[Environment] = []
     for place in places:
@@ -119,8 +118,8 @@ def provider(number: str) -> str:
     return f"{_pool(number)}/providers/{_PROVIDER}"
 
 
-def of_project(project: str, repository_id: int) -> Iterator[Command]:
-    """Yield the commands that prepare a project: among them an identity provider that trusts only this repository."""
+def prepare_project(project: str, repository_id: int) -> Iterator[Command]:
+    """Yield the commands that prepare a project, such as an identity provider that trusts only this repository."""
     inside = ("--project", project)
     yield Command(("services", "enable", *(f"{service}.googleapis.com" for service in _SERVICES), *inside))
     pool = ("iam", "workload-identity-pools")
@@ -139,8 +138,8 @@ def of_project(project: str, repository_id: int) -> Iterator[Command]:
     yield Command(role, makes=True)
 
 
-def of_environment(environment: Environment, number: str, repository: str) -> Iterator[Command]:
-    """Yield the commands that create the account and its grants, and last, let the environment's jobs act as it."""
+def prepare_environment(environment: Environment, number: str, repository: str) -> Iterator[Command]:
+    """Yield the commands that create the account, grant its roles and finally let the environment's jobs use it."""
     place = environment.place
     member = ("--member", f"serviceAccount:{environment.account}")
     inside = ("--project", place.project)
@@ -188,5 +187,5 @@ _BOUND = (
     "^;^title=roles-of-the-nodes;expression=api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', [])"
     f".hasOnly([{', '.join(repr(role) for role in sorted(NODE_ROLES.values()))}])"
 )
-"""A deploying account can grant and revoke only the roles of the nodes, so it cannot make itself an owner:
+"""Lets an account for deployments grant and revoke only the roles of the nodes, so that it cannot become an owner:
 https://cloud.google.com/iam/docs/setting-limits-on-granting-roles."""

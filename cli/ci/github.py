@@ -1,7 +1,7 @@
-"""What workflows post on GitHub: the comment with a stack's preview, and the issue about a stack's drift.
+"""Posts the comment with a stack's preview and the issue about a stack's drift on GitHub.
 
-Requests go through GitHub's own program `gh`, which has the login, the pages of a listing and the errors. Each stack
-has one comment and one issue: a hidden first line, the mark, finds the one that an earlier run wrote.
+Requests use GitHub's program `gh`, which handles the login, the pages of a listing and the errors. Each stack has one
+comment and one issue. A hidden first line, the mark, identifies the one that an earlier run wrote.
 """
 
 import json
@@ -18,7 +18,7 @@ from workloads.terminal import inert
 
 LABEL = "drift"
 _BOT = "Bot"
-"""Type of the user that a workflow writes as. A text by a person is never overwritten, whatever its first line is."""
+"""Type of the user of a workflow. A text of a person is never overwritten, even if it has the mark."""
 _NO_TEXT = "The command ended before it printed anything; see the messages of the run."
 
 Item = dict[str, Any]
@@ -33,10 +33,10 @@ class Drift(IntEnum):
 
 @dataclass(frozen=True)
 class Run:
-    """The run of a workflow that this process is part of."""
+    """The workflow run of this process."""
 
     repository: str
-    """OWNER/NAME."""
+    """Repository, as OWNER/NAME."""
     server_url: str
     run_id: str
     commit: str
@@ -50,7 +50,7 @@ def current_run(environment: Mapping[str, str]) -> Run:
     """Return the run that the environment of a GitHub runner describes.
 
     Raises:
-        Halt: variables are missing; lists them.
+        Halt: Variables are missing. The message lists them.
     """
     names = ("GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_RUN_ID", "GITHUB_SHA")
     if missing := [name for name in names if not environment.get(name)]:
@@ -59,7 +59,7 @@ def current_run(environment: Mapping[str, str]) -> Run:
 
 
 def comment(stack: str, text: Path, pull_request: int, run: Run) -> str:
-    """Post the preview of a stack on its pull request, over the earlier comment if there is one; return its address."""
+    """Post the preview of a stack on its pull request, in place of an earlier comment. Return its URL."""
     marked, repository = mark("preview", stack), f"repos/{run.repository}"
     comments = f"{repository}/issues/{pull_request}/comments"
     earlier = _written(comments, marked)
@@ -70,10 +70,10 @@ def comment(stack: str, text: Path, pull_request: int, run: Run) -> str:
 
 
 def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
-    """Open or update the issue about a stack's drift, or close it when the drift is gone; return what was done.
+    """Open or update the issue about a stack's drift, or close it if there is no drift. Return a summary.
 
     Raises:
-        Halt: `multislice drift` failed, so it is unknown whether there is drift.
+        Halt: `multislice drift` failed, so it is unknown whether the stack has drift.
     """
     marked, issues = mark("drift", stack), f"repos/{run.repository}/issues"
     if status not in set(Drift):
@@ -95,10 +95,10 @@ def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
 
 
 def require_newest(branch: str, run: Run) -> None:
-    """Check that the run is of the branch's newest commit: the plan of an older one would undo newer changes.
+    """Check that the run is of the newest commit of the branch. The plan of an older one would undo newer changes.
 
     Raises:
-        Halt: the branch has a newer commit.
+        Halt: The branch has a newer commit.
     """
     newest = api(f"repos/{run.repository}/commits/{branch}")["sha"]
     if newest != run.commit:
@@ -109,10 +109,10 @@ def require_newest(branch: str, run: Run) -> None:
 
 
 def api(path: str, method: str = "GET", content: Mapping[str, object] | None = None) -> Any:
-    """Call GitHub's REST API and return its answer; None if it is empty.
+    """Call GitHub's REST API and return its answer. None: the answer is empty.
 
     Raises:
-        Halt: GitHub refuses, or `gh` is not there.
+        Halt: GitHub refuses, or `gh` is not installed.
     """
     body = () if content is None else ("--input", "-")
     answer = gh("api", path, "--method", method, *body, stdin="" if content is None else json.dumps(content))
@@ -120,7 +120,7 @@ def api(path: str, method: str = "GET", content: Mapping[str, object] | None = N
 
 
 def listed(path: str, key: str | None = None) -> list[Item]:
-    """Return all items of a listing, which GitHub's answer may hold under a key; raises as `api`."""
+    """Return all items of a listing. `key` is the key of the items in the answer, if any. Raise as `api` does."""
     pages = json.loads(gh("api", path, "--paginate", "--slurp"))
     return [item for page in pages for item in (page[key] if key else page)]
 
@@ -129,7 +129,7 @@ def gh(*words: str, stdin: str = "") -> str:
     """Run `gh` and return its output.
 
     Raises:
-        Halt: it fails, or is not on the PATH.
+        Halt: It fails, or is not on the PATH.
     """
     try:
         ended = subprocess.run(["gh", *words], input=stdin, capture_output=True, text=True, check=False)
@@ -145,7 +145,7 @@ def gh(*words: str, stdin: str = "") -> str:
 
 
 def _written(listing: str, marked: str) -> Item | None:
-    """Return the first of the listing that a workflow wrote under that mark; a deleted account has no user."""
+    """Return the first item with the mark that a workflow wrote. An item of a deleted account has no user."""
     for item in listed(listing):
         if (item["user"] or {}).get("type") == _BOT and (item["body"] or "").startswith(marked):
             return item
@@ -156,5 +156,5 @@ def _body(marked: str, text: Path, run: Run) -> str:
     read = inert(text.read_text()) if text.exists() else ""
     content = read.removeprefix(marked).strip() or _NO_TEXT
     if len(content) > MOST_CHARACTERS:
-        content = f"{content[:MOST_CHARACTERS]}\n\n(cut here; the run has all of it)"
+        content = f"{content[:MOST_CHARACTERS]}\n\n(truncated; the run has the full text)"
     return f"{marked}\n{content}\n\n[run]({run.link}) of commit {run.commit[:8]}\n"

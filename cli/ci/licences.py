@@ -1,7 +1,7 @@
-"""The licence of every package that the image ships, whether it is allowed, and the image's bill of materials.
+"""Checks the licence of every package in the image, and writes the image's bill of materials.
 
-Licences are read from the metadata of installed packages. `requirements/licences.yaml` says which ones are allowed,
-and which licence a person read where the metadata has none.
+Licences come from the metadata of installed packages. `requirements/licences.yaml` has the allowed ones, and the
+licences that a person has read for packages without one in their metadata.
 """
 
 import json
@@ -34,11 +34,11 @@ class Licences(Spec):
     """The file of licences."""
 
     allowed: frozenset[str]
-    """SPDX identifiers."""
+    """Allowed SPDX identifiers."""
     spoken: Mapping[str, str]
-    """SPDX identifiers by the names that packages use."""
+    """SPDX identifiers by the names that packages use for them."""
     read: Mapping[str, str]
-    """SPDX expressions by package, as a person read them in the licence file."""
+    """SPDX expressions by package, which a person has read in the licence file."""
 
 
 def licences() -> Licences:
@@ -47,10 +47,10 @@ def licences() -> Licences:
 
 
 def own_licence(checkout: Path, known: Licences) -> str:
-    """Return the licence of the project itself, as its `pyproject.toml` states it.
+    """Return the licence of the project from its `pyproject.toml`.
 
     Raises:
-        Halt: it states none or one that is not allowed, or there is no file `LICENSE` next to it.
+        Halt: It has no licence or one that is not allowed, or the file `LICENSE` is missing.
     """
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
     stated, text = project.get("license"), checkout / "LICENSE"
@@ -64,31 +64,31 @@ def own_licence(checkout: Path, known: Licences) -> str:
 
 
 def locked(lock: Path) -> list[str]:
-    """Return the names of the packages of a lock."""
+    """Return the names of the packages in a lock file."""
     return re.findall(r"^([\w.-]+)==", lock.read_text(), re.MULTILINE)
 
 
 def licence_of(package: str, known: Licences) -> str | None:
-    """Return the SPDX expression of an installed package; None if it is unknown."""
+    """Return the SPDX expression of an installed package. None: unknown."""
     if package in known.read:
         return known.read[package]
     try:
-        # The metadata of a package is the header of an email, which its published type does not say.
+        # The metadata of a package is an email header, but its published type differs.
         return _stated(cast("Message", metadata.metadata(package)), known)
     except metadata.PackageNotFoundError:
         return None
 
 
 def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
-    """Return whether an SPDX expression without brackets leaves a choice of licences that are all allowed."""
+    """Return whether an SPDX expression without brackets allows a choice of only allowed licences."""
     return any(all(part in allowed for part in choice.split(" AND ")) for choice in expression.split(" OR "))
 
 
 def require_allowed(packages: Iterable[str], known: Licences) -> int:
-    """Check that each package has a licence that is allowed, and return the number of packages.
+    """Check that each package has an allowed licence, and return the number of packages.
 
     Raises:
-        Halt: some have not; lists each with its licence.
+        Halt: A package does not. The message lists all of them with their licences.
     """
     found = {package: licence_of(package, known) for package in packages}
     errors = [
@@ -101,32 +101,32 @@ def require_allowed(packages: Iterable[str], known: Licences) -> int:
         raise Halt(
             "expected a licence of requirements/licences.yaml for each package of the image, got\n  "
             + "\n  ".join(sorted(errors))
-            + "\nRead the package's licence file; then allow the licence there, or do without the package"
+            + "\nRead the package's licence file. Then allow the licence there, or remove the package"
         )
     return len(found)
 
 
 def bill_of_materials(lock: Path, known: Licences) -> str:
-    """Return the bill of materials of a lock: CycloneDX as JSON, with hashes and licences.
+    """Return the bill of materials of a lock file as CycloneDX JSON, with hashes and licences.
 
-    It has no time and no serial number, so it changes only with the lock. `cyclonedx-py` makes it; licences are added
-    here, because a lock has none. Packages of the base image are not in it.
+    It has no time and no serial number, so it changes only with the lock file. `cyclonedx-py` creates it without
+    licences, which are added here. It does not include packages of the base image.
 
     Raises:
-        Halt: the tool refuses the lock.
+        Halt: The tool refuses the lock file.
     """
     made = subprocess.run([*_BILL, str(lock)], capture_output=True, text=True, check=False)
     if made.returncode:
         raise Halt(f"cyclonedx-py refuses {lock}:\n{made.stderr.strip()}\nMake the lock again: make lock")
     bill = json.loads(made.stdout)
     bill["components"] = [_component(each, known) for each in bill["components"]]
-    # A lock does not say which package needs which.
+    # A lock file does not have the dependencies between packages.
     del bill["dependencies"]
     return json.dumps(bill, indent=2, sort_keys=True) + "\n"
 
 
 def _component(component: dict[str, Any], known: Licences) -> dict[str, Any]:
-    # The tool names and describes a component by its line in the lock, which any change above it moves.
+    # The tool names and describes a component by its line in the lock file, which changes with any line above it.
     kept = {key: value for key, value in component.items() if key != "description"} | {"bom-ref": component["purl"]}
     licence = licence_of(component["name"], known)
     return kept if licence is None else {**kept, "licenses": [{"expression": licence}]}

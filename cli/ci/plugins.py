@@ -1,7 +1,7 @@
-"""The plugins of Pulumi that act with a stack's credentials, each by the checksum of its archive.
+"""Installs the Pulumi plugins that use a stack's credentials, after checking the checksums of their archives.
 
-Their versions are those of the SDKs in the lock of Python. Their checksums are in `requirements/plugins.json`, which
-`make lock-plugins` writes: Pulumi publishes none that could be compared.
+The versions are those of the SDKs in the Python lock file. The checksums are in `requirements/plugins.json`, which
+`make lock-plugins` writes, because Pulumi publishes no checksums to compare with.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Plugin:
-    """A resource plugin in the version that its SDK asks for."""
+    """A resource plugin, in the version that its SDK needs."""
 
     name: str
     version: str
 
     def archive(self, of: str) -> str:
-        """Return the name of its archive for a platform, such as `linux-amd64`."""
+        """Return the name of its archive for a platform such as `linux-amd64`."""
         return f"pulumi-resource-{self.name}-v{self.version}-{of}.tar.gz"
 
 
@@ -44,16 +44,16 @@ def plugins() -> list[Plugin]:
 
 
 def own_platform() -> str:
-    """Return this machine's operating system and architecture, as Pulumi names them."""
+    """Return the operating system and architecture of this machine in Pulumi's notation."""
     machine = platform.machine().lower()
     return f"{platform.system().lower()}-{_ARCHITECTURES.get(machine, machine)}"
 
 
 def lock(file: Path, server: str, wanted: Sequence[Plugin]) -> None:
-    """Download every plugin for every platform, and write the SHA-256 checksums of the archives by name to `file`.
+    """Download every plugin for every platform and write the SHA-256 checksums of the archives to `file`, by name.
 
     Raises:
-        Halt: an archive cannot be downloaded. The file does not change.
+        Halt: An archive cannot be downloaded. The file does not change.
     """
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -65,17 +65,17 @@ def lock(file: Path, server: str, wanted: Sequence[Plugin]) -> None:
 
 
 def install(file: Path, server: str, wanted: Sequence[Plugin], of: str) -> None:
-    """Install the plugins for the platform `of`, this machine's, and only archives with the checksums in `file`.
+    """Install the plugins for `of`, the platform of this machine, if their archives have the checksums in `file`.
 
     Raises:
-        Halt: the file lacks a checksum, an archive has another one, or Pulumi does not install it.
+        Halt: The file lacks a checksum, an archive has another one, or Pulumi fails to install it.
     """
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     missing = [plugin.archive(of) for plugin in wanted if plugin.archive(of) not in known]
     if missing:
         raise Halt(
             f"{file} has no checksum of {', '.join(missing)}; run `make lock-plugins` on a machine that you trust,"
-            " and commit what it writes"
+            " and commit the result"
         )
     with tempfile.TemporaryDirectory() as scratch:
         for plugin in wanted:
@@ -85,13 +85,13 @@ def install(file: Path, server: str, wanted: Sequence[Plugin], of: str) -> None:
             if found != known[name]:
                 raise Halt(
                     f"{server}/{name} has the checksum {found}, expected {known[name]} ({file});"
-                    " do not run it, and find out why Pulumi's archive has changed"
+                    " do not run it, and find out why the archive has changed"
                 )
             _install(plugin, Path(scratch) / name)
 
 
 def _install(plugin: Plugin, archive: Path) -> None:
-    # Not by --checksum: over HTTP/1.1, Pulumi 3.259 leaves the last part of an archive out of what it compares.
+    # Pulumi's --checksum is not used, because over HTTP/1.1 Pulumi 3.259 omits the last part of an archive from it.
     named = ["resource", plugin.name, f"v{plugin.version}", "--file", str(archive), "--reinstall"]
     done = subprocess.run(["pulumi", "plugin", "install", *named], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -103,7 +103,7 @@ def _download(server: str, name: str, path: Path) -> None:
         with urllib.request.urlopen(f"{server}/{name}", timeout=_PATIENCE_SECONDS) as archive, path.open("wb") as file:
             shutil.copyfileobj(archive, file)
     except OSError as error:
-        raise Halt(f"{server}/{name}: {error}; nothing has changed, run the command again") from None
+        raise Halt(f"{server}/{name}: {error}; nothing was changed, run the command again") from None
 
 
 def _checksum(path: Path) -> str:

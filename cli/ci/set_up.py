@@ -1,7 +1,7 @@
-"""`python -m cli.ci set-up`: the GitHub environments, accounts and rights with which the workflows reach Google Cloud.
+"""`python -m cli.ci set-up` creates the GitHub environments, accounts and rights of the workflows in Google Cloud.
 
-It reports every error before it changes anything. It protects an environment before any account trusts it, and lets
-the workflows use the cloud only at the end. It can be repeated.
+It reports all errors before it changes anything. It protects an environment before an account trusts it, and enables
+the workflows to use the cloud only at the end. It can be repeated.
 """
 
 import shlex
@@ -22,7 +22,7 @@ from infra.settings.errors import FieldError
 _KEYS = "gcpkms://"
 _EXISTS = "already exists"
 _SWITCH = {"CLOUD": "true"}
-"""Variable of the repository that tells the workflows that the setup is complete."""
+"""Variable of the repository that enables the workflows when the setup is complete."""
 
 
 @dataclass(frozen=True)
@@ -30,32 +30,33 @@ class Wish:
     """Options of the command."""
 
     repository: str
-    """OWNER/NAME."""
+    """Repository, as OWNER/NAME."""
     stacks: Sequence[str]
     ephemeral: str
-    """Stack that pull requests get copies of."""
+    """Stack to copy for pull requests."""
     reviewers: Sequence[str]
     unattended: Sequence[str]
-    """Stacks that are deployed from `main` without a review."""
+    """Stacks to deploy from `main` without a review."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that the command sets up."""
+    """Data for the setup."""
 
     environments: Sequence[Environment]
     numbers: dict[str, str]
     """Project numbers, by project."""
     reviewers: Sequence[Mapping[str, Any]]
-    """`type` and `id` of users and teams, as in GitHub's API."""
+    """Reviewers, with `type` and `id` of users and teams as in GitHub's API."""
     repository_id: int
 
 
 def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
-    """Yield each step as a line of text, and carry it out if `apply`.
+    """Yield each step as a line of text, and execute it if `apply`.
 
     Raises:
-        Halt: the stack files, the repository or the projects are not ready, with every reason; or a call failed.
+        Halt: The stack files, the repository or the projects are not ready, for which the message lists every reason,
+            or a call failed.
     """
     places = _places(wish, folder)
     _require_protected(wish.repository, MAIN)
@@ -68,13 +69,13 @@ def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
     )
     for place in places:
         yield f"{place.project}, of the stack {place.stack}"
-        yield from _carried_out(accounts.of_project(place.project, plan.repository_id), apply=apply)
+        yield from _execute(accounts.prepare_project(place.project, plan.repository_id), apply=apply)
         for environment in plan.environments:
             if environment.place == place:
                 yield from _environment(environment, plan, wish, apply=apply)
     if apply:
         _set_variables(_SWITCH, wish.repository)
-    yield "Done; it may be repeated." if apply else "Nothing was changed. Add --apply to do this."
+    yield "Done. The command can be repeated." if apply else "Nothing was changed. Add --apply to run these steps."
 
 
 def _environment(environment: Environment, plan: Plan, wish: Wish, *, apply: bool) -> Iterator[str]:
@@ -84,7 +85,7 @@ def _environment(environment: Environment, plan: Plan, wish: Wish, *, apply: boo
     if apply:
         reviewed_by = plan.reviewers if environment.reviewed else ()
         _protect(f"repos/{wish.repository}/environments/{environment.name}", environment.branches, reviewed_by)
-    yield from _carried_out(accounts.of_environment(environment, number, wish.repository), apply=apply)
+    yield from _execute(accounts.prepare_environment(environment, number, wish.repository), apply=apply)
     values = accounts.variables(environment, number)
     yield from (f"    {name}={value}" for name, value in values.items())
     if apply:
@@ -95,7 +96,7 @@ def _places(wish: Wish, folder: Path) -> list[Place]:
     """Return project, state and key of each stack, from its file.
 
     Raises:
-        Halt: stacks share a project or a key, or there is no reviewer; lists every error.
+        Halt: Stacks share a project or a key, or no reviewer is given. The message lists every error.
     """
     files = {stack: stack_file.find(stack, folder) for stack in wish.stacks}
     faults: list[FieldError] = []
@@ -106,12 +107,12 @@ def _places(wish: Wish, folder: Path) -> list[Place]:
         faults += _faults(places, key)
     for option, named in (("--ephemeral", [wish.ephemeral]), ("--unattended", wish.unattended)):
         for stack in sorted({*named} - {*wish.stacks}):
-            faults.append(FieldError(option, f"one of the stacks {', '.join(wish.stacks)}", stack, "name one of them"))
+            faults.append(FieldError(option, f"one of the stacks {', '.join(wish.stacks)}", stack, "choose one"))
     if not wish.reviewers:
         faults.append(FieldError("--reviewer", "at least one reviewer", "none", "name people or ORGANIZATION/TEAM"))
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
-        raise Halt(f"Nothing was set up; what has to change first:{listed}")
+        raise Halt(f"Nothing was set up. Correct these errors first:{listed}")
     return places
 
 
@@ -123,8 +124,10 @@ def _faults(places: Sequence[Place], key: str) -> Iterator[FieldError]:
         yield FieldError(setting, "a project of your own", place.project, "write it into the stack file")
         return
     if shared := [other.stack for other in others if place.project == other.project]:
-        said = f"{place.project}, which is that of {shared[0]}"
-        yield FieldError(setting, "a project of its own: rights end at projects", said, "give each stack a project")
+        said = f"{place.project}, which is the project of {shared[0]}"
+        yield FieldError(
+            setting, "its own project, because rights apply to projects", said, "use a separate project for each stack"
+        )
     if not key.startswith(f"{_KEYS}projects/{place.project}/"):
         yield FieldError(
             f"secretsprovider of {place.stack}",
@@ -138,11 +141,11 @@ def _require_protected(repository: str, branch: str) -> None:
     """Check that every push to the branch needs a review, because the accounts trust it.
 
     Raises:
-        Halt: the branch is not protected.
+        Halt: The branch is not protected.
     """
     if not api(f"repos/{repository}/branches/{branch}")["protected"]:
         raise Halt(
-            f"expected a protected branch {branch}, got one to which everybody with write access may push;"
+            f"expected a protected branch {branch}, got one to which all users with write access may push;"
             " require pull requests with an approval in the repository's settings (Rules, or Branches)"
         )
 
@@ -155,11 +158,11 @@ def _reviewer(name: str) -> Mapping[str, Any]:
 
 
 def _protect(environment: str, branches: Sequence[str], reviewed_by: Sequence[Mapping[str, Any]]) -> None:
-    """Create or change the environment: only jobs on these branches can use it, after a review by one of `reviewed_by`.
+    """Create or change an environment, so that only jobs on these branches can use it, after a review.
 
-    Without reviewers there is no review. Nobody can approve a run that they started. An environment never exists
-    without protection: the call that creates it names the reviewers and allows no branch yet
-    (https://docs.github.com/rest/deployments/environments).
+    `reviewed_by` has the reviewers. Without reviewers, no review is needed. Reviewers cannot approve runs that they
+    started. An environment is never unprotected, because the call that creates it sets the reviewers and allows no
+    branch yet (https://docs.github.com/rest/deployments/environments).
     """
     policy = {"protected_branches": False, "custom_branch_policies": True}
     own = {"reviewers": reviewed_by, "prevent_self_review": bool(reviewed_by), "deployment_branch_policy": policy}
@@ -179,20 +182,20 @@ def _set_variables(values: Mapping[str, str], repository: str, *where: str) -> N
 
 def _number(project: str) -> str:
     asked = ("projects", "describe", project, "--format", "value(projectNumber)")
-    number = _ran(Command(asked)).strip()
+    number = _run(Command(asked)).strip()
     if not number.isdigit():
         raise Halt(f"expected the number of the project {project} from gcloud, got {number!r}")
     return number
 
 
-def _carried_out(commands: Iterator[Command], *, apply: bool) -> Iterator[str]:
+def _execute(commands: Iterator[Command], *, apply: bool) -> Iterator[str]:
     for command in commands:
         yield f"    gcloud {shlex.join(command.words)}"
         if apply:
-            _ran(command)
+            _run(command)
 
 
-def _ran(command: Command) -> str:
+def _run(command: Command) -> str:
     """Run the command and return its output."""
     words = ["gcloud", *command.words]
     try:
@@ -200,5 +203,5 @@ def _ran(command: Command) -> str:
     except OSError:
         raise Halt("expected the program gcloud on the PATH, got none; install the Google Cloud SDK") from None
     if ended.returncode and not (command.makes and _EXISTS in ended.stderr):
-        raise Halt(f"`{shlex.join(words)}` failed: {ended.stderr.strip()}\nRepair this and run the command again")
+        raise Halt(f"`{shlex.join(words)}` failed: {ended.stderr.strip()}\nFix the cause and run the command again")
     return ended.stdout

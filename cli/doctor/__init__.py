@@ -1,4 +1,4 @@
-"""`multislice doctor`: what keeps a deployed stack from working, in eight groups of checks.
+"""`multislice doctor` runs eight groups of checks to find what keeps a deployed stack from working.
 
-A check passes, fails and says what repairs it, or is skipped and says why. Nothing is changed.
+A failed check says how to repair it, and a skipped check says why it was skipped. The checks change nothing.
 """

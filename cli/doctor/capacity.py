@@ -1,13 +1,13 @@
-"""Chips: what Google grants, whether slices are whole, and whether queues admit jobs."""
+"""Check the chips that Google grants, the hosts of the slices, and the queues."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cli.doctor.checks import Check, Findings, Google, Scope, failed, judged, ok, skipped
-from cli.observed.cluster import without_hosts
+from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
+from cli.observed.cluster import find_hostless
 from infra.job_state import condition, is_true
-from infra.kubernetes import ApiError, Json
+from infra.kubernetes import ApiError, Json, amount
 from infra.names import (
     ACCELERATOR_LABEL,
     JOBSET_API_VERSION,
@@ -23,7 +23,6 @@ from infra.names import (
     TPU_RESOURCE,
     WORKLOADS,
 )
-from infra.queues import amount
 from infra.settings.schema import SliceGroup
 from infra.tpu import generations
 from workloads.spec import BAD_HOST_KEY
@@ -32,36 +31,36 @@ _UNLIMITED = -1
 
 
 def quotas(scope: Scope) -> Findings:
-    """Whether queues give out no more chips than there are."""
-    given = _given(scope.listed(f"/apis/{KUEUE_API_VERSION}/clusterqueues"))
+    """Check that queues give out no more chips than the nodes have."""
+    given = _sum_quotas(scope.listed(f"/apis/{KUEUE_API_VERSION}/clusterqueues"))
     nodes = scope.listed(NODES)
     groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
     for flavor in scope.listed(f"/apis/{KUEUE_API_VERSION}/resourceflavors"):
         name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
         chips = sum(_chips(node) for node in nodes if labels.items() <= node["metadata"]["labels"].items())
         quota, group = given.get(name, 0), groups.get(name)
-        said = f"queues give out {quota} chips, nodes have {chips}"
+        found = f"queues give out {quota} chips, nodes have {chips}"
         if group and group.capacity.on_request:
-            yield ok(f"flavor {name}", f"{said}; the rest comes on request")
+            yield ok(f"flavor {name}", f"{found}; the others are created on request")
         else:
-            fix = f"see nodes; or lower its quota and `pulumi up --stack {scope.stack}`"
-            yield judged(f"flavor {name}", said, passes=quota <= chips, fix=fix)
+            fix = f"see the nodes, or lower the quota and run `pulumi up --stack {scope.stack}`"
+            yield judge(f"flavor {name}", found, passes=quota <= chips, fix=fix)
 
 
 def google_quota(scope: Scope) -> Findings:
-    """Whether Google grants the chips of each slice group."""
+    """Check that Google grants the chips of each slice group."""
     if scope.settings is None:
-        yield skipped("TPU quota", f"there is no stacks/Pulumi.{scope.stack}.yaml here that says how many chips")
+        yield skipped("TPU quota", f"stacks/Pulumi.{scope.stack}.yaml, which has the number of chips, is missing")
         return
     found = scope.in_google()
     groups = scope.settings.slices
     for name, group in groups.items():
         sharing = {other: each for other, each in groups.items() if _quota_of(each) == _quota_of(group)}
-        yield from _granted(found, name, group, sharing)
+        yield from _check_grant(found, name, group, sharing)
 
 
 def zones(scope: Scope) -> Findings:
-    """Whether the zone of each slice group has its machines."""
+    """Check that the zone of each slice group has its machine type."""
     if scope.settings is None:
         return
     found, cloud = scope.in_google(), scope.settings.cloud
@@ -74,7 +73,7 @@ def zones(scope: Scope) -> Findings:
         elif zone in offering:
             yield ok(subject, f"{zone} has {machine}")
         else:
-            fix = f"name one of {', '.join(near)}" if near else f"choose another region: {', '.join(offering)}"
+            fix = f"choose one of {', '.join(near)}" if near else f"choose another region: {', '.join(offering)}"
             yield failed(subject, f"{zone} has no {machine}", fix)
 
 
@@ -85,21 +84,21 @@ def _zones_with(google: Google, machine: str) -> list[str]:
 
 
 def _quota_of(group: SliceGroup) -> tuple[str, str | None] | None:
-    """Return the quota that the group's chips count against, with its family of TPUs."""
+    """Return the name of the quota that the group's chips count against, and its family of TPUs."""
     (generation,) = (each for each in generations() if each.name == group.generation)
     return generation.quotas.get(group.capacity.quota) if group.capacity.quota else None
 
 
 def _needed(groups: Collection[SliceGroup]) -> int:
-    """Return the chips that groups of one quota need. Those on request may come one group after the other."""
+    """Return the chips that groups of one quota need. Groups on request can run one after the other."""
     on_request = [group.chips for group in groups if group.capacity.on_request]
     return sum(group.chips for group in groups) - sum(on_request) + max(on_request, default=0)
 
 
-def _granted(google: Google, name: str, group: SliceGroup, sharing: Mapping[str, SliceGroup]) -> Findings:
+def _check_grant(google: Google, name: str, group: SliceGroup, sharing: Mapping[str, SliceGroup]) -> Findings:
     subject, found = f"slices.{name}", _quota_of(group)
     if found is None:
-        yield skipped(subject, f"no quota is known of {group.generation} by {group.capacity.kind}")
+        yield skipped(subject, f"the quota of {group.generation} with capacity {group.capacity.kind} is unknown")
         return
     quota, family = found
     path = f"/v1/projects/{google.project}/locations/global/services/compute.googleapis.com/quotaInfos/{quota}"
@@ -109,8 +108,8 @@ def _granted(google: Google, name: str, group: SliceGroup, sharing: Mapping[str,
     needed = _needed(sharing.values())
     of = "the group has" if len(sharing) == 1 else f"{' and '.join(sharing)} need"
     said = f"Google grants {granted} chips in {google.region}, {of} {needed}"
-    fix = f"ask for more of {quota}: https://console.cloud.google.com/iam-admin/quotas"
-    yield judged(subject, said, passes=granted == _UNLIMITED or granted >= needed, fix=fix)
+    fix = f"request a higher {quota}: https://console.cloud.google.com/iam-admin/quotas"
+    yield judge(subject, said, passes=granted == _UNLIMITED or granted >= needed, fix=fix)
 
 
 def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
@@ -120,8 +119,8 @@ def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
     return all({**dimensions, "region": here}.get(key) == value for key, value in wanted.items())
 
 
-def _given(cluster_queues: list[Json]) -> dict[str, int]:
-    """Chips by flavor."""
+def _sum_quotas(cluster_queues: list[Json]) -> dict[str, int]:
+    """Return the chips that the queues give out, by flavor."""
     given: dict[str, int] = {}
     for queue in cluster_queues:
         for group in queue["spec"].get("resourceGroups", []):
@@ -140,21 +139,21 @@ def _chips(node: Json) -> int:
 
 
 def queues(scope: Scope) -> Findings:
-    """Whether each queue of the stack admits jobs."""
+    """Check that each queue of the stack admits jobs."""
     for name, namespace in scope.up.outputs["queues"].items():
         queue = scope.api.find(f"/apis/{KUEUE_API_VERSION}/clusterqueues/{name}")
         local = scope.api.find(f"/apis/{KUEUE_API_VERSION}/namespaces/{namespace}/localqueues/{name}")
-        # A team's `admission: hold` makes both inactive; that is no error.
+        # A team's `admission: hold` makes both inactive, which is not an error.
         stopped = queue["spec"].get("stopPolicy", "None") if queue else "None"
         for subject, found in ((f"queue {name}", queue), (f"local queue {name}", local)):
             if found and stopped != "None":
-                yield ok(subject, f"admits no job, as the queue's stopPolicy is {stopped}")
+                yield ok(subject, f"admits no job, because its stopPolicy is {stopped}")
             else:
-                yield _active(subject, found, scope.stack)
+                yield _check_active(subject, found, scope.stack)
 
 
 def controllers(scope: Scope) -> Findings:
-    """Whether JobSet and Kueue run."""
+    """Check that JobSet and Kueue are running."""
     for namespace in (JOBSET_NAMESPACE, KUEUE_NAMESPACE):
         for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments"):
             subject, available = deployment["metadata"]["name"], condition(deployment, "Available")
@@ -167,7 +166,7 @@ def controllers(scope: Scope) -> Findings:
 
 
 def submission(scope: Scope) -> Findings:
-    """Whether a job would be taken; by a dry run."""
+    """Check with a dry run that the cluster accepts a job."""
     for place in scope.up.jobs:
         subject, path = f"a job in {place.namespace}", JOBSETS.format(place.namespace)
         try:
@@ -177,34 +176,34 @@ def submission(scope: Scope) -> Findings:
                 raise
             yield failed(subject, str(error), "see the controllers above: kubectl get pods -n kueue-system")
         else:
-            yield ok(subject, "would be taken")
+            yield ok(subject, "would be accepted")
 
 
 def waiting(scope: Scope) -> Findings:
-    """Which jobs wait, and for what."""
+    """Report which jobs are waiting, and for what."""
     for namespace in sorted({place.namespace for place in scope.up.jobs}):
         workloads = scope.listed(WORKLOADS.format(namespace))
         waits = [each for each in workloads if not is_true(each, "QuotaReserved") and not is_true(each, "Finished")]
         why = "; ".join(_why(each) for each in waits)
-        yield ok(f"namespace {namespace}", f"{len(waits)} wait: {why}" if waits else "no job waits")
+        yield ok(f"namespace {namespace}", f"{len(waits)} waiting: {why}" if waits else "no job is waiting")
 
 
-def _active(subject: str, found: Json | None, stack: str) -> Check:
+def _check_active(subject: str, found: Json | None, stack: str) -> Check:
     if found is None:
-        return failed(subject, "it is missing", f"pulumi up --refresh --stack {stack}")
-    told = condition(found, "Active")
-    if told.get("status") == "True":
-        return ok(subject, told.get("message", "active"))
-    return failed(subject, told.get("message", "Kueue has not looked at it"), "kubectl describe clusterqueue")
+        return failed(subject, "missing", f"pulumi up --refresh --stack {stack}")
+    active = condition(found, "Active")
+    if active.get("status") == "True":
+        return ok(subject, active.get("message", "active"))
+    return failed(subject, active.get("message", "Kueue has not checked it yet"), "kubectl describe clusterqueue")
 
 
 def _why(workload: Json) -> str:
-    why = condition(workload, "QuotaReserved").get("message", "not looked at yet")
+    why = condition(workload, "QuotaReserved").get("message", "Kueue has not checked it yet")
     return f"{workload['metadata']['name']}: {why}"
 
 
 def _small(queue: str) -> Json:
-    """A JobSet of one pod with a chip, because jobs without chips are refused."""
+    """Return a JobSet of one pod with one chip, because the cluster refuses jobs without chips."""
     container = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
     pod = {"restartPolicy": "Never", "containers": [container]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
@@ -217,74 +216,74 @@ def _small(queue: str) -> Json:
 
 
 def slices(scope: Scope) -> Findings:
-    """Whether each slice has all its hosts, and all of them are fit."""
+    """Check that each slice has all its hosts and that all of them are usable."""
     pools: defaultdict[str, list[Json]] = defaultdict(list)
     for node in scope.listed(NODES):
         if ACCELERATOR_LABEL in node["metadata"]["labels"]:
             pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
-    yield from _hostless(scope, pools)
+    yield from _check_hostless(scope, pools)
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
     for name, nodes in sorted(pools.items()):
-        yield _slice(f"slice {name}", nodes, hosts)
-    yield from _marks(pools)
+        yield _check_slice(f"slice {name}", nodes, hosts)
+    yield from _check_marks(pools)
 
 
 def pools(scope: Scope) -> Findings:
-    """What GKE says of the node pools."""
+    """Check the state of the node pools in GKE."""
     google = scope.in_google()
     cluster = scope.up.outputs["cluster"]
     path = f"/v1/projects/{google.project}/locations/{google.region}/clusters/{cluster}/nodePools"
     for pool in google.get("container", path).get("nodePools", []):
         subject, status = f"pool {pool['name']}", pool.get("status", "unknown")
-        words = [told.get("message", "") for told in pool.get("conditions", [])] or [pool.get("statusMessage", "")]
+        words = [each.get("message", "") for each in pool.get("conditions", [])] or [pool.get("statusMessage", "")]
         if status in ("RUNNING", "RECONCILING", "PROVISIONING"):
             yield ok(subject, status.lower())
         elif status == "ERROR":
             resource = "cluster-system" if pool["name"] == SYSTEM_POOL else f"slices-{pool['name']}"
-            fix = f"pause the jobs on it, then create it again: pulumi up --stack {scope.stack}"
+            fix = f"pause the jobs on it, then recreate it: pulumi up --stack {scope.stack}"
             yield failed(subject, f"{status}: {'; '.join(words)}", f"{fix} --replace '**::{resource}'")
         else:
-            yield failed(subject, f"{status}: {'; '.join(words)}", "wait; GKE is still working on it, or repairs it")
+            yield failed(subject, f"{status}: {'; '.join(words)}", "wait: GKE is creating, deleting or repairing it")
 
 
-def _hostless(scope: Scope, pools: Collection[str]) -> Findings:
-    """Checks of slices without a node, which are none of `pools`."""
-    hostless = without_hosts(scope.up.outputs, pools)
+def _check_hostless(scope: Scope, pools: Collection[str]) -> Findings:
+    """Check the slices without a node, that is, those that are not in `pools`."""
+    hostless = find_hostless(scope.up.outputs, pools)
     fix = f"see pools; `pulumi up --refresh --stack {scope.stack}`"
     for name, topology in (hostless or {}).items():
-        taken = "spot capacity that Google took comes back on its own"
-        yield failed(f"slice {name}", f"it has no host, of {topology}", f"{fix}; {taken}")
+        taken = "spot capacity that Google took back returns without any action"
+        yield failed(f"slice {name}", f"has no hosts; topology {topology}", f"{fix}; {taken}")
     if not pools and hostless is None:
         yield failed("slices", "the cluster has no TPU node", fix)
     elif not pools and not hostless:
-        yield ok("slices", "the cluster has no TPU node: all slices come on request")
+        yield ok("slices", "the cluster has no TPU node, because all slices are created on request")
 
 
-def _marks(pools: Mapping[str, list[Json]]) -> Findings:
-    """Whether more slices are marked than hardware explains. No limit stops a trainer from marking its own node."""
+def _check_marks(pools: Mapping[str, list[Json]]) -> Findings:
+    """Check that no more slices are marked than hardware explains. A trainer can mark any node that it runs on."""
     marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
     if len(marked) > 1:
-        told = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
-        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one member's job may have marked all"
-        yield failed("bad hosts", told, fix)
+        found = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
+        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one job may have marked all of them"
+        yield failed("bad hosts", found, fix)
 
 
-def _slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
+def _check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
     marks = {_name(node): mark for node in nodes if (mark := _mark(node))}
     cordoned = [_name(node) for node in nodes if node["spec"].get("unschedulable")]
     silent = [_name(node) for node in nodes if not is_true(node, "Ready")]
     wanted = hosts.get(nodes[0]["metadata"]["labels"].get(SLICE_GROUP_LABEL, ""), len(nodes))
     if silent:
-        why = condition(next(node for node in nodes if _name(node) in silent), "Ready").get("message", "no word")
+        why = condition(next(node for node in nodes if _name(node) in silent), "Ready").get("message", "no message")
         return failed(subject, f"not ready: {', '.join(silent)}: {why}", f"kubectl describe node {silent[0]}")
     if marks:
         since = min((mark["timeAdded"] for mark in marks.values() if "timeAdded" in mark), default="an unknown time")
-        told = f"marked as bad hosts since {since}: {', '.join(marks)}"
-        return failed(subject, told, f"kubectl taint nodes {' '.join(marks)} {BAD_HOST_KEY}-, once they work again")
+        found = f"marked as bad hosts since {since}: {', '.join(marks)}"
+        return failed(subject, found, f"once they work again: kubectl taint nodes {' '.join(marks)} {BAD_HOST_KEY}-")
     if cordoned:
         return failed(subject, f"cordoned: {', '.join(cordoned)}", f"kubectl uncordon {' '.join(cordoned)}")
     if len(nodes) < wanted:
-        return failed(subject, f"{len(nodes)} of {wanted} hosts exist", "see pools: GKE makes a slice as a whole")
+        return failed(subject, f"{len(nodes)} of {wanted} hosts exist", "see the pools: GKE creates whole slices")
     return ok(subject, f"all {len(nodes)} hosts are ready")
 
 

@@ -1,4 +1,4 @@
-"""A check and its result; and what a check may ask: the cluster, the stack file, Google Cloud."""
+"""Defines a check and its result, and gives checks access to the cluster, the stack file and Google Cloud."""
 
 import json
 import shutil
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class NotAsked(Exception):
-    """A check cannot be made; the message says why."""
+    """Raised when a check cannot be made. The message says why."""
 
 
 class NotLoggedIn(NotAsked):
-    """A login of gcloud is missing or has expired."""
+    """Raised when a login of gcloud is missing or has expired."""
 
 
 def _address(service: str) -> str:
@@ -34,20 +34,20 @@ def _address(service: str) -> str:
 
 @dataclass(frozen=True)
 class Google:
-    """A project, as one user."""
+    """A project of Google Cloud, accessed as one user."""
 
     project: str
     region: str
     token: str
     pool: urllib3.PoolManager
     address: Callable[[str], str] = _address
-    """Address of a service by its name."""
+    """Returns the URL of a service."""
 
     def get(self, service: str, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the answer of the service.
 
         Raises:
-            NotAsked: it refuses, or cannot be reached.
+            NotAsked: The service refuses, or cannot be reached.
         """
         url = f"{self.address(service)}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
@@ -62,25 +62,25 @@ class Google:
             said = error.get("message", answer.reason) if isinstance(error, dict) else answer.reason
             raise NotAsked(f"{service} refuses: {said}")
         if not isinstance(content, dict):
-            raise NotAsked(f"{service} did not answer with an object")
+            raise NotAsked(f"{service} did not return a JSON object")
         return content
 
 
 def google(project: str, region: str) -> Google:
-    """Return the project as the user of gcloud.
+    """Return the project, accessed as the user of gcloud.
 
     Raises:
-        NotAsked: there is no gcloud, or no login.
+        NotAsked: gcloud is not installed or not logged in.
     """
     return Google(project, region, token("auth"), urllib3.PoolManager())
 
 
 def token(*login: str) -> str:
-    """Return an access token of a login: `auth` is gcloud's own, `auth application-default` that of other programs.
+    """Return an access token. `login` is `auth` for gcloud's own or `auth application-default` for other programs'.
 
     Raises:
-        NotAsked: there is no gcloud.
-        NotLoggedIn: there is no login.
+        NotAsked: gcloud is not installed.
+        NotLoggedIn: The login is missing or has expired.
     """
     if shutil.which("gcloud") is None:
         raise NotAsked("gcloud is not installed: https://cloud.google.com/sdk/docs/install")
@@ -90,7 +90,7 @@ def token(*login: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotAsked(f"gcloud does not answer: {error}") from None
     if asked.returncode:
-        said = (asked.stderr.strip().splitlines() or ["it gives no reason"])[-1]
+        said = (asked.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise NotLoggedIn(f"gcloud has no credentials: {said}; run `gcloud {' '.join(login)} login`")
     return asked.stdout.strip()
 
@@ -104,39 +104,39 @@ class Verdict(StrEnum):
 
 
 class Check(Spec):
-    """One question and its answer."""
+    """A check with its result."""
 
     group: str = ""
     subject: str
     verdict: Verdict
     says: str
-    """What was found, or why the check was skipped."""
+    """Result of the check, or why it was skipped."""
     fix: str = ""
-    """What repairs it; empty if it has not failed."""
+    """How to repair it. Empty: the check did not fail."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The stack, and what checks may ask about it."""
+    """The stack that checks examine."""
 
     stack: str
     settings: "Settings | None"
-    """Settings of its file; None: no such file can be read here."""
+    """Settings of the stack file. None: the file cannot be read."""
     deployed: Deployed | None
-    """None: it is not up, or there are no credentials for its cluster."""
+    """The deployed stack. None: it is not up, or credentials for its cluster are missing."""
     missing: str
-    """Why not."""
+    """Why `deployed` is None."""
     sandbox: bool
     google: Google | NotAsked
     silent: bool = False
-    """Whether the cluster did not answer, so that no check waits for it again."""
+    """Whether the cluster did not answer an earlier check, so that no other check waits for it."""
 
     @property
     def api(self) -> ApiServer:
-        """The cluster.
+        """API server of the cluster.
 
         Raises:
-            NotAsked: it cannot be asked.
+            NotAsked: The cluster cannot be reached.
         """
         if self.silent:
             raise NotAsked("the cluster does not answer, see above")
@@ -147,17 +147,17 @@ class Scope:
         """The deployed stack.
 
         Raises:
-            NotAsked: it is not deployed.
+            NotAsked: The stack cannot be reached.
         """
         if self.deployed is None:
-            raise NotAsked("the stack cannot be reached, see credentials")
+            raise NotAsked("the stack cannot be reached, see the group credentials")
         return self.deployed
 
     def in_google(self) -> Google:
-        """Google Cloud.
+        """Return access to Google Cloud.
 
         Raises:
-            NotAsked: the stack is in the sandbox, or there are no credentials.
+            NotAsked: The stack is in the sandbox, or credentials are missing.
         """
         if isinstance(self.google, NotAsked):
             raise self.google
@@ -177,12 +177,12 @@ def ok(subject: str, says: str) -> Check:
 
 
 def failed(subject: str, says: str, fix: str) -> Check:
-    """Return a check that failed, with what repairs it."""
+    """Return a check that failed, with how to repair it."""
     return Check(subject=subject, verdict=Verdict.FAILED, says=says, fix=fix)
 
 
-def judged(subject: str, says: str, *, passes: bool, fix: str) -> Check:
-    """Return a check that finds the same whether it passed or failed."""
+def judge(subject: str, says: str, *, passes: bool, fix: str) -> Check:
+    """Return a check that passed or failed, with the same result text."""
     return ok(subject, says) if passes else failed(subject, says, fix)
 
 

@@ -1,4 +1,4 @@
-"""Versions, clocks and names of a cluster: whether they fit each other."""
+"""Checks the versions, clocks and names of a cluster."""
 
 import re
 import shutil
@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from cli.doctor.checks import Findings, NotAsked, Scope, failed, judged, ok, skipped
+from cli.doctor.checks import Findings, NotAsked, Scope, failed, judge, ok, skipped
 from infra.job_state import is_true
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NODES
 
 _KUBELET_MINORS = 3
-"""A node may be so many minors older than the API server, and never newer
+"""Number of minor versions that a node may be older than the API server. It may never be newer
 (https://kubernetes.io/releases/version-skew-policy/)."""
 _VERSION_LABEL = "app.kubernetes.io/version"
 _PROGRAMS = {
@@ -21,16 +21,16 @@ _PROGRAMS = {
     "gke-gcloud-auth-plugin": "gcloud components install gke-gcloud-auth-plugin",
     "kubectl": "gcloud components install kubectl",
 }
-"""Where programs come from."""
+"""Where to get each program."""
 _HERE_SECONDS = 10.0
-"""Tokens and signatures allow for some minutes; a clock that is synchronised is off by far less."""
+"""Tokens and signatures tolerate some minutes. A synchronised clock is off by far less."""
 _NODE_SECONDS = 60.0
 """Nodes renew their lease every 10 seconds."""
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 def node_versions(scope: Scope) -> Findings:
-    """Whether the nodes are no newer than the API server, nor much older."""
+    """Check that no node is newer or much older than the API server."""
     server = scope.api.request("GET", "/version")["gitVersion"]
     kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed(NODES)}
     apart = {
@@ -40,16 +40,16 @@ def node_versions(scope: Scope) -> Findings:
     }
     if apart:
         name, version = next(iter(apart.items()))
-        said = f"the API server is {server}, and of {len(apart)} nodes the first, {name}, is {version}"
+        said = f"the API server is {server}; {len(apart)} nodes do not match it, such as {name} with {version}"
         yield failed(
-            "nodes", said, f"let GKE upgrade them: within {_KUBELET_MINORS} minors of the API server, and none newer"
+            "nodes", said, f"let GKE upgrade them to at most {_KUBELET_MINORS} minor versions below the API server"
         )
     else:
         yield ok("nodes", f"the API server is {server}; {', '.join(sorted(set(kubelets.values()))) or 'no nodes'}")
 
 
 def operators(scope: Scope) -> Findings:
-    """Whether JobSet and Kueue are those that this checkout declares."""
+    """Check that JobSet and Kueue have the versions that this checkout declares."""
     # Imports Pulumi's SDK.
     from infra.operators import JOBSET, KUEUE
 
@@ -63,13 +63,15 @@ def operators(scope: Scope) -> Findings:
             yield ok(name, version)
         else:
             said = f"this checkout declares {version}, the cluster has {', '.join(sorted(found)) or 'none'}"
-            yield failed(name, said, f"`pulumi up --stack {scope.stack}`, one minor at a time: docs/operations.md")
+            yield failed(
+                name, said, f"`pulumi up --stack {scope.stack}`, one minor version at a time: docs/operations.md"
+            )
 
 
 def programs(scope: Scope) -> Findings:
-    """Whether what commands and Pulumi start is installed."""
+    """Check that the programs that commands and Pulumi need are installed."""
     if scope.sandbox:
-        yield skipped("programs", "the sandbox has its own")
+        yield skipped("programs", "the sandbox has its own programs")
         return
     for name, source in _PROGRAMS.items():
         if shutil.which(name) is None:
@@ -88,14 +90,14 @@ def _minor(version: str) -> int:
 
 
 def clock(scope: Scope) -> Findings:
-    """Whether this machine and the API server agree."""
+    """Check that this machine's clock agrees with that of the API server."""
     ahead = (datetime.now(UTC) - _now(scope)).total_seconds()
-    told = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the API server"
-    yield judged("this machine", told, passes=abs(ahead) <= _HERE_SECONDS, fix="sudo timedatectl set-ntp true")
+    found = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the API server"
+    yield judge("this machine", found, passes=abs(ahead) <= _HERE_SECONDS, fix="sudo timedatectl set-ntp true")
 
 
 def node_clocks(scope: Scope) -> Findings:
-    """Whether the nodes and the API server agree, by the leases of those that are ready."""
+    """Check that the clocks of ready nodes agree with that of the API server, using their leases."""
     now = _now(scope)
     ready = {node["metadata"]["name"] for node in scope.listed(NODES) if is_true(node, "Ready")}
     renewed = {
@@ -107,14 +109,14 @@ def node_clocks(scope: Scope) -> Findings:
     wrong = {name: seconds for name, seconds in off.items() if abs(seconds) > _NODE_SECONDS}
     if wrong:
         name, seconds = max(wrong.items(), key=lambda item: abs(item[1]))
-        told = f"{len(wrong)} of {len(off)} are off; {name} renewed its lease {seconds:.0f} s before the server's time"
-        yield failed("nodes", told, f"drain and recreate: kubectl describe node {name}")
+        found = f"{len(wrong)} of {len(off)} are off; {name} renewed its lease {seconds:.0f} s before the server's time"
+        yield failed("nodes", found, f"drain and recreate it; look at it first: kubectl describe node {name}")
     else:
         yield ok("nodes", f"all {len(off)} within {_NODE_SECONDS:.0f} s of the API server")
 
 
 def _now(scope: Scope) -> datetime:
-    """The time by the API server's clock."""
+    """Return the time of the API server's clock."""
     answer = scope.api.open("/version", {})
     try:
         return parsedate_to_datetime(answer.headers["Date"])
@@ -125,20 +127,20 @@ def _now(scope: Scope) -> datetime:
 
 
 def endpoint(scope: Scope) -> Findings:
-    """Whether the cluster's name is known here."""
+    """Check that this machine can resolve the name of the cluster."""
     host = urlsplit(scope.up.api.url).hostname or ""
     try:
         found = socket.getaddrinfo(host, None)[0][4][0]
     except OSError as error:
-        yield failed("endpoint", f"{host}: {error}", "look at this machine's resolver: /etc/resolv.conf")
+        yield failed("endpoint", f"{host}: {error}", "check the resolver of this machine: /etc/resolv.conf")
     else:
         yield ok("endpoint", f"{host} is {found}")
 
 
 def name_servers(scope: Scope) -> Findings:
-    """Whether the cluster has a name server that is ready."""
+    """Check that the cluster has a ready name server."""
     if scope.sandbox:
-        yield skipped("cluster", "names of pods are in their hosts file here")
+        yield skipped("cluster", "the sandbox writes the names of pods into their hosts files")
         return
     pods = scope.api.request("GET", "/api/v1/namespaces/kube-system/pods", query={"labelSelector": "k8s-app=kube-dns"})
     ready = [pod for pod in pods["items"] if is_true(pod, "Ready")]

@@ -1,8 +1,8 @@
-"""Who asks, what the cluster, the bucket and the project allow, and which APIs there are."""
+"""Checks the credentials of this user, what they allow, and which APIs are available."""
 
 import os
 
-from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judged, ok, skipped, token
+from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
 from infra.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
@@ -14,19 +14,19 @@ _PROVIDER_VARIABLES = (
     "GCLOUD_KEYFILE_JSON",
     "GOOGLE_OAUTH_ACCESS_TOKEN",
 )
-"""Which Pulumi's provider takes ahead of the application default
+"""Variables that Pulumi's provider prefers over the application default credentials
 (https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
 _RIGHTS = (
     ("submit jobs", JOBSET_GROUP, "jobsets", "create"),
     ("cancel jobs", JOBSET_GROUP, "jobsets", "delete"),
 )
-"""In words; API group, resource and verb."""
+"""Description, API group, resource and verb of each right."""
 _GROUPS = {"JobSet": JOBSET_API_VERSION, "Kueue": KUEUE_API_VERSION}
 _MOST_SERVICES = "200"
 
 
 def stack(scope: Scope) -> Findings:
-    """Whether the stack is deployed and its cluster accepts the credentials."""
+    """Check that the stack is deployed and that its cluster accepts the credentials."""
     if scope.deployed is None:
         says, _, fix = scope.missing.partition("\n")
         yield failed("stack", says, fix or f"pulumi up --stack {scope.stack}")
@@ -37,23 +37,23 @@ def stack(scope: Scope) -> Findings:
 
 
 def rights(scope: Scope) -> Findings:
-    """What this user may do to the stack's jobs."""
+    """Check what this user may do to the stack's jobs."""
     for namespace in sorted({job.namespace for job in scope.up.jobs}):
         may = {words: _allowed(scope, namespace, *asked) for words, *asked in _RIGHTS}
         said = f"may {', '.join(words for words, allowed in may.items() if allowed) or 'do nothing'}"
         refused = [words for words, allowed in may.items() if not allowed]
         said += f"; may not {', '.join(refused)}" if refused else ""
         fix = f"become a member of the team of {namespace}: teams.NAME.members, then `pulumi up`"
-        yield judged(f"namespace {namespace}", said, passes=may[_RIGHTS[0][0]], fix=fix)
+        yield judge(f"namespace {namespace}", said, passes=may[_RIGHTS[0][0]], fix=fix)
 
 
 def bucket(scope: Scope) -> Findings:
-    """Whether the checkpoints can be read."""
+    """Check that the checkpoints can be read."""
     storage = scope.up.storage
     try:
         found = answering(storage).exists()
     except ImportError as error:
-        yield skipped("bucket", f"reading gs:// takes the package gcsfs: {error}")
+        yield skipped("bucket", f"reading gs:// needs the package gcsfs: {error}")
     except faults_of_storage() as error:
         yield failed("bucket", f"{storage}: {error}", "gcloud auth application-default login")
     else:
@@ -64,7 +64,7 @@ def bucket(scope: Scope) -> Findings:
 
 
 def gcloud(scope: Scope) -> Findings:
-    """Whether Google Cloud takes the credentials of gcloud."""
+    """Check that Google Cloud accepts the credentials of gcloud."""
     if isinstance(scope.google, NotLoggedIn):
         yield failed("gcloud", str(scope.google), "gcloud auth login")
         return
@@ -74,11 +74,11 @@ def gcloud(scope: Scope) -> Findings:
 
 
 def application_default(scope: Scope) -> Findings:
-    """Whether Pulumi's provider finds credentials, which are not those of gcloud."""
+    """Check that Pulumi's provider finds credentials. It does not use those of gcloud."""
     if isinstance(scope.google, NotAsked) and not isinstance(scope.google, NotLoggedIn):
         raise scope.google
     if given := [name for name in _PROVIDER_VARIABLES if os.environ.get(name)]:
-        yield ok("application default", f"Pulumi's provider takes those of {given[0]}")
+        yield ok("application default", f"Pulumi's provider uses the credentials in {given[0]}")
         return
     try:
         token("auth", "application-default")
@@ -89,7 +89,7 @@ def application_default(scope: Scope) -> Findings:
 
 
 def billing(scope: Scope) -> Findings:
-    """Whether the project can pay for what the stack makes."""
+    """Check that the project has a billing account."""
     found = scope.in_google()
     if found.get("cloudbilling", f"/v1/projects/{found.project}/billingInfo").get("billingEnabled"):
         yield ok("billing", f"project {found.project} has a billing account")
@@ -109,7 +109,7 @@ def _allowed(scope: Scope, namespace: str, group: str, resource: str, verb: str)
 
 
 def kinds(scope: Scope) -> Findings:
-    """Whether the cluster has the kinds of JobSet and Kueue."""
+    """Check that the cluster serves the APIs of JobSet and Kueue."""
     for name, version in _GROUPS.items():
         if scope.api.find(f"/apis/{version}") is None:
             yield failed(name, f"the cluster does not serve {version}", f"pulumi up --refresh --stack {scope.stack}")
@@ -118,7 +118,7 @@ def kinds(scope: Scope) -> Findings:
 
 
 def services(scope: Scope) -> Findings:
-    """Whether the project has the services on."""
+    """Check that the services that the stack needs are enabled in the project."""
     # Imports Pulumi's SDK.
     from infra.identity import APIS
 
@@ -134,6 +134,7 @@ def services(scope: Scope) -> Findings:
     off = [api for api in APIS if api not in enabled]
     if off:
         names = " ".join(f"{api}.googleapis.com" for api in off)
-        yield failed("services", f"off: {', '.join(off)}", f"gcloud services enable {names} --project {google.project}")
+        fix = f"gcloud services enable {names} --project {google.project}"
+        yield failed("services", f"not enabled: {', '.join(off)}", fix)
     else:
-        yield ok("services", f"all {len(APIS)} are on")
+        yield ok("services", f"all {len(APIS)} are enabled")

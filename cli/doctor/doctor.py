@@ -1,4 +1,4 @@
-"""`multislice doctor`: all groups, one after the other."""
+"""`multislice doctor` runs all groups of checks, one after the other."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from infra.settings.stack import Settings
 
 FAILED = 2
-"""Exit status when a check fails."""
+"""Exit status if a check fails."""
 
 GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "credentials": (
@@ -43,14 +43,14 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 
 
 class Report(Spec):
-    """All checks."""
+    """Answer of `multislice doctor --json`."""
 
     stack: str
     checks: tuple[Check, ...]
 
 
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
-    """Examine a stack; return the exit status. `sandbox` is the folder of its sandbox; None: Google Cloud."""
+    """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud."""
     checks = tuple(examine(_scope(stack, sandbox)))
     write(
         Report(stack=stack, checks=checks).model_dump_json(indent=1),
@@ -62,7 +62,7 @@ def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool)
 
 
 def examine(scope: Scope) -> Iterator[Check]:
-    """Yield the checks of all groups; one that cannot be made does not affect the others."""
+    """Yield the checks of all groups. A check that cannot be made does not affect the others."""
     for group, questions in GROUPS.items():
         for question in questions:
             subject = question.__name__.replace("_", " ")
@@ -70,16 +70,16 @@ def examine(scope: Scope) -> Iterator[Check]:
                 checks = _answers(subject, question, scope)
             except UNREACHABLE as error:
                 said = f"the cluster does not answer: {error}"
-                checks = [failed(subject, said, "check the network, and DNS below, and try again")]
+                checks = [failed(subject, said, "check the network and the group DNS below, then try again")]
                 scope = replace(scope, silent=True)
             yield from (check.model_copy(update={"group": group}) for check in checks)
 
 
 def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) -> list[Check]:
-    """Return the results until one check could not be made.
+    """Return the results up to the first check that cannot be made.
 
     Raises:
-        urllib3.exceptions.HTTPError, OSError: the cluster does not answer.
+        urllib3.exceptions.HTTPError, OSError: The cluster does not answer.
     """
     checks: list[Check] = []
     try:
@@ -89,9 +89,9 @@ def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) 
         checks.append(skipped(subject, str(why)))
     except ApiError as error:
         if error.status == 403:
-            checks.append(skipped(subject, f"this user may not read it: {error}"))
+            checks.append(skipped(subject, f"this user is not allowed to read it: {error}"))
         else:
-            checks.append(failed(subject, f"the cluster refuses: {error}", "look at the cluster's control plane"))
+            checks.append(failed(subject, f"the cluster refuses: {error}", "check the control plane of the cluster"))
     return checks
 
 
@@ -112,7 +112,7 @@ def _google(settings: "Settings | None", sandbox: Path | None) -> Google | NotAs
     if sandbox is not None:
         return NotAsked("the sandbox has no Google Cloud")
     if settings is None:
-        return NotAsked("there is no stack file here that names the project")
+        return NotAsked("the stack file, which has the name of the project, is missing")
     try:
         return google(settings.cloud.project, settings.cloud.region)
     except NotAsked as why:
@@ -122,7 +122,7 @@ def _google(settings: "Settings | None", sandbox: Path | None) -> Google | NotAs
 def _table(stack: str, checks: tuple[Check, ...]) -> Table:
     faults = [check for check in checks if check.verdict is Verdict.FAILED]
     asked = [check for check in checks if check.verdict is not Verdict.SKIPPED]
-    verdict = f"{len(faults)} of {len(asked)} checks failed" if faults else f"all {len(asked)} checks are ok"
+    verdict = f"{len(faults)} of {len(asked)} checks failed" if faults else f"all {len(asked)} checks passed"
     return Table(
         title=f"stack {stack}",
         verdict=f"{verdict}, {len(checks) - len(asked)} skipped",

@@ -1,1 +1,1 @@
-"""Environments: stacks that are made from others and end. `docs/environments.md` says how they are used."""
+"""Manages environments, which are copies of stacks that expire. See `docs/environments.md`."""

@@ -1,6 +1,6 @@
-"""The backend of Pulumi that has the stacks of environments: the user's own, or the sandbox's.
+"""Runs Pulumi commands on the stacks of environments, in the user's own backend or in that of the sandbox.
 
-The user's own Pulumi runs the program as `pulumi up` would; in the sandbox, `sandbox.engine` runs it. No command
+The user's own Pulumi runs the program as `pulumi up` would. In the sandbox, `sandbox.engine` runs it. No command
 changes which stack is selected.
 """
 
@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, override
 
 from cli.environments.files import POLICY, Files
-from cli.sandbox_folder import changing
+from cli.sandbox_folder import lock_sandbox
 from infra.stacks import Stacks, StacksError, explain_parse_errors
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
@@ -23,52 +23,52 @@ from sandbox.stacks import SandboxStacks
 _STACK = "pulumi:pulumi:Stack"
 _PROVIDER = "pulumi:providers:"
 _MOST_UPDATES = 100
-"""Updates to ask for. Pulumi lists 10 by default, and hourly failed destroys would hide when a stack began."""
+"""Number of updates to request. Pulumi's default of 10 would hide a stack's first update behind failed destroys."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """An operation on a stack in the history of the backend."""
+    """An operation on a stack, from the history of the backend."""
 
     kind: str
-    """Pulumi's word, such as `update` or `destroy`."""
+    """Kind of the operation, such as `update` or `destroy`."""
     result: str
     """`succeeded`, `failed` or `in-progress`."""
     began: datetime
     config: Mapping[str, object]
-    """Configuration of the stack file at that time, without secrets."""
+    """Configuration in the stack file at that time, without secrets."""
 
 
 class Backend:
-    """The user's own Pulumi, with whatever backend it is logged in to."""
+    """The user's own Pulumi, with the backend that it is logged in to."""
 
     def __init__(self, files: Files, stacks: Stacks) -> None:
         self._files = files
         self._stacks = stacks
 
     def names(self) -> Sequence[str]:
-        """Return all stacks of the project."""
+        """Return the names of all stacks of the project."""
         with explain_parse_errors("stack ls"):
             return [stack["name"].rpartition("/")[2] for stack in json.loads(self._stacks.ask("stack", "ls", "--json"))]
 
     def updates(self, name: str) -> Sequence[Update]:
-        """Return the updates of a stack, the newest first."""
+        """Return the updates of a stack, newest first."""
         history = self._stacks.ask("stack", "history", "--json", f"--page-size={_MOST_UPDATES}", "--stack", name)
         with explain_parse_errors("stack history"):
             return [
-                Update(told["kind"], told["result"], datetime.fromisoformat(told["startTime"]), _plain(told["config"]))
-                for told in json.loads(history)
+                Update(each["kind"], each["result"], datetime.fromisoformat(each["startTime"]), _plain(each["config"]))
+                for each in json.loads(history)
             ]
 
     def outputs(self, name: str) -> Mapping[str, Any]:
-        """Return the outputs of the last update that got so far."""
+        """Return the outputs of the last update that wrote them."""
         return self._stacks.outputs(name)
 
     def resources(self, name: str) -> Sequence[str]:
         """Return the resources of a stack, without components and providers."""
-        told = self._stacks.ask("stack", "export", "--stack", name)
+        exported = self._stacks.ask("stack", "export", "--stack", name)
         with explain_parse_errors("stack export"):
-            state = json.loads(told)["deployment"] or {}
+            state = json.loads(exported)["deployment"] or {}
             return [
                 f"{resource['type']} {resource['urn'].rpartition('::')[2]}"
                 for resource in state.get("resources", [])
@@ -76,17 +76,17 @@ class Backend:
             ]
 
     def up(self, name: str) -> None:
-        """Create the stack if there is none, and deploy its file."""
+        """Create the stack if it does not exist, and deploy its file."""
         if name not in self.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         self._follow("up", "--yes", "--stack", name, *self._rules(name))
 
     def restore(self, name: str) -> None:
-        """Write the stack's file as the last update had it."""
+        """Write the stack file as it was in the last update."""
         self._stacks.ask("config", "refresh", "--force", "--stack", name)
 
     def destroy(self, name: str) -> None:
-        """Destroy all resources, with jobs that run."""
+        """Destroy all resources, including running jobs."""
         self._follow("destroy", "--yes", "--stack", name)
 
     def remove(self, name: str) -> None:
@@ -94,12 +94,12 @@ class Backend:
         self._stacks.ask("stack", "rm", "--yes", name)
 
     def _rules(self, name: str) -> Sequence[str]:
-        """Arguments that make an update obey the policy pack, as a preview of the stack does."""
+        """Return the arguments that make an update check the policy pack, as a preview of the stack does."""
         settings = self._files.policy(name)
         return ("--policy-pack", str(POLICY), "--policy-pack-config", str(settings)) if settings.is_file() else ()
 
     def _follow(self, *arguments: str) -> None:
-        """Run a command whose output goes to stderr, for a person to watch."""
+        """Run a command whose output goes to stderr, where the user can watch it."""
         command = ["pulumi", *arguments, "--non-interactive"]
         ended = subprocess.run(command, cwd=CHECKOUT, stdout=sys.stderr, check=False)
         if ended.returncode:
@@ -107,7 +107,7 @@ class Backend:
 
 
 class SandboxBackend(Backend):
-    """The sandbox in a folder, which runs."""
+    """The backend of a running sandbox."""
 
     def __init__(self, files: Files, stacks: SandboxStacks) -> None:
         super().__init__(files, stacks)
@@ -133,8 +133,8 @@ class SandboxBackend(Backend):
         from pulumi.automation import CommandError
 
         if daemon.running(self._site) is None:
-            raise StacksError(f"the sandbox in {self._site.root} does not run; start it with `make up`")
-        with changing(self._site):
+            raise StacksError(f"the sandbox in {self._site.root} is not running; start it with `make up`")
+        with lock_sandbox(self._site):
             try:
                 operation()
             except CommandError as error:
@@ -150,16 +150,16 @@ class SandboxBackend(Backend):
 
 
 def _plain(config: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
-    """Structured values as they are, plain ones as text, without secrets."""
+    """Return the configuration without secrets, with plain values as text."""
     return {
         key: value.get("objectValue", value.get("value")) for key, value in config.items() if not value.get("secret")
     }
 
 
 def _ignore(_: object) -> None:
-    """Takes an engine event."""
+    """Ignore an engine event."""
 
 
 def backend(files: Files, stacks: Stacks) -> Backend:
-    """Return the backend that has these stacks."""
+    """Return the backend of these stacks."""
     return SandboxBackend(files, stacks) if isinstance(stacks, SandboxStacks) else Backend(files, stacks)

@@ -1,9 +1,9 @@
-"""`multislice env create`: a stack file, and with it a stack, made from another one's.
+"""`multislice env create` copies a stack file and deploys the copy as a new stack, an environment.
 
-An environment has settings of its own for the names by which Google Cloud tells the stacks of a project apart, and for
-its end. Everything else is its source's, also the job and its image: pods pull it from the source's repository, and
-train into a bucket of their own. All errors are reported at once before anything is made, and until the backend is
-asked for resources a failure undoes what was made.
+Only the expiry and the names that must be unique in a Google Cloud project are new. Everything else is copied,
+including the job and its image. The pods pull the image from the source's repository and write to a bucket of their
+own. All errors are reported at once, before anything is created. If the deployment fails before it creates resources,
+the files and the stack are removed again.
 """
 
 import re
@@ -35,17 +35,17 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 LONGEST = timedelta(days=7)
-"""Longest lifetime of an environment; what lives longer needs a stack file of its own."""
+"""Longest lifetime of an environment. A longer one needs a permanent stack file."""
 
 _LIFETIME = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _STAND_IN = "environment"
-"""Name and source of a plan whose own are not valid, so that its other errors are found as well."""
+"""Replacement for an invalid name or source, so that the other errors are found too."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command line asks for."""
+    """Arguments of the command line."""
 
     name: str
     source: str
@@ -54,7 +54,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Plan:
-    """A stack file to be written."""
+    """Stack file to write."""
 
     wish: Wish
     content: Mapping[str, Any]
@@ -63,28 +63,28 @@ class Plan:
 
 
 class Created(Spec):
-    """The answer as one object."""
+    """Answer of `multislice env create --json`."""
 
     name: str
     source: str
     expires_at: str
     file: str
-    """The stack file."""
+    """Path of the stack file."""
     up: bool
-    """Whether it was deployed; False: only its files were written."""
+    """Whether the environment was deployed. False: only its files were written."""
     bill: Bill
 
 
 def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Create the environment and deploy it; without a backend only write its files. Return the exit status.
+    """Create and deploy the environment, or only write its files if `backend` is None. Return the exit status.
 
     Raises:
-        Halt: it cannot be created, with every reason; or the update failed.
+        Halt: The environment cannot be created, for which the message lists every error, or the update failed.
     """
-    plan = plan_of(wish, backend, files, now)
+    plan = make_plan(wish, backend, files, now)
     _write(plan, files)
     if form is Form.TEXT:
-        console.print(_told(plan), markup=False, highlight=False, soft_wrap=True)
+        console.print(_summary(plan), markup=False, highlight=False, soft_wrap=True)
     if backend:
         _bring_up(wish.name, backend, files)
     if form is Form.TEXT:
@@ -119,11 +119,11 @@ def _created(plan: Plan, backend: Backend | None, files: Files) -> Created:
     )
 
 
-def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
-    """Return the environment's stack file, checked as a whole.
+def make_plan(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
+    """Return the environment's stack file after checking it.
 
     Raises:
-        Halt: it is not valid; lists every error.
+        Halt: The stack file is not valid. The message lists every error.
     """
     source = stack_file.find(wish.source, files.stacks, "--from")
     stack_file.read(source)
@@ -133,20 +133,20 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
     faults = [fault for fault in (faulty_name, ttl) if isinstance(fault, FieldError)]
     if files.environment(wish.source):
         faults.append(
-            FieldError("--from", "a stack that stays", f"the environment {wish.source}", "name its source instead")
+            FieldError("--from", "a permanent stack", f"the environment {wish.source}", "choose its source instead")
         )
     stacks = _names(backend)
     faults += _taken(wish.name, stacks, files)
     name = _STAND_IN if faulty_name else wish.name
     try:
-        plan = derived(content, name, Environment(source=wish.source, expires_at=written(end)))
+        plan = derive(content, name, Environment(source=wish.source, expires_at=written(end)))
         sections = stack_file.sections(plan["config"])
         unknown = [stack for stack in stacks if stack != name and not files.stack(stack).exists()]
         faults += [] if faulty_name else collisions(name, Names.model_validate(sections), dict(files.others()), unknown)
         settings = parse(sections)
         faults += placeholders(settings) if backend else []
     except ValidationError:
-        expected = "a stack whose name is lower-case letters, digits and hyphens, for it becomes a label"
+        expected = "a stack name of lower-case letters, digits and hyphens, because it becomes a label"
         faults.append(FieldError("--from", expected, repr(wish.source), "rename the stack"))
     except SettingsError as error:
         faults += error.errors
@@ -154,20 +154,23 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
         if not faults:
             return Plan(wish, plan, settings, end)
     listed = "\n".join(f"  - {fault}" for fault in faults)
-    raise Halt(f"{wish.name} cannot be made from {wish.source}, {len(faults)} error(s):\n{listed}\nNothing was made")
+    raise Halt(f"cannot create {wish.name} from {wish.source}, {len(faults)} error(s):\n{listed}\nNothing was created")
 
 
 def _left(name: str, backend: Backend, files: Files) -> str:
-    """What a failed update has left. One that was refused before it began left nothing: stack and files are removed."""
+    """Return what a failed update has left. If it created no resource, remove the stack and its files."""
     try:
         if name in backend.names():
             if backend.updates(name) or backend.resources(name):
-                return f"what was made is billed; go on: pulumi up --stack {name}; or multislice env destroy {name}"
+                return (
+                    f"and its resources are billed; continue with pulumi up --stack {name}, or run"
+                    f" multislice env destroy {name}"
+                )
             backend.remove(name)
     except StacksError as error:
-        return f"and it is unknown what is left ({error}); destroy it: multislice env destroy {name}"
+        return f"and its resources cannot be listed ({error}); destroy it: multislice env destroy {name}"
     files.remove(name)
-    return "nothing was made"
+    return "and nothing was created"
 
 
 def _names(backend: Backend | None) -> list[str]:
@@ -194,31 +197,31 @@ def _write(plan: Plan, files: Files) -> None:
         shutil.copyfile(files.policy(wish.source), files.policy(wish.name))
 
 
-def _told(plan: Plan) -> str:
-    """What it is, and what it needs in addition to its source."""
+def _summary(plan: Plan) -> str:
+    """Return the price and the needs of the environment, in addition to those of its source."""
     settings, wish = plan.settings, plan.wish
     chips = ", ".join(
         f"{group.chips} chips of {group.generation} ({group.capacity.kind})" for group in settings.slices.values()
     )
     return (
-        f"{wish.name} is made from {wish.source} and expires at {written(plan.end)}\n"
+        f"{wish.name} is a copy of {wish.source} and expires at {written(plan.end)}\n"
         f"{spent(bill(settings, {}, None))}\n"
         f"{chips}: the quota of {settings.cloud.project} must have them in addition to those of {wish.source}\n"
-        f"its own bucket gs://{settings.checkpoint_bucket} is deleted with it, with everything in it"
+        f"its bucket gs://{settings.checkpoint_bucket} and everything in it are deleted with the environment"
     )
 
 
 def lifetime(text: str) -> timedelta | FieldError:
-    """Return the time that a text such as 8h stands for, or what is wrong with it."""
+    """Parse a lifetime such as 8h. Return the error if it is not valid."""
     found = _LIFETIME.fullmatch(text)
     if found and (time := int(found[1]) * _UNITS[found[2]]) <= LONGEST:
         return time
     expected = f"minutes, hours or days of at most {LONGEST.days} days, such as 90m, 8h or 2d"
-    return FieldError("--ttl", expected, repr(text), "give a shorter time" if found else "write it so")
+    return FieldError("--ttl", expected, repr(text), "choose a shorter time" if found else "write it like this")
 
 
 def name_fault(name: str) -> FieldError | None:
-    """Return what is wrong with the name, which becomes that of the cluster."""
+    """Return the error of an invalid name. The name becomes that of the cluster."""
     try:
         TypeAdapter(ClusterName).validate_python(name)
     except ValidationError as error:
@@ -227,14 +230,14 @@ def name_fault(name: str) -> FieldError | None:
 
 
 def written(instant: datetime) -> str:
-    """Return a time as a stack file has it."""
+    """Return a time in the format of stack files."""
     return f"{instant:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def derived(content: Mapping[str, Any], name: str, environment: Environment) -> dict[str, Any]:
-    """Return the content of the environment's stack file; `content` is that of its source, which is valid.
+def derive(content: Mapping[str, Any], name: str, environment: Environment) -> dict[str, Any]:
+    """Return the content of the environment's stack file, made from the valid content of its source.
 
-    The key of secrets is kept, so that those of the source can be read.
+    It keeps the encryption key, so that the secrets of the source can be read.
     """
     config = dict(content["config"])
     cluster, teams = config[f"{PREFIX}cluster"], config[f"{PREFIX}teams"]
@@ -247,9 +250,9 @@ def derived(content: Mapping[str, Any], name: str, environment: Environment) -> 
 
 
 def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Collection[str]) -> Iterator[FieldError]:
-    """Yield names that the environment would share with another stack of its project.
+    """Yield an error for each name that the environment would share with another stack of its project.
 
-    `unknown` are stacks of which only the names are known: environments that were made elsewhere.
+    `unknown` has stacks without a stack file here, such as environments that were created on another machine.
     """
     near = {stack: names for stack, names in others.items() if names.cloud.project == own.cloud.project}
     clusters = {stack: names.cluster.name for stack, names in near.items()} | {stack: stack for stack in unknown}
@@ -258,7 +261,7 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
         if f"{cluster}-".startswith(f"{name}-") or f"{name}-".startswith(f"{cluster}-"):
             yield FieldError(
                 "NAME",
-                f"a name that does not begin that of another cluster, nor begins with it; stack {stack} has {cluster}",
+                f"a name that is not a prefix of another cluster's name, or the reverse; stack {stack} has {cluster}",
                 repr(name),
                 "choose another",
             )
@@ -267,7 +270,7 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
         if shared:
             yield FieldError(
                 "NAME",
-                f"namespaces that no other stack has; {stack} has {', '.join(shared)}",
+                f"namespaces that no other stack has; stack {stack} has {', '.join(shared)}",
                 repr(name),
                 "choose another",
             )

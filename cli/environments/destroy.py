@@ -1,7 +1,7 @@
-"""`multislice env destroy`: one environment, or all that have expired.
+"""`multislice env destroy` destroys one environment, or all expired ones.
 
-Resources are destroyed first, then the stack, then its files. It goes on where an earlier one has stopped, and does not
-need the stack file, which the backend has. A stack that is no environment is never touched.
+It destroys the resources, then the stack, then its files. It continues where an earlier attempt stopped. It does not
+need the stack file, because the backend has its content. It never changes a permanent stack.
 """
 
 from collections.abc import Sequence
@@ -21,32 +21,32 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 _MOST_LISTED = 5
-"""Remaining resources that a table lists."""
+"""Number of remaining resources that the table lists."""
 
 
 class Destroyed(Spec):
-    """The result for one environment."""
+    """Result for one environment."""
 
     name: str
     result: Literal["destroyed", "absent", "failed"]
-    """`absent`: there was nothing."""
+    """`absent`: the environment did not exist."""
     remaining: tuple[str, ...] = ()
     """Resources that still exist and may be billed."""
     message: str = ""
-    """Why it failed, and what to do."""
+    """Reason of a failure, and what to do about it."""
 
 
 class Report(Spec):
-    """The results for all environments."""
+    """Results for all environments."""
 
     environments: tuple[Destroyed, ...]
 
 
 def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Destroy the environment of that name, or all that have expired (None); return 1 if any is left, else 0.
+    """Destroy the environment `name`, or all expired ones if it is None. Return 1 if any remains, else 0.
 
     Raises:
-        Halt: the backend does not say which stacks it has.
+        Halt: The backend cannot list its stacks.
     """
     done = [end(each, backend, files) for each in (_expired(backend, files, now) if name is None else [name])]
     report = Report(environments=tuple(done))
@@ -90,7 +90,7 @@ def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
             return Destroyed(name=name, result="failed", remaining=tuple(backend.resources(name)), message=str(error))
     remaining = tuple(backend.resources(name))
     if remaining:
-        message = f"these resources are still in the stack's state; list them: pulumi stack export --stack {name}"
+        message = f"the stack's state still has these resources; list them with pulumi stack export --stack {name}"
         return Destroyed(name=name, result="failed", remaining=remaining, message=message)
     backend.remove(name)
     files.remove(name)
@@ -98,7 +98,7 @@ def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
 
 
 def _no_environment(name: str) -> Destroyed:
-    message = f"expected an environment, got the permanent stack {name}; use pulumi to destroy it"
+    message = f"expected an environment, got the permanent stack {name}; destroy it with `pulumi destroy`"
     return Destroyed(name=name, result="failed", message=message)
 
 

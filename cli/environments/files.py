@@ -1,4 +1,4 @@
-"""The files of a stack: its settings and its settings of the policy pack."""
+"""Finds and reads the files of a stack: its stack file and its settings of the policy pack."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class _Team(BaseModel):
 
 
 class Names(BaseModel):
-    """Names by which a stack is distinct in its project."""
+    """Names that must be unique among the stacks of a project."""
 
     cloud: _Place
     cluster: _Named
@@ -36,42 +36,42 @@ class Names(BaseModel):
 
     @property
     def namespaces(self) -> set[str]:
-        """Namespaces of its teams."""
+        """Namespaces of the stack's teams."""
         return {team.namespace for team in self.teams.values()}
 
 
 @dataclass(frozen=True)
 class Files:
-    """The folders of the files."""
+    """Folders of stack files and policy settings."""
 
     stacks: Path
     policies: Path
 
     def stack(self, name: str) -> Path:
-        """Return the stack file."""
+        """Return the path of the stack file."""
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
-        """Return the file with levels and exceptions of the rules; without it no rule is checked."""
+        """Return the path of the file with levels and exceptions of the rules. Without it no rule is checked."""
         return self.policies / f"{name}.json"
 
     def environment(self, name: str) -> Environment | None:
-        """Return the section environment of the stack file; None if there is no file, or no such section."""
+        """Return the section `environment` of the stack file. None: the file or the section does not exist."""
         path = self.stack(name)
         return environment_in(_config(path)) if path.is_file() else None
 
     def encryption(self, name: str) -> tuple[str, ...]:
-        """Return the argument of `pulumi stack init` with the key of the file's secrets, or it drops the key."""
+        """Return the arguments that `pulumi stack init` needs to keep the key of the file's secrets."""
         provider = _content(self.stack(name)).get("secretsprovider")
         return (f"--secrets-provider={provider}",) if provider else ()
 
     def others(self) -> Iterator[tuple[str, Names]]:
-        """Yield the names of all stacks whose files can be read, by stack."""
+        """Yield each stack whose file can be read, with its names."""
         for path in sorted(self.stacks.glob("Pulumi.*.yaml")):
             try:
                 yield stack_file.stack_name(path), Names.model_validate(stack_file.sections(_config(path)))
             except ValidationError:
-                continue  # An update of that stack reports what is wrong with it.
+                continue  # An update of that stack reports its errors.
 
     def remove(self, name: str) -> None:
         """Remove the files of a stack."""
@@ -80,15 +80,15 @@ class Files:
 
 
 POLICY = CHECKOUT / "policy"
-"""The policy pack."""
+"""Folder of the policy pack."""
 OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:
-    """Return the section environment of a stack's configuration; None if there is none.
+    """Return the section `environment` of a stack's configuration. None: it has no such section.
 
     Raises:
-        ValidationError: it is not valid.
+        ValidationError: The section is not valid.
     """
     return Environment.model_validate(config[_KEY]) if _KEY in config else None
 

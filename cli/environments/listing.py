@@ -1,7 +1,8 @@
-"""`multislice env list`: the environments that the backend knows, whichever machine they were made on.
+"""`multislice env list` lists the environments in the backend, regardless of the machine that created them.
 
-They are known by the configuration of a stack's last update, which the backend keeps also of one that failed. Only a
-stack that was never updated is known by its file. A stack that cannot be read is listed with the reason.
+The section `environment` comes from the configuration of a stack's last update, which the backend keeps even if the
+update failed. It comes from the stack file only if the stack was never updated. A stack that cannot be read is listed
+with the reason.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,12 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 SOME_UNREADABLE, SOME_EXPIRED = 1, 2
-"""Exit statuses: not every stack could be read; of `--expired`, some have."""
+"""Exit statuses: a stack could not be read; with `--expired`, some environments have expired."""
 
 _MINUTE = timedelta(minutes=1)
 _KEPT = (
-    "its file here has no section environment, so it is meant to be permanent, but no update has stored that yet: run"
-    " pulumi up; or, to destroy it, remove that file"
+    "its stack file has no section environment, so it should be permanent, but no update has stored that yet; run"
+    " `pulumi up` to keep it, or remove the file to destroy it"
 )
 
 
@@ -37,19 +38,19 @@ class Known:
 
     name: str
     environment: Environment | None
-    """None: it is permanent, or `trouble` says why that is unknown."""
+    """Section `environment` of the stack. None: it is permanent, or `trouble` says why that is unknown."""
     updates: Sequence[Update] = ()
-    """Updates, the newest first."""
+    """Updates of the stack, newest first."""
     trouble: str | None = None
 
     @property
     def permanent(self) -> bool:
-        """Whether it is certainly no environment."""
+        """Whether the stack is known not to be an environment."""
         return self.environment is None and self.trouble is None
 
 
 def look(name: str, backend: Backend, files: Files) -> Known:
-    """Return what is known of a stack, and the reason for what is unknown."""
+    """Read what the backend knows about a stack, and why the rest is unknown."""
     try:
         updates = backend.updates(name)
     except StacksError as error:
@@ -66,12 +67,12 @@ def look(name: str, backend: Backend, files: Files) -> Known:
     except ValidationError as error:
         return Known(name, None, trouble=f"its section environment cannot be read: {error.errors()[0]['msg']}")
     if environment is None and not files.stack(name).exists():
-        return Known(name, None, trouble="it was never deployed and has no file here, so nothing is known of it")
+        return Known(name, None, trouble="it was never deployed and has no stack file here, so it cannot be read")
     return Known(name, environment, trouble="it was never deployed" if environment else None)
 
 
 def _words(result: str) -> str:
-    return "is in progress, or was interrupted" if result == "in-progress" else result
+    return "is in progress or was interrupted" if result == "in-progress" else result
 
 
 class Listed(Spec):
@@ -80,30 +81,30 @@ class Listed(Spec):
     name: str
     source: str | None
     expires_at: str | None
-    """Both are None if it cannot be read; `trouble` says why."""
+    """End of the environment. `source` and `expires_at` are None if the stack cannot be read; `trouble` says why."""
     expired: bool
     age_seconds: int | None
-    """Time since its first update; None before that."""
+    """Seconds since its first update. None: it was never updated."""
     usd_per_hour: float | None
-    """Price of all chips that it may ask for. None: it has no output of its bill."""
+    """Price of all chips that it can use, in dollars per hour. None: the stack has no output `bill`."""
     unpriced: tuple[str, ...]
-    """Slice groups in addition, whose price is unknown."""
+    """Slice groups whose price is unknown, so that `usd_per_hour` does not include them."""
     file: bool
-    """Whether its stack file is here."""
+    """Whether its stack file is in this checkout."""
     trouble: str | None
 
 
 class Listing(Spec):
-    """The environments of the answer."""
+    """Answer of `multislice env list --json`."""
 
     environments: tuple[Listed, ...]
 
 
 def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> Listing:
-    """Return the environments of the backend, or only the expired ones, in the order in which they expire.
+    """Return the environments of the backend, or only the expired ones, ordered by expiry.
 
     Raises:
-        Halt: the backend does not say which stacks it has.
+        Halt: The backend cannot list its stacks.
     """
     try:
         known = [look(name, backend, files) for name in backend.names()]
@@ -115,7 +116,7 @@ def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> 
 
 
 def show(backend: Backend, files: Files, now: datetime, form: Form, console: Console, *, expired: bool) -> int:
-    """Print them; return the exit status."""
+    """Print the environments and return the exit status."""
     found = listing(backend, files, now, expired=expired)
     write(found.model_dump_json(indent=1), [_table(found.environments)], form, console)
     if any(each.source is None for each in found.environments):

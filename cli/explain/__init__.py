@@ -1,1 +1,1 @@
-"""`multislice explain`: why a job waits, was put back, restarted or failed, in plain words."""
+"""`multislice explain` says why a job waits, was evicted, restarted or failed."""

@@ -1,4 +1,4 @@
-"""`multislice explain`: why a job waits, was put back, restarted or failed."""
+"""`multislice explain` collects the findings about a job and prints them."""
 
 from collections.abc import Iterator
 
@@ -16,23 +16,23 @@ from infra.job_state import State
 
 
 def command(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
-    """Print what holds a job up or ended it; return the exit status.
+    """Print what delays a job or ended it. Return the exit status.
 
     Raises:
-        Halt: there is no such job, or the cluster does not answer.
+        Halt: The job does not exist, or the cluster does not answer.
     """
     snapshot, job = Observer(deployed).job(name)
     found = explain(snapshot, job)
     if json:
         console.out(as_json({"job": job.place.name, "state": job.state, "findings": found, "notes": snapshot.notes}))
     else:
-        # Lines are never wrapped, because commands are copied.
+        # Lines are never wrapped, because users copy commands.
         console.print(Group(*_parts(snapshot, job, found)), soft_wrap=True)
     return 0
 
 
 def explain(snapshot: Snapshot, job: Job) -> tuple[Finding, ...]:
-    """Return the findings about a job: first what holds it up now, then what ended its earlier starts."""
+    """Return the findings about a job: first what delays it now, then what ended its earlier starts."""
     found: list[Finding] = []
     if job.state is State.FAILED:
         found += hosts.failed(snapshot, job)
@@ -54,5 +54,5 @@ def _parts(snapshot: Snapshot, job: Job, found: tuple[Finding, ...]) -> Iterator
         yield from (Text(f"  {line}", "dim") for line in finding.evidence if line)
         yield from (Text(f"  -> {line}") for line in finding.next)
     if not found:
-        yield Text("Nothing in the cluster or in the job's files holds it up.")
+        yield Text("Nothing in the cluster or in the job's files delays it.")
     yield from (Text(note, "dim") for note in snapshot.notes)

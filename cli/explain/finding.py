@@ -1,4 +1,4 @@
-"""A finding about a job: a cause with its evidence, and what to do about it; and what exit codes mean."""
+"""Findings about a job, each with its cause, its evidence and what to do, and the meanings of exit codes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ _SIGKILL, _SIGSEGV = 137, 139
 
 
 class Cause(StrEnum):
-    """What a finding is about, for programs that read it."""
+    """Cause of a finding, for programs that read it."""
 
     MISSING = "missing"
     NO_WORKLOAD = "no workload"
@@ -40,21 +40,21 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is the case, or was."""
+    """A fact about the job's present or past."""
 
     cause: Cause
     what: str
     """One or two sentences."""
     since: float | None
-    """Seconds since the epoch; None: unknown."""
+    """Begin of the condition, in seconds since the epoch. None: unknown."""
     evidence: tuple[str, ...] = ()
-    """Who says so, in their words."""
+    """Messages of the components that report it."""
     next: tuple[str, ...] = ()
-    """What to do, with the command where there is one; empty if nothing is to be done."""
+    """What to do, with commands. Empty: nothing."""
 
 
 def submit_again(snapshot: Snapshot, job: Job) -> str:
-    """Return the command that submits a job again which has failed, was cancelled, or is never admitted again."""
+    """Return the command that resubmits a job that failed, was cancelled or will not be admitted again."""
     name = job.place.name
     if not job.declared:
         return f"kubectl delete jobset {name} -n {job.place.namespace}, then apply its file again"
@@ -65,31 +65,31 @@ def submit_again(snapshot: Snapshot, job: Job) -> str:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What an exit code means."""
+    """Meaning of an exit code."""
 
     what: str
     next: str
-    """What to do; `{job}` and `{stack}` stand for their names, `{options}` for how a command names the stack."""
+    """What to do. `{job}` and `{stack}` are names, `{options}` the options with which a command selects the stack."""
 
 
 _LOG = "read its log: multislice logs {job} {options} --all --previous"
 _REPAIR = "fix the stack file and run `pulumi up`, which submits the job again"
 
 MEANINGS: dict[int, Meaning] = {
-    ExitCode.DONE: Meaning("it was done", "nothing to do"),
+    ExitCode.DONE: Meaning("it completed", "nothing to do"),
     ExitCode.CRASH: Meaning("its program crashed", _LOG),
-    ExitCode.INVALID_SPEC: Meaning("the job's settings or data cannot work there, so no restart can help", _REPAIR),
+    ExitCode.INVALID_SPEC: Meaning("the job's settings or data are invalid, so a restart cannot help", _REPAIR),
     ExitCode.OUT_OF_MEMORY: Meaning(
-        "the step does not fit the chips' memory, so no restart can help",
+        "the step does not fit in the memory of the chips, so a restart cannot help",
         "find a size that fits: multislice preflight -s {stack}",
     ),
     ExitCode.DIVERGED: Meaning(
-        "loss or gradients stayed not finite or too large, so no restart can help",
+        "loss or gradients stayed too large or not finite, so a restart cannot help",
         "look at the losses with `multislice report {job} {options}`, set a lower `job.optimizer.learning_rate` with"
         " `job.allow_changes: [optimizer.learning_rate]`, and run `pulumi up`",
     ),
     ExitCode.BAD_HOST: Meaning(
-        "it failed the check of its chips; the nodes of its slice are marked and no job goes there",
+        "it failed the check of its chips; the nodes of its slice are marked, and no job is placed on them",
         "look at the marked nodes: multislice doctor {options}",
     ),
     ExitCode.HANG: Meaning(
@@ -98,35 +98,35 @@ MEANINGS: dict[int, Meaning] = {
     ),
     ExitCode.NO_CHECKPOINT: Meaning(
         "none of the run's checkpoints can be used, and a restart would begin at step 0",
-        "restore one from its copy in the bucket, or begin a new run with `job.existing_run: anew`",
+        "restore one from its copy in the bucket, or start a new run with `job.existing_run: anew`",
     ),
     ExitCode.SILENT_DAMAGE: Meaning(
-        "slices held different numbers where they must be the same; the restart goes on from a good checkpoint",
-        "look for the slice that differs again: multislice doctor {options}",
+        "slices had different values that must be equal; the restart continues from a good checkpoint",
+        "find out whether the same slice differs again: multislice doctor {options}",
     ),
     ExitCode.FUNCTION_RAISED: Meaning(
-        "the function of the call raised, or what it returned cannot be sent, so no restart can help",
+        "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
         "the caller gets the exception; it is also in the log of the host: multislice logs {job} {options} --all",
     ),
-    ExitCode.PEER_LOST: Meaning("it lost another host, whose own end says why", _LOG),
+    ExitCode.PEER_LOST: Meaning("it lost the connection to another host, whose exit has the cause", _LOG),
     ExitCode.PREEMPTED: Meaning(
-        "the cluster ended it, and it saved first; this does not count as a restart",
-        "nothing to do: the job goes on from its checkpoint",
+        "the cluster stopped it after it had saved; this does not count towards max_restarts",
+        "nothing to do: the job continues from its checkpoint",
     ),
     _SIGKILL: Meaning(
-        "it was killed: by the kernel for lack of memory, by hand, or with its machine",
+        "it was killed by the kernel for lack of memory, by a user, or with its machine",
         "look at the host's memory, and at its node: multislice doctor {options}",
     ),
     _SIGSEGV: Meaning("its program crashed in native code", _LOG),
 }
 """Meanings by exit code, including those of common signals."""
 
-_OTHER = Meaning("its program ended with a code that the trainer does not have", _LOG)
-_OF_OTHERS = Meaning("its program ended with a code of its own", _LOG)
+_OTHER = Meaning("its program exited with a code that the trainer does not use", _LOG)
+_OF_OTHERS = Meaning("its program exited with a code of its own", _LOG)
 
 
 def meaning(code: int, kind: Kind) -> Meaning:
-    """Return what the exit code of a host of such a job means."""
+    """Return the meaning of the exit code of a host in a job of this kind."""
     if kind is Kind.CONTAINER:
         return MEANINGS[code] if code in (_SIGKILL, _SIGSEGV) else _OF_OTHERS
     return MEANINGS.get(code, _OTHER)

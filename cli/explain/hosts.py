@@ -1,25 +1,25 @@
-"""Why hosts of an admitted job do not run, and why a job restarted, failed, or is silent."""
+"""Finds out why hosts of an admitted job do not run, and why a job restarted, failed or is silent."""
 
 from collections.abc import Iterator
 
 from cli.explain.finding import Cause, Finding, meaning, submit_again
 from cli.observed.first_cause import first_cause
 from cli.observed.snapshot import Job, Snapshot
-from cli.render import by_reason, counted, duration, exit_words
+from cli.render import counted, duration, exit_words, group_by_reason
 from infra.job_state import Kind, State
 from workloads.spec import BAD_HOST_KEY
 
 _REFUSED = ("JobCreationFailed", "FailedCreate")
-"""Reasons of events about Jobs and pods that the API server refuses."""
+"""Reasons of events about Jobs and pods that the API server refused."""
 _FOLLOWERS_WAIT = "follower pod"
-"""JobSet refuses the other hosts of a slice until its first one has a node; that is no error."""
+"""JobSet refuses the other hosts of a slice until the first one has a node, which is not an error."""
 _SILENT_STEPS = 20
 _SILENT_SECONDS = 60
-"""A job is silent when no step has ended for as long as so many steps take, and for at least so long."""
+"""A job is silent if no step has ended for the time of this many steps, and for at least this many seconds."""
 
 
 def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    """Yield what keeps hosts of a job from running that Kueue has admitted."""
+    """Yield what keeps hosts of an admitted job from running."""
     doctor = f"multislice doctor {snapshot.options}"
     yield from _refused(job)
     yield from _without_node(snapshot, job, doctor)
@@ -33,7 +33,7 @@ def _refused(job: Job) -> Iterator[Finding]:
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
-        advice = "fix what it names in the stack file, then `pulumi up`"
+        advice = "fix the cause in the stack file, then run `pulumi up`"
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
@@ -43,15 +43,15 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
         return
     marked = [node for node in snapshot.nodes if node.bad_host]
     away = [node for node in snapshot.nodes if not node.ready]
-    evidence = [f"{', '.join(hosts)}: {message}" for message, hosts in by_reason(waiting).items()]
-    evidence += [f"{node.name} is marked as one with a bad host: {node.bad_host}" for node in marked]
+    evidence = [f"{', '.join(hosts)}: {message}" for message, hosts in group_by_reason(waiting).items()]
+    evidence += [f"{node.name} is marked as a bad host: {node.bad_host}" for node in marked]
     evidence += [f"{node.name} is not ready: {node.not_ready}" for node in away]
     what = f"{counted(len(waiting), 'host')} of the job {'has' if len(waiting) == 1 else 'have'} no node"
     if marked:
         back = f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-"
         since = min(pod.created for pod in waiting)
         yield Finding(
-            Cause.BAD_HOST, f"{what}: the free ones belong to a bad slice.", since, tuple(evidence), (doctor, back)
+            Cause.BAD_HOST, f"{what}: the free nodes belong to a bad slice.", since, tuple(evidence), (doctor, back)
         )
         return
     move = f"if Google has no chips there, change slices.NAME.zone: pulumi up --stack {snapshot.stack}"
@@ -64,8 +64,8 @@ def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Findin
         if pod.phase not in ("Running", "Terminating") or (node and node.ready):
             continue
         if node is None and (pod.is_head or not snapshot.nodes):
-            continue  # Only nodes of slices are read, and maybe not even these.
-        said = f"it is not ready: {node.not_ready}" if node else "it is no longer there"
+            continue  # Only the nodes of slices are read, and a user may not be allowed to read any.
+        said = f"it is not ready: {node.not_ready}" if node else "it no longer exists"
         what = f"Host {pod.host} is on node {pod.node}, which does not answer."
         advice = "nothing to do: its pod is evicted after some minutes, and the job restarts"
         since = node.since if node else None
@@ -77,13 +77,13 @@ def _not_started(job: Job) -> Iterator[Finding]:
     if not held:
         return
     what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
-    advice = "fix the image or what the pod refers to, then `pulumi up`"
+    advice = "fix the image or the objects that the pod refers to, then run `pulumi up`"
     evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
 
 def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    """Yield one finding for each restart whose cause is known, the newest first, and one for the others."""
+    """Yield one finding for each restart whose cause is known, newest first, and one for all others."""
     known: set[int] = set()
     for attempt in range(job.restarts - 1, -1, -1):
         if finding := _end_of(snapshot, job, attempt):
@@ -97,7 +97,7 @@ def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 
 
 def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    """Yield why the job has failed, if it has."""
+    """Yield the cause of the failure if the job has failed."""
     if job.state is not State.FAILED:
         return
     said = job.said("Failed")
@@ -105,14 +105,14 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     last = _end_of(snapshot, job, job.restarts)
     is_over = job.restarts_counted >= job.max_restarts > 0
     over = f" It had used up its {counted(job.restarts_counted, 'restart')}." if is_over else ""
-    what = f"The job has failed. {last.what if last else 'No host says why.'}{over}"
+    what = f"The job has failed. {last.what if last else 'No host reported a cause.'}{over}"
     evidence = (*(last.evidence if last else ()), *words)
     advice = (*(last.next if last else ()), *_try_again(snapshot, job))
     yield Finding(Cause.FAILED, what, said.since if said else None, evidence, advice)
 
 
 def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    """Yield that a job is complete, or runs, or is silent."""
+    """Yield a finding for a job that is complete, running or silent."""
     if job.state is State.COMPLETED:
         said, step = job.said("Completed"), job.files.training.step
         what = f"The job is complete, after {counted(step, 'step')}." if step else "The job is complete."
@@ -138,9 +138,9 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
     if training.step:
         left = duration(training.seconds_left())
         return Finding(Cause.RUNNING, f"The job runs: step {training.step} of {training.steps}, {left} left.", None)
-    # https://cloud.google.com/tpu/docs/troubleshooting/trouble-tf asks for that much patience.
-    what = "All hosts run, and the first step has not ended: JAX compiles, which takes 5 minutes or more for a large"
-    what += " model, or restores a checkpoint."
+    # The 5 minutes are from https://cloud.google.com/tpu/docs/troubleshooting/trouble-tf.
+    what = "All hosts run, and the first step has not ended. JAX is restoring a checkpoint, or compiling, which takes"
+    what += " 5 minutes or more for a large model."
     return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
 
 
@@ -152,11 +152,11 @@ def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
         case Kind.CONTAINER:
             return (f"try again: {command}",)
         case Kind.FUNCTION:
-            return ()  # The caller has got the error.
+            return ()  # The caller has received the error.
 
 
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
-    """How the attempt after so many restarts ended, by the first host that failed in it."""
+    """Return how an attempt ended, that is, which host failed first in it. `attempt` counts the restarts before it."""
     names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options}
     first = first_cause(job, attempt)
     if first is None:
@@ -167,7 +167,7 @@ def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
 
 
 def _said(job: Job) -> Iterator[str]:
-    """What JobSet and the Job controller say of failed slices."""
+    """Yield the messages of JobSet and the Job controller about failed slices."""
     for event in job.events:
         if event.warning and event.kind in ("JobSet", "Job"):
             yield f"{event.kind} {event.name}: {event.reason}: {event.message}"

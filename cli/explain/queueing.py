@@ -1,4 +1,4 @@
-"""Why a job waits in its queue, or was put back there."""
+"""Finds out why a job waits in its queue or was evicted."""
 
 import re
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ _TOO_SMALL = re.compile(r"insufficient quota for \S+ in flavor (\S+?),.*maximum 
 _PREEMPTOR = re.compile(r"\(UID: ([^,)]+), JobUID: ([^,)]+)\)")
 _PREEMPTION = {
     "InClusterQueue": "it has a higher priority in the same queue",
-    "InCohortReclamation": "its team takes back chips that it had lent",
+    "InCohortReclamation": "its team is taking back chips that it had lent",
     "InCohortFairSharing": "its team had less than its fair share",
-    "InCohortReclaimWhileBorrowing": "its team takes back chips, and borrows more",
+    "InCohortReclaimWhileBorrowing": "its team is taking back chips and borrowing more",
 }
 _EVICTION = {
     "PodsReadyTimeout": "its hosts did not all become ready in time",
@@ -31,7 +31,7 @@ _TRIES_OVER = "RequeuingLimitExceeded"
 
 
 def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    """Yield what keeps a job in its queue, or put it back there."""
+    """Yield what keeps a job in its queue or evicted it."""
     workload = job.workload
     if not job.uid:
         yield _missing(snapshot, job)
@@ -52,7 +52,7 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 def _missing(snapshot: Snapshot, job: Job) -> Finding:
     return Finding(
         Cause.MISSING,
-        f"No JobSet {job.place.name} is in namespace {job.place.namespace}: it was deleted, or never submitted.",
+        f"Namespace {job.place.namespace} has no JobSet {job.place.name}: it was deleted, or never submitted.",
         None,
         next=(f"submit it: {submit_again(snapshot, job)}",),
     )
@@ -65,16 +65,16 @@ def _paused(snapshot: Snapshot, job: Job, workload: Workload) -> Finding:
         "The job is paused and holds no chips.",
         said.since if said else None,
         (said.message,) if said else (),
-        (f"to let it run, set its `paused` to false in the stack file of {snapshot.stack}, then `pulumi up`",),
+        (f"to resume it, set its `paused` to false in the stack file of {snapshot.stack}, then run `pulumi up`",),
     )
 
 
 def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
     if not job.place.queue:
-        what = "The job names no queue, so nothing ever admits it."
-        advice = f"submit it with the label {QUEUE_LABEL}, the name of a team"
+        what = "The job names no queue, so it is never admitted."
+        advice = f"submit it with the label {QUEUE_LABEL} set to the name of a team"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
-    what = "Kueue has not looked at the job: its controller is down, or the job's queue does not exist."
+    what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
     evidence = (f"its queue is {job.place.queue}", *_names(snapshot))
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (f"multislice doctor {snapshot.options}",))
 
@@ -91,7 +91,7 @@ def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
         return
     if workload.requeue_at and workload.requeue_at > snapshot.at:
         seconds = round(workload.requeue_at - snapshot.at)
-        what = f"Kueue holds the job back after its eviction, and looks at it again in {seconds} s."
+        what = f"Kueue is holding the job back after its eviction and will try to admit it again in {seconds} s."
         yield Finding(Cause.BACKING_OFF, what, workload.created)
         return
     if said is None:
@@ -104,9 +104,9 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     held = said.reason == "Stopped"
     what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
     advice = (
-        f"open it: teams.{name}.admission: open in the stack file of {snapshot.stack}, then `pulumi up`"
+        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then run `pulumi up`"
         if held
-        else f"see what is missing: multislice doctor {snapshot.options}"
+        else f"find the cause: multislice doctor {snapshot.options}"
     )
     return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
 
@@ -117,16 +117,16 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, 
     evidence = (said.message,)
     if found := _TOO_SMALL.search(said.message):
         what = (
-            f"The job asks for {workload.chips} chips, and its queue can have at most {found[2]}: it is never admitted."
+            f"The job requests {workload.chips} chips, but its queue can have at most {found[2]}: it is never admitted."
         )
         advice = f"raise the team's quota or lower job.slices.count: multislice review -s {snapshot.stack}"
         return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (advice,))
     if found := _TAKEN.search(said.message):
         holders = _holders(snapshot, workload, found[1])
-        what = f"The job asks for {workload.chips} chips and {found[2]} of them are taken.{place}"
+        what = f"The job requests {workload.chips} chips, and {found[2]} of them are in use.{place}"
         return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
     if "topology" in said.message:
-        what = f"The quota has room, but no slice has all its hosts free and ready.{place}"
+        what = f"The quota is sufficient, but no slice has all its hosts free and ready.{place}"
         advice = f"see which hosts are missing: multislice status {snapshot.options}"
         return Finding(Cause.NO_SLICE_FREE, what, since, evidence, (advice,))
     what = f"Kueue has not admitted the job yet.{place}"
@@ -134,7 +134,7 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, 
 
 
 def _raise_priority(snapshot: Snapshot) -> str:
-    return f"to let it run first, raise its `priority` in the stack file of {snapshot.stack}, then `pulumi up`"
+    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then run `pulumi up`"
 
 
 def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
@@ -148,10 +148,10 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
     if not pending:
         return
     said = workload.said("QuotaReserved")
-    told = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
-    what = "The job has its quota and waits for Google Cloud to provide its slices."
-    advice = f"nothing to do; watch it: multislice status {snapshot.options} --watch"
-    yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, told, (advice,))
+    evidence = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
+    what = "The job has its quota and is waiting for Google Cloud to provide its slices."
+    advice = f"nothing to do; to watch it: multislice status {snapshot.options} --watch"
+    yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, evidence, (advice,))
 
 
 def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
@@ -163,16 +163,16 @@ def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
     if said is None:
         return
     message = said.message.removeprefix("Previously: ")
-    back = "" if job.state is State.EVICTED else " It was admitted again since."
-    goes_on = "nothing to do: it goes on from its last checkpoint when it is admitted again"
+    back = "" if job.state is State.EVICTED else " It has been admitted again since."
+    goes_on = "nothing to do: it continues from its last checkpoint when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
-        what = f"The job was put back into its queue for {_preemptor(snapshot, preempted)}.{back}"
+        what = f"The job was preempted by {_preemptor(snapshot, preempted)}.{back}"
         advice = (goes_on, _raise_priority(snapshot))
         yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else advice)
         return
     reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)
     why = _EVICTION.get(reason, reason)
-    what = f"The job was put back into its queue: {why}.{back}"
+    what = f"The job was evicted and put back into its queue: {why}.{back}"
     yield Finding(Cause.EVICTED, what, said.since, (message, *times), () if back else (goes_on,))
 
 
@@ -183,7 +183,7 @@ def _preemptor(snapshot: Snapshot, said: Condition) -> str:
     uids = found.groups() if found else ()
     other = next((each for each in snapshot.workloads if each.uid and each.uid in uids), None)
     name = f"job {other.owner or other.name} of {other.namespace}" if other else "another job"
-    return f"{name}, for {why}" if why else name
+    return f"{name}, because {why}" if why else name
 
 
 def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[str, ...]) -> Finding:
@@ -191,17 +191,17 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:
         what, advice = (
-            "The job has used up its max_hours, and is never admitted again.",
-            "raise job.max_hours, then `pulumi up`",
+            "The job has used up its max_hours and will not be admitted again.",
+            "raise job.max_hours, then run `pulumi up`",
         )
     elif _TRIES_OVER in words or "re-queue" in words:
-        what = "The job was put back as often as scheduling.requeueing.limit allows, and is never admitted again."
-        advice = f"remove what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot, job)}"
+        what = "The job was evicted as often as scheduling.requeueing.limit allows and will not be admitted again."
+        advice = f"fix what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot, job)}"
     else:
-        what = "The job was deactivated by hand, and is not admitted until its Workload is activated."
+        what = "The job was deactivated by a user and will not be admitted until its Workload is activated."
         advice = f"kubectl patch workload {workload.name} -n {workload.namespace} --type merge"
         advice += """ -p '{"spec": {"active": true}}'"""
     evidence = (said.message, *times) if said else times
-    # The caller still has the function; its files may be gone.
-    again = "call again, with a higher max_hours if that is over" if job.kind is Kind.FUNCTION else advice
+    # The caller still has the function, but its files may have been deleted.
+    again = "call it again, with a higher max_hours if it was used up" if job.kind is Kind.FUNCTION else advice
     return Finding(Cause.DEACTIVATED, what, said.since if said else None, evidence, (again,))

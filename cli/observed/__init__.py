@@ -1,4 +1,4 @@
-"""A stack that stands at one moment: what its cluster and the files of its jobs tell, as frozen values.
+"""Reads the state of a stack at one moment, from its cluster and the files of its jobs, into frozen values.
 
-Owns the reading; what is said of it is up to the commands. Nothing here fails for what cannot be read: it is told.
+Nothing here fails if something cannot be read. The snapshot has a note about it instead.
 """

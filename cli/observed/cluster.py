@@ -1,6 +1,6 @@
 """Reads a stack's cluster into a snapshot.
 
-A collection that is missing or forbidden becomes a note: members of a team may see only their own namespace, and an
+A missing or forbidden collection becomes a note, because members of a team may see only their own namespace, and an
 operator may be down.
 """
 
@@ -14,7 +14,7 @@ from cli.deployed import Deployed, JobPlace
 from cli.observed.snapshot import Event, Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
 from infra.job_state import Object, Workload, condition, conditions, is_true, kind_of, moment, newest, workload_of
-from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
 from infra.names import (
     ACCELERATOR_LABEL,
     EVENTS,
@@ -34,16 +34,15 @@ from infra.names import (
     WORKLOADS,
     slice_pool,
 )
-from infra.queues import amount
 from workloads.spec import BAD_HOST_KEY
 
 _REQUESTS_AT_ONCE = 8
 _MOST_EVENTS = 200
-"""Newest events of one job; the API server keeps them for an hour."""
+"""Largest number of events of one job, the newest ones. The API server keeps events for an hour."""
 
 
 def read_cluster(deployed: Deployed, at: float) -> Snapshot:
-    """Return everything that can be read at the moment `at`, without the files of jobs."""
+    """Return everything that can be read from the cluster. `at` is the current time."""
     reader, namespaces = _Reader(deployed.api), deployed.namespaces
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
@@ -64,7 +63,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
     nodes = sorted(map(_node, found[NODES]), key=lambda node: (node.pool, node.name))
     price: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
     # Members of a team may not be allowed to read nodes.
-    hostless = without_hosts(deployed.outputs, {each.pool for each in nodes}) if reader.has_read(NODES) else None
+    hostless = find_hostless(deployed.outputs, {each.pool for each in nodes}) if reader.has_read(NODES) else None
     return Snapshot(
         stack=deployed.stack,
         options=deployed.options,
@@ -82,11 +81,11 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
     )
 
 
-def without_hosts(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[str, str] | None:
-    """Return the topologies, by name, of the slices that are always on and are none of `pools`, which have nodes.
+def find_hostless(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[str, str] | None:
+    """Return the topologies, by name, of the slices that are always on but not in `pools`, the pools with nodes.
 
-    A slice that comes on request has no host until a job asks for it, so it is never among them.
-    None: the stack's outputs do not say, because another version of the program wrote them.
+    A slice on request is never among them, because it has no host until a job needs it. None: another version of the
+    program wrote the stack's outputs, so that they cannot be read.
     """
     bill = read_bill(outputs.get(BILL_OUTPUT))
     if bill is None:
@@ -104,10 +103,10 @@ def without_hosts(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[st
 class _Reader:
     api: ApiServer
     errors: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Paths by the error that kept them from being read."""
+    """Paths that could not be read, by error."""
 
     def read(self, wanted: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, list[Json]]:
-        """Return the objects of each path, which comes with its query."""
+        """Return the objects of each path. `wanted` has paths with their queries."""
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
             found = pool.map(lambda each: self._items(*each), wanted)
             return {path: items for (path, _), items in zip(wanted, found, strict=True)}
@@ -133,7 +132,7 @@ def _short(path: str) -> str:
 
 
 def _in_order(declared: Sequence[JobPlace], found: Sequence[Job]) -> list[Job]:
-    """The stack's own jobs first, also missing ones; then those that were submitted by hand, by age."""
+    """Return the stack's own jobs, including missing ones, then those that were submitted by hand, oldest first."""
     own = {(place.namespace, place.name): Job(place) for place in declared}
     present = {(job.place.namespace, job.place.name): job for job in found}
     others = sorted((job for key, job in present.items() if key not in own), key=lambda job: job.created)
@@ -190,7 +189,7 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
 
 
 def _pods(jobs: Iterable[Mapping[str, Any]]) -> int:
-    """Number of pods of replicated jobs that run."""
+    """Return the number of pods that replicated jobs have when they run."""
     return sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs)
 
 
@@ -238,7 +237,7 @@ def _node(found: Object) -> Node:
 
 
 def _queue(found: Object, namespaces: Mapping[str, str]) -> Queue:
-    """A ClusterQueue; `namespaces` is where the jobs of each queue are."""
+    """Return a ClusterQueue. `namespaces` has the namespace of each queue's jobs."""
     status, name = found.get("status", {}), found["metadata"]["name"]
     return Queue(
         name=name,
@@ -264,17 +263,17 @@ def _shares(groups: Sequence[dict[str, Any]], reserved: Sequence[dict[str, Any]]
 
 
 def _chips_by_flavor(flavors: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What Kueue says of chips, by flavor."""
+    """Return Kueue's figures about chips, by flavor."""
     return {flavor["name"]: each for flavor in flavors for each in flavor["resources"] if each["name"] == TPU_RESOURCE}
 
 
 def _stopped(local_queues: Iterable[Object]) -> set[str]:
-    """Names of the LocalQueues that Kueue admits no job from."""
+    """Return the names of the LocalQueues from which Kueue admits no jobs."""
     return {each["metadata"]["name"] for each in local_queues if each["spec"].get("stopPolicy", "None") != "None"}
 
 
 def _position(waiting: Sequence[Workload], wanted: Workload) -> int | None:
-    """Place of a Workload among those that wait in its queue, from 1, in the order of admission."""
+    """Return the position of a Workload among those that wait in its queue, from 1, in the order of admission."""
     line = [each for each in waiting if each.waits and each.queue == wanted.queue]
     order = sorted(line, key=lambda each: (-each.priority, each.created, each.name))
     return next((place for place, each in enumerate(order, 1) if each.uid == wanted.uid), None)

@@ -1,4 +1,4 @@
-"""The figures in the files of a job: steps, starts, failures, checkpoints and dollars of its current run."""
+"""Reads the files of a job's current run: steps, starts, failures, checkpoints and dollars."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from workloads.report.history import History, Start
 
 _MOST_LOSSES = 500
-"""Points of a curve; more are not distinct on a screen."""
+"""Largest number of points of a curve. A screen cannot show more."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How far a job has trained."""
+    """Progress of training."""
 
     run: str = ""
-    """`new`, `resumed at step 75`, `already complete`."""
+    """Begin of the current start, such as `new`, `resumed at step 75` or `already complete`."""
     run_id: str = ""
     step: int = 0
     steps: int = 0
@@ -29,26 +29,26 @@ class Training:
     held_out_loss: float | None = None
     checkpoint_step: int | None = None
     losses: tuple[tuple[int, float], ...] = ()
-    """Step and loss, ascending."""
+    """Steps with their losses, in ascending order of steps."""
 
     def seconds_left(self) -> float:
-        """Time that the remaining steps take at the pace of the last one."""
+        """Return the time that the remaining steps take at the pace of the last step."""
         return (self.steps - self.step) * self.step_ms / 1000
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The failure that a host recorded."""
+    """A failure that a host recorded."""
 
     at: float
     host: str
     code: int
     cause: str
-    """First line."""
+    """First line of the cause."""
     attempt: int
-    """Restarts of the job before it."""
+    """Number of restarts of the job before it."""
     start: int
-    """Number of the start that it ended, the same for all hosts. A job that was evicted or paused, and goes on, has
+    """Number of the start that it ended, equal for all hosts. A job that continues after an eviction or a pause has
     several starts in one attempt."""
 
 
@@ -59,9 +59,9 @@ class Begun:
     number: int
     began: float
     ended: float
-    """Time of its last record."""
+    """Time of the last record of the start."""
     ending: str
-    """Name of the exit code that says why it ended."""
+    """Name of the exit code with which it ended."""
     cause: str
     first_step: int | None
     last_step: int | None
@@ -69,29 +69,29 @@ class Begun:
 
 @dataclass(frozen=True)
 class Files:
-    """The figures of the current run."""
+    """Figures of the current run."""
 
     training: Training = Training()
     last_step_at: float | None = None
     starts: tuple[Begun, ...] = ()
     failures: tuple[Failure, ...] = ()
-    """Failures of all starts in their order, also of starts that opened no run."""
+    """Failures of all starts in their order, including starts that did not open a run."""
     goodput: "Goodput | None" = None
     notes: tuple[str, ...] = ()
-    """What could not be read."""
+    """Notes about what could not be read."""
 
     @property
     def usd(self) -> float | None:
-        """Spent so far; None if no price is known."""
+        """Dollars spent so far. None: no price is known."""
         return self.goodput.usd if self.goodput else None
 
 
 UNREAD = Files()
-"""The files of a job that were not read."""
+"""Value for a job whose files were not read."""
 
 
 def read_files(folder: str) -> Files:
-    """Return the figures of the job that keeps its runs in `folder`, a path or `gs://BUCKET/JOB`; never fails."""
+    """Return the figures of the job with the folder `folder`, a path or `gs://BUCKET/JOB`. This never fails."""
     from workloads.report.command import NoReport, answering, faults_of_storage, find_run
     from workloads.report.history import read_history
 
@@ -102,23 +102,23 @@ def read_files(folder: str) -> Files:
             history = read_history(find_run(place))
         except NoReport:
             return Files(failures=_failures(place, [], notes), notes=tuple(notes))
-        failures = _failures(place, [int(start.began[0]) for start in history.tried], notes)
+        failures = _failures(place, [int(start.began[0]) for start in history.attempts], notes)
         return _figures(history, failures, notes)
     except ImportError as fault:
-        notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be loaded here: {fault}")
+        notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be imported: {fault}")
     except faults_of_storage() as fault:
-        notes.append(f"{folder}: expected files that can be read, got {type(fault).__name__}: {fault}")
+        notes.append(f"{folder}: cannot read its files: {type(fault).__name__}: {fault}")
     return Files(notes=tuple(notes))
 
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
-    """Failures of all hosts; `starts` are the seconds in which the known starts began."""
-    from workloads.report.records import by_start, read_failures
+    """Return the failures of all hosts. `starts` has the times at which the known starts began, in whole seconds."""
+    from workloads.report.records import group_by_start, read_failures
 
     return tuple(
         Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt, number)
-        for number, hosts in enumerate(by_start(read_failures(folder, notes), starts))
-        for fail in (told.failure for told in hosts)
+        for number, hosts in enumerate(group_by_start(read_failures(folder, notes), starts))
+        for fail in (each.failure for each in hosts)
     )
 
 
@@ -127,11 +127,11 @@ def _figures(history: "History", failures: tuple[Failure, ...], notes: Sequence[
 
     steps = [step for start in history.starts for step in start.steps]
     return Files(
-        training=training_of(history),
+        training=summarize_training(history),
         last_step_at=max((step.time for step in steps), default=None),
-        starts=tuple(_begun(start) for start in history.tried),
+        starts=tuple(_begun(start) for start in history.attempts),
         failures=failures,
-        goodput=goodput(history.tried),
+        goodput=goodput(history.attempts),
         notes=(*notes, *history.notes),
     )
 
@@ -149,8 +149,8 @@ def _begun(start: "Start") -> Begun:
     )
 
 
-def training_of(history: "History") -> Training:
-    """Return how far the run is, with the losses of the steps that count."""
+def summarize_training(history: "History") -> Training:
+    """Return the progress of the run, with the losses of the steps that count."""
     newest = history.starts[-1] if history.starts else None
     opened = newest.last("RunStarted") if newest else None
     last = next((step for start in reversed(history.starts) for step in reversed(start.steps)), None)
@@ -168,7 +168,7 @@ def training_of(history: "History") -> Training:
         step_ms=last.seconds * 1000 if last else 0.0,
         held_out_loss=evaluation.facts.get("loss") if evaluation else None,
         checkpoint_step=saved[-1] if saved else None,
-        losses=_thinned(_curve(history)),
+        losses=_thin(_curve(history)),
     )
 
 
@@ -177,12 +177,12 @@ def _outcome(outcome: str, step: int) -> str:
 
 
 def _steps_in_all(history: "History") -> int:
-    told = [event.facts.get("steps") for start in history.starts if (event := start.last("RunStarted"))]
-    return next((steps for steps in reversed(told) if isinstance(steps, int)), 0)
+    counts = [event.facts.get("steps") for start in history.starts if (event := start.last("RunStarted"))]
+    return next((steps for steps in reversed(counts) if isinstance(steps, int)), 0)
 
 
 def _curve(history: "History") -> list[tuple[int, float]]:
-    """Losses by step; a start replaces those of the steps that it repeats."""
+    """Return the losses by step. A start replaces the losses of the steps that it repeats."""
     curve: dict[int, float] = {}
     for start in history.starts:
         if opened := start.last("RunStarted"):
@@ -191,8 +191,8 @@ def _curve(history: "History") -> list[tuple[int, float]]:
     return sorted(curve.items())
 
 
-def _thinned(curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """As many points as a screen can show, the newest among them."""
+def _thin(curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Return at most as many points as a screen can show, including the newest."""
     count = min(len(curve), _MOST_LOSSES)
     return tuple(curve[(index + 1) * len(curve) // count - 1] for index in range(count))
 

@@ -1,6 +1,6 @@
-"""Finds the host whose end caused the others' in one attempt of a job: from records, pods and events.
+"""Finds the host that failed first in an attempt of a job and made the others end, from records, pods and events.
 
-Every command that names such a host takes it from here, so that all of them name the same one.
+All commands use it, so that they name the same host.
 """
 
 import re
@@ -16,32 +16,34 @@ _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<co
 """The Job controller's message about the pod for which it fails a Job
 (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
 _WHOLE_SECOND = 1.0
-"""Kubernetes cuts its times to whole seconds, while records have fractions: the end was up to a second later."""
+"""Kubernetes truncates times to whole seconds, so the actual time is up to a second later. Records have fractions."""
 _EVENTS_BEFORE_SECONDS, _EVENTS_AFTER_SECONDS = 120.0, 10.0
-"""An event belongs to an attempt that ended so long after or before it. JAX notices a lost host within 100 seconds."""
+"""Times before and after the end of an attempt in which an event belongs to it.
+
+JAX notices a lost host within 100 seconds."""
 
 
 @dataclass(frozen=True)
 class HostEnd:
-    """How a host ended."""
+    """End of a host."""
 
     host: str
-    """Its name within the JobSet."""
+    """Name of the host within the JobSet."""
     code: int
     at: float
-    """The latest moment at which it can have been."""
+    """Latest possible time of the end."""
     evidence: tuple[str, ...]
-    """Who says so, in their words."""
+    """Messages of the components that report it."""
 
 
 def first_cause(job: Job, attempt: int) -> HostEnd | None:
-    """Return the end that caused the others after `attempt` restarts; None: nothing is left of it."""
+    """Return the end that caused the others after `attempt` restarts. None: no evidence of it exists."""
     records = _records(job, attempt)
     ends = [HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",)) for fail in records]
     ends += [_of_pod(pod) for pod in _pods(job, attempt) if pod.phase == "Failed" and pod.exit_code]
     after = [pod.created for pod in _pods(job, attempt + 1)]
     if moments := [*(end.at for end in ends), *after]:
-        # The last that is known of the attempts before.
+        # The last known time of the attempts before.
         earlier = max((fail.at for fail in job.files.failures if fail.attempt < attempt), default=job.created)
         ends += _events(job, min(moments), earlier)
     return min(ends, key=lambda end: (*cause_order(end.code, end.at), end.host), default=None)
@@ -52,8 +54,8 @@ def _pods(job: Job, attempt: int) -> list[Pod]:
 
 
 def _records(job: Job, attempt: int) -> list[Failure]:
-    """What hosts left of the last start of that attempt."""
-    # Records from before its pods were made are of a start that ended in the queue, where the job was put back.
+    """Return the failures that hosts recorded in the last start of the attempt."""
+    # Records older than its pods belong to a start that was evicted.
     since = max(job.created, min((pod.created for pod in _pods(job, attempt)), default=job.created))
     found = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= since]
     last = max((fail.start for fail in found), default=0)
@@ -61,7 +63,10 @@ def _records(job: Job, attempt: int) -> list[Failure]:
 
 
 def _events(job: Job, ended: float, earlier: float) -> Iterator[HostEnd]:
-    """What the Job controller said of pods around the end of an attempt; a restart removes the pods themselves."""
+    """Yield the ends of hosts in the Job controller's events around the end of an attempt.
+
+    They are needed because a restart deletes the pods.
+    """
     since = max(earlier, ended - _EVENTS_BEFORE_SECONDS)
     for event in job.events:
         found = _POD_FAILED.search(event.message)
@@ -71,7 +76,7 @@ def _events(job: Job, ended: float, earlier: float) -> Iterator[HostEnd]:
 
 
 def _host(job: Job, name: str) -> str:
-    """`slice-S-H`, of a pod's name without its random end, or of a host name."""
+    """Return `slice-S-H` for a host name, or for a pod name without its random suffix."""
     return name.partition(".")[0].removeprefix(f"{job.place.name}-")
 
 

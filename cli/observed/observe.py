@@ -1,9 +1,9 @@
-"""Looks at a stack, once or repeatedly."""
+"""Reads the state of a stack, once or repeatedly."""
 
 import time
 from dataclasses import dataclass, field, replace
 
-from cli.deployed import Deployed, JobPlace, one_of
+from cli.deployed import Deployed, JobPlace, choose_job
 from cli.halt import Halt
 from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Files, read_files
@@ -11,36 +11,36 @@ from cli.observed.snapshot import Job, Snapshot
 from infra.job_state import Kind
 
 FILES_SECONDS = 5.0
-"""Age at which files are read again: they change every 2 seconds at most, and reading them costs requests."""
+"""Age at which files are read again. They change at most every 2 seconds, and reading them costs requests."""
 
 
 @dataclass
 class Observer:
-    """Looks at a stack; it remembers the files that it read a moment ago."""
+    """Reads a stack, and caches the files that it has just read."""
 
     deployed: Deployed
     _files: dict[JobPlace, tuple[float, Files]] = field(default_factory=dict[JobPlace, tuple[float, Files]])
 
     def look(self, *names: str) -> Snapshot:
-        """Return the stack now, with the files of the jobs of these names; without a name, of all jobs."""
+        """Read the stack now, with the files of the jobs `names`, or of all jobs if there are no names."""
         at = time.time()
         seen = read_cluster(self.deployed, at)
         jobs = tuple(self._with_files(job, at) if not names or job.place.name in names else job for job in seen.jobs)
         return replace(seen, jobs=jobs, notes=(*seen.notes, *(note for job in jobs for note in job.files.notes)))
 
     def job(self, name: str | None) -> tuple[Snapshot, Job]:
-        """Look now, and find the job that `NAME` or `NAMESPACE/NAME` means; None: the stack's only one.
+        """Read the stack now and return the job `NAME` or `NAMESPACE/NAME`, or the stack's only job if it is None.
 
         Raises:
-            Halt: the cluster does not answer, there is no such job, or a name is needed.
+            Halt: The cluster does not answer, the job does not exist, or a name is needed.
         """
         wanted = self.deployed.job(None).full_name if name is None else name
-        seen = answered(self.look(wanted.rpartition("/")[2]))
-        place = one_of(seen.stack, [job.place for job in seen.jobs], wanted)
+        seen = require_answer(self.look(wanted.rpartition("/")[2]))
+        place = choose_job(seen.stack, [job.place for job in seen.jobs], wanted)
         return seen, next(job for job in seen.jobs if job.place == place)
 
     def again(self, seen: Snapshot, job: Job) -> tuple[Snapshot, Job]:
-        """Look at the same job again; while the cluster does not answer, what was seen last stays."""
+        """Read the same job again. If the cluster does not answer, return what was read last."""
         now = self.look(job.place.name)
         if not now.answered:
             now = replace(seen, at=now.at, answered=False, notes=now.notes)
@@ -55,24 +55,25 @@ class Observer:
         return replace(job, files=files)
 
 
-def answered(snapshot: Snapshot) -> Snapshot:
+def require_answer(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot.
 
     Raises:
-        Halt: the cluster does not answer.
+        Halt: The cluster does not answer.
     """
     if snapshot.answered:
         return snapshot
     raise Halt(
         "expected the cluster to answer, got:\n" + "\n".join(f"  {note}" for note in snapshot.notes) + "\n"
-        f"See what is wrong: multislice doctor {snapshot.options}"
+        f"To find the cause, run: multislice doctor {snapshot.options}"
     )
 
 
 def folder_of(deployed: Deployed, job: Job) -> str | None:
     """Return the folder of the job's files.
 
-    None: another program's files are its own. So are those of a job by hand that has the name of the stack's.
+    None: the files are unknown, because the job runs another program, or because it was submitted by hand with the
+    name of one of the stack's jobs.
     """
     own = {place.name: place.namespace for place in deployed.jobs}
     if own.get(job.place.name, job.place.namespace) != job.place.namespace:

@@ -1,4 +1,4 @@
-"""A stack at one moment, as frozen values. Times are seconds since the epoch."""
+"""Frozen values with the state of a stack at one moment. Times are in seconds since the epoch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,22 +14,22 @@ class Node:
 
     name: str
     pool: str
-    """Node pool, which is the slice."""
+    """Node pool of the node, which is its slice."""
     topology: str
     chips: int
     ready: bool
     not_ready: str
-    """Why it is not ready, in the cluster's words; empty if it is."""
+    """Message of the cluster about why it is not ready. Empty: it is ready."""
     since: float
-    """When it became ready, or ceased to be."""
+    """Time at which it last became ready or not ready."""
     cordoned: bool
     bad_host: str
-    """Why a trainer marked the slice's nodes as those of a bad host; empty if none did."""
+    """Why a trainer marked the nodes of the slice as bad. Empty: they are not marked."""
     taints: tuple[str, ...]
 
     @property
     def usable(self) -> bool:
-        """Whether pods can be placed on it."""
+        """Whether pods can be placed on the node."""
         return self.ready and not self.cordoned and not self.bad_host
 
 
@@ -45,7 +45,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Queue:
-    """A team's queue: its ClusterQueue."""
+    """ClusterQueue of a team."""
 
     name: str
     namespace: str
@@ -56,7 +56,7 @@ class Queue:
 
     @property
     def active(self) -> Condition | None:
-        """Whether it admits jobs, in Kueue's words; None: Kueue has not looked at it."""
+        """Kueue's condition about whether the queue admits jobs. None: Kueue has not processed the queue."""
         return next((each for each in self.conditions if each.kind == "Active"), None)
 
 
@@ -73,11 +73,11 @@ class SliceJob:
 
 @dataclass(frozen=True)
 class Event:
-    """What a component of the cluster did or could not do."""
+    """Event of a component of the cluster."""
 
     at: float
     kind: str
-    """Kind of the object, such as `Pod`."""
+    """Kind of the object of the event, such as `Pod`."""
     name: str
     reason: str
     message: str
@@ -86,49 +86,49 @@ class Event:
 
 @dataclass(frozen=True)
 class Job:
-    """One job of the stack."""
+    """A job of the stack."""
 
     place: JobPlace
     declared: bool = False
-    """Whether the stack file has it; if not, it was submitted by hand."""
+    """Whether the stack file has the job. False: it was submitted by hand."""
     kind: Kind = Kind.TRAINING
     uid: str = ""
-    """Empty: there is no JobSet of its name."""
+    """Uid of the JobSet. Empty: the JobSet does not exist."""
     created: float = 0.0
     suspended: bool = False
     slices: int = 0
     hosts: int = 0
-    """Pods of all slices when the job runs."""
+    """Number of pods on all slices when the job runs."""
     heads: int = 0
-    """Pods that are no hosts of slices: one with Pathways, else none."""
+    """Number of pods that are not hosts of slices: 1 with Pathways, else 0."""
     restarts: int = 0
     restarts_counted: int = 0
     max_restarts: int = 0
     terminal: str = ""
-    """`Completed` or `Failed` once it has ended."""
+    """`Completed` or `Failed` after the job has ended, else empty."""
     conditions: tuple[Condition, ...] = ()
     workload: Workload | None = None
     position: int | None = None
-    """Position in its queue, from 1; None: it does not wait there."""
+    """Position in its queue, from 1. None: the job is not waiting."""
     slice_jobs: tuple[SliceJob, ...] = ()
     pods: tuple[Pod, ...] = ()
-    """The newest pod of each host."""
+    """Newest pod of each host."""
     events: tuple[Event, ...] = ()
-    """Events of the job, its Workload, its Jobs and its pods, the newest first."""
+    """Events of the job, its Workload, its Jobs and its pods, newest first."""
     files: Files = UNREAD
 
     @property
     def running(self) -> int:
-        """Pods of slices that run, or have run to their end."""
+        """Number of pods of slices that are running or have completed."""
         return sum(pod.is_up and not pod.is_head for pod in self.pods)
 
     @property
     def heads_running(self) -> int:
-        """Heads that run, or have run to their end."""
+        """Number of heads that are running or have completed."""
         return sum(pod.is_up and pod.is_head for pod in self.pods)
 
     def said(self, kind: str) -> Condition | None:
-        """The JobSet's condition of that kind; None: it has none."""
+        """Return the JobSet's condition of a kind. None: it has no such condition."""
         return next((each for each in self.conditions if each.kind == kind), None)
 
     @property
@@ -142,48 +142,48 @@ class Job:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that is known at one moment."""
+    """State of a stack at one moment."""
 
     stack: str
     options: str
-    """How a command line names the stack, such as `-s dev --engine sandbox`."""
+    """Options with which a command selects the stack, such as `-s dev --engine sandbox`."""
     cluster: str
     at: float
     in_sandbox: bool = False
     answered: bool = True
-    """Whether the cluster answered at all."""
+    """Whether the cluster answered any request."""
     usd_per_hour: float | None = None
-    """Price of all slices of the stack; None: unknown."""
+    """Price of all slices of the stack. None: unknown."""
     nodes: tuple[Node, ...] = ()
     hostless: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Topologies, by name, of the slices that are always on and have no node."""
+    """Topologies, by name, of the slices that should always be on but have no node."""
     queues: tuple[Queue, ...] = ()
     workloads: tuple[Workload, ...] = ()
     """Workloads of all jobs that could be read."""
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()
-    """What could not be read, and why."""
+    """Notes about what could not be read, with the reasons."""
 
     def job(self, name: str) -> Job:
-        """The first job of that name.
+        """Return the first job of a name.
 
         Raises:
-            StopIteration: it was not looked at.
+            StopIteration: The snapshot does not have such a job.
         """
         return next(job for job in self.jobs if job.place.name == name)
 
     def queue_of(self, job: Job) -> Queue | None:
-        """The queue that the job waits in or was admitted by."""
+        """Return the queue in which the job waits or that admitted it."""
         return next((queue for queue in self.queues if queue.name == job.place.queue), None)
 
     def node(self, name: str) -> Node | None:
-        """The node of that name; None: there is none."""
+        """Return the node of a name. None: no such node."""
         return next((node for node in self.nodes if node.name == name), None)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures of one job, the same for every command that shows one."""
+    """Figures of a job, equal in all commands that show them."""
 
     name: str
     namespace: str
@@ -191,33 +191,33 @@ class Summary:
     kind: Kind
     state: State
     position: int | None
-    """Position in its queue, from 1; None: it does not wait there."""
+    """Position in its queue, from 1. None: the job is not waiting."""
     age_seconds: float | None
-    """Time since it was submitted; None: it is missing."""
+    """Time since it was submitted. None: the job is missing."""
     slices: int
     hosts: int
-    """Hosts of all slices."""
+    """Number of hosts of all slices."""
     hosts_running: int
     restarts: int
     max_restarts: int
-    """Most restarts of those that count."""
+    """Limit on the restarts that count."""
     run: str
-    """Folder name of its current run; empty before the first start has opened it."""
+    """Folder name of its current run. Empty: the first start has not opened it yet."""
     step: int
     steps: int
     loss: float | None
     tokens_per_second: float
     seconds_left: float | None
-    """Time left at the pace of the last step; None while it does not run."""
+    """Time left at the pace of the last step. None: the job is not running."""
     checkpoint_step: int | None
     usd: float | None
-    """Spent so far in its current run; None: unknown."""
+    """Dollars spent so far in the current run. None: unknown."""
     goodput: float | None
-    """Share of productive steps in the time of the run."""
+    """Share of the run's time spent in productive steps."""
 
 
 def summary(job: Job, at: float) -> Summary:
-    """Return the figures of a job at the moment `at`."""
+    """Return the figures of a job. `at` is the current time."""
     training, spent = job.files.training, job.files.goodput
     runs = job.state is State.RUNNING and training.step > 0
     return Summary(

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, cast
 
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
+from infra.kubernetes import amount
 from infra.names import TPU_RESOURCE
-from infra.queues import amount
 
 type Object = Mapping[str, Any]
 """A Kubernetes object."""

@@ -156,8 +156,8 @@ def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[FieldEr
     if flexible and queued:
         yield FieldError(
             f"{path}.slices.fallback",
-            "either queued or flex-start groups: pods that wait together request flex-start slices, but a queued"
-            " request is for the pods of one slice",
+            "either queued or flex-start groups: pods that wait together request flex-start slices, and a queued"
+            " request knows no other pods",
             f"{join_names(queued)} (queued) and {join_names(flexible)} (flex-start)",
             "remove one of the two kinds",
         )

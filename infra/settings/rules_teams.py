@@ -89,7 +89,7 @@ def _sharing(path: str, team: Team, *, fair: bool) -> Iterator[FieldError]:
     if preempts and fair:
         yield FieldError(
             f"{path}.preemption.while_borrowing",
-            "never, since fair sharing itself decides which teams preempt others",
+            "never, since fair sharing itself decides which jobs are preempted",
             team.preemption.while_borrowing,
             "remove it or scheduling.fair_sharing",
         )

@@ -1,6 +1,6 @@
 """Rehearsed admissions held against the Kueue of a sandbox."""
 
-from benchmarks.kueue_situations import NAMESPACE, varied
+from benchmarks.kueue_situations import NAMESPACE, draw_varied
 from benchmarks.kueue_trials import carry_out
 from sandbox.site import administrator
 from tests.chain.stack import Chain, wait_until
@@ -11,7 +11,7 @@ TRIALS = 12
 
 def disagreements(chain: Chain, *, fair_sharing: bool) -> list[str]:
     """Where Kueue does otherwise than was rehearsed, twice: on a busy machine it may be looked at too early."""
-    drawn = varied(TRIALS, seed=0, fair_sharing=fair_sharing)
+    drawn = draw_varied(TRIALS, seed=0, fair_sharing=fair_sharing)
     api = administrator(chain.site)
     doubtful = [result.trial for result in carry_out(api, drawn, fair_sharing=fair_sharing) if not result.agrees]
     again = carry_out(api, doubtful, fair_sharing=fair_sharing) if doubtful else []

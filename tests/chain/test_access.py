@@ -272,7 +272,7 @@ def test_a_pod_that_acts_as_a_trainer_gets_to_a_node_by_its_chips_alone(
 def test_a_pod_without_chips_gets_to_no_hosts_of_slices_but_beside_its_own_job(admin: ApiServer, key: Json) -> None:
     tolerating = {"serviceAccountName": "default", "tolerations": [{**key, "operator": "Exists"}]}
     pod = _changed(_trainer_on_the_pod_network(admin), tolerating, {"resources": {}})
-    assert "gets to hosts of slices beside those of its own job alone" in admission(admin, pod, "first")
+    assert "gets to hosts of slices only next to its own job" in admission(admin, pod, "first")
     beside = _beside_its_job()
     assert admission(admin, pod | {"affinity": beside}, "first") == ""
     (term,) = beside["podAffinity"][APART]

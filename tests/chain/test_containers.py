@@ -76,7 +76,7 @@ def test_all_hosts_of_all_slices_find_each_other_after_a_failure_that_counted(
     assert (status["restarts"], status["restartsCountTowardsMax"]) == (1, 1)
     logs = [log.read_text() for log in (chain.site.logs / "pods").glob("*_meeting-slice-0-0-*/program*.log")]
     checks = [log.read_text() for log in (chain.site.logs / "pods").glob("*_meeting-slice-*/slice-check*.log")]
-    assert len([log for log in checks if "all devices of the job compute rightly" in log]) >= 4
+    assert len([log for log in checks if "all devices of the job compute correctly" in log]) >= 4
     folder = f"{outputs['checkpoint_bucket']}/meeting"
     assert f"met 0/0 0/1 1/0 1/1 {folder}\n" in "".join(logs)
 

@@ -104,7 +104,7 @@ def test_a_job_above_the_quota_is_explained_and_listed_in_its_place(finished: Ch
         return [finding["what"] for finding in findings if finding["cause"] == Cause.QUOTA_TOO_SMALL]
 
     wait_until(lambda: bool(found()), lambda: typed(finished, "explain", "too-large"))
-    assert "The job asks for 36 chips, and its queue can have at most 32" in found()[0]
+    assert "The job requests 36 chips, but its queue can have at most 32" in found()[0]
     (waits,) = [job for job in answered(finished, "list")["jobs"] if job["name"] == "too-large"]
     assert (waits["state"], waits["position"]) == (State.QUEUED, 1)
     finished.kubectl("delete", "jobset", "too-large", "-n", NAMESPACE)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import multislice
-from benchmarks.calls import measured
+from benchmarks.calls import measure
 from examples.__main__ import main
 from multislice import CallGone, Function, HostTraceback, NoSuchStack, Refused, State
 from tests.chain.stack import PATIENCE_SECONDS, Chain, ignore, wait_until
@@ -169,7 +169,7 @@ def test_an_example_runs_on_slices(
 
 
 def test_the_time_of_a_call_is_measured(stack: Chain) -> None:
-    found = measured("local", "trillium", 2, stack.site.root)
+    found = measure("local", "trillium", 2, stack.site.root)
     assert 0 < found.submitted_seconds < found.first_line_seconds < found.result_seconds
 
 

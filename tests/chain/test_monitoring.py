@@ -9,7 +9,6 @@ from tests.chain.shared import JOB, TEAMS
 from tests.chain.stack import Chain, wait_until
 from tests.workloads.exposed import Numbers, numbers
 from workloads.spec import METRICS_PORT
-from workloads.training.live_metrics import PATH
 
 
 def test_the_api_server_has_what_was_rendered(stack: Chain) -> None:
@@ -53,5 +52,5 @@ def test_every_host_answers_and_the_leader_for_the_job(stack: Chain) -> None:
 
 def _asked(pod: dict[str, Any]) -> Numbers:
     connection = HTTPConnection(pod["status"]["podIP"], METRICS_PORT, timeout=10)
-    connection.request("GET", PATH)
+    connection.request("GET", "/metrics")
     return numbers(connection.getresponse().read().decode())

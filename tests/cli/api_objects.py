@@ -47,7 +47,7 @@ def jobset(
 
 
 def headed(restarts: int = 0, terminal: str = "", ended: float = 0) -> dict[str, Any]:
-    """The same job by Pathways, with a head beside its slices."""
+    """Return the same job with Pathways, with a head in addition to its slices."""
     found = jobset(restarts, terminal, ended=ended)
     of_head = {"parallelism": 1, "completions": 1, "template": {"spec": {"containers": [{"name": "program"}]}}}
     head_job = {"name": "head", "replicas": 1, "template": {"spec": of_head}}

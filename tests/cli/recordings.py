@@ -28,16 +28,16 @@ def error_event(message: str) -> EngineEvent:
 
 def building() -> Progress:
     progress = Progress("tpu-multislice · local", UP_PHASES).begin(Phase.PROGRAMS, START)
-    return progress.tell(Phase.PROGRAMS, "3 of 10: building kube-controller-manager")
+    return progress.describe(Phase.PROGRAMS, "3 of 10: building kube-controller-manager")
 
 
 def starting() -> Progress:
-    progress = building().tell(Phase.PROGRAMS, "10 ready").end(Phase.PROGRAMS, START + 0.1)
-    return progress.begin(Phase.CONTROL_PLANE, START + 0.1).tell(Phase.CONTROL_PLANE, "API server")
+    progress = building().describe(Phase.PROGRAMS, "10 ready").end(Phase.PROGRAMS, START + 0.1)
+    return progress.begin(Phase.CONTROL_PLANE, START + 0.1).describe(Phase.CONTROL_PLANE, "API server")
 
 
 def planning() -> Progress:
-    progress = starting().tell(Phase.CONTROL_PLANE, "API server at https://127.64.0.1:6443")
+    progress = starting().describe(Phase.CONTROL_PLANE, "API server at https://127.64.0.1:6443")
     progress = progress.end(Phase.CONTROL_PLANE, START + 9)
     progress = progress.begin(Phase.PLAN, START + 9)
     for name in TYPE_OF:
@@ -64,7 +64,7 @@ def applied() -> Progress:
 
 def destroying() -> Progress:
     progress = Progress("tpu-multislice · local", DOWN_PHASES).begin(Phase.CONTROL_PLANE, START)
-    progress = progress.tell(Phase.CONTROL_PLANE, "runs already").end(Phase.CONTROL_PLANE, START + 0.1)
+    progress = progress.describe(Phase.CONTROL_PLANE, "already running").end(Phase.CONTROL_PLANE, START + 0.1)
     progress = progress.begin(Phase.DESTROY, START + 0.1)
     for name in ("job", "kueue", "slice-0"):
         for kind in ("resourcePreEvent", "resOutputsEvent"):

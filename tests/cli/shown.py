@@ -1,4 +1,4 @@
-"""What a console shows, as text, and held against a golden file."""
+"""Reads what a console shows as text and compares it with a golden file."""
 
 import io
 import os
@@ -13,14 +13,14 @@ def console(*, terminal: bool = False) -> Console:
     return Console(file=io.StringIO(), width=100, highlight=False, force_terminal=terminal, color_system=None)
 
 
-def told(console: Console) -> str:
-    """Everything that was written to it."""
+def read_output(console: Console) -> str:
+    """Return everything that was written to the console."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def text(shown: RenderableType, columns: int, soft_wrap: bool = False) -> str:
-    """What a terminal of so many columns shows."""
+    """Return what a terminal with this number of columns shows."""
     console = Console(width=columns, file=io.StringIO(), record=True, color_system=None)
     console.print(shown, soft_wrap=soft_wrap)
     return "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"

@@ -1,4 +1,4 @@
-"""A stack that stands on a played API server."""
+"""A deployed stack on a played API server."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def running() -> Played:
 
 
 def running_by_pathways() -> Played:
-    """The same by Pathways: its head runs beside the four hosts, and has printed two lines."""
+    """Return the same with Pathways: a head runs in addition to the four hosts and has printed two lines."""
     played = running()
     played.collections[JOBSETS] = [api_objects.headed()]
     played.collections[PODS] = [*played.collections[PODS], api_objects.head()]

@@ -1,4 +1,4 @@
-"""Commands that messages name can be run as they stand."""
+"""Test that the commands in messages can be run unchanged."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ _NAMED = re.compile(r"(?:^|[`(]|: |cli\.|\bor |with )multislice ([a-z][^`;,)\n]*
 
 
 def parsed(words: str) -> None:
-    """Parse a command line as the program would, and run nothing. A command's name alone may stand for the command.
+    """Parse a command line as the program would, and run nothing. A command may be given by its name alone.
 
     Raises:
         Exception: it has no such command, or the command does not take these words.
@@ -35,7 +35,7 @@ def parsed(words: str) -> None:
 
 
 def texts(path: Path) -> Iterator[str]:
-    """What the program says; names stand for what is put in. Docstrings are said to nobody."""
+    """Yield the texts of the program, with names in place of inserted values, but without docstrings."""
     tree = ast.parse(path.read_text())
     unsaid = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -56,8 +56,8 @@ def advice() -> Iterator[tuple[str, str]]:
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             for text in texts(path):
-                told = text.replace("{job}", "x").replace("{stack}", "dev").replace("{options}", "-s dev")
-                yield from ((words.strip(), path.name) for words in _NAMED.findall(told))
+                found = text.replace("{job}", "x").replace("{stack}", "dev").replace("{options}", "-s dev")
+                yield from ((words.strip(), path.name) for words in _NAMED.findall(found))
 
 
 @pytest.mark.parametrize("words", sorted({words for words, _ in advice()}))

@@ -33,8 +33,8 @@ def cancelled(deployed: Deployed, *, yes: bool = True, as_json: bool = True) -> 
 def test_a_cancelled_job_is_deleted_with_its_pods_and_its_last_checkpoint_is_named(
     server: Played, deployed: Deployed
 ) -> None:
-    told = json.loads(cancelled(deployed))
-    assert (told["job"], told["namespace"], told["checkpoint_step"]) == ("tiny", "research", 4)
+    found = json.loads(cancelled(deployed))
+    assert (found["job"], found["namespace"], found["checkpoint_step"]) == ("tiny", "research", 4)
     ((name, options),) = server.deleted
     assert (name, options["propagationPolicy"], options["preconditions"]) == ("tiny", "Foreground", {"uid": "uid-tiny"})
     assert server.collections[JOBSETS] == []

@@ -147,7 +147,7 @@ def test_a_page_loads_nothing(server: Dashboard) -> None:
 def test_a_port_that_is_taken_is_named(deployed: Deployed) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(Halt, match=f"--port must be a free one on 127.0.0.1, got {port}"):
+        with pytest.raises(Halt, match=f"--port must be a free port on 127.0.0.1, got {port}"):
             dashboard(deployed, port, Console(file=io.StringIO()), json=False)
 
 

@@ -43,7 +43,7 @@ def test_one_of_several_is_found_by_its_name():
     ("jobs", "name", "got"),
     [((ONE, TWO), None, "(one, two), got no name"), ((ONE,), "x", "(one), got 'x'"), ((), None, "(none), got no name")],
 )
-def test_a_job_that_cannot_be_meant_is_told_with_those_there_are(
+def test_a_job_that_cannot_be_meant_is_reported_with_the_existing_ones(
     jobs: tuple[JobPlace, ...], name: str | None, got: str
 ):
     with pytest.raises(Halt) as halted:
@@ -51,7 +51,7 @@ def test_a_job_that_cannot_be_meant_is_told_with_those_there_are(
     assert got in str(halted.value)
 
 
-def test_what_a_stack_tells_is_where_its_jobs_and_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_a_stack_says_is_where_its_jobs_and_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = {"name": "one", "namespace": "research", "queue": "research", "kind": "training"}
     outputs = {"endpoint": "gke.example", "cluster": "dev", "jobs": [place], "checkpoint_bucket": "gs://bucket"}
     pulumi(tmp_path, monkeypatch, prints=json.dumps(outputs))
@@ -62,36 +62,36 @@ def test_what_a_stack_tells_is_where_its_jobs_and_files_are(tmp_path: Path, monk
     assert (found.jobs, found.storage, found.api, asked) == ((ONE,), "gs://bucket", api, ["gke.example"])
 
 
-def test_a_stack_that_pulumi_does_not_know_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_stack_that_pulumi_does_not_know_is_reported_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pulumi(tmp_path, monkeypatch, prints="error: no stack named 'dev' found", status=255)
-    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up, or look elsewhere: --engine sandbox"):
+    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up, or use --engine sandbox"):
         deployed("dev", None)
 
 
 @pytest.mark.parametrize("prints", ["No version is set\n{}", "", "[]", "[1]", '"up"'])
-def test_what_is_no_answer_of_pulumi_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str):
+def test_what_is_no_answer_of_pulumi_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str):
     pulumi(tmp_path, monkeypatch, prints=prints)
     with pytest.raises(Halt, match="expected (JSON from `pulumi stack output`|stack 'dev' to be up)"):
         deployed("dev", None)
 
 
-def test_a_pulumi_that_cannot_be_run_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_pulumi_that_cannot_be_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pulumi(tmp_path, monkeypatch, prints="{}")
     (tmp_path / "pulumi").write_text("no program")
     with pytest.raises(Halt, match="expected the program pulumi on the PATH, got"):
         deployed("dev", None)
 
 
-def test_a_stack_that_was_never_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_stack_that_was_never_up_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pulumi(tmp_path, monkeypatch, prints='{"bill": {}}')
     with pytest.raises(Halt, match="got one without a cluster; run `pulumi up --stack dev`"):
         deployed("dev", None)
 
 
 @pytest.mark.parametrize("jobs", [[{"name": "one"}], ["one"]])
-def test_a_stack_of_another_version_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[object]):
+def test_a_stack_of_another_version_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[object]):
     pulumi(tmp_path, monkeypatch, prints=json.dumps({"endpoint": "gke.example", "cluster": "dev", "jobs": jobs}))
-    with pytest.raises(Halt, match="to have the outputs of this version, got no .*: run `pulumi up --stack dev`"):
+    with pytest.raises(Halt, match="to have the outputs of this version, got no .*; run `pulumi up --stack dev`"):
         deployed("dev", None)
 
 
@@ -103,11 +103,11 @@ def test_a_stack_of_another_version_is_told_as_one(tmp_path: Path, monkeypatch: 
         (Path("/a b"), "-s dev --engine sandbox --sandbox '/a b'"),
     ],
 )
-def test_a_command_line_names_the_stack_where_it_stands(sandbox: Path | None, options: str):
+def test_the_options_of_a_command_select_the_stack_in_its_engine(sandbox: Path | None, options: str):
     assert replace(stack(), sandbox=sandbox).options == options
 
 
-def test_missing_credentials_are_told_with_the_command_that_gives_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_credentials_are_reported_with_the_command_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     outputs = {"endpoint": "gke.example", "cluster": "dev", "jobs": [], "checkpoint_bucket": "gs://bucket"}
     pulumi(tmp_path, monkeypatch, prints=json.dumps(outputs))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -155,6 +155,6 @@ def test_a_namespace_that_one_may_not_look_into_has_no_job_of_ones_own(server: P
 
 
 @pytest.mark.parametrize("name", ["other", "product/tiny", "elsewhere/tiny"])
-def test_a_job_that_is_not_there_is_told(two_teams: Deployed, name: str) -> None:
+def test_a_job_that_is_not_there_is_reported(two_teams: Deployed, name: str) -> None:
     with pytest.raises(Halt, match=f"got {name!r}"):
         two_teams.find(name)

@@ -8,7 +8,7 @@ from cli import stack_file
 from cli.down import Consent, buckets, down
 from cli.halt import Halt
 from sandbox.site import create
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def console() -> Console:
 def test_without_a_sandbox_there_is_one_quiet_line(tmp_path: Path, console: Console) -> None:
     assert down(stack_file.find("local"), tmp_path, Consent(), console) == 0
 
-    assert told(console) == f"nothing to take down: there is no sandbox in {tmp_path}\n"
+    assert read_output(console) == f"nothing to take down: {tmp_path} has no sandbox\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -31,7 +31,7 @@ def test_checkpoints_are_not_deleted_off_a_terminal_without_consent(
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(bytes(3 * 2**20))
 
-    with pytest.raises(Halt, match=r"gs://checkpoints  3\.0 MiB  .*\nNothing was touched. Add --yes"):
+    with pytest.raises(Halt, match=r"gs://checkpoints  3\.0 MiB  .*\nNothing was deleted. Add --yes"):
         down(stack_file.find("local"), tmp_path, Consent(delete_checkpoints=True), console)
 
     assert checkpoint.exists()

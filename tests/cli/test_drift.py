@@ -14,16 +14,16 @@ from rich.console import Console
 from cli.answer import Form
 from cli.drift import drift, drifted
 from cli.halt import Halt
-from cli.sandbox_folder import changing
+from cli.sandbox_folder import lock_sandbox
 from infra.review.preview import Difference, Drift
 from sandbox.site import create
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
 
 
-class Told:
-    """An engine that tells these events, and refuses the plan if there is a reason."""
+class RecordedEngine:
+    """An engine that sends these events, and refuses the plan if it has a reason."""
 
     def __init__(self, events: Sequence[Mapping[str, Any]], refusal: str = "") -> None:
         self._events = events
@@ -51,8 +51,8 @@ def refreshed(kind: str, name: str, old: object, new: object, paths: Sequence[st
 
 
 def planned(operation: str, kind: str, name: str) -> list[dict[str, Any]]:
-    told = {"metadata": step(operation, kind, name, {}, {}, ("spec",))}
-    return [{"resourcePreEvent": told}, {"resOutputsEvent": told}]
+    answer = {"metadata": step(operation, kind, name, {}, {}, ("spec",))}
+    return [{"resourcePreEvent": answer}, {"resOutputsEvent": answer}]
 
 
 def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:
@@ -65,7 +65,7 @@ def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:
         *planned("create", QUEUE, "queue"),
         *planned("same", QUEUE, "clean"),
     ]
-    gone, changed = sorted(drifted("dev", Told(events)).objects, key=lambda each: not each.gone)
+    gone, changed = sorted(drifted("dev", RecordedEngine(events)).objects, key=lambda each: not each.gone)
     assert (gone.name, gone.gone, gone.differences, gone.repair) == ("queue", True, (), "create")
     assert (changed.name, changed.gone, changed.repair) == ("pool", False, "update")
     assert changed.differences == (
@@ -75,17 +75,17 @@ def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:
 
 
 def test_a_change_of_the_program_is_pending_not_drift() -> None:
-    found = drifted("dev", Told([*refreshed(POOL, "pool", {}, {}), *planned("update", POOL, "pool")]))
+    found = drifted("dev", RecordedEngine([*refreshed(POOL, "pool", {}, {}), *planned("update", POOL, "pool")]))
     assert (found.objects, [change.name for change in found.pending]) == ((), ["pool"])
 
 
 def test_what_up_leaves_alone_is_said_to_be_left() -> None:
     events = [*refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"]), *planned("same", POOL, "pool")]
-    assert [each.repair for each in drifted("dev", Told(events)).objects] == ["leave it"]
+    assert [each.repair for each in drifted("dev", RecordedEngine(events)).objects] == ["leave it"]
 
 
-def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Halt, match=f"expected a sandbox in the folder {tmp_path}, found none; `make up` makes one"):
+def test_without_an_engine_the_way_to_one_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Halt, match=f"expected a sandbox in the folder {tmp_path}, found none; `make up` creates one"):
         drift("dev", tmp_path, Form.TEXT, Console())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
@@ -94,29 +94,29 @@ def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: p
 
 def test_a_sandbox_that_another_command_changes_is_left_alone(tmp_path: Path) -> None:
     site = create(tmp_path / "sandbox")
-    with changing(site), pytest.raises(Halt, match="is changing the sandbox"):
+    with lock_sandbox(site), pytest.raises(Halt, match="is changing the sandbox"):
         drift("local", site.root, Form.TEXT, Console())
 
 
 @pytest.mark.parametrize(
     ("engine", "status"),
     [
-        (Told(refreshed(POOL, "pool", {}, {})), 0),
-        (Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])), 2),
-        (Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"]), "the budget has expired"), 1),
+        (RecordedEngine(refreshed(POOL, "pool", {}, {})), 0),
+        (RecordedEngine(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])), 2),
+        (RecordedEngine(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"]), "the budget has expired"), 1),
     ],
 )
-def test_the_exit_status_tells_clean_from_drift_from_fault(
-    engine: Told, status: int, monkeypatch: pytest.MonkeyPatch
+def test_the_exit_status_says_clean_from_drift_from_fault(
+    engine: RecordedEngine, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(path: Path, sandbox: Path | None) -> AbstractContextManager[Told]:
+    def asked(path: Path, sandbox: Path | None) -> AbstractContextManager[RecordedEngine]:
         del path, sandbox
         return nullcontext(engine)
 
-    monkeypatch.setattr("cli.engines.engine_of", asked)
+    monkeypatch.setattr("cli.engines.open_engine", asked)
     console = Console(file=io.StringIO(), highlight=False)
     assert drift("dev", None, Form.JSON, console) == status
-    found = Drift.model_validate(json.loads(told(console)))
+    found = Drift.model_validate(json.loads(read_output(console)))
     assert [each.name for each in found.objects] == (["pool"] if status else [])
     if status == 1:
         assert [each.repair for each in found.objects] == [None]

@@ -1,6 +1,6 @@
-"""The user's own Pulumi, for which a program stands in that writes down its arguments, and what events tell.
+"""Test the user's own Pulumi, with a program that records its arguments in its place, and the reading of events.
 
-Events are as the engine told them: of a first preview that breaks rules, and of slices that become spot.
+The recorded events are from a first preview that breaks rules, and from slices that become spot.
 """
 
 import json
@@ -52,7 +52,7 @@ def test_a_replacement_is_one_change_with_the_inputs_that_cause_it() -> None:
     assert engines.unchanged(recorded("to-spot")) > 100
 
 
-def test_broken_rules_stand_with_their_severity_the_mandatory_ones_first() -> None:
+def test_broken_rules_have_their_severity_and_mandatory_ones_come_first() -> None:
     found = engines.findings(recorded("refused"), {"bucket-versions": "high", "few-resources": "low"})
     assert [(each.rule, each.level, each.severity, each.resource) for each in found] == [
         ("bucket-versions", "mandatory", "high", "checkpoints"),
@@ -70,7 +70,7 @@ def test_that_rules_are_broken_is_no_error_and_neither_is_how_plugins_end() -> N
     assert engines.errors(events) == ()
 
 
-def test_an_error_names_its_resource_and_stands_once_without_colours_and_tracebacks() -> None:
+def test_an_error_names_its_resource_and_appears_once_without_colours_and_tracebacks() -> None:
     events = [
         error("<{%fg 1%}>no quota<{%reset%}>\n", "urn:pulumi:dev::p::gcp:container/cluster:Cluster::cluster"),
         error("no job may run\nTraceback (most recent call last)\n  File"),
@@ -111,7 +111,7 @@ def ignore(_: object) -> None:
     """Takes an engine event."""
 
 
-def told(calls: Path) -> list[list[str]]:
+def read_output(calls: Path) -> list[list[str]]:
     lines = [json.loads(line) for line in calls.read_text().splitlines()]
     assert {line["folder"] for line in lines} == {str(CHECKOUT)}
     return [line["words"] for line in lines]
@@ -120,7 +120,7 @@ def told(calls: Path) -> list[list[str]]:
 def test_a_preview_is_held_to_the_rules_and_writes_its_plan(calls: Path) -> None:
     with pytest.raises(CommandError, match="recorded"):
         PulumiEngine("dev", PACK).preview(ignore, Path("/plans/dev.json"))
-    looked, planned = told(calls)
+    looked, planned = read_output(calls)
     assert looked == ["stack", "--stack", "dev"], "the stack that is selected stays so"
     assert planned[0] == "preview"
     pairs = set(zip(planned, planned[1:], strict=False))
@@ -136,13 +136,13 @@ def test_a_preview_is_held_to_the_rules_and_writes_its_plan(calls: Path) -> None
 def test_drift_is_looked_for_without_a_change_of_the_state(calls: Path) -> None:
     with pytest.raises(CommandError, match="recorded"):
         PulumiEngine("dev").preview_after_refresh(ignore)
-    looked = told(calls)[-1]
+    looked = read_output(calls)[-1]
     assert looked[0] == "preview"
     assert "--refresh" in looked
 
 
 def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
-    with pytest.raises(Halt, match=r"got 'unknown'; make it, pulumi stack init unknown"):
+    with pytest.raises(Halt, match=r"got 'unknown'; create it with `pulumi stack init unknown`"):
         PulumiEngine("unknown").preview(ignore)
     assert not calls.exists()
 
@@ -150,7 +150,7 @@ def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
 @pytest.mark.parametrize(
     "program", ["#!/bin/sh\nexit 126\n", "#!/bin/sh\necho no version is set\n", "#!/bin/sh\necho v2.0.0\n", "nothing"]
 )
-def test_a_pulumi_that_does_not_run_is_told_with_what_to_install(
+def test_a_pulumi_that_does_not_run_is_reported_with_what_to_install(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "pulumi"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.halt import INTERRUPTED, UNREAD, Halt, exit_status
-from cli.sandbox_folder import changing
+from cli.sandbox_folder import lock_sandbox
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.site import Site
@@ -15,16 +15,16 @@ from sandbox.site import Site
 def test_a_second_command_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     site = Site(tmp_path, 64)
 
-    with changing(site), pytest.raises(Halt, match=rf"\(pid {os.getpid()}\)"), changing(site):
+    with lock_sandbox(site), pytest.raises(Halt, match=rf"\(pid {os.getpid()}\)"), lock_sandbox(site):
         pass
 
 
 def test_the_sandbox_is_free_again_after_a_command_that_failed(tmp_path: Path) -> None:
     site = Site(tmp_path, 64)
-    with pytest.raises(ZeroDivisionError), changing(site):
+    with pytest.raises(ZeroDivisionError), lock_sandbox(site):
         _ = 1 // 0
 
-    with changing(site):
+    with lock_sandbox(site):
         assert (tmp_path / "command.pid").read_text() == str(os.getpid())
     assert not (tmp_path / "command.pid").exists()
 
@@ -50,7 +50,7 @@ def test_what_ends_a_command_is_a_message_and_a_status(
     assert capsys.readouterr().err == message
 
 
-def test_an_error_that_nobody_expected_keeps_its_traceback() -> None:
+def test_an_unexpected_error_keeps_its_traceback() -> None:
     def fail() -> int:
         raise KeyError("bug")
 

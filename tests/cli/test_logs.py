@@ -9,53 +9,53 @@ import pytest
 from rich.console import Console
 
 from cli.halt import Halt
-from cli.logs import Asked, logs, span
+from cli.logs import Selection, logs, span
 from sandbox.site import create
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS
 from tests.cli.api_server import Played, playing
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.cli.standing import finish, running, running_by_pathways, stack
 
-ASKED = Asked(None, False, None, False, False, None, None, False)
+SELECTION = Selection(None, False, None, False, False, None, None, False)
 
 
-def read(server: Played, asked: Asked, folder: Path, sandbox: Path | None = None) -> tuple[int, list[str]]:
+def read(server: Played, selection: Selection, folder: Path, sandbox: Path | None = None) -> tuple[int, list[str]]:
     shown = Console(file=io.StringIO(), width=100, highlight=False)
-    status = logs(stack(server, folder), asked, sandbox, shown)
-    return status, told(shown).splitlines()
+    status = logs(stack(server, folder), selection, sandbox, shown)
+    return status, read_output(shown).splitlines()
 
 
 def test_the_leaders_lines_are_printed_as_they_are(server: Played, tmp_path: Path) -> None:
-    assert read(server, ASKED, tmp_path) == (0, ["tiny-slice-0-0 one", "tiny-slice-0-0 two"])
+    assert read(server, SELECTION, tmp_path) == (0, ["tiny-slice-0-0 one", "tiny-slice-0-0 two"])
 
 
 def test_by_pathways_the_head_leads_and_is_one_of_all_hosts(tmp_path: Path) -> None:
     with playing(running_by_pathways()) as server:
-        assert read(server, ASKED, tmp_path) == (0, ["tiny-head-0-0 one", "tiny-head-0-0 two"])
-        _, lines = read(server, replace(ASKED, all_hosts=True), tmp_path)
+        assert read(server, SELECTION, tmp_path) == (0, ["tiny-head-0-0 one", "tiny-head-0-0 two"])
+        _, lines = read(server, replace(SELECTION, all_hosts=True), tmp_path)
         assert {line.partition(" ")[0] for line in lines} == {"head-0-0", *(f"slice-{a}-{b}" for a, b in HOSTS)}
 
 
 def test_lines_of_all_hosts_come_in_the_order_of_their_times_with_names(server: Played, tmp_path: Path) -> None:
-    _, lines = read(server, replace(ASKED, all_hosts=True), tmp_path)
+    _, lines = read(server, replace(SELECTION, all_hosts=True), tmp_path)
     hosts = ["slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
     assert lines == [f"{host}  tiny-{host} {word}" for word in ("one", "two") for host in hosts]
 
 
 def test_one_host_is_chosen_by_its_name_and_another_one_refused(server: Played, tmp_path: Path) -> None:
-    assert read(server, replace(ASKED, host="slice-1-0"), tmp_path)[1][0] == "tiny-slice-1-0 one"
+    assert read(server, replace(SELECTION, host="slice-1-0"), tmp_path)[1][0] == "tiny-slice-1-0 one"
     with pytest.raises(Halt, match=r"--host must name a host of job tiny \(slice-0-0, .*\), got 'slice-9-9'"):
-        read(server, replace(ASKED, host="slice-9-9"), tmp_path)
+        read(server, replace(SELECTION, host="slice-9-9"), tmp_path)
 
 
 def test_a_tail_and_a_time_are_asked_of_the_cluster(server: Played, tmp_path: Path) -> None:
-    assert read(server, replace(ASKED, tail_lines=1), tmp_path)[1] == ["tiny-slice-0-0 two"]
-    assert read(server, replace(ASKED, since=timedelta(minutes=10)), tmp_path)[1] == []
+    assert read(server, replace(SELECTION, tail_lines=1), tmp_path)[1] == ["tiny-slice-0-0 two"]
+    assert read(server, replace(SELECTION, since=timedelta(minutes=10)), tmp_path)[1] == []
 
 
 def test_as_json_each_line_is_an_object(server: Played, tmp_path: Path) -> None:
-    _, lines = read(server, replace(ASKED, as_json=True), tmp_path)
+    _, lines = read(server, replace(SELECTION, as_json=True), tmp_path)
     assert {name: json.loads(lines[0])[name] for name in ("host", "attempt", "text")} == {
         "host": "slice-0-0",
         "attempt": 0,
@@ -69,67 +69,67 @@ def test_following_ends_with_the_job(
 ) -> None:
     timer = threading.Timer(0.2, finish, (server, terminal))
     timer.start()
-    found = read(server, replace(ASKED, follow=True), tmp_path)
+    found = read(server, replace(SELECTION, follow=True), tmp_path)
     timer.join()
     assert found == (status, ["tiny-slice-0-0 one", "tiny-slice-0-0 two"])
     assert ("multislice explain tiny" in capsys.readouterr().err) == (status == 2)
 
 
-def test_a_job_that_waits_has_no_lines_and_is_told_so(server: Played, tmp_path: Path) -> None:
+def test_a_job_that_waits_has_no_lines_and_is_reported(server: Played, tmp_path: Path) -> None:
     server.collections[PODS] = []
-    with pytest.raises(Halt, match=r"expected hosts of job tiny that have begun, found none; `multislice explain"):
-        read(server, ASKED, tmp_path)
+    with pytest.raises(Halt, match=r"no host of job tiny has started; `multislice explain"):
+        read(server, SELECTION, tmp_path)
 
 
-def test_a_job_that_is_not_there_is_told(server: Played, tmp_path: Path) -> None:
+def test_a_job_that_is_not_there_is_reported(server: Played, tmp_path: Path) -> None:
     server.collections[JOBSETS] = []
     for follow in (False, True):
-        with pytest.raises(Halt, match="expected job tiny in namespace research, found none; `multislice list -s dev`"):
-            read(server, replace(ASKED, follow=follow), tmp_path)
+        with pytest.raises(Halt, match="job tiny does not exist in namespace research; `multislice list -s dev`"):
+            read(server, replace(SELECTION, follow=follow), tmp_path)
 
 
 def test_a_job_by_hand_is_found_in_the_namespaces_of_the_teams(server: Played, tmp_path: Path) -> None:
     by_hand = api_objects.jobset(name="hand")
     server.change(JOBSETS, by_hand)
-    assert read(server, replace(ASKED, job="hand"), tmp_path)[0] == 0
-    with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny\), got 'x'"):
-        read(server, replace(ASKED, job="x"), tmp_path)
+    assert read(server, replace(SELECTION, job="hand"), tmp_path)[0] == 0
+    with pytest.raises(Halt, match=r"one of the jobs of stack dev \(tiny\), got 'x'"):
+        read(server, replace(SELECTION, job="x"), tmp_path)
 
 
-def test_a_cluster_that_does_not_answer_is_told_whoever_is_asked_for(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported_for_every_selection(tmp_path: Path) -> None:
     with playing(running()) as gone:
         pass
     for job in ("tiny", "hand"):
         with pytest.raises(
             Halt, match="expected the cluster to return the logs of a job, got: .*\nTry again, or run: mul"
         ):
-            read(gone, replace(ASKED, job=job), tmp_path)
+            read(gone, replace(SELECTION, job=job), tmp_path)
 
 
 def test_a_node_that_is_away_keeps_no_other_hosts_lines_back(server: Played, tmp_path: Path) -> None:
     server.refused[f"{PODS}/tiny-slice-1-1-0abcd/log"] = 502
     shown = Console(file=io.StringIO(), width=100)
-    with pytest.raises(Halt, match="got none, or only a part, of:\n  slice-1-1 on node gke-slice-1-1: no"):
-        logs(stack(server, tmp_path), replace(ASKED, all_hosts=True), None, shown)
-    assert len(told(shown).splitlines()) == 6
+    with pytest.raises(Halt, match="could not read all lines of:\n  slice-1-1 on node gke-slice-1-1: no"):
+        logs(stack(server, tmp_path), replace(SELECTION, all_hosts=True), None, shown)
+    assert len(read_output(shown).splitlines()) == 6
 
 
 def test_who_may_read_no_log_is_not_left_waiting(server: Played, tmp_path: Path) -> None:
     server.refused[f"{PODS}/tiny-slice-0-0-0abcd/log"] = 403
     with pytest.raises(Halt, match="return the logs of a job, got: no"):
-        read(server, replace(ASKED, follow=True), tmp_path)
+        read(server, replace(SELECTION, follow=True), tmp_path)
 
 
 def test_the_start_before_is_read_while_its_pods_are_there(server: Played, tmp_path: Path) -> None:
     server.change(PODS, api_objects.pod(0, 0, attempt=1, created=72))
     server.write("tiny-slice-0-0-1abcd", "2026-01-05T12:01:30.000000000Z again")
-    assert read(server, ASKED, tmp_path)[1] == ["again"]
-    assert read(server, replace(ASKED, previous=True), tmp_path)[1] == ["tiny-slice-0-0 one", "tiny-slice-0-0 two"]
+    assert read(server, SELECTION, tmp_path)[1] == ["again"]
+    assert read(server, replace(SELECTION, previous=True), tmp_path)[1] == ["tiny-slice-0-0 one", "tiny-slice-0-0 two"]
 
 
-def test_without_such_pods_it_is_told_who_keeps_their_logs(server: Played, tmp_path: Path) -> None:
-    with pytest.raises(Halt, match=r"their logs with them.\nGoogle Cloud keeps them: gcloud logging read"):
-        read(server, replace(ASKED, previous=True), tmp_path)
+def test_without_such_pods_the_message_has_the_query_for_their_logs(server: Played, tmp_path: Path) -> None:
+    with pytest.raises(Halt, match=r"their logs were deleted.\nGoogle Cloud keeps the logs: gcloud logging read"):
+        read(server, replace(SELECTION, previous=True), tmp_path)
 
 
 def test_a_sandbox_keeps_the_logs_of_pods_that_are_gone(server: Played, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_sandbox_keeps_the_logs_of_pods_that_are_gone(server: Played, tmp_path
         folder = site.pod_logs(name)
         folder.mkdir(parents=True)
         (folder / "trainer.log").write_text(f"{text}\n")
-    before = replace(ASKED, previous=True)
+    before = replace(SELECTION, previous=True)
     assert read(server, before, tmp_path, site.root) == (0, ["one", "two"])
     assert read(server, replace(before, tail_lines=1), tmp_path, site.root) == (0, ["two"])
     with pytest.raises(Halt, match=r"--since needs the times of lines, .* such as --tail 100"):
@@ -160,7 +160,7 @@ def test_of_what_a_sandbox_keeps_the_head_leads_as_well(tmp_path: Path, there: b
     with playing(running_by_pathways()) as server:
         if not there:
             server.collections[JOBSETS] = server.collections[PODS] = []
-        assert read(server, replace(ASKED, previous=True), tmp_path, site.root) == (0, ["of head-0-0"])
+        assert read(server, replace(SELECTION, previous=True), tmp_path, site.root) == (0, ["of head-0-0"])
 
 
 def test_times_are_read_with_their_units() -> None:

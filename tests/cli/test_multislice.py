@@ -11,8 +11,12 @@ from sandbox.daemon import CHECKOUT
 
 
 def test_without_a_command_the_commands_are_listed() -> None:
-    told = CliRunner().invoke(app, []).output
-    assert [name for name in ("review", "preflight", "plan") if f" {name} " in told] == ["review", "preflight", "plan"]
+    text = CliRunner().invoke(app, []).output
+    assert [name for name in ("review", "preflight", "plan") if f" {name} " in text] == [
+        "review",
+        "preflight",
+        "plan",
+    ]
 
 
 @pytest.mark.parametrize("command", [["review", "-s", "dev"], ["preflight", "-s", "dev"]])
@@ -37,8 +41,8 @@ def test_who_asks_for_help_or_the_version_is_answered(command: list[str]) -> Non
 
 
 def test_the_version_is_that_of_the_project() -> None:
-    told = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
-    assert CliRunner().invoke(app, ["--version"]).stdout == f"multislice {told}\n"
+    answer = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"multislice {answer}\n"
 
 
 @pytest.mark.parametrize("command", ["status", "list", "logs", "explain", "cancel", "drift", "report"])
@@ -50,7 +54,7 @@ def test_the_folder_of_a_sandbox_asks_that_sandbox(command: str, tmp_path: Path)
 @pytest.mark.parametrize("command", [["status", "-s", "local"], ["drift", "-s", "local"], ["env", "list"]])
 def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[str]) -> None:
     found = CliRunner().invoke(app, [*command, "--engine", "pulumi", "--sandbox", "here"])
-    assert (found.exit_code, "--sandbox goes with --engine sandbox" in found.stderr) == (1, True)
+    assert (found.exit_code, "--sandbox needs --engine sandbox" in found.stderr) == (1, True)
 
 
 def test_a_fault_is_a_message_and_an_exit_status(capfd: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +75,7 @@ def test_environments_are_destroyed_by_name_or_by_their_age(arguments: list[str]
 
 
 def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
-    """Google's clients, which read gs://, cannot be loaded beside Pulumi; and a look should be quick."""
+    """Google's clients, which read gs://, cannot be imported with Pulumi, and these commands should be fast."""
     commands = "cli.status, cli.logs, cli.explain.explain, cli.dashboard, sandbox.stacks"
     program = f"import sys, {commands}, cli.deployed; print({{'pulumi', 'jax', 'kubernetes'}} & sys.modules.keys())"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -33,7 +33,7 @@ def ended(server: Played) -> Played:
 
 @pytest.fixture
 def asked(server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path | None]]:
-    """Which stacks were asked for, in which sandbox; the played one is what stands under every name."""
+    """Return the requested stacks with their sandboxes. Every name gives the same stack on the played API server."""
     crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
     found: list[tuple[str, Path | None]] = []
 
@@ -100,7 +100,10 @@ def test_logs_of_all_hosts_have_their_names() -> None:
 @pytest.mark.usefixtures("ended")
 def test_logs_of_one_host_are_asked_for_by_its_name() -> None:
     assert lines("tiny", "--host", "slice-1-0") == [f"{OTHER} one", f"{OTHER} two"]
-    assert "expected one of stack dev's jobs (tiny), got 'slice-1-0'" in run("logs", "slice-1-0", exit_status=1).stderr
+    assert (
+        "expected one of the jobs of stack dev (tiny), got 'slice-1-0'"
+        in run("logs", "slice-1-0", exit_status=1).stderr
+    )
 
 
 def test_logs_of_the_start_before_are_asked_for(ended: Played) -> None:
@@ -127,8 +130,8 @@ def test_since_a_time_ago_leaves_out_what_is_older(ended: Played) -> None:
 
 @pytest.mark.usefixtures("ended")
 def test_logs_as_json_are_an_object_for_each_line() -> None:
-    told = [json.loads(line) for line in lines("--json")]
-    assert [(line["host"], line["text"]) for line in told] == [
+    reported = [json.loads(line) for line in lines("--json")]
+    assert [(line["host"], line["text"]) for line in reported] == [
         ("slice-0-0", f"{LEADER} one"),
         ("slice-0-0", f"{LEADER} two"),
     ]
@@ -154,8 +157,8 @@ def print_and_fail_once_followed(server: Played) -> None:
 def test_the_status_of_a_stack_is_for_people_unless_json_is_asked_for() -> None:
     for words in ([], ["tiny"]):
         assert "dev · cluster dev · $21.60 an hour" in run("status", *words).stdout
-        told = answer("status", *words, "--json")
-        assert [(job["name"], job["state"], job["usd"]) for job in told["jobs"]] == [("tiny", "running", 54.0)]
+        reported = answer("status", *words, "--json")
+        assert [(job["name"], job["state"], job["usd"]) for job in reported["jobs"]] == [("tiny", "running", 54.0)]
     assert "got 'other'" in run("status", "other", exit_status=1).stderr
 
 
@@ -191,9 +194,9 @@ def test_the_list_of_jobs_is_for_people_unless_json_is_asked_for(server: Played)
 def test_an_explanation_is_for_people_unless_json_is_asked_for(server: Played) -> None:
     server.collections[WORKLOADS] = [waiting("tiny")]
     for words in ([], ["tiny"]):
-        assert "-> to let it run first, raise its `priority` in the stack file" in run("explain", *words).stdout
-        told = answer("explain", *words, "--json")
-        assert (told["job"], [finding["cause"] for finding in told["findings"]]) == ("tiny", ["quota taken"])
+        assert "-> to run it earlier, raise its `priority` in the stack file" in run("explain", *words).stdout
+        reported = answer("explain", *words, "--json")
+        assert (reported["job"], [finding["cause"] for finding in reported["findings"]]) == ("tiny", ["quota taken"])
     assert "got 'other'" in run("explain", "other", exit_status=1).stderr
 
 

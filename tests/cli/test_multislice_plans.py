@@ -16,12 +16,12 @@ from cli import stack_file
 from cli.environments.files import Files
 from cli.multislice import app
 from cli.options import Engine
-from cli.preview import Asked
+from cli.preview import PreviewRequest
 from cli.sandbox_folder import SANDBOX
 from sandbox.engine import PolicyPack
 from tests.cli.environments.conftest import stacks_of_our_own
 from tests.cli.environments.remembered import Remembered
-from tests.cli.test_drift import POOL, Told, refreshed
+from tests.cli.test_drift import POOL, RecordedEngine, refreshed
 from tests.cli.test_preview import ASKED, Played
 from tests.infra.one_job import only_spec
 from tests.infra.review.previews import passing
@@ -32,24 +32,24 @@ PLAN = ("plan", "--preset", "llama-3.1-8b", "--tokens", "1e12", "--days", "30")
 FORMS = ["text", "json", "markdown"]
 
 
-def told(*words: str, exit_status: int = 0) -> str:
+def read_output(*words: str, exit_status: int = 0) -> str:
     found = CliRunner().invoke(app, words)
     assert found.exit_code == exit_status, found.output
     return found.stdout
 
 
 def forms_of(*words: str, exit_status: int = 0) -> list[str]:
-    """Those in which a command answers, told apart by what each has alone."""
-    answers = [told(*words, *form, exit_status=exit_status) for form in ((), ("--json",), ("--markdown",))]
+    """Return the output format of each answer, which is recognised by what only that format has."""
+    answers = [read_output(*words, *form, exit_status=exit_status) for form in ((), ("--json",), ("--markdown",))]
     return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
 
 
-def test_a_plan_is_told_drawn_and_ordered_as_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_plan_is_printed_drawn_and_sorted_as_requested(tmp_path: Path) -> None:
     drawing = tmp_path / "plan.svg"
-    by_days = json.loads(told(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "--json"))
+    by_days = json.loads(read_output(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "--json"))
     assert drawing.read_text().startswith("<svg")
     assert (by_days["goal"]["tokens"], by_days["goal"]["days"]) == (1e12, 30)
-    by_dollars = json.loads(told(*PLAN, "--capacity", "on-demand", "--json"))
+    by_dollars = json.loads(read_output(*PLAN, "--capacity", "on-demand", "--json"))
     assert by_days["options"][0] != by_dollars["options"][0]
     assert forms_of(*PLAN) == FORMS
 
@@ -57,15 +57,15 @@ def test_a_plan_is_told_drawn_and_ordered_as_it_is_asked_for(tmp_path: Path) -> 
 @pytest.mark.parametrize("tokens", ["1e12", "1T", "1t", "1000B", "1_000_000_000_000"])
 def test_tokens_are_written_as_people_write_them(tokens: str) -> None:
     words = ("plan", "--preset", "llama-3.1-8b", "--tokens", tokens, "--days", "30", "--json")
-    assert json.loads(told(*words))["goal"]["tokens"] == 1e12
+    assert json.loads(read_output(*words))["goal"]["tokens"] == 1e12
 
 
-def test_tokens_that_are_no_number_are_told_with_the_forms_there_are() -> None:
+def test_tokens_that_are_no_number_are_reported_with_the_forms_there_are() -> None:
     found = CliRunner().invoke(app, ["plan", "--preset", "tiny", "--tokens", "many", "--days", "1"])
     assert (found.exit_code, "1e12" in found.output) == (1, True)
 
 
-def test_a_preflight_that_is_known_is_told_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preflight_that_is_known_is_reported_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known(tmp_path, monkeypatch)
     assert forms_of("preflight", "-s", "local") == FORMS
 
@@ -82,12 +82,12 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return started
 
 
-def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
+def test_a_preflight_writes_the_compiled_programs_to_the_given_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(tmp_path, monkeypatch)
     started = followed(monkeypatch)
-    told("preflight", "-s", "local", "--json", "--compile-cache", "gs://bucket/programs")
+    read_output("preflight", "-s", "local", "--json", "--compile-cache", "gs://bucket/programs")
     assert [command[-2:] for command in started] == [["--compile-cache", "gs://bucket/programs"]]
 
 
@@ -96,9 +96,9 @@ def test_a_known_preflight_is_compiled_again_for_the_other_choice_of_compile_onl
 ) -> None:
     known(tmp_path, monkeypatch)
     started = followed(monkeypatch)
-    told("preflight", "-s", "local", "--json")
+    read_output("preflight", "-s", "local", "--json")
     assert started == []
-    told("preflight", "-s", "local", "--json", "--compare-compile")
+    read_output("preflight", "-s", "local", "--json", "--compare-compile")
     assert [command[-1] for command in started] == ["--compare-compile"]
 
 
@@ -122,9 +122,9 @@ class Saving(Played):
 
 
 def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, asked = Saving(), list[Asked]()
+    engine, asked = Saving(), list[PreviewRequest]()
 
-    def of(wish: Asked, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
+    def of(wish: PreviewRequest, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
         del path, policy
         asked.append(wish)
         return nullcontext(engine)
@@ -132,8 +132,8 @@ def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch:
     monkeypatch.setattr("cli.preview._engine", of)
     words = ("preview", "-s", "dev")
     assert forms_of(*words) == FORMS
-    told(*words, "--engine", "pulumi", "--save-plan", "plan.json", "--sandbox", "here")
-    plain = Asked("dev", "sandbox", None, None)
+    read_output(*words, "--engine", "pulumi", "--save-plan", "plan.json", "--sandbox", "here")
+    plain = PreviewRequest("dev", "sandbox", None, None)
     assert asked == [plain] * 3 + [replace(plain, engine="pulumi", save_plan=Path("plan.json"), sandbox=Path("here"))]
     assert engine.saved == [None] * 3 + [Path("plan.json")]
 
@@ -141,15 +141,15 @@ def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch:
 def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Path | None]] = []
 
-    def of(path: Path, sandbox: Path | None) -> AbstractContextManager[Told]:
+    def of(path: Path, sandbox: Path | None) -> AbstractContextManager[RecordedEngine]:
         asked.append((path.name, sandbox))
-        return nullcontext(Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
+        return nullcontext(RecordedEngine(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
 
-    monkeypatch.setattr("cli.engines.engine_of", of)
+    monkeypatch.setattr("cli.engines.open_engine", of)
     words = ("drift", "-s", "dev")
     assert forms_of(*words, exit_status=2) == FORMS
-    told(*words, "--engine", "sandbox", exit_status=2)
-    told(*words, "--engine", "sandbox", "--sandbox", "here", exit_status=2)
+    read_output(*words, "--engine", "sandbox", exit_status=2)
+    read_output(*words, "--engine", "sandbox", "--sandbox", "here", exit_status=2)
     assert asked == [("Pulumi.dev.yaml", sandbox) for sandbox in (None, None, None, SANDBOX, Path("here"))]
 
 

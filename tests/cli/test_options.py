@@ -15,8 +15,8 @@ PROGRAM = ROOT / "bin" / "multislice"
 
 def offered(*words: str) -> list[str]:
     asked = {"COMP_WORDS": " ".join(["multislice", *words]), "COMP_CWORD": str(len(words))}
-    told = {**os.environ, **asked, "_MULTISLICE_COMPLETE": "complete_bash"}
-    return subprocess.run([PROGRAM], env=told, capture_output=True, text=True, check=True).stdout.split()
+    answer = {**os.environ, **asked, "_MULTISLICE_COMPLETE": "complete_bash"}
+    return subprocess.run([PROGRAM], env=answer, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_names_of_commands_stacks_and_jobs_are_offered() -> None:

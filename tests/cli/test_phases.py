@@ -21,7 +21,7 @@ from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.site import create
 from tests.cli import recordings
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_without_go_and_programs_the_message_says_how_to_get_them(
     with pytest.raises(ProgramsError, match=r"needs Go"):
         phases.prepare_programs(display)
 
-    assert "programs: failed in" in told(display.console)
+    assert "programs: failed in" in read_output(display.console)
 
 
 def test_a_refused_plan_ends_with_pulumi_s_errors_and_the_advice(display: Display) -> None:
@@ -58,7 +58,7 @@ def test_a_refused_plan_ends_with_pulumi_s_errors_and_the_advice(display: Displa
     with pytest.raises(Halt, match=r"(?s)plan failed:\n  error: quota exceeded\nRepair it"):
         phases.operate(display, Phase.PLAN, refuse, "Repair it")
 
-    assert "plan: failed in" in told(display.console)
+    assert "plan: failed in" in read_output(display.console)
 
 
 def test_ctrl_c_waits_until_pulumi_has_finished_what_is_in_progress(display: Display) -> None:
@@ -75,7 +75,7 @@ def test_ctrl_c_waits_until_pulumi_has_finished_what_is_in_progress(display: Dis
 
     assert finished.is_set()
     assert caught.value.exit_status == INTERRUPTED
-    assert "infrastructure: cancelling" in told(display.console)
+    assert "infrastructure: cancelling" in read_output(display.console)
 
 
 class _Unable:
@@ -83,6 +83,6 @@ class _Unable:
         raise CommandError(CommandResult(stdout="", stderr="error: snapshot integrity failure", code=255))
 
 
-def test_a_stack_that_cannot_be_taken_up_again_is_told_with_what_to_do(display: Display) -> None:
+def test_a_stack_that_cannot_be_taken_up_again_is_reported_with_what_to_do(display: Display) -> None:
     with pytest.raises(Halt, match=r"(?s)snapshot integrity failure.*--delete-checkpoints"):
         phases.recover(display, cast(Any, _Unable()))

@@ -10,7 +10,7 @@ from cli.answer import Form
 from cli.halt import Halt
 from cli.preflight import run
 from infra.review.review import Review
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.infra.one_job import only_spec
 from tests.workloads.preflight.jobs import v6e_job
 from tests.workloads.test_preflight_result import result
@@ -27,7 +27,7 @@ def test_a_known_result_is_not_compiled_again(tmp_path: Path) -> None:
     keep(result(spec), tmp_path)
 
     assert run(spec, tmp_path, None, console) == result(spec)
-    assert told(console) == ""
+    assert read_output(console) == ""
 
 
 def test_the_compiler_s_process_is_followed_and_its_result_is_read(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_the_compiler_s_process_is_followed_and_its_result_is_read(tmp_path: Pat
 
     found = run(spec, tmp_path, None, console)
 
-    assert "compiling: the job as it is" in told(console)
+    assert "compiling: the job as it is" in read_output(console)
     assert found.unsupported
     assert found.key == preflight_key(spec)
 
@@ -44,7 +44,7 @@ def test_the_compiler_s_process_is_followed_and_its_result_is_read(tmp_path: Pat
 def test_a_process_without_a_result_is_a_fault_with_its_last_words(tmp_path: Path) -> None:
     spec = v6e_job().model_copy(update={"mesh": MeshSpec(replica=1, fsdp=1)})
 
-    with pytest.raises(Halt, match=r"exit status 1 and without a result:\n(.*\n)*.*mesh replica 1 x fsdp 1 must be"):
+    with pytest.raises(Halt, match=r"exit status 1 and without a result:\n(.*\n)*.*mesh replica 1 x fsdp 1 must have"):
         run(spec, tmp_path, None, quiet())
 
 
@@ -65,7 +65,7 @@ def test_a_reason_for_no_answer_is_looked_at_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("update", "status"), [({}, 0), ({"fits": False, "steps": ()}, 2)])
-def test_the_exit_status_tells_whether_the_stack_s_job_fits(
+def test_the_exit_status_says_whether_the_stack_s_job_fits(
     update: dict[str, object], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -73,4 +73,4 @@ def test_the_exit_status_tells_whether_the_stack_s_job_fits(
     keep(result(spec).model_copy(update=update), cache_folder({"XDG_CACHE_HOME": str(tmp_path)}))
 
     assert command.preflight("local", Form.JSON, None, console) == status
-    assert Review.model_validate_json(told(console)).jobs[0].preflight == result(spec).model_copy(update=update)
+    assert Review.model_validate_json(read_output(console)).jobs[0].preflight == result(spec).model_copy(update=update)

@@ -15,14 +15,14 @@ from cli.answer import Form
 from cli.environments.files import OURS, Files
 from cli.halt import Halt
 from cli.multislice import app
-from cli.preview import Asked, preview, previewed
+from cli.preview import PreviewRequest, preview, previewed
 from infra.review.review import REVIEW_FILE, Previewed, Review
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing
 from tests.policy.lasting import without_expiry
 
-DEV = Asked("dev", "sandbox", save_plan=None, sandbox=None)
+DEV = PreviewRequest("dev", "sandbox", save_plan=None, sandbox=None)
 
 
 ASKED = EngineEvent.from_json(
@@ -38,7 +38,7 @@ ASKED = EngineEvent.from_json(
 
 
 class Played:
-    """An engine that tells what was recorded, and a program that writes its review."""
+    """An engine that sends recorded events, and a program that writes its review."""
 
     def __init__(self, events: list[EngineEvent], review: Review | None, *, refuses: bool) -> None:
         self._events, self._review, self._refuses = events, review, refuses
@@ -54,12 +54,12 @@ class Played:
 
 
 @pytest.mark.costs(cpu_seconds=15)
-def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_made_offline_and_everything_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_expiry(OURS.policy("dev"), tmp_path)
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
-    found = Previewed.model_validate_json(told(console))
+    found = Previewed.model_validate_json(read_output(console))
     known = passing().review
     assert found.review
     assert known
@@ -79,8 +79,8 @@ def test_a_mandatory_rule_that_is_broken_is_no_error_of_the_engine() -> None:
 
 
 def test_a_program_that_ends_early_has_no_review_and_the_errors_say_why() -> None:
-    told = previewed("dev", Played([error("no program")], None, refuses=True), None)
-    assert (told.review, told.errors) == (None, ("no program",))
+    answer = previewed("dev", Played([error("no program")], None, refuses=True), None)
+    assert (answer.review, answer.errors) == (None, ("no program",))
     silent = previewed("dev", Played([], None, refuses=True), None)
     assert "no backend" in silent.errors[0]
 
@@ -91,7 +91,7 @@ def test_what_an_engine_complains_of_without_refusing_is_no_error() -> None:
     assert found.passes
 
 
-def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
+def test_a_preview_that_did_not_check_the_rules_does_not_pass() -> None:
     found = previewed("dev", Played([], passing().review, refuses=False), None)
     assert "expected the engine to run the policy pack" in found.errors[0]
     assert not found.passes
@@ -102,10 +102,13 @@ def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
     [
         (replace(DEV, stack="prd"), r"--stack must name a file .*, got 'prd'; choose one of: dev, "),
         (replace(DEV, sandbox=Path("nowhere")), r"expected a sandbox in the folder nowhere"),
-        (replace(DEV, engine="pulumi", sandbox=Path("here")), r"--sandbox goes with --engine sandbox, got here"),
+        (
+            replace(DEV, engine="pulumi", sandbox=Path("here")),
+            r"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox here",
+        ),
     ],
 )
-def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, message: str) -> None:
+def test_what_was_asked_wrongly_is_reported_before_an_engine_starts(asked: PreviewRequest, message: str) -> None:
     with pytest.raises(Halt, match=message):
         preview(asked, Form.TEXT, Console())
 
@@ -115,7 +118,7 @@ def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, me
     [
         ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is now part of no-cluster-admin"),
         ("{", "must be JSON"),
-        ("[]", r"settings by the name of a rule, got \[\]"),
+        ("[]", r"names of rules to settings, got \[\]"),
     ],
 )
 def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(

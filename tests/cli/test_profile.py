@@ -39,9 +39,9 @@ def test_a_request_is_left_in_the_runs_folder_and_what_all_hosts_record_is_downl
 
     trainer = threading.Thread(target=train)
     trainer.start()
-    told = recorded(server, tmp_path)
+    answer = recorded(server, tmp_path)
     trainer.join()
-    assert (told["steps"], told["hosts"]) == ([12, 16], 4)
+    assert (answer["steps"], answer["hosts"]) == ([12, 16], 4)
     assert len(list((tmp_path / "here").glob("plugins/profile/1-12-16/*.xplane.pb"))) == 4
 
 
@@ -55,7 +55,7 @@ def test_a_request_that_no_host_answers_is_taken_back(server: Played, tmp_path: 
 def test_a_job_that_has_ended_is_not_asked(server: Played, tmp_path: Path) -> None:
     crashed_and_resumed(tmp_path / "tiny")
     finish(server)
-    with pytest.raises(Halt, match="but tiny is completed; nothing was recorded") as halted:
+    with pytest.raises(Halt, match="but tiny is completed; nothing was profiled") as halted:
         recorded(server, tmp_path)
     assert halted.value.exit_status == 2
 
@@ -68,7 +68,7 @@ def test_a_job_of_another_program_is_not_asked(server: Played, tmp_path: Path) -
 
 
 def test_a_job_without_a_run_is_not_asked(server: Played, tmp_path: Path) -> None:
-    with pytest.raises(Halt, match="a profile takes a job that trains"):
+    with pytest.raises(Halt, match="only a job that is training can be profiled"):
         recorded(server, tmp_path)
 
 
@@ -79,7 +79,7 @@ def left(run: Path, name: str, *files: str) -> None:
         (folder / file).write_text(file)
 
 
-def test_a_capture_tells_its_steps_and_whose_traces_are_there(tmp_path: Path) -> None:
+def test_a_capture_says_its_steps_and_whose_traces_are_there(tmp_path: Path) -> None:
     left(tmp_path, "0-12-16", "00000-a.xplane.pb", "00001-b.xplane.pb", "00000-a.trace.json.gz")
     left(tmp_path, "1-40-44")
     found = captures(epath.Path(tmp_path))

@@ -9,7 +9,7 @@ from rich.console import Console
 from cli.halt import Halt
 from cli.report import folder, report
 from sandbox.site import create
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.workloads.report.runs import crashed_and_resumed
 from workloads.report.command import Asked, Report
 
@@ -26,9 +26,9 @@ def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("target", "stack", "message"),
     [
-        (None, None, r"expected a folder, gs://BUCKET/JOB or --stack STACK"),
+        (None, None, r"expected a folder, gs://BUCKET/JOB, or --stack STACK"),
         (None, "nowhere", r"--stack must name a file .*, got 'nowhere'; choose one of: "),
-        (None, "local", r"expected a sandbox in the folder .*; `make up` makes one"),
+        (None, "local", r"expected a sandbox in the folder .*; `make up` creates one"),
     ],
 )
 def test_what_says_too_little_is_refused_with_what_is_missing(
@@ -46,4 +46,4 @@ def test_a_job_of_the_sandbox_is_reported_by_its_name(tmp_path: Path) -> None:
     crashed_and_resumed(place, 3600.0, 7200.0)
     console = Console(file=io.StringIO(), highlight=False)
     assert report(Asked(str(place), None, as_json=True), console) == 0
-    assert Report.model_validate_json(told(console)).goodput.usd == 54.0
+    assert Report.model_validate_json(read_output(console)).goodput.usd == 54.0

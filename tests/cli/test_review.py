@@ -13,7 +13,7 @@ from cli.review import review
 from infra.cost import bill
 from infra.review.review import Review
 from infra.settings.read import parse
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.infra.recording import ROOT
 from tests.infra.review.known import own, running
 
@@ -36,7 +36,7 @@ def prod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shown(form: Form, outputs: Path | None = None, workloads: Path | None = None) -> str:
     console = Console(file=io.StringIO(), highlight=False)
     assert review("prod", outputs, workloads, form, console) == 0
-    return told(console)
+    return read_output(console)
 
 
 @pytest.mark.usefixtures("prod")
@@ -65,7 +65,7 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
 def test_a_stack_with_example_values_is_refused_by_name() -> None:
     console = Console(file=io.StringIO(), highlight=False)
     assert review("dev", None, None, Form.TEXT, console) == 2
-    words = told(console)
+    words = read_output(console)
     assert words.startswith("Ready  NO")
     assert "cloud.project" in words
     assert "image.reference" in words
@@ -77,7 +77,7 @@ def test_a_budget_whose_last_day_is_over_is_refused_by_name(prod: Path) -> None:
     prod.write_text(json.dumps(content))
     console = Console(file=io.StringIO(), highlight=False)
     assert review("prod", None, None, Form.TEXT, console) == 2
-    assert "budget.expires_on" in told(console)
+    assert "budget.expires_on" in read_output(console)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"cluster": "x"}'])
@@ -98,18 +98,18 @@ def test_a_file_of_something_else_is_named_with_the_command_that_makes_it(conten
 def test_a_list_of_something_else_is_no_list_of_workloads(item: object, tmp_path: Path) -> None:
     path = tmp_path / "workloads.json"
     path.write_text(json.dumps({"items": [running("pretraining", "pretraining", "flavor", 4), item]}))
-    with pytest.raises(Halt, match=r"must be a list of Workloads and nothing else.*kubectl get workloads"):
+    with pytest.raises(Halt, match=r"must be a list of only Workloads.*kubectl get workloads"):
         review("prod", None, path, Form.TEXT, Console())
 
 
-def test_a_bill_of_another_version_is_told_as_one(tmp_path: Path) -> None:
+def test_a_bill_of_another_version_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "outputs.json"
     path.write_text('{"bill": {"groups": []}}')
-    with pytest.raises(Halt, match="got another form of it"):
+    with pytest.raises(Halt, match="got another format"):
         review("prod", path, None, Form.TEXT, Console())
 
 
 def test_a_review_does_not_wait_for_the_resources_of_google_cloud_to_be_imported() -> None:
-    told = "import sys, cli.review; print('pulumi_gcp' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
+    code = "import sys, cli.review; print('pulumi_gcp' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"

@@ -9,7 +9,7 @@ from sandbox.daemon import CHECKOUT
 STACKS = CHECKOUT / "stacks"
 
 
-def test_an_unknown_stack_is_refused_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_stack_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
     for name in ("dev", "local"):
         (tmp_path / f"Pulumi.{name}.yaml").touch()
 
@@ -23,7 +23,7 @@ def test_a_stack_is_found_by_its_name_among_those_of_the_repository() -> None:
     assert list(stack_file.read(found).jobs) == ["tiny"]
 
 
-def test_every_fault_of_the_settings_is_told_at_once(tmp_path: Path) -> None:
+def test_every_fault_of_the_settings_is_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.broken.yaml"
     text = (STACKS / "Pulumi.local.yaml").read_text()
     path.write_text(text.replace("topology: 2x4", "topology: 3x5").replace("preset: tiny", "preset: huge"))
@@ -76,26 +76,26 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_key_that_stands_twice_is_told_with_its_lines(tmp_path: Path) -> None:
-    told = refused(spoilt(tmp_path, "    zone: us-east5-b\n", "    zone: us-east5-b\n    zone: us-east5-c\n"))
-    assert "zone" in told
-    assert "lines 6 and 7" in told
+def test_a_duplicate_key_is_reported_with_its_lines(tmp_path: Path) -> None:
+    answer = refused(spoilt(tmp_path, "    zone: us-east5-b\n", "    zone: us-east5-b\n    zone: us-east5-c\n"))
+    assert "zone" in answer
+    assert "lines 6 and 7" in answer
 
 
-def test_sections_without_the_programs_prefix_are_told_to_have_it(tmp_path: Path) -> None:
-    told = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  slices:"))
-    assert "did you mean tpu-multislice:slices?" in told
-    assert "1 fault" in told
-    told = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  tpu-multslice:slices:"))
-    assert "did you mean tpu-multislice:slices?" in told
+def test_sections_without_the_prefix_are_reported_with_it(tmp_path: Path) -> None:
+    answer = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  slices:"))
+    assert "did you mean tpu-multislice:slices?" in answer
+    assert "1 error" in answer
+    answer = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  tpu-multslice:slices:"))
+    assert "did you mean tpu-multislice:slices?" in answer
 
 
 def test_a_prefix_that_is_missing_hides_no_other_fault(tmp_path: Path) -> None:
     path = spoilt(tmp_path, "tpu-multislice:slices:", "slices:")
     path.write_text(path.read_text().replace("preset: tiny", "preset: huge"))
-    told = refused(path)
-    assert "tpu-multislice:slices" in told
-    assert "job.preset" in told
+    answer = refused(path)
+    assert "tpu-multislice:slices" in answer
+    assert "job.preset" in answer
 
 
 def test_aliases_that_grow_without_bound_are_refused_before_they_are_read(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_aliases_that_grow_without_bound_are_refused_before_they_are_read(tmp_pa
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     path = tmp_path / "Pulumi.bomb.yaml"
     path.write_text("\n".join([*lines, "config: *a9"]))
-    told = refused(path)
-    assert "aliases" in told
-    assert len(told) < 500
+    answer = refused(path)
+    assert "aliases" in answer
+    assert len(answer) < 500
 
 
 def test_aliases_that_stand_for_more_values_than_a_float_can_count_are_refused(tmp_path: Path) -> None:
@@ -122,15 +122,15 @@ def test_an_alias_within_itself_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "answer"),
     [
         ("    trillium:\n      generation", "    3:\n      generation", "slices.3: expected a name"),
         ("        trillium: 16", "        true: 16", "teams.research.quota"),
         ("config:", "confg:", "did you mean config?"),
     ],
 )
-def test_a_key_that_is_no_text_is_read_as_one(tmp_path: Path, old: str, new: str, told: str) -> None:
-    assert told in refused(spoilt(tmp_path, old, new))
+def test_a_key_that_is_no_text_is_read_as_one(tmp_path: Path, old: str, new: str, answer: str) -> None:
+    assert answer in refused(spoilt(tmp_path, old, new))
 
 
 def test_what_other_programs_keep_in_the_file_is_left_to_them(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from infra.cost import BILL_OUTPUT, bill
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played
-from tests.cli.shown import console, told
+from tests.cli.shown import console, read_output
 from tests.cli.standing import finish, stack, waiting
 from tests.workloads.report.runs import crashed_and_resumed
 
@@ -28,7 +28,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 def without_times(answer: dict[str, Any]) -> dict[str, Any]:
-    """What two looks at the same world tell alike."""
+    """Return the answer without the values that differ between two reads of the same state."""
     (job,) = answer["jobs"]
     return {"jobs": [{**job, "age_seconds": None}], "stack": {**answer["stack"], "at": None}}
 
@@ -36,7 +36,7 @@ def without_times(answer: dict[str, Any]) -> dict[str, Any]:
 def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) -> None:
     shown = console()
     assert status(stack(server, storage), None, shown, json=False) == 0
-    lines = re.sub(" +", " ", told(shown))
+    lines = re.sub(" +", " ", read_output(shown))
     assert "dev · cluster dev · $21.60 an hour" in lines
     assert "slice slice-0 2 of 2 hosts usable, 2x4" in lines
     assert "queue research 16 of 16 chips of v6e, 1 admitted, 1 waiting" in lines
@@ -51,25 +51,25 @@ def with_two_slices(server: Played, storage: Path) -> Deployed:
     server.collections[NODES] = [found for found in server.collections[NODES] if "slice-0" in found["metadata"]["name"]]
     for found in server.collections[NODES]:
         found["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "trillium-0"
-    told = bill(stack_file.read(stack_file.find("local")), {}, None).model_dump(exclude={"delta"})
-    return replace(stack(server, storage), outputs={**stack(server, storage).outputs, BILL_OUTPUT: told})
+    answer = bill(stack_file.read(stack_file.find("local")), {}, None).model_dump(exclude={"delta"})
+    return replace(stack(server, storage), outputs={**stack(server, storage).outputs, BILL_OUTPUT: answer})
 
 
 def test_a_slice_without_a_host_is_shown(server: Played, storage: Path) -> None:
     shown = console()
     assert status(with_two_slices(server, storage), None, shown, json=False) == 0
-    lines = re.sub(" +", " ", told(shown))
+    lines = re.sub(" +", " ", read_output(shown))
     assert "slice trillium-0 2 of 2 hosts usable, 2x4" in lines
     assert "slice trillium-1 has no host, 2x4" in lines
 
 
-def test_who_may_not_see_nodes_is_not_told_that_slices_have_none(server: Played, storage: Path) -> None:
+def test_a_user_who_may_not_read_nodes_sees_no_message_about_missing_hosts(server: Played, storage: Path) -> None:
     standing = with_two_slices(server, storage)
     server.refused[NODES] = 403
     shown = console()
     assert status(standing, None, shown, json=False) == 0
-    assert "has no host" not in told(shown)
-    assert "cannot read nodes: 403" in told(shown)
+    assert "has no host" not in read_output(shown)
+    assert "cannot read nodes: 403" in read_output(shown)
 
 
 def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage:
     server.change(PODS, api_objects.pod(0, 0, "Failed", exit_code=22))
     shown = console()
     assert status(stack(server, storage), None, shown, json=False) == 0
-    assert "JAX" not in told(shown)
-    assert "Failed, exit 22 " in told(shown)
+    assert "JAX" not in read_output(shown)
+    assert "Failed, exit 22 " in read_output(shown)
 
 
 def test_a_head_hides_no_host_that_is_missing(server: Played, storage: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_head_hides_no_host_that_is_missing(server: Played, storage: Path) -> 
     server.collections[PODS] = [api_objects.head(), *server.collections[PODS][:3]]
     shown = console()
     assert status(stack(server, storage), None, shown, json=False) == 0
-    lines = re.sub(" +", " ", told(shown))
-    assert "hosts 3 of 4 run, on 2 slices" in lines
+    lines = re.sub(" +", " ", read_output(shown))
+    assert "hosts 3 of 4 running on 2 slices" in lines
     assert "head - Running gke-system-0" in lines
     assert "1 more to be created" in lines
 
@@ -101,13 +101,13 @@ def test_a_job_that_waits_for_its_head_alone_says_so(server: Played, storage: Pa
     shown = console()
     watch = Watch(stack(server, storage), None, shown, wait=lambda _: finish(server))
     assert watch.run() == 0
-    assert "tiny starting, 4 of 4 hosts run, the head does not, " in told(shown).splitlines()[0]
+    assert "tiny starting, 4 of 4 hosts running, head not running, " in read_output(shown).splitlines()[0]
 
 
 def test_as_json_it_is_one_object(server: Played, storage: Path) -> None:
     shown = console()
     assert status(stack(server, storage), "tiny", shown, json=True) == 0
-    answer = json.loads(told(shown))
+    answer = json.loads(read_output(shown))
     (job,) = answer["jobs"]
     assert (job["state"], job["step"], job["usd"]) == ("running", 5, 54.0)
     assert [job["place"]["name"] for job in answer["stack"]["jobs"]] == ["tiny"]
@@ -119,13 +119,13 @@ def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(serv
     several = replace(stack(server, storage), jobs=places)
     shown = console()
     assert status(several, None, shown, json=False) == 0
-    lines = told(shown).splitlines()
+    lines = read_output(shown).splitlines()
     (tiny,) = [line for line in lines if line.startswith("tiny ")]
     assert "5 of 5" in tiny
     assert [line for line in lines if line.startswith("other ")]
     shown = console()
     assert status(several, "tiny", shown, json=False) == 0
-    assert "training step 5 of 5" in re.sub(" +", " ", told(shown))
+    assert "training step 5 of 5" in re.sub(" +", " ", read_output(shown))
 
 
 def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: Path) -> None:
@@ -134,13 +134,13 @@ def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: P
     server.change(WORKLOADS, waiting("other"))
     shown = console()
     assert jobs(stack(server, storage), shown, json=False) == 0
-    lines = re.sub(" +", " ", told(shown)).splitlines()
+    lines = re.sub(" +", " ", read_output(shown)).splitlines()
     assert lines[1].startswith("tiny research running research ")
     assert lines[1].rstrip().endswith("5 of 5 0 $54.00")
     assert lines[2].startswith("other research queued research, position 1 ")
     listed = console()
     jobs(stack(server, storage), listed, json=True)
-    assert [job["name"] for job in json.loads(told(listed))["jobs"]] == ["tiny", "other"]
+    assert [job["name"] for job in json.loads(read_output(listed))["jobs"]] == ["tiny", "other"]
 
 
 @pytest.mark.parametrize(("terminal", "exit_status"), [("Completed", 0), ("Failed", 2)])
@@ -148,7 +148,7 @@ def test_a_watch_ends_with_the_job(server: Played, storage: Path, terminal: str,
     shown = console()
     watch = Watch(stack(server, storage), None, shown, wait=lambda _: finish(server, terminal))
     assert watch.run() == exit_status
-    first, last = told(shown).splitlines()
+    first, last = read_output(shown).splitlines()
     assert first.endswith("tiny running, step 5 of 5, loss 3.0000, 0.0 s left")
     assert f"tiny {terminal.lower()}, step 5 of 5" in last
 
@@ -159,12 +159,12 @@ def test_a_watch_as_json_is_the_object_of_status_on_a_line(server: Played, stora
     status(stack(server, storage), None, once, json=True)
     watch = Watch(stack(server, storage), None, shown, json=True, wait=lambda _: finish(server, "Failed"))
     assert watch.run() == 2
-    first, last = (json.loads(line) for line in told(shown).splitlines())
-    assert without_times(first) == without_times(json.loads(told(once)))
+    first, last = (json.loads(line) for line in read_output(shown).splitlines())
+    assert without_times(first) == without_times(json.loads(read_output(once)))
     assert [answer["jobs"][0]["state"] for answer in (first, last)] == ["running", "failed"]
 
 
-def test_a_watch_as_json_says_nothing_while_only_time_goes_by(server: Played, storage: Path) -> None:
+def test_a_watch_as_json_prints_nothing_while_only_the_time_changes(server: Played, storage: Path) -> None:
     shown, looks = console(), iter(range(9))
 
     def wait(_: float) -> None:
@@ -172,10 +172,10 @@ def test_a_watch_as_json_says_nothing_while_only_time_goes_by(server: Played, st
             finish(server)
 
     assert Watch(stack(server, storage), None, shown, json=True, wait=wait).run() == 0
-    assert len(told(shown).splitlines()) == 2
+    assert len(read_output(shown).splitlines()) == 2
 
 
-def test_a_watch_as_json_tells_that_the_cluster_is_away(server: Played, storage: Path) -> None:
+def test_a_watch_as_json_says_that_the_cluster_is_away(server: Played, storage: Path) -> None:
     shown, looks = console(), iter(range(9))
 
     def wait(_: float) -> None:
@@ -185,15 +185,15 @@ def test_a_watch_as_json_tells_that_the_cluster_is_away(server: Played, storage:
             finish(server)
 
     assert Watch(stack(server, storage), None, shown, json=True, wait=wait).run() == 0
-    stacks = [json.loads(line)["stack"] for line in told(shown).splitlines()]
+    stacks = [json.loads(line)["stack"] for line in read_output(shown).splitlines()]
     assert [stack["answered"] for stack in stacks] == [True, False, True]
     assert "503" in stacks[1]["notes"][0]
 
 
-def test_a_watch_on_a_terminal_draws_the_screen_anew(server: Played, storage: Path) -> None:
+def test_a_watch_on_a_terminal_redraws_the_screen(server: Played, storage: Path) -> None:
     shown = console(terminal=True)
     assert Watch(stack(server, storage), None, shown, wait=lambda _: finish(server)).run() == 0
-    assert told(shown).count("hosts usable") >= 4
+    assert read_output(shown).count("hosts usable") >= 4
 
 
 def test_a_watch_outlives_a_cluster_that_is_away(server: Played, storage: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_watch_ends_when_its_job_is_gone_for_good(server: Played, storage: Pat
             server.collections[JOBSETS] = []
 
     assert Watch(stack(server, storage), None, shown, wait=wait).run() == 2
-    assert "tiny missing" in told(shown).splitlines()[-1]
+    assert "tiny missing" in read_output(shown).splitlines()[-1]
 
 
 def test_a_watch_goes_on_with_the_job_that_takes_the_place_of_its_own(server: Played, storage: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_watch_goes_on_with_the_job_that_takes_the_place_of_its_own(server: Pl
     assert Watch(stack(server, storage), None, console(), wait=wait).run() == 0
 
 
-def test_a_cluster_that_does_not_answer_is_told(server: Played, storage: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_reported(server: Played, storage: Path) -> None:
     server.refused = dict.fromkeys(ALL_PATHS, 503)
     with pytest.raises(Halt, match=r"expected the cluster to answer, got:\n  cannot read .*503"):
         status(stack(server, storage), None, console(), json=False)

@@ -49,7 +49,7 @@ def server() -> Generator[Played]:
 def test_a_folder_with_other_files_never_becomes_a_sandbox(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
 
-    with pytest.raises(Halt, match=r"holds other files"):
+    with pytest.raises(Halt, match=r"has other files"):
         up(stack_file.find("local"), tmp_path, console())
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -81,7 +81,7 @@ def test_a_job_is_followed_to_its_end(server: Played, tmp_path: Path, monkeypatc
 def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(server: Played, tmp_path: Path) -> None:
     timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(Halt, match=r"the job goes on") as caught:
+    with pytest.raises(Halt, match=r"the job continues") as caught:
         follow(Watch(stack(server, tmp_path), "tiny", console()), create(tmp_path / "sandbox"))
     assert caught.value.exit_status == INTERRUPTED
     timer.join()
@@ -112,7 +112,7 @@ def test_the_log_of_another_host_is_not_shown_for_that_of_the_first_cause() -> N
     shown = text(failed(replace(FAILED, files=Files(failures=(record,))), PLACE), 200, soft_wrap=True)
     assert "host slice-1-1 exited 22" in shown
     assert "ValueError: no such preset" in shown
-    assert "its log ends" not in shown
+    assert "the end of its log" not in shown
 
 
 def test_a_job_that_was_deleted_has_failed() -> None:

@@ -23,8 +23,8 @@ def _with(document: str, marks: tuple[str, str], text: str) -> str:
 
 
 def _numbers() -> str:
-    every = [family for family in FAMILIES if not family.leader_alone]
-    leader = [family for family in FAMILIES if family.leader_alone]
+    every = [family for family in FAMILIES if not family.leader_only]
+    leader = [family for family in FAMILIES if family.leader_only]
     return f"\nOf every host:\n\n{_table(every)}\nOf the leader, for the job:\n\n{_table(leader)}\n"
 
 

@@ -29,30 +29,32 @@ def block(language: str) -> str:
     return found
 
 
-def train(command: str, storage: Path, more: list[str]) -> None:
+def train(command: str, storage: Path, more: list[str]) -> str:
+    """Run the command and return its output."""
     arguments = shlex.split(command.removeprefix("make train ARGS=").strip('"'))
-    assert CliRunner().invoke(app, [*arguments, *more, "--storage", str(storage)]).exit_code == 0
+    trained = CliRunner().invoke(app, [*arguments, *more, "--storage", str(storage)])
+    assert trained.exit_code == 0
+    return trained.output
 
 
 @pytest.mark.complete
-def test_its_commands_take_weights_out_and_in_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_commands_take_weights_out_and_in_again(tmp_path: Path) -> None:
     first, *commands, again = block("sh").replace(".sandbox", str(tmp_path)).splitlines()
     train(first, tmp_path / "train", [*SMALLER, "--steps", "2"])
     for command in commands:
         subprocess.run(command, shell=True, cwd=ROOT, check=True)
     (file,) = (tmp_path / "hugging-face").glob("model-*.safetensors")
     assert "model.layers.1.mlp.down_proj.weight" in load_file(file)
-    train(again, tmp_path / "train", [*SMALLER, "--steps", "2"])
-    assert "step 2/2 loss" in capsys.readouterr().out
+    assert "step 2/2 loss" in train(again, tmp_path / "train", [*SMALLER, "--steps", "2"])
     assert len(list((tmp_path / "train" / "runs").iterdir())) == 2
     (ledger,) = [path for path in (tmp_path / "train").rglob("*.jsonl") if "initial_weights" in path.read_text()]
     assert str(tmp_path / "weights") in ledger.read_text()
 
 
 @pytest.mark.complete
-def test_its_mesh_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(block("console").strip(), tmp_path / "train", ["--hosts", "1", "--chips", "8", "--steps", "2"])
-    assert "step 2/2 loss" in capsys.readouterr().out
+def test_its_mesh_trains(tmp_path: Path) -> None:
+    more = ["--hosts", "1", "--chips", "8", "--steps", "2"]
+    assert "step 2/2 loss" in train(block("console").strip(), tmp_path / "train", more)
 
 
 def test_its_stack_file_is_accepted() -> None:

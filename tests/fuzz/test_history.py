@@ -60,7 +60,7 @@ def storage() -> Generator[Path]:
 
 def _told(storage: Path) -> None:
     history = read_history(epath.Path(storage) / "runs" / "one")
-    spent = goodput(history.tried)
+    spent = goodput(history.attempts)
     assert sum(part.seconds for part in spent.parts) == pytest.approx(spent.seconds)
     assert sum(start.seconds for start in spent.starts) == pytest.approx(spent.seconds)
     assert page(history).endswith("</html>\n")

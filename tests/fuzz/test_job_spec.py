@@ -27,7 +27,7 @@ def _read_or_refused(text: str) -> None:
     else:
         assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
         return
-    assert told.startswith("the job specification does not hold: ")
+    assert told.startswith("the job specification is not valid: ")
 
 
 @settings(deadline=None)

@@ -30,7 +30,7 @@ class Objects:
 
     found: dict[str, Json] = field(default_factory=dict[str, Json])
     keys: dict[str, str] = field(default_factory=dict[str, str])
-    """What Secrets hold, by the call that owns them; nobody can read them."""
+    """Content of Secrets, by the call that owns them. The API server does not return it."""
     refuses: str | None = None
     fails: dict[str, BaseException] = field(default_factory=dict[str, BaseException])
     """What requests raise, by method, or by a part of the path."""
@@ -74,7 +74,7 @@ class Objects:
 
 
 def settings(**teams: Any) -> CallSettings:
-    """What the stack `local` tells of calls, with other teams if some are named."""
+    """Return the outputs for calls of the stack `local`, with the teams that are given in addition."""
     values = stack_values("local")
     values["teams"] |= {name: {"namespace": namespace, "quota": {"trillium": 0}} for name, namespace in teams.items()}
     return CallSettings.model_validate(call_settings(parse(values), "trainer@sha256:0"))
@@ -115,8 +115,15 @@ def carries_out(stack: Place) -> Callable[[Json], None]:
             seals.write(RETURNED, pickle.dumps(pickle.loads(parts[FUNCTION])(*arguments, **named)))
         except Exception as error:
             kind, pickled = "Failed", base64.b64encode(pickle.dumps(error)).decode()
-            told = {"host": "slice-0-0", "time": 1.0, "type": "", "message": "", "traceback": [], "exception": pickled}
-            seals.write_raised(0, json.dumps(told).encode())
+            record = {
+                "host": "slice-0-0",
+                "time": 1.0,
+                "type": "",
+                "message": "",
+                "traceback": [],
+                "exception": pickled,
+            }
+            seals.write_raised(0, json.dumps(record).encode())
         jobset["status"] = {"terminalState": kind, "conditions": [{"type": kind, "status": "True"}]}
 
     return carry_out

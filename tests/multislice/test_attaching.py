@@ -4,7 +4,7 @@ import pytest
 
 from infra.kubernetes import ApiError
 from multislice import CallError, CallGone, NoSuchStack, Refused, forget
-from multislice.attaching import forget_call, found_call
+from multislice.attaching import find_call, forget_call
 from multislice.submission import submit
 from tests.multislice.known import NAMESPACE, Objects, place
 from tests.multislice.test_submission import PACKED, WISH
@@ -15,18 +15,18 @@ FORBIDDEN = ApiError(403, "Forbidden", "not yours")
 def test_a_call_is_found_by_its_name(tmp_path: Path, objects: Objects) -> None:
     stack = place(tmp_path, objects)
     call = submit(PACKED, WISH, stack)
-    assert found_call(call.id, stack) == call
+    assert find_call(call.id, stack) == call
     with pytest.raises(CallGone, match=r"stack local has no call 'other'; it was cancelled, or ended more than a day"):
-        found_call("other", stack)
+        find_call("other", stack)
 
 
 def test_who_may_look_into_one_teams_namespace_finds_the_calls_there(tmp_path: Path, objects: Objects) -> None:
     call = submit(PACKED, WISH, place(tmp_path, objects))
     both = place(tmp_path, objects, another="another")
     objects.fails["/namespaces/another/"] = FORBIDDEN
-    assert found_call(call.id, both).namespace == NAMESPACE
+    assert find_call(call.id, both).namespace == NAMESPACE
     with pytest.raises(CallGone, match="'other'; namespaces that you may not read: another; it was"):
-        found_call("other", both)
+        find_call("other", both)
 
 
 def test_a_call_of_another_team_is_not_taken_for_ones_own(tmp_path: Path, objects: Objects) -> None:
@@ -38,11 +38,11 @@ def test_a_call_of_another_team_is_not_taken_for_ones_own(tmp_path: Path, object
     for jobsets in (objects.found | theirs, theirs):
         objects.found = jobsets
         with pytest.raises(Refused, match="expected the team of call .* another.*pass team="):
-            found_call(call.id, both)
+            find_call(call.id, both)
     with pytest.raises(CallGone):
-        found_call(call.id, both, own)
+        find_call(call.id, both, own)
     with pytest.raises(Refused, match="expected a team of stack local"):
-        found_call(call.id, both, "nobody")
+        find_call(call.id, both, "nobody")
 
 
 def test_the_files_of_another_teams_call_are_not_removed(tmp_path: Path, objects: Objects) -> None:
@@ -54,22 +54,22 @@ def test_the_files_of_another_teams_call_are_not_removed(tmp_path: Path, objects
     assert objects.found
 
 
-def test_a_cluster_that_cannot_be_asked_is_told(tmp_path: Path, objects: Objects) -> None:
+def test_a_cluster_that_cannot_be_asked_is_reported(tmp_path: Path, objects: Objects) -> None:
     objects.fails["GET"] = OSError("no route to host")
     with pytest.raises(
         NoSuchStack, match="the cluster of stack local cannot be reached: no route to host; check that you"
     ):
-        found_call("train-1f2e3d4c", place(tmp_path, objects))
+        find_call("train-1f2e3d4c", place(tmp_path, objects))
 
 
-def test_a_call_of_another_version_is_told(tmp_path: Path, objects: Objects) -> None:
+def test_a_call_of_another_version_is_reported(tmp_path: Path, objects: Objects) -> None:
     stack = place(tmp_path, objects)
     call = submit(PACKED, WISH, stack)
     (jobset,) = objects.found.values()
     container = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     container["env"][0]["value"] = '{"id": "x", "of": "tomorrow"}'
-    with pytest.raises(CallError, match="was made by another version of this package"):
-        found_call(call.id, stack)
+    with pytest.raises(CallError, match="was created by another version of this package"):
+        find_call(call.id, stack)
 
 
 def test_a_call_is_forgotten_with_its_jobset_or_when_its_files_alone_are_left(tmp_path: Path, objects: Objects) -> None:

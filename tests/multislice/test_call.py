@@ -9,7 +9,7 @@ import pytest
 
 from infra.job_state import State
 from infra.kubernetes import Json
-from multislice.call import Call, FunctionLog, Status, of_function
+from multislice.call import Call, FunctionLog, Status, filter_lines
 from multislice.errors import (
     BucketFailed,
     CallError,
@@ -50,7 +50,7 @@ def workload(objects: Objects, conditions: list[Json], *, active: bool = True) -
     }
 
 
-def test_a_call_tells_where_it_is(call: Call, objects: Objects) -> None:
+def test_a_call_says_where_it_is(call: Call, objects: Objects) -> None:
     found = jobset(objects)
     assert call.status() == Status(State.STARTING)
     found["spec"]["suspend"] = True
@@ -65,7 +65,7 @@ def test_a_call_tells_where_it_is(call: Call, objects: Objects) -> None:
     assert call.status() == Status(State.MISSING)
 
 
-def test_a_call_whose_container_does_not_start_tells_on_which_host_and_why(call: Call, objects: Objects) -> None:
+def test_a_call_whose_container_does_not_start_reports_the_host_and_the_reason(call: Call, objects: Objects) -> None:
     waiting = {"reason": "ErrImagePull", "message": "not found: trainer@sha256:0"}
     objects.found[f"/api/v1/namespaces/research/pods/{call.id}-slice-0-1-x"] = {
         "metadata": {
@@ -116,13 +116,13 @@ def test_a_value_is_not_lost_because_its_files_cannot_be_removed(call: Call, obj
     assert call.result() == 3
 
 
-def test_a_result_that_cannot_be_read_is_told_with_the_way_back_to_it(call: Call, objects: Objects) -> None:
+def test_a_result_that_cannot_be_read_is_reported_with_the_way_back_to_it(call: Call, objects: Objects) -> None:
     ended(objects, "Completed")
     call.place.filesystem.fails["info"] = OSError("Forbidden: no read")
     with pytest.raises(BucketFailed, match="cannot be read or written from here: Forbidden: no read") as fault:
         call.result()
     (note,) = fault.value.__notes__
-    assert f"multislice.attach({call.id!r}, stack='local').result() may give its result" in note
+    assert f"multislice.attach({call.id!r}, stack='local').result() later" in note
 
 
 def test_a_bucket_that_fails_while_other_hosts_work_is_asked_again(call: Call) -> None:
@@ -133,12 +133,12 @@ def test_a_bucket_that_fails_while_other_hosts_work_is_asked_again(call: Call) -
         call.outcome(timeout=0, ended=has_ended)
 
 
-def test_who_waits_is_told_once_that_the_cluster_cannot_be_asked_and_waits_on(call: Call, objects: Objects) -> None:
-    told: list[Status] = []
+def test_an_unreachable_cluster_is_reported_once_and_the_wait_goes_on(call: Call, objects: Objects) -> None:
+    answer: list[Status] = []
 
     def hear(status: Status) -> None:
-        told.append(status)
-        objects.fails["GET"] = OSError(f"away, for the {len(told)}. time")
+        answer.append(status)
+        objects.fails["GET"] = OSError(f"away, for the {len(answer)}. time")
         if status.state is State.UNKNOWN:
             threading.Timer(0.7, come_back).start()
 
@@ -148,8 +148,8 @@ def test_who_waits_is_told_once_that_the_cluster_cannot_be_asked_and_waits_on(ca
         objects.fails.clear()
 
     assert isinstance(call.outcome(on_status=hear).error, CallGone)
-    assert [status.state for status in told] == [State.STARTING, State.UNKNOWN, State.MISSING]
-    assert "cannot be reached: away" in told[1].reason
+    assert [status.state for status in answer] == [State.STARTING, State.UNKNOWN, State.MISSING]
+    assert "cannot be reached: away" in answer[1].reason
 
 
 def test_an_exception_that_would_end_the_process_here_is_named_instead(call: Call, objects: Objects) -> None:
@@ -174,7 +174,7 @@ def test_a_result_that_somebody_else_wrote_is_not_opened(call: Call, objects: Ob
 
 
 def test_waiting_ends_in_time_and_leaves_the_call_alone(call: Call) -> None:
-    with pytest.raises(TimeoutError, match=r"has not ended within 0 s \(starting\); it runs on"):
+    with pytest.raises(TimeoutError, match=r"has not ended within 0 s \(starting\); it continues"):
         call.result(timeout=0)
     assert call.status().state is State.STARTING
 
@@ -197,7 +197,7 @@ def test_an_exception_that_could_not_travel_is_named(call: Call, objects: Object
         call.result()
 
 
-def test_a_host_that_failed_is_told_by_its_own_record(call: Call, objects: Objects) -> None:
+def test_a_host_that_failed_is_reported_by_its_own_record(call: Call, objects: Objects) -> None:
     record = {"host": "host-1", "code": 24, "cause": "it hangs", "details": ["stack"], "time": 2.0, "elsewhere": False}
     other = {**record, "host": "host-0", "time": 1.0, "elsewhere": True}
     for name, content in (("a", record), ("b", other)):
@@ -207,7 +207,7 @@ def test_a_host_that_failed_is_told_by_its_own_record(call: Call, objects: Objec
         call.result()
 
 
-def test_without_any_record_the_clusters_word_is_told(call: Call, objects: Objects) -> None:
+def test_without_any_record_the_clusters_word_is_reported(call: Call, objects: Objects) -> None:
     ended(objects, "Failed", "jobset failed due to one or more job failures")
     with pytest.raises(HostFailed, match="due to one or more job failures"):
         call.result()
@@ -225,10 +225,10 @@ def test_a_forgotten_call_leaves_no_file(call: Call, tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_a_value_that_cannot_be_made_here_is_told(call: Call, objects: Objects) -> None:
+def test_a_value_that_cannot_be_made_here_is_reported(call: Call, objects: Objects) -> None:
     seals(call).write(RETURNED, b"cno.such.module\nThing\n.")
     ended(objects, "Completed")
-    with pytest.raises(CallError, match="the function returned, but its value cannot be made here: ModuleNotFound"):
+    with pytest.raises(CallError, match="its value cannot be unpickled here: ModuleNotFound"):
         call.result()
 
 
@@ -238,7 +238,7 @@ BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
 TORN = "0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
 
 
-def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
+def test_the_lines_of_the_function_are_between_its_markers_in_the_log() -> None:
     lines = [
         "WARNING: early",
         BEGINS,
@@ -249,20 +249,20 @@ def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
         ENDS,
         "stopped: ValueError",
     ]
-    assert list(of_function("x", lines)) == ["step 1", "step 2"]
-    assert list(of_function("x", ["WARNING: early"])) == []
+    assert list(filter_lines("x", lines)) == ["step 1", "step 2"]
+    assert list(filter_lines("x", ["WARNING: early"])) == []
 
 
 def test_a_last_line_that_was_not_ended_is_the_functions_and_ends_the_window_all_the_same() -> None:
-    assert list(of_function("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
+    assert list(filter_lines("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
 
 
 def test_what_a_function_prints_of_another_call_opens_and_ends_nothing() -> None:
     lines = ["call y: the function begins", BEGINS, "call y: the function has ended", "more", ENDS]
-    assert list(of_function("x", lines)) == ["call y: the function has ended", "more"]
+    assert list(filter_lines("x", lines)) == ["call y: the function has ended", "more"]
 
 
-def test_a_log_says_that_the_function_has_ended_and_opens_again_when_it_begins_anew() -> None:
+def test_a_log_says_that_the_function_has_ended_and_reopens_when_it_begins_again() -> None:
     log = FunctionLog("x")
     assert [log.line(text) for text in (BEGINS, "a", ENDS, "b")] == [None, "a", None, None]
     assert log.ended

@@ -14,20 +14,20 @@ from google.auth.exceptions import DefaultCredentialsError
 
 from multislice.errors import BucketFailed, bucket
 
-told = r"gs://b cannot be read or written from here: \\w.*storage\\.objectUser"
+found = r"gs://b cannot be read or written from here: \\w.*storage\\.objectUser"
 for fault in (
     HttpError({"code": 401, "message": "Anonymous caller"}),
     ClientConnectionError(),
     DefaultCredentialsError("no credentials"),
 ):
-    with pytest.raises(BucketFailed, match=told), bucket("b"):
+    with pytest.raises(BucketFailed, match=found), bucket("b"):
         raise fault
 """
-"""Tests of the program load Pulumi, beside which gcsfs cannot be loaded."""
+"""Code for a separate process, because tests of the program import Pulumi, and gcsfs cannot be imported with it."""
 
 
 @pytest.mark.parametrize("fault", [ApiError(401, "", "log in"), OSError("away")])
-def test_a_cluster_that_does_not_answer_is_told_by_the_stacks_name(fault: Exception) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_by_the_stacks_name(fault: Exception) -> None:
     with (
         pytest.raises(NoSuchStack, match="the cluster of stack dev cannot be reached: (log in|away); check"),
         cluster("dev"),
@@ -35,7 +35,7 @@ def test_a_cluster_that_does_not_answer_is_told_by_the_stacks_name(fault: Except
         raise fault
 
 
-def test_a_bucket_that_does_not_answer_is_told_by_its_name_with_the_role_that_it_takes() -> None:
+def test_a_bucket_that_does_not_answer_is_reported_by_its_name_with_the_role_that_it_takes() -> None:
     with (
         pytest.raises(BucketFailed, match=r"gs://b cannot be read or written from here: F.*storage\.objectUser"),
         bucket("b"),

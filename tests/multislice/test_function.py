@@ -73,26 +73,26 @@ class Holder:
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "answer"),
     [
-        (waits, "waits is async; have a plain one asyncio.run it"),
-        (counts, r"counts yields; have a plain one return list\(counts"),
+        (waits, "waits is async; call it with asyncio.run"),
+        (counts, r"counts yields; return list\(counts"),
         (functools.cache(len), r"got the cache of len; put @multislice.run\(...\) below it"),
         (vars(Holder)["static"], r"got the staticmethod static; put @multislice.run\(...\) below @staticmethod"),
         (3, r"expected a function below @multislice.run\(...\), got 3"),
     ],
 )
-def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(function: Any, told: str) -> None:
-    with pytest.raises(Refused, match=told):
+def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(function: Any, answer: str) -> None:
+    with pytest.raises(Refused, match=answer):
         on_slices(function)
 
 
-def test_all_that_is_wrong_with_a_wish_is_told_at_once() -> None:
+def test_all_that_is_wrong_with_a_wish_is_reported_at_once() -> None:
     wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": float("nan")}
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", **wrong)
     assert str(fault.value).splitlines() == [
-        "count must be a number of slices from 1 on, got 1.5",
+        "count must be a number of slices of at least 1, got 1.5",
         "max_hours must be a number above 0 and at most 8759, got nan",
         "priority must be one of low, normal, high, got 'urgent'",
         "hosts must be one of leader, all, got 'none'",
@@ -155,7 +155,7 @@ def test_an_interruption_after_the_last_result_loses_none(objects: Objects, monk
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("multislice.call.Call.taken", interrupted)
+    monkeypatch.setattr("multislice.call.Call.take", interrupted)
     assert [outcome.value for outcome in on_slices(len).map(["a", "bb"])] == [1, 2]
 
 

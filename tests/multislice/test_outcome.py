@@ -8,7 +8,7 @@ from workloads.spec import ExitCode
 RECORD = {"host": "host-1", "code": 24, "cause": "it hangs", "details": ["stack"], "time": 2.0, "elsewhere": False}
 
 
-def test_the_first_hosts_own_failure_is_told(tmp_path: Path) -> None:
+def test_the_first_hosts_own_failure_is_reported(tmp_path: Path) -> None:
     folder = CallFolder.at(str(tmp_path))
     assert host_failure(folder) is None
     later = {**RECORD, "host": "host-2", "time": 3.0}
@@ -18,7 +18,7 @@ def test_the_first_hosts_own_failure_is_told(tmp_path: Path) -> None:
     assert host_failure(folder) == f"host host-1 ended ({ExitCode(24).name}): it hangs\nstack"
 
 
-def test_a_host_that_lost_another_one_is_not_told_as_the_cause(tmp_path: Path) -> None:
+def test_a_host_that_lost_another_one_is_not_reported_as_the_cause(tmp_path: Path) -> None:
     folder = CallFolder.at(str(tmp_path))
     lost = {**RECORD, "host": "host-0", "code": ExitCode.PEER_LOST, "time": 1.0}
     for number, record in enumerate((lost, RECORD)):

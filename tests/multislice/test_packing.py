@@ -46,7 +46,7 @@ def test_a_function_that_a_module_has_under_its_name_goes_by_value_too() -> None
     assert (found(2), found.__doc__) == (5, doubled.__doc__)
 
 
-def test_arguments_that_do_not_fit_are_told_before_anything_is_submitted() -> None:
+def test_arguments_that_do_not_fit_are_reported_before_anything_is_submitted() -> None:
     def scaled(x: int) -> int:
         return x
 
@@ -78,7 +78,7 @@ def test_a_module_of_the_project_is_refused_with_the_folder_to_ship() -> None:
     def uses() -> str:
         return PUBLIC_KEY + str(pack)
 
-    with pytest.raises(Refused, match=r"global `pack` is part of the package that calls") as fault:
+    with pytest.raises(Refused, match=r"global `pack` is part of the package that submits calls") as fault:
         packed(uses)
     assert "PUBLIC_KEY" not in str(fault.value)
 
@@ -86,7 +86,7 @@ def test_a_module_of_the_project_is_refused_with_the_folder_to_ship() -> None:
         return values_of(Path("x"))
 
     with pytest.raises(
-        Refused, match=rf"`values_of` is of module tests\.infra\.recording \(.*\), .* say ships=\['{ROOT}'\]"
+        Refused, match=rf"`values_of` is of module tests\.infra\.recording \(.*\), .* pass ships=\['{ROOT}'\]"
     ):
         packed(uses_a_test)
 
@@ -116,8 +116,8 @@ def test_too_much_is_refused_with_the_largest_part(monkeypatch: pytest.MonkeyPat
     def counted(labels: list[int], images: bytes) -> int:
         return len(images) + len(labels)
 
-    told = r"at most 1\.0 MiB of code and arguments, got 2\.0 MiB; the largest is argument `images` with 2\.0 MiB\. Put"
-    with pytest.raises(Refused, match=told):
+    text = r"at most 1\.0 MiB of code and arguments, got 2\.0 MiB; the largest is argument `images` with 2\.0 MiB\. Put"
+    with pytest.raises(Refused, match=text):
         packed(counted, [1], b"x" * (2 << 20))
 
 
@@ -198,7 +198,7 @@ def names(sources: bytes | None) -> set[str]:
     return set(zipfile.ZipFile(io.BytesIO(sources)).namelist())
 
 
-def test_a_package_is_shipped_under_its_name_and_a_folder_as_what_lies_in_it(tmp_path: Path) -> None:
+def test_a_package_is_shipped_under_its_name_and_a_folder_as_its_content(tmp_path: Path) -> None:
     shipped = {"recipes/__init__.py", "recipes/words.txt"}
     assert names(Project([folder(tmp_path) / "recipes"]).sources()) == shipped
     assert names(Project([tmp_path]).sources()) == shipped
@@ -215,7 +215,7 @@ def test_two_files_of_one_name_are_refused_and_a_folder_named_twice_is_not(tmp_p
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "words.py").touch()
-    with pytest.raises(Refused, match=r"have a file words\.py: .*one/words\.py and .*two/words\.py; ship one of them"):
+    with pytest.raises(Refused, match=r"have a file words\.py: .*one/words\.py and .*two/words\.py; pass one of them"):
         Project([tmp_path / "one", tmp_path / "two"]).sources()
     assert names(Project([tmp_path / "one", tmp_path / "one"]).sources()) == {"words.py"}
 
@@ -226,19 +226,19 @@ def test_folders_that_are_too_large_are_refused_before_they_are_read(
     (tmp_path / "words.py").write_text("x")
     with (tmp_path / "weights").open("wb") as file:
         file.truncate(1 << 40)  # more than could be read
-    told = r"got 1048576\.0 MiB; the largest is .*/weights with 1048576\.0 MiB\. Name folders with modules alone"
-    with pytest.raises(Refused, match=told):
+    answer = r"got 1048576\.0 MiB; the largest is .*/weights with 1048576\.0 MiB\. Pass only folders with modules"
+    with pytest.raises(Refused, match=answer):
         Project([tmp_path]).sources()
 
 
-def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "words.py").touch()
 
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(Refused, match=r"that can be read, got .*Permission denied: '.*words\.py'"):
+    with pytest.raises(Refused, match=r"cannot read the folders of ships=: .*Permission denied: '.*words\.py'"):
         Project([tmp_path]).sources()
 
 
@@ -249,8 +249,8 @@ def test_equal_folders_are_equal_parts(tmp_path: Path) -> None:
     assert SOURCES not in packed(len, "x").parts
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="expected ships to name folders, got .*nowhere"):
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="expected ships to be folders, got .*nowhere"):
         Project([tmp_path / "nowhere"])
 
 

@@ -41,7 +41,7 @@ def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(tmp_
 
 
 def test_a_stack_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="stack local does not take a call in namespace research: not you"):
+    with pytest.raises(Refused, match="stack local refuses a call in namespace research: not you"):
         submit(PACKED, WISH, place(tmp_path, Objects(refuses="not you")))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -64,9 +64,9 @@ def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_fi
     assert not files(tmp_path)
 
 
-def test_a_call_that_may_be_there_all_the_same_is_told(tmp_path: Path) -> None:
+def test_a_call_that_may_still_exist_is_reported(tmp_path: Path) -> None:
     objects = Objects(fails={"POST": OSError("reset"), "DELETE": OSError("reset")})
-    with pytest.raises(NoSuchStack, match="call len-.* may be there all the same, and end as soon as it begins"):
+    with pytest.raises(NoSuchStack, match="call len-.* may still exist; it will end as soon as it starts"):
         submit(PACKED, WISH, place(tmp_path, objects))
     assert not files(tmp_path)
 
@@ -90,7 +90,7 @@ def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(tmp_p
     assert not files(tmp_path)
 
 
-def test_a_bucket_that_takes_no_files_is_told_and_nothing_is_submitted(tmp_path: Path) -> None:
+def test_a_bucket_that_takes_no_files_is_reported_and_nothing_is_submitted(tmp_path: Path) -> None:
     objects = Objects()
     with pytest.raises(BucketFailed, match="gs://sandbox-local-checkpoints cannot be .* Forbidden: not you"):
         submit(PACKED, WISH, place(tmp_path, objects, fails={"pipe_file": OSError("Forbidden: not you")}))
@@ -98,7 +98,7 @@ def test_a_bucket_that_takes_no_files_is_told_and_nothing_is_submitted(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("wish", "told"),
+    ("wish", "reported"),
     [
         (
             replace(WISH, slices="viperfish"),
@@ -112,9 +112,9 @@ def test_a_bucket_that_takes_no_files_is_told_and_nothing_is_submitted(tmp_path:
         (replace(WISH, count=1), r"\(research, product\), got no name; pass team="),
     ],
 )
-def test_a_wish_that_the_stack_does_not_have_is_told_with_what_it_has(tmp_path: Path, wish: Wish, told: str) -> None:
+def test_a_wish_that_the_stack_cannot_fulfil_is_reported(tmp_path: Path, wish: Wish, reported: str) -> None:
     objects = Objects()
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(Refused, match=reported):
         submit(PACKED, wish, place(tmp_path, objects, product="product"))
     assert not objects.found
 

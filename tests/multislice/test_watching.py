@@ -10,7 +10,7 @@ from infra.job_logs import Line
 from multislice.call import Call
 from multislice.errors import CallGone
 from multislice.submission import submit
-from multislice.watching import Screen, Shown, cancel, watched
+from multislice.watching import Screen, Shown, cancel, watch
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
@@ -62,7 +62,7 @@ def test_a_line_is_on_the_screen_while_the_call_still_runs(tmp_path: Path, monke
     # Keeps back what is not flushed, as the pipe of a program does that reads the output.
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(screen))
     with playing(server):
-        waits = threading.Thread(target=watched, args=(called(server, tmp_path), "leader"))
+        waits = threading.Thread(target=watch, args=(called(server, tmp_path), "leader"))
         waits.start()
         deadline = time.monotonic() + 30
         while not screen.getvalue() and time.monotonic() < deadline:
@@ -84,7 +84,7 @@ def test_whoever_waits_is_shown_all_hosts_over_a_connection_that_breaks(
         server.breaks[pod] = [Broken(2)]
     finish(server)
     with playing(server):
-        assert isinstance(watched(called(server, tmp_path), "all").error, CallGone)
+        assert isinstance(watch(called(server, tmp_path), "all").error, CallGone)
     found = sorted(capsys.readouterr().out.splitlines())
     assert found == sorted(f"[slice-{a}-{b}] {word}" for a, b in HOSTS for word in ("one", "two", "three"))
 
@@ -110,7 +110,7 @@ def test_a_call_that_has_ended_is_not_cancelled(
     assert f"call {call.id} has ended (completed); multislice.attach(" in capsys.readouterr().err
 
 
-def test_a_call_that_cannot_be_cancelled_is_told_and_does_not_keep_others_from_it(
+def test_a_call_that_cannot_be_cancelled_is_reported_and_does_not_keep_others_from_it(
     call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = submit(PACKED, WISH, call.place)
@@ -138,7 +138,7 @@ def test_an_interrupted_wait_cancels_the_call(call: Call, objects: Objects, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
-    monkeypatch.setattr("multislice.watching.tell", interrupted)
+    monkeypatch.setattr("multislice.watching.print_status", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        watched(call, "leader")
+        watch(call, "leader")
     assert not objects.found

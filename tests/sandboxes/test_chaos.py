@@ -72,7 +72,7 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(target
         target.send(signal.SIGSTOP, job.name, "slice-1-1")
         target.wait_for_end(job.name)
         ended = max(_moments(target, job.name, "terminated", "finishedAt"))
-        spent = goodput(target.history(job.name).tried)
+        spent = goodput(target.history(job.name).attempts)
     finally:
         target.remove(job.name)
     left, stopped, last = [start.ending for start in spent.starts]

@@ -1,28 +1,17 @@
-"""Reads the text format of Prometheus, as strictly as the trainer writes it."""
+"""Values in the text format of Prometheus."""
 
-import re
+from prometheus_client.parser import text_string_to_metric_families
 
 type Numbers = dict[str, dict[str, float]]
-"""By family and by value of its label."""
-
-_SAMPLE = re.compile(r'([a-z_]+)(?:\{[a-z_]+="([^"\\\n]*)"\})? (\S+)')
+"""By name and by value of the one label."""
 
 
 def numbers(text: str) -> Numbers:
-    """The numbers of a text in which every family has one HELP and one TYPE before its samples."""
+    """The values of each family; a name or a label that occurs twice fails."""
     found: Numbers = {}
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            assert line.split()[2] not in found
-            found[line.split()[2]] = {}
-        elif line.startswith("# TYPE "):
-            _, _, name, kind = line.split()
-            assert found[name] == {}
-            assert (kind == "counter") == name.endswith("_total")
-        else:
-            sample = _SAMPLE.fullmatch(line)
-            assert sample, line
-            name, label, number = sample.groups(default="")
-            assert label not in found[name]
-            found[name][label] = float(number)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            (label,) = sample.labels.values() or ("",)
+            assert label not in found.setdefault(sample.name, {})
+            found[sample.name][label] = sample.value
     return found

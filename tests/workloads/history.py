@@ -1,4 +1,4 @@
-"""What a run was trained on, from what its starts wrote down."""
+"""Reconstructs what a run was trained on from the files of its attempts."""
 
 import json
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def history(storage: Path) -> tuple[list[int], list[int]]:
-    """Batches that each step of the run was trained on, and those left out, in the order of the steps."""
+    """Return the batches of the run's steps, and those left out, in the order of the steps."""
     run = storage / "runs" / "run-1"
     batches, left_out = list[int](), list[int]()
     for start, ledger in enumerate(sorted(run.glob("ledger/*-0.jsonl"))):
-        told = [*_events(ledger), *_events(run / "steps" / f"{start}-0.jsonl")]
-        # Of one time, what was decided comes before the step that follows from it.
-        for event in sorted(told, key=lambda event: (event["time"], "event" not in event)):
+        recorded = [*_events(ledger), *_events(run / "steps" / f"{start}-0.jsonl")]
+        # At equal times, a decision comes before the step that follows from it.
+        for event in sorted(recorded, key=lambda event: (event["time"], "event" not in event)):
             match event.get("event"):
                 case "restore":
                     batches = batches[: event["step"]]

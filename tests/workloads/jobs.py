@@ -1,4 +1,4 @@
-"""Small jobs for the tests: quick to compile, a few steps long."""
+"""Small jobs for tests, which are quick to compile and have few steps."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from workloads.spec import JobSpec, MeshSpec, SliceSpec, StandardLibrarySpec, St
 def small_job(
     storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, min_count: int | None = None, **training: Any
 ) -> JobSpec:
-    """The tiny preset on `replica` slices of `fsdp` CPU devices, with some of its training section replaced."""
+    """Return the tiny preset on `replica` slices of `fsdp` CPU devices, with some training settings replaced."""
     preset = load_preset("tiny")
     assert preset.data
     slices = SliceSpec.of_cpu(count=replica, hosts=hosts, chips_per_host=fsdp // hosts)

@@ -1,7 +1,7 @@
-"""The model as a textbook has it: whole matrices, one head and one expert after the other, full logits, no mesh.
+"""A plain model with full matrices, one head and one expert after the other, full logits and no mesh.
 
-The reference that the trainer's model and the import of weights are held to. Weights are nested as those of the
-trainer; the columns of `query_key_value` come in groups, one for each kv head: its query heads, its key, its value.
+It is the reference for the trainer's model and for the import of weights. Weights are nested as in the trainer. The
+columns of `query_key_value` are in groups, one for each kv head: its query heads, its key, its value.
 """
 
 from typing import Any
@@ -16,7 +16,10 @@ type Tree = Any
 
 
 def plain_logits(weights: Tree, tokens: jax.Array, spec: ModelSpec, segments: jax.Array | None = None) -> jax.Array:
-    """[batch, position, vocabulary] of tokens [batch, position]; a token sees those before it in its own segment."""
+    """Return logits [batch, position, vocabulary] of tokens [batch, position].
+
+    A token attends to those before it in its own segment.
+    """
     x = weights["embedding"][tokens] * (spec.embed_dim**0.5 if spec.scaled_embedding else 1)
     visible = plain_visibility(tokens, segments)
     for layer in range(spec.layers):
@@ -41,7 +44,7 @@ def plain_is_local(layer: int, spec: ModelSpec) -> bool:
 
 
 def plain_visibility(tokens: jax.Array, segments: jax.Array | None) -> jax.Array:
-    """[batch, query position, key position]"""
+    """Return the mask [batch, query position, key position]."""
     batch, length = tokens.shape
     causal = jnp.broadcast_to(jnp.tril(jnp.ones((length, length), bool)), (batch, length, length))
     return causal if segments is None else causal & (segments[:, :, None] == segments[:, None, :])
@@ -75,7 +78,7 @@ def plain_attention(x: jax.Array, block: Tree, spec: ModelSpec, visible: jax.Arr
 
 
 def plain_rotation(head: jax.Array, spec: ModelSpec, layer: int = 0) -> jax.Array:
-    """RoPE: column i and column i + half are one complex number, turned by its frequency times the position."""
+    """Apply RoPE: columns i and i + half are one complex number, rotated by its frequency times the position."""
     half = spec.head_dim // 2
     angles = jnp.outer(jnp.arange(head.shape[1]), plain_frequencies(spec, plain_is_local(layer, spec)))[None]
     turned = (head[..., :half] + 1j * head[..., half:]) * jnp.exp(1j * angles)
@@ -83,7 +86,7 @@ def plain_rotation(head: jax.Array, spec: ModelSpec, layer: int = 0) -> jax.Arra
 
 
 def plain_frequencies(spec: ModelSpec, local: bool = False) -> jax.Array:
-    """Radians per position."""
+    """Return radians per position."""
     half = spec.head_dim // 2
     if local and spec.windows is not None:
         base = spec.rope_base if spec.windows.rope_base is None else spec.windows.rope_base
@@ -97,7 +100,7 @@ def plain_frequencies(spec: ModelSpec, local: bool = False) -> jax.Array:
 
 
 def plain_stretched(frequency: float, scaling: RopeScaling) -> float:
-    """As https://github.com/meta-llama/llama-models, `apply_scaling`."""
+    """Scale a frequency like `apply_scaling` in https://github.com/meta-llama/llama-models."""
     wavelength = 2 * np.pi / frequency
     if wavelength < scaling.original_length / scaling.high_frequency_factor:
         return frequency
@@ -129,7 +132,7 @@ def plain_expert(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array, 
 
 
 def plain_shares(scores: jax.Array, experts: ExpertsSpec) -> jax.Array:
-    """Softmax over each token's best scores, 0 for its other experts; [batch, position, expert]."""
+    """Return the softmax [batch, position, expert] over each token's best scores, with 0 for its other experts."""
     best, chosen = jax.lax.top_k(scores, experts.per_token)
     one_hot = jax.nn.one_hot(chosen, experts.count)
     return jnp.einsum("bsc,bsce->bse", jax.nn.softmax(best), one_hot)

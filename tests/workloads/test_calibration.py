@@ -9,7 +9,7 @@ from workloads.training.flops import flops_per_token
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED_RATES = {"2x4": 7139, "4x4": 7243, "4x8": 7032, "8x8": 7247, "8x16": 7120, "16x16": 7207}
-"""Tokens a second and chip, which the same source states beside the seconds."""
+"""Tokens per second and chip, which the same source has in addition to the seconds."""
 
 
 def test_seconds_and_batch_of_each_recipe_agree_with_its_published_rate() -> None:
@@ -40,4 +40,4 @@ def test_the_document_quotes_the_ratios() -> None:
 def test_the_ratio_is_of_the_estimate_to_the_measurement() -> None:
     ratios = [recipe.ratio for recipe in load_calibration().recipes]
 
-    assert [round(ratio, 3) for ratio in ratios if ratio] == [1.018, 0.972, 0.968, 0.978]
+    assert [round(ratio, 3) for ratio in ratios if ratio] == [1.041, 0.995, 0.974, 0.978]

@@ -1,4 +1,4 @@
-"""The image without building it: what its Dockerfile names exists, is locked, and is all that it may see."""
+"""The image without building it: files in its Dockerfile exist, packages are locked, and nothing else is included."""
 
 import ast
 import json
@@ -30,7 +30,7 @@ _NODE = {
     "os_name": "posix",
     "extra": "",
 }
-"""Environment markers of the nodes that run the image."""
+"""Environment markers of nodes that run the image."""
 
 
 def _instructions() -> list[tuple[str, str]]:
@@ -44,7 +44,7 @@ def _all(instruction: str) -> list[str]:
 
 
 def _installation() -> tuple[list[str], str]:
-    """The command that installs the packages, and the lock that it reads."""
+    """Return the command that installs the packages, and the lock that it reads."""
     (install,) = (command for command in _all("RUN") if command.startswith("pip install "))
     *command, option, lock = install.split()
     assert option == "-r"
@@ -52,7 +52,7 @@ def _installation() -> tuple[list[str], str]:
 
 
 def _locked() -> list[tuple[Requirement, int]]:
-    """Each requirement of the image's lock, and how many hashes it has."""
+    """Return each requirement of the image's lock, and its number of hashes."""
     lines = (ROOT / _installation()[1]).read_text().splitlines()
     entries = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace("\\\n", " ").splitlines()
     split = [entry.split("--hash=") for entry in entries if entry.strip()]
@@ -60,7 +60,7 @@ def _locked() -> list[tuple[Requirement, int]]:
 
 
 def _lets_in(path: str) -> bool:
-    """Whether the build sees `path`; the last rule of .dockerignore that matches it or a parent decides."""
+    """Return whether the build includes `path`. The last matching rule of .dockerignore decides."""
     seen = True
     for rule in (ROOT / ".dockerignore").read_text().splitlines():
         pattern = rule.removeprefix("!")
@@ -86,7 +86,7 @@ def test_every_locked_package_is_pinned_by_version_and_hash() -> None:
 
 
 def _imported() -> Iterator[str]:
-    """Top-level names of all modules that `workloads` imports, the standard library's and its own left out."""
+    """Yield the top-level names of all modules that `workloads` imports, without the standard library and its own."""
     for file in (ROOT / "workloads").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -171,7 +171,7 @@ def test_without_further_orders_it_starts_the_trainer_which_asks_for_a_job(tmp_p
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """The command of the image, in a folder that has what the image has."""
+    """Run the image's command in a folder with the image's files."""
     assert command[0] == "python"
     (folder / "workloads").symlink_to(ROOT / "workloads")
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}

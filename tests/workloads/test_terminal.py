@@ -11,7 +11,7 @@ CLEARED, LINK, EIGHT_BIT = "\x1b[2J", "\x1b]8;;https://example.com\x1b\\here\x1b
 
 
 def shown(*things: object) -> str:
-    """What a terminal gets to see."""
+    """Return what a terminal shows."""
     file = StringIO()
     console = Terminal(file=file, force_terminal=True, color_system=None, width=120)
     console.print(*things)

@@ -1,1 +1,1 @@
-"""What the image runs for a call: one function on every host of some slices."""
+"""Runs a call in the image: one function on every host of one or more slices."""

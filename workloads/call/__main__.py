@@ -1,6 +1,6 @@
-"""`python -m workloads.call`: one host's process of a call.
+"""Implements `python -m workloads.call`, one host's process of a call.
 
-Owns the command line and the reading of the call's own variables; what the process does is up to `host`.
+This module reads the call's environment variables; the work is in `host`.
 """
 
 import argparse
@@ -14,20 +14,20 @@ from pydantic import ValidationError
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, CallSpec, ExitCode
 
 DESCRIPTION = f"""\
-Carry out one call of a function as one of its host processes. There are no arguments; the environment says all:
+Run one host process of a call of a function. There are no arguments; environment variables set everything:
 
   {CALL_SPEC_VARIABLE:<20} the call's specification as JSON (workloads/spec/call.py)
-  {CALL_KEY_VARIABLE:<20} the private key that seals what comes back, hexadecimal; the function does not see it
-  {RUN_ID_VARIABLE:<20} name of this submission of it
-  {START_VARIABLE:<20} restarts of it before this start
+  {CALL_KEY_VARIABLE:<20} the private key that seals the results, hexadecimal; hidden from the function
+  {RUN_ID_VARIABLE:<20} name of this submission of the call
+  {START_VARIABLE:<20} number of restarts before this attempt
 
-and GKE's variables, as for python -m workloads.training. The exit code says why it ended: see ExitCode in
+and GKE's variables, as for python -m workloads.training. For the exit codes, see ExitCode in
 workloads/spec/pod.py.
 """
 
 
 def main() -> None:
-    """Carry out the call, then end the process with the exit code of what happened."""
+    """Run the call, then end the process with the exit code of the result."""
     began = time.time()
     argparse.ArgumentParser(
         prog="python -m workloads.call", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -37,9 +37,9 @@ def main() -> None:
     except (KeyError, ValueError) as fault:
         print(f"stopped: {fault}", file=sys.stderr)
         sys.exit(ExitCode.INVALID_SPEC)
-    # Processes that the function starts have no use for it.
+    # Processes that the function starts must not inherit the key.
     del os.environ[CALL_KEY_VARIABLE]
-    # JAX is imported late so that --help and a faulty specification answer at once.
+    # JAX is imported late so that --help and the error of an invalid specification appear at once.
     from workloads.call.host import run_host
     from workloads.training.start import Start
 
@@ -47,10 +47,10 @@ def main() -> None:
 
 
 def submission(environment: Mapping[str, str]) -> tuple[CallSpec, str, str, int]:
-    """Return the call, its private key, the name of this submission of it, and the number of its restarts so far.
+    """Return the call, its private key, the name of this submission, and the number of restarts so far.
 
     Raises:
-        ValueError: a variable is missing or does not hold what it should.
+        ValueError: a variable is missing or not valid.
     """
     try:
         spec = CallSpec.model_validate_json(environment[CALL_SPEC_VARIABLE])
@@ -58,7 +58,7 @@ def submission(environment: Mapping[str, str]) -> tuple[CallSpec, str, str, int]
     except KeyError as missing:
         raise ValueError(f"{missing.args[0]} must be set; see python -m workloads.call --help") from None
     except ValidationError as fault:
-        raise ValueError(f"the call's specification does not hold: {fault}") from None
+        raise ValueError(f"the call's specification is not valid: {fault}") from None
 
 
 if __name__ == "__main__":

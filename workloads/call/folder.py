@@ -1,9 +1,8 @@
-"""The files of one call in the checkpoint bucket, as the desk that calls and the hosts that work see them.
+"""Reads and writes the files of one call in the checkpoint bucket, for the calling machine and for the hosts.
 
-A seal is an Ed25519 signature over the call's folder, which contains its namespace, the file's name and its content.
-The call's hosts have the private key, and everyone who finds the call has the public one. So nobody else who can write
-to the bucket can change a file or replace it with another one unnoticed. A file that is larger than it can be is not
-read.
+A seal is an Ed25519 signature over the call's folder (which contains its namespace), the file's name and its content.
+The call's hosts have the private key, and everyone who can find the call has the public one. So another user with write
+access to the bucket cannot change or replace a file unnoticed. A file above its size limit is not read.
 """
 
 import hashlib
@@ -22,28 +21,28 @@ FUNCTION = "function.pkl"
 ARGUMENTS = "arguments.pkl"
 SOURCES = "sources.zip"
 TEXT = "text.json"
-"""The function's own source file, for the lines of tracebacks; by the name that its code has for it."""
+"""Source file of the function, for the lines of tracebacks, with the file name that its code object has."""
 RETURNED = "returned.pkl"
-"""Sealed; there once the function has returned on all hosts."""
+"""Sealed file with the returned value. It exists once the function has returned on all hosts."""
 OUTPUT = "output"
-"""Folder for whatever the function writes."""
+"""Folder for the files that the function writes."""
 _RAISED = "raised"
 _GCS = "gs://"
 _SEAL_BYTES = 64
 _MOST_SEALED_BYTES = 512 << 20
-"""More than `workloads.call.parcel.MOST_BYTES` and the same in base64, as exceptions have it."""
+"""Largest sealed file. It leaves room for `workloads.call.parcel.MOST_BYTES` in base64, as in records of exceptions."""
 
 
 class Damaged(ValueError):
-    """A file is not what was written there."""
+    """Raised when a file does not have the content that was written."""
 
 
 def gcs(**options: Any) -> Any:
-    """Object storage as a file system of fsspec, over HTTP alone.
+    """Return Cloud Storage as a file system of fsspec that uses only HTTP.
 
-    What gcsfs itself offers first asks by gRPC of what kind a bucket is, which takes a minute where nothing answers.
+    By default, gcsfs first queries the kind of the bucket by gRPC, which takes a minute if nothing answers.
     """
-    # Takes half a second to import, and the other side may have no bucket.
+    # Importing gcsfs takes half a second, and a local call uses no bucket.
     from gcsfs.core import GCSFileSystem
 
     return GCSFileSystem(**options)
@@ -51,15 +50,15 @@ def gcs(**options: Any) -> Any:
 
 @dataclass(frozen=True)
 class CallFolder:
-    """One call's folder."""
+    """The folder of one call."""
 
     filesystem: Any
-    """Of fsspec."""
+    """A file system of fsspec."""
     path: str
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """The folder at `gs://BUCKET/teams/NAMESPACE/calls/ID` or at a local path, with this machine's credentials."""
+        """Open a local folder, or `gs://BUCKET/teams/NAMESPACE/calls/ID` with this machine's credentials."""
         if url.startswith(_GCS):
             return cls(gcs(), url.removeprefix(_GCS))
         return cls(fsspec.filesystem("file"), url)
@@ -70,7 +69,7 @@ class CallFolder:
         self.filesystem.pipe_file(f"{self.path}/{name}", content)
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
-        """The whole file; None if there is none.
+        """Return the whole file. `None` if it does not exist.
 
         Raises:
             Damaged: it is larger than `most_bytes`.
@@ -79,7 +78,7 @@ class CallFolder:
         self.filesystem.invalidate_cache()
         try:
             size = self.filesystem.info(path)["size"]
-            # Whoever writes it anew meanwhile cannot make it longer either.
+            # The limit also holds if somebody replaces the file with a longer one at this moment.
             content = self.filesystem.cat_file(path, end=size) if 0 < size <= most_bytes else b""
         except FileNotFoundError:
             return None
@@ -88,7 +87,7 @@ class CallFolder:
         return content
 
     def names(self, folder: str) -> list[str]:
-        """Names below a folder of this one, from this one on."""
+        """Return the names of the files below a folder, relative to this call's folder."""
         self.filesystem.invalidate_cache()
         try:
             found = self.filesystem.find(f"{self.path}/{folder}".rstrip("/"))
@@ -97,36 +96,36 @@ class CallFolder:
         return [path.rpartition(f"{self.path.strip('/')}/")[2] for path in found]
 
     def remove(self, *, keep: str | None = None) -> None:
-        """Remove all of it, but for the folder `keep`."""
+        """Remove everything except the folder `keep`."""
         doomed = [name for name in self.names("") if keep is None or not name.startswith(f"{keep}/")]
         for name in doomed:
-            # Another process may remove it too.
+            # Another process may remove it at the same time.
             with suppress(FileNotFoundError):
                 self.filesystem.rm_file(f"{self.path}/{name}")
 
 
 def new_keys() -> tuple[str, str]:
-    """Make the private and the public key of a call, both hexadecimal."""
+    """Create the private and the public key of a call, both hexadecimal."""
     private = Ed25519PrivateKey.generate()
     return private.private_bytes_raw().hex(), private.public_key().public_bytes_raw().hex()
 
 
 @dataclass(frozen=True)
 class Seals:
-    """Of the files that come back from one call."""
+    """Seals of the files that one call returns."""
 
     folder: CallFolder
     call: str
-    """Its folder, as its specification names it."""
+    """Folder of the call, as in its specification."""
     hosts: int
-    """Of all slices."""
+    """Number of hosts of all slices."""
     public_key: bytes
     private_key: bytes | None = None
-    """None: this process can read sealed files but not write them."""
+    """Private key. Without it, this process can read sealed files but not write them."""
 
     @classmethod
     def of(cls, spec: CallSpec, folder: CallFolder, private_key: str | None = None) -> Self:
-        """Return the seals of a call; `private_key` is hexadecimal."""
+        """Return the seals of a call. `private_key` is hexadecimal."""
         private = None if private_key is None else bytes.fromhex(private_key)
         return cls(folder, spec.folder, spec.slices.total_hosts, bytes.fromhex(spec.public_key), private)
 
@@ -137,10 +136,10 @@ class Seals:
         self.folder.write(name, seal + content)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a sealed file; None if there is none.
+        """Return the content of a sealed file. `None` if it does not exist.
 
         Raises:
-            Damaged: its seal is not that of this call, this name and this content, or it is larger than it can be.
+            Damaged: the seal does not match the call, the name and the content, or the file is above the size limit.
         """
         found = self.folder.read(name, _MOST_SEALED_BYTES)
         if found is None:
@@ -153,22 +152,22 @@ class Seals:
         return content
 
     def write_raised(self, process: int, record: bytes) -> None:
-        """What a host's function raised."""
-        self.write(_raised(process), record)
+        """Write the record of an exception that the function raised on a host."""
+        self.write(_raised_name(process), record)
 
     def read_raised(self) -> list[bytes]:
-        """What hosts' functions raised, by process; empty if none did. What no host would write is passed over.
+        """Return the records of exceptions in the order of processes. Files that no host writes are ignored.
 
         Raises:
-            Damaged: a record's seal is wrong.
+            Damaged: the seal of a record is wrong.
         """
         there = set(self.folder.names(_RAISED))
-        names = [name for name in map(_raised, range(self.hosts)) if name in there]
+        names = [name for name in map(_raised_name, range(self.hosts)) if name in there]
         return [record for name in names if (record := self.read(name)) is not None]
 
     def _signed(self, name: str, content: bytes) -> bytes:
         return f"{self.call}\0{name}\0".encode() + hashlib.sha256(content).digest()
 
 
-def _raised(process: int) -> str:
+def _raised_name(process: int) -> str:
     return f"{_RAISED}/{process}.json"

@@ -1,7 +1,7 @@
-"""The function of a call on a host: unpacked, called, and what it gives back packed.
+"""Unpacks the function of a call on a host, calls it, and packs its result.
 
-Owns what the function finds around it: the folders that came with it, and a stand-in for the package that people
-call from, since a call from a host would be a call of a call.
+This module also prepares the function's surroundings: the folders that came with it, and a replacement for the package
+`multislice`, because a host cannot make further calls.
 """
 
 import importlib.util
@@ -38,16 +38,16 @@ from workloads.call.pickling import (
 )
 
 CALLER = "multislice"
-"""The package that people call from; the image does not have it."""
+"""The package that makes calls. The image does not contain it."""
 OUTPUT_VARIABLE = "MULTISLICE_OUTPUT"
-"""Environment variable with the folder for what the function writes."""
+"""Environment variable with the folder for the function's files."""
 
 
 _SHORT = reprlib.Repr(maxdict=100, maxlist=100, maxtuple=100, maxstring=1000, maxother=1000)
 
 
 def itself[F: Callable[..., Any]](function: F) -> F:
-    """What a decorated function is on a host."""
+    """Return the function unchanged, in place of decorators on a host."""
     return function
 
 
@@ -60,14 +60,14 @@ class Function:
     named: Mapping[str, Any]
 
     @classmethod
-    def unpacked(cls, parts: Mapping[str, bytes], output: str) -> Self:
-        """The function that these parts are. Imports what it needs of the folders that came with it."""
+    def unpack(cls, parts: Mapping[str, bytes], output: str) -> Self:
+        """Load the function from these parts, with the modules that it needs from the folders that came with it."""
         os.environ[OUTPUT_VARIABLE] = output
-        # The image has no other backend, and Keras asks when it is imported, by a module that was sent along perhaps.
+        # The image has no other backend. Keras reads this when it is imported, perhaps by a module of the call.
         os.environ.setdefault("KERAS_BACKEND", "jax")
         sys.modules[CALLER] = _stand_in()
         for file, text in json.loads(parts[TEXT]).items():
-            # Without a time of change it is never compared with a file, which is not here.
+            # Without a modification time, linecache does not compare it with a file, which does not exist here.
             linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         if sources := parts.get(SOURCES):
             folder = tempfile.mkdtemp(prefix="sources-")
@@ -82,22 +82,22 @@ class Function:
         try:
             return self.function(*self.arguments, **self.named)
         except SystemExit as end:
-            # An early return by the program's own way to end well; any other code is a failure.
+            # sys.exit() with success is an early return. Any other code is a failure.
             if end.code in (None, 0):
                 return None
             raise
 
 
 class KerasOnAllHosts(MetaPathFinder):
-    """Prepares Keras, on its import, to train one model on all hosts. See `workloads.call.keras_fit`."""
+    """Prepares Keras on its import to train one model on all hosts. See `workloads.call.keras_fit`."""
 
     def __init__(self, call: str) -> None:
         self._seed = zlib.crc32(call.encode())
         self._asks = False
-        """Whether this finder asks the others at the moment, which ask it in turn."""
+        """Whether this finder is querying the other finders, which call this one again."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        """Let the other finders find Keras; any other module is theirs alone."""
+        """Find Keras through the other finders. All other modules are left to them."""
         if fullname != "keras" or self._asks:
             return None
         self._asks = True
@@ -116,51 +116,51 @@ class KerasOnAllHosts(MetaPathFinder):
         train_on_all_hosts(self._seed)
 
 
-def packed_result(value: object) -> bytes:
-    """What the function returned, JAX arrays as NumPy ones.
+def pack_result(value: object) -> bytes:
+    """Pickle what the function returned, with JAX arrays as NumPy arrays.
 
     Raises:
-        Unpicklable: it cannot travel; names what of it, and shows the value as far as a line does.
+        Unpicklable: a part cannot be sent. The message names it and shows a shortened value.
     """
     try:
-        return _packed_result(value)
+        return _pickle_result(value)
     except Unpicklable as fault:
-        told = Unpicklable(f"the function returned, but its value cannot come back:\n{fault}")
-        told.add_note(f"it returned {_SHORT.repr(value)}")
-        raise told from None
+        error = Unpicklable(f"the function returned, but its value cannot be sent back:\n{fault}")
+        error.add_note(f"it returned {_SHORT.repr(value)}")
+        raise error from None
 
 
-def packed_exception(error: BaseException) -> bytes | None:
-    """The exception without its traceback; None if it cannot travel, or would end the process that it comes to."""
+def pack_exception(error: BaseException) -> bytes | None:
+    """Pickle an exception without its traceback. `None` if it cannot be sent, or would end the receiving process."""
     if not isinstance(error, Exception):
         return None
     try:
         content = pickled({"the exception": error}, error, never_travels)
-        # Some pickle well and cannot be made again, since their arguments are not those of their __init__.
+        # Some exceptions can be pickled but not unpickled, because their arguments differ from those of __init__.
         return content if isinstance(pickle.loads(content), Exception) else None
     except Exception:  # noqa: BLE001 - exceptions are objects of any kind
         return None
 
 
 def presentable(error: BaseException) -> BaseException:
-    """The exception, or one that stands for it if it cannot tell its own text."""
+    """Return the exception, or a replacement if its text raises an error."""
     try:
         str(error)
     except Exception as fault:  # noqa: BLE001 - exceptions are objects of any kind
-        stands = RuntimeError(f"{type(error).__name__}, whose text cannot be had ({type(fault).__name__})")
-        return stands.with_traceback(error.__traceback__)
+        replacement = RuntimeError(f"{type(error).__name__}, whose text is not available ({type(fault).__name__})")
+        return replacement.with_traceback(error.__traceback__)
     return error
 
 
 def own_traceback(error: BaseException) -> list[str]:
-    """Traceback from the function on, line by line."""
+    """Return the lines of the traceback, beginning at the function."""
     trace = error.__traceback__
     while trace and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__)):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace)).splitlines()
 
 
-def _packed_result(value: object) -> bytes:
+def _pickle_result(value: object) -> bytes:
     named = {"the result": value}
     try:
         return pickled(named, value, _refusal, _reduce)
@@ -178,8 +178,8 @@ def _refusal(value: object) -> str | None:
             None
             if replicated
             else (
-                "a JAX array of which this host has a part alone; gather it with"
-                " jax.experimental.multihost_utils.process_allgather(x, tiled=True), on all hosts"
+                "a JAX array of which this host has only a part; gather it on all hosts with"
+                " jax.experimental.multihost_utils.process_allgather(x, tiled=True)"
             )
         )
     return never_travels(value)
@@ -196,10 +196,10 @@ def _reduce(value: object) -> Any:
 
 
 class _StandIn(ModuleType):
-    """The package that people call from, as far as modules that were sent along need it to be imported."""
+    """Replaces the package `multislice` on a host, so that modules of the call can import it."""
 
     def __getattr__(self, name: str) -> type[Exception]:
-        # Errors to be caught and types in annotations; nothing on a host makes any of them.
+        # These names are errors to catch and types in annotations. Nothing on a host creates them.
         if name.startswith("_"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r} on a host")
         found = type(name, (Exception,), {"__module__": CALLER})
@@ -214,7 +214,7 @@ def _stand_in() -> ModuleType:
         return itself
 
     def refuse(*_: object, **__: object) -> Any:
-        raise RuntimeError("a host has no cluster to ask for calls; do it from where you called")
+        raise RuntimeError("a host cannot make calls; make this call from the machine that you called from")
 
     vars(module).update(run=run, attach=refuse, forget=refuse)
     return module

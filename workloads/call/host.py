@@ -1,7 +1,7 @@
-"""One host's process around the function of a call: check, join, call, tell, end.
+"""Runs one host's process of a call: check, join, call, report, end.
 
-Owns the order of these. The function's value counts once it has returned on all hosts, so that no host's failure is
-hidden by the leader's success.
+The leader's value is returned only after the function has returned on all hosts, so the leader's success hides no
+failure of another host.
 """
 
 import json
@@ -25,8 +25,8 @@ from workloads.call.function import (
     Function,
     KerasOnAllHosts,
     own_traceback,
-    packed_exception,
-    packed_result,
+    pack_exception,
+    pack_result,
     presentable,
 )
 from workloads.call.parcel import read_parcel
@@ -52,7 +52,7 @@ _LEADER_POLL_SECONDS, _POLL_SECONDS = 0.05, 0.25
 
 @dataclass(frozen=True)
 class _Caller:
-    """One host of the call, once it has joined the others."""
+    """One host of the call after it has joined the others."""
 
     spec: CallSpec
     host: HostProcess
@@ -60,12 +60,12 @@ class _Caller:
 
 
 def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mapping[str, str]) -> None:
-    """Call the function, or end the process with the exit code of what happened."""
+    """Call the function. On an error, end the process with its exit code."""
     folder = CallFolder.at(spec.folder)
     with HostProcess(epath.Path(spec.folder), start, environment) as host:
         parts = _parts(spec, folder)
         processes = host.join(spec.slices, spec.start_minutes)
-        _end_when_told()
+        _end_on_sigterm()
         returns = _Returns(spec, processes)
         with Watchdog(processes, host.ending, _too_late, returns.look):
             _check_devices(spec, host.place, processes, environment)
@@ -74,7 +74,7 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
 
 
 class _Returns:
-    """The hosts on which the function has returned.
+    """Tracks the hosts on which the function has returned.
 
     A host that waits in a collective for one of them would wait forever, so all must return soon after the first one.
     """
@@ -86,10 +86,10 @@ class _Returns:
         self._expected = ""
 
     def look(self) -> None:
-        """Expect the rest of the call once the function has returned on a host."""
-        # The leader keeps the list; without it JAX ends this process.
+        """Set the deadline for the rest of the call once the function has returned on a host."""
+        # The leader holds the list. If it is gone, JAX ends this process.
         with suppress(jax.errors.JaxRuntimeError):
-            if returned := {int(index) for index in self._processes.left(_RETURNED_KEY)}:
+            if returned := {int(index) for index in self._processes.read_all(_RETURNED_KEY)}:
                 self._first = self._first or _host_name(self._spec, min(returned))
                 what, minutes = self._due(returned)
                 if what != self._expected:
@@ -101,7 +101,7 @@ class _Returns:
         if len(returned) == self._processes.count:
             return "the writing of the result", minutes
         if self._processes.index in returned:
-            # A late host shows where it is, so it has to be the first to fail.
+            # The late host reports where it is waiting, so it has to fail first.
             return "the function on the other hosts", minutes + _LATE_HOST_FAILS_MINUTES
         return f"the function{_RETURNED_ON}{self._first},", minutes
 
@@ -111,8 +111,8 @@ def _too_late(missed: Expectation) -> str:
         return f"{hang(missed)}; raise max_hours if it needs longer"
     if _RETURNED_ON in missed.what:
         return (
-            f"{hang(missed)}; every host must run the same collectives, as in examples/same_order.py, and work that one"
-            " host does alone must come before a collective of all hosts"
+            f"{hang(missed)}; every host must run the same collectives, as in examples/same_order.py, and work of a"
+            " single host must come before a collective of all hosts"
         )
     return hang(missed)
 
@@ -140,8 +140,8 @@ def _call(caller: _Caller, parts: Mapping[str, bytes]) -> None:
     if caller.host.processes.count > 1:
         sys.meta_path.insert(0, KerasOnAllHosts(caller.spec.id))
     try:
-        value = Function.unpacked(parts, f"{caller.spec.folder}/{OUTPUT}")()
-        result = packed_result(value) if caller.host.processes.leads else b""
+        value = Function.unpack(parts, f"{caller.spec.folder}/{OUTPUT}")()
+        result = pack_result(value) if caller.host.processes.leads else b""
     except BaseException as raised:  # noqa: BLE001 - functions raise what they like, SystemExit among it
         error = presentable(raised)
         if is_peer_lost(error):
@@ -152,22 +152,22 @@ def _call(caller: _Caller, parts: Mapping[str, bytes]) -> None:
 
 
 def _end_of_function(caller: _Caller) -> None:
-    """From here on what is printed is not the function's."""
+    """Print the line after which the output is no longer the function's."""
     sys.stdout.flush()
     sys.stderr.flush()
     print(FunctionEnded(caller.spec.id).line(), flush=True)
 
 
 def _hand_over(caller: _Caller, result: bytes) -> None:
-    """The leader's result, once all have returned; the others stay until it lies in the bucket."""
+    """Write the leader's result after all hosts have returned. The other hosts wait until it is written."""
     processes = caller.host.processes
     processes.put(_RETURNED_KEY, str(processes.index))
     if processes.leads:
-        while processes.count > 1 and len(processes.left(_RETURNED_KEY)) < processes.count:
+        while processes.count > 1 and len(processes.read_all(_RETURNED_KEY)) < processes.count:
             time.sleep(_LEADER_POLL_SECONDS)
         caller.seals.write(RETURNED, result)
         processes.put(_TAKEN_KEY, "")
-    while processes.count > 1 and not processes.left(_TAKEN_KEY):
+    while processes.count > 1 and not processes.read_all(_TAKEN_KEY):
         time.sleep(_POLL_SECONDS)
 
 
@@ -180,8 +180,8 @@ def _fail(caller: _Caller, error: BaseException) -> NoReturn:
 
 
 def _record(caller: _Caller, error: BaseException) -> dict[str, Any]:
-    """What the desk raises again."""
-    exception = packed_exception(error)
+    """Return the record from which the calling machine raises the exception."""
+    exception = pack_exception(error)
     return {
         "host": _host_name(caller.spec, caller.host.processes.index),
         "time": time.time(),
@@ -192,28 +192,28 @@ def _record(caller: _Caller, error: BaseException) -> dict[str, Any]:
     }
 
 
-def _end_when_told() -> None:
-    """End at once on SIGTERM, though the main thread may be in a collective, where Python runs no handler.
+def _end_on_sigterm() -> None:
+    """End at once on SIGTERM, even while the main thread is in a collective, where Python runs no handler.
 
-    The main thread's C handler writes to a socket, which a thread of its own reads. A process that is the first one
-    of its container ends for no signal that it does not handle.
+    The C handler in the main thread writes to a socket, which a separate thread reads. The first process of a container
+    ignores signals that it does not handle.
     """
-    told, tells = socket.socketpair()
-    tells.setblocking(False)
-    signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.PREEMPTED))
 
     def wait() -> None:
-        with tells:
-            while signal.SIGTERM not in told.recv(1):
+        with sender:
+            while signal.SIGTERM not in receiver.recv(1):
                 pass
         os._exit(ExitCode.PREEMPTED)
 
-    threading.Thread(target=wait, name="end-when-told", daemon=True).start()
+    threading.Thread(target=wait, name="end-on-sigterm", daemon=True).start()
 
 
 def _end_soon() -> None:
-    """What the function left behind, such as a thread, may hold the process, but not the chips for ever."""
+    """End the process after a few seconds, because threads that the function left must not hold the chips forever."""
     timer = threading.Timer(_LEFTOVER_SECONDS, os._exit, [ExitCode.DONE])
     timer.daemon = True
     timer.start()

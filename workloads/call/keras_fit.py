@@ -1,8 +1,8 @@
-"""Makes Keras train one model on all hosts of a call, from the code that trains it on one host.
+"""Makes Keras train one model on all hosts of a call with code written for one host.
 
-Imported once the function has imported Keras. Two things are missing in Keras for hosts that have joined already and
-have arrays: `keras.distribution.initialize` would have seeded all processes alike, and only batches of `tf.data` are
-split between processes.
+This module is imported after the function has imported Keras. Keras lacks two things for hosts that have already
+joined: the common seed of all processes, which `keras.distribution.initialize` would set, and splitting batches of
+arrays between processes, which it does only for `tf.data`.
 """
 
 import itertools
@@ -41,7 +41,7 @@ def _data_adapter(
 
 
 class _OwnRows(ArrayDataAdapter):
-    """Arrays that every process has, of which each feeds its own rows of every batch.
+    """Adapter for arrays that every process has. Each process feeds its own rows of every batch.
 
     Rows of the last batch that do not divide over the devices are left out.
     """
@@ -54,14 +54,14 @@ class _OwnRows(ArrayDataAdapter):
         if size % self._replicas or rows < self._replicas:
             raise ValueError(
                 f"batch_size {size} of {rows} rows: each batch is split between {self._replicas} devices; choose a"
-                f" multiple of {self._replicas} that the data fill"
+                f" multiple of {self._replicas} of at most {rows}"
             )
         self._shards = min(self._replicas, distribution.num_processes)
         self._shard = distribution.data_shard_id
 
     @property
     def num_batches(self) -> int:
-        """Batches that have a row for every device."""
+        """Number of batches that have a row for every device."""
         full, rest = divmod(self._num_samples, self.batch_size)
         return full + (rest >= self._replicas)
 

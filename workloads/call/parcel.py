@@ -1,7 +1,7 @@
-"""What travels to the hosts of a call: parts, and a manifest with the hash of each.
+"""The data that a call sends to its hosts: parts, and a manifest with the hash of each.
 
-The manifest's own hash is in the call's specification, which the API server keeps: nothing is unpickled that whoever
-called did not write.
+The hash of the manifest is in the call's specification, which the API server stores. So hosts unpickle only what the
+caller wrote.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from workloads.call.folder import MANIFEST, CallFolder, Damaged
 from workloads.spec import CallSpec, Spec
 
 MOST_BYTES = 256 << 20
-"""Of all parts of a call together, and of what its function returns: it is held in memory on both sides."""
+"""Largest size of all parts of a call, and of its result. Both sides hold them in memory."""
 _MOST_MANIFEST_BYTES = 1 << 20
 BYTES_PER_MIB = 1 << 20
 _CLOUDPICKLE: str = cloudpickle.__version__
 
 
 def python_version() -> str:
-    """Of this interpreter, as far as pickled code depends on it."""
+    """Return the part of the interpreter's version that pickled code depends on."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
@@ -36,18 +36,18 @@ class Part(Spec):
 
     @classmethod
     def of(cls, name: str, content: bytes) -> Self:
-        """The part that `content` is."""
+        """Return the part with this content."""
         return cls(name=name, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
 
 
 class Manifest(Spec):
-    """What a call consists of."""
+    """List of a call's parts."""
 
     call: str
     function: str
-    """Its name, for people."""
+    """Name of the function, for messages."""
     python: str
-    """Version that pickled it."""
+    """Version of Python that pickled it."""
     cloudpickle: str
     """Version of the package that pickled it."""
     parts: tuple[Part, ...]
@@ -62,7 +62,7 @@ class Parcel:
 
     @classmethod
     def of(cls, call: str, function: str, parts: Mapping[str, bytes]) -> Self:
-        """The parcel of a call."""
+        """Return the parcel of a call."""
         listed = tuple(Part.of(name, content) for name, content in parts.items())
         manifest = Manifest(
             call=call, function=function, python=python_version(), cloudpickle=_CLOUDPICKLE, parts=listed
@@ -71,7 +71,7 @@ class Parcel:
 
     @property
     def sha256(self) -> str:
-        """Of the manifest, and so of everything."""
+        """Hash of the manifest, which covers all parts."""
         return hashlib.sha256(self.manifest).hexdigest()
 
     def write(self, folder: CallFolder) -> None:
@@ -81,33 +81,33 @@ class Parcel:
 
 
 def read_parcel(spec: CallSpec, folder: CallFolder) -> tuple[Manifest, Mapping[str, bytes]]:
-    """The manifest and the parts, each held against its hash.
+    """Return the manifest and the parts after checking their hashes.
 
     Raises:
-        Damaged: something is missing, or is not what was packed.
+        Damaged: a file is missing, or its hash is wrong.
         ValueError: another version of Python or of cloudpickle packed it.
     """
-    written = _checked(folder, MANIFEST, spec.manifest_sha256, _MOST_MANIFEST_BYTES)
+    written = _read_part(folder, MANIFEST, spec.manifest_sha256, _MOST_MANIFEST_BYTES)
     manifest = Manifest.model_validate_json(written)
     if (got := (manifest.python, _major(manifest.cloudpickle))) != (has := (python_version(), _major(_CLOUDPICKLE))):
         raise ValueError(
-            f"expected a call packed by Python {has[0]} and cloudpickle {has[1]}, which the image has, got one packed"
-            f" by {got[0]} and {got[1]}; call from an environment with the image's versions"
+            f"expected a call packed by the image's Python {has[0]} and cloudpickle {has[1]}, got one packed by"
+            f" {got[0]} and {got[1]}; call from an environment with the image's versions"
         )
-    return manifest, {part.name: _checked(folder, part.name, part.sha256, part.size_bytes) for part in manifest.parts}
+    return manifest, {part.name: _read_part(folder, part.name, part.sha256, part.size_bytes) for part in manifest.parts}
 
 
 def _major(version: str) -> str:
     return version.partition(".")[0]
 
 
-def _checked(folder: CallFolder, name: str, sha256: str, most_bytes: int) -> bytes:
+def _read_part(folder: CallFolder, name: str, sha256: str, most_bytes: int) -> bytes:
     content = folder.read(name, most_bytes)
     if content is None:
         raise Damaged(f"expected {folder.path}/{name}, found none; call again")
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise Damaged(
             f"{folder.path}/{name}: expected SHA-256 {sha256[:12]}, got {found[:12]}; it is not opened. Call again,"
-            " and see who may write to the bucket"
+            " and check who can write to the bucket"
         )
     return content

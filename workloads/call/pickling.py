@@ -1,7 +1,7 @@
-"""Pickling for a call: code by value, and every refusal by the name of what is at fault.
+"""Pickles values for a call, with code by value, and names every part that cannot be sent.
 
-Owns what no call can carry, whichever way it goes. What the desk refuses besides is up to it. Does not import JAX:
-who has no JAX array has none to refuse.
+This module refuses what can be sent in neither direction. The calling side refuses more. JAX is not imported here,
+because a program without JAX has no JAX arrays.
 """
 
 import io
@@ -17,9 +17,9 @@ import cloudpickle
 from workloads.call import parcel
 
 type Refusal = Callable[[object], str | None]
-"""Why an object cannot travel, and what to do instead; None: it may."""
+"""Returns why an object cannot be sent and what to do instead, or `None` if it can."""
 type Reduce = Callable[[object], Any]
-"""What stands for an object, in pickle's terms; NotImplemented: pickle's own way."""
+"""Returns the reduction of an object, as in `pickle`, or `NotImplemented` for pickle's default."""
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.Semaphore)
 _ONGOING = (GeneratorType, CoroutineType, AsyncGeneratorType)
@@ -28,15 +28,15 @@ _MOST_CHILDREN = 10_000
 
 
 class Unpicklable(ValueError):
-    """Something cannot travel; the message names it."""
+    """Raised when a part cannot be sent. The message names it."""
 
 
 class TooLarge(Exception):
-    """More than a call may carry."""
+    """Raised when pickled data is above the size limit of a call."""
 
 
 class _Refused(Exception):
-    """An object that must not travel; the message says why."""
+    """Raised for an object that must not be sent. The message says why."""
 
 
 class _File(Protocol):
@@ -44,7 +44,7 @@ class _File(Protocol):
 
 
 class _Counted:
-    """A file that keeps nothing: of an object that fills half of the memory there shall be no second copy."""
+    """A file that only counts bytes, so that an object that fills half of the memory is not copied."""
 
     size_bytes = 0
 
@@ -55,7 +55,7 @@ class _Counted:
 
 
 class _Bounded(io.BytesIO):
-    """A file that holds what a call may carry."""
+    """A file that is limited to the size of a call."""
 
     def write(self, content: Any) -> int:
         if self.tell() + memoryview(content).nbytes > parcel.MOST_BYTES:
@@ -77,16 +77,16 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def own_way(_: object) -> Any:
-    """Leave every object to pickle."""
+    """Use pickle's default for every object."""
     return NotImplemented
 
 
 def pickled(named: Mapping[str, object], value: object, refusal: Refusal, reduce: Reduce = own_way) -> bytes:
-    """`value` as bytes; `named` are its parts by what people call them.
+    """Pickle `value`. `named` has its parts by their names for messages.
 
     Raises:
-        Unpicklable: it holds what cannot travel; names every such part.
-        TooLarge: it is larger than anything that travels may be.
+        Unpicklable: parts of it cannot be sent. The message names each of them.
+        TooLarge: it is above the size limit of a call.
     """
     file = _Bounded()
     try:
@@ -102,31 +102,31 @@ def pickled(named: Mapping[str, object], value: object, refusal: Refusal, reduce
 
 
 def size_bytes(value: object, refusal: Refusal, reduce: Reduce = own_way) -> int:
-    """Pickled bytes of what can travel, however large it is."""
+    """Return the pickled size of a value in bytes, without a limit."""
     file = _Counted()
     _Pickler(file, refusal, reduce).dump(value)
     return file.size_bytes
 
 
 def sizes(named: Mapping[str, object], refusal: Refusal, reduce: Reduce = own_way) -> list[tuple[int, str]]:
-    """Pickled bytes of each part, the largest first."""
+    """Return the pickled size of each part in bytes, the largest first."""
     return sorted(((size_bytes(part, refusal, reduce), name) for name, part in named.items()), reverse=True)
 
 
 def too_large(what: str, size_bytes: int, most_bytes: int, largest: Sequence[tuple[int, str]], advice: str) -> str:
-    """The message that refuses what is larger than it may be."""
-    told = f"; the largest is {largest[0][1]} with {_mib(largest[0][0])}" if largest else ""
-    return f"expected at most {_mib(most_bytes)} of {what}, got {_mib(size_bytes)}{told}. {advice}"
+    """Return the error message for a value above the size limit."""
+    part = f"; the largest is {largest[0][1]} with {_mib(largest[0][0])}" if largest else ""
+    return f"expected at most {_mib(most_bytes)} of {what}, got {_mib(size_bytes)}{part}. {advice}"
 
 
 def never_travels(value: object) -> str | None:
-    """Why an object can go neither to the hosts nor back."""
+    """Return why an object can be sent neither to the hosts nor back. `None` if it can."""
     if isinstance(value, io.IOBase) and not isinstance(value, (io.BytesIO, io.StringIO)):
         return f"an open file ({getattr(value, 'name', 'without a name')}); give its path or its content instead"
     if isinstance(value, _LOCKS):
-        return "a lock, which stays with its process; make one where it is needed"
+        return "a lock, which belongs to its process; create it where it is needed"
     if isinstance(value, _ONGOING):
-        return f"a {type(value).__name__}, which stays with its process; give a list of what comes out of it instead"
+        return f"a {type(value).__name__}, which belongs to its process; give a list of its items instead"
     return None
 
 
@@ -137,7 +137,7 @@ def is_jax_array(value: object) -> bool:
 
 
 def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: int) -> Iterator[str]:
-    """The innermost parts of `value` that cannot travel, by name."""
+    """Yield a message for each innermost part of `value` that cannot be sent."""
     if why := refusal(value):
         yield f"{name} is {why}"
         return
@@ -155,7 +155,7 @@ def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: i
 def _fault(name: str, error: Exception) -> str:
     if isinstance(error, _Refused):
         return f"{name} holds {error}"
-    return f"{name}: {str(error) or type(error).__name__}; give what it is made from, and make it where it is needed"
+    return f"{name}: {str(error) or type(error).__name__}; send what it is made from, and create it where it is needed"
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:

@@ -1,1 +1,1 @@
-"""Token folders: text made into tokens once, read by row ever after."""
+"""Token folders: text is converted to tokens once, and training reads them by row."""

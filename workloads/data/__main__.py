@@ -1,6 +1,6 @@
-"""`python -m workloads.data`: make token folders, and check one that was made.
+"""Implements `python -m workloads.data`, which makes and checks token folders.
 
-Owns the command line; paths may be local or URLs such as `gs://BUCKET/FOLDER`.
+Paths may be local or URLs such as `gs://BUCKET/FOLDER`.
 """
 
 import argparse
@@ -21,9 +21,9 @@ _REPORT_SECONDS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; 0 when it is done."""
+    """Run the command and return its exit code."""
     options = _parser().parse_args(arguments)
-    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+    # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
     logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         return options.command(options)
@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m workloads.data", description="Token folders for the trainer.")
+    parser = argparse.ArgumentParser(
+        prog="python -m workloads.data", description="Make and check token folders for the trainer."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     prepare_ = commands.add_parser("prepare", help="make a token folder of text, JSON lines, parquet or Arrow")
     prepare_.add_argument(
@@ -41,44 +43,52 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         required=True,
         metavar="FILE|FOLDER",
-        help="*.jsonl, *.json, *.parquet, *.arrow, any other is text; or a folder of such files, as a Hugging Face"
+        help="files *.jsonl, *.json, *.parquet, *.arrow, others are text; or a folder of such files, as a Hugging Face"
         " dataset",
     )
-    prepare_.add_argument("--split", default="train", help="split to take of a folder (%(default)s)")
+    prepare_.add_argument("--split", default="train", help="split of a folder to use (%(default)s)")
     prepare_.add_argument("--output", required=True, metavar="FOLDER", help="folder to make")
     prepare_.add_argument(
-        "--tokenizer", default=BYTES, metavar=f"{BYTES}|FILE", help="or a Hugging Face tokenizer.json (%(default)s)"
+        "--tokenizer",
+        default=BYTES,
+        metavar=f"{BYTES}|FILE",
+        help="bytes, or a Hugging Face tokenizer.json (%(default)s)",
     )
-    prepare_.add_argument("--text-field", default="text", help="field of a record that holds its text (%(default)s)")
+    prepare_.add_argument("--text-field", default="text", help="field of a record with its text (%(default)s)")
     prepare_.add_argument(
-        "--end-of-document", default="\n", metavar="TEXT", help="stands after each document (a line end)"
+        "--end-of-document", default="\n", metavar="TEXT", help="text to add after each document (a line end)"
     )
     _add_conversations(prepare_)
     prepare_.add_argument(
         "--processes",
         type=_positive,
         default=os.process_cpu_count() or 1,
-        help="processes that share the work (%(default)s)",
+        help="number of processes (%(default)s)",
     )
     prepare_.set_defaults(command=_prepare)
-    check = commands.add_parser("check", help="compare a token folder with its manifest, every byte of it")
+    check = commands.add_parser("check", help="compare every byte of a token folder with its manifest")
     check.add_argument("folder", metavar="FOLDER")
     check.set_defaults(command=_check)
     return parser
 
 
 def _add_conversations(prepare_: argparse.ArgumentParser) -> None:
-    group = prepare_.add_argument_group("conversations, of which only the answers are learned")
+    group = prepare_.add_argument_group("conversations, where only the answers are learned")
     kind = group.add_mutually_exclusive_group()
     kind.add_argument("--prompt-field", metavar="NAME", help="field with the prompt; --text-field has the completion")
     kind.add_argument(
-        "--messages-field", metavar="NAME", help="field with a list of messages, each with `role` and `content`"
+        "--messages-field", metavar="NAME", help="field with the list of messages, each with `role` and `content`"
     )
-    group.add_argument("--sequence-length", type=_positive, metavar="TOKENS", help="tokens per sequence to pack for")
+    group.add_argument("--sequence-length", type=_positive, metavar="TOKENS", help="tokens per sequence of training")
     group.add_argument(
-        "--turn", default=CONTENT, metavar="TEXT", help="a message, with {role} and {content} in it (%(default)s)"
+        "--turn",
+        default=CONTENT,
+        metavar="TEXT",
+        help="template of a message with {role} and {content} (%(default)s)",
     )
-    group.add_argument("--begin", default="", metavar="TEXT", help="stands before each conversation (nothing)")
+    group.add_argument(
+        "--begin", default="", metavar="TEXT", help="text to add before each conversation (default: none)"
+    )
 
 
 def _positive(text: str) -> int:
@@ -95,28 +105,28 @@ def _prepare(options: argparse.Namespace) -> int:
         inputs, options.output, fields, options.end_of_document, options.sequence_length, options.processes
     )
     manifest = prepare(request, load_encoder(options.tokenizer), _Report(len(inputs)))
-    print(_told(options.output, manifest))
+    print(_describe(options.output, manifest))
     return 0
 
 
 def _conversation(options: argparse.Namespace) -> tuple[str, ...]:
-    """The fields of a conversation; none where documents are asked for."""
+    """Return the fields of a conversation. Empty for documents."""
     columns = (options.messages_field,) if options.messages_field else ()
     if options.prompt_field:
         columns = (options.prompt_field, options.text_field)
     if bool(columns) != (options.sequence_length is not None):
-        raise DataFault("--sequence-length goes with --prompt-field or --messages-field; add or remove one of them")
+        raise DataFault("--sequence-length needs --prompt-field or --messages-field; add or remove one of them")
     return columns
 
 
 def _check(options: argparse.Namespace) -> int:
     folder = TokenFolder.open(options.folder)
     folder.check("full")
-    print(_told(options.folder, folder.manifest))
+    print(_describe(options.folder, folder.manifest))
     return 0
 
 
-def _told(folder: str, manifest: Manifest) -> str:
+def _describe(folder: str, manifest: Manifest) -> str:
     packed = manifest.packed
     rows = f", {packed.padding / manifest.tokens:.1%} padding, {packed.cut:,} documents cut" if packed else ""
     return (
@@ -126,7 +136,7 @@ def _told(folder: str, manifest: Manifest) -> str:
 
 
 class _Report:
-    """Progress on stderr, now and then."""
+    """Prints progress to stderr at intervals."""
 
     def __init__(self, files: int) -> None:
         self._files = files

@@ -1,7 +1,7 @@
-"""Files of text as pieces small enough to hold in memory.
+"""Reads files of text as pieces that are small enough for memory.
 
-Formats are plain text (a file is a document), JSON lines, parquet and Arrow (a record is one), each of them compressed
-or not, and folders of them as the hub of Hugging Face and the library `datasets` lay them out.
+Formats are plain text (each file is a document), JSON lines, parquet and Arrow (each record is a document), compressed
+or not, and folders of them in the layout of the Hugging Face hub and of the library `datasets`.
 """
 
 import io
@@ -23,25 +23,25 @@ _READ_AT_ONCE_BYTES = 1 << 20
 
 
 _SPLITS = frozenset({"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"})
-"""Names of splits in the paths of a dataset, of which a folder without splits has none."""
+"""Names of splits in the paths of a dataset. A folder without splits has none of them in its paths."""
 
 _NO_DATA = frozenset({"dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"})
-"""What `datasets` writes next to the data."""
+"""Files that `datasets` writes next to the data."""
 
 
 class Piece(NamedTuple):
-    """Consecutive text of one document, whole characters of UTF-8 if the file is UTF-8."""
+    """Consecutive text of one document. It has only whole UTF-8 characters if the file is UTF-8."""
 
     text: bytes
     ends_document: bool = False
     learned: bool = True
-    """Whether predicting it counts."""
+    """Whether its predictions count in the loss."""
     special: bool = False
-    """Whether special tokens in it count."""
+    """Whether special tokens in it are recognised."""
 
 
 class Fields(Protocol):
-    """What is taken of a record."""
+    """The fields of a record to use."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -49,13 +49,13 @@ class Fields(Protocol):
         ...
 
     def pieces(self, record: object, place: str) -> Iterator[Piece]:
-        """The document of a record, which error messages call `place`."""
+        """Yield the document of a record. Error messages call the record `place`."""
         ...
 
 
 @dataclass(frozen=True)
 class TextField:
-    """One field that holds the text."""
+    """One field with the text."""
 
     name: str
 
@@ -68,10 +68,10 @@ class TextField:
 
 
 def data_files(path: str, split: str) -> list[str]:
-    """`path` itself, or the files with records of one split below it if it is a folder, in the order of their names.
+    """Return `path`, or for a folder, the files below it with records of one split, sorted by name.
 
-    A file is of the split that a folder on its way names, or the first word of its own name, such as `train` in
-    `data/train-00000-of-00012.parquet`. A folder that names no split at all is taken as a whole.
+    The split of a file is the name of a folder on its path, or the first word of its own name, such as `train` in
+    `data/train-00000-of-00012.parquet`. If no path in the folder has the name of a split, all files are used.
 
     Raises:
         DataFault: the folder has no such file.
@@ -89,13 +89,13 @@ def data_files(path: str, split: str) -> list[str]:
         seen = ", ".join(sorted(_SPLITS & set().union(*found.values()))) or "none"
         raise DataFault(
             f"--input {path}: expected files of the split {split!r} in {', '.join(_FORMATS)}, got splits: {seen};"
-            " name another by --split, or the files one by one"
+            " choose another with --split, or give the files one by one"
         )
     return [fs.unstrip_protocol(name) if "://" in path else name for name in wanted]
 
 
 def _words(path: str) -> frozenset[str]:
-    """The folders on the way to a file, and the first word of its own name."""
+    """Return the folders on the path of a file, and the first word of its own name."""
     *folders, name = path.split("/")
     return frozenset([*folders, re.split(r"[-_.]", name)[0]])
 
@@ -107,7 +107,7 @@ def _has_records(path: str) -> bool:
 
 
 def read_pieces(path: str, fields: Fields) -> Iterator[Piece]:
-    """The text of a local file or URL; the last suffix that names a format decides how it is read.
+    """Yield the text of a local file or URL. The last suffix that is a format determines how it is read.
 
     Raises:
         DataFault: the file is damaged, a record lacks one of `fields`, or a library is missing.
@@ -122,11 +122,11 @@ def read_pieces(path: str, fields: Fields) -> Iterator[Piece]:
     except DataFault:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as fault:
-        raise DataFault(f"{path}: cannot be read to its end: {fault}; copy or download it again") from fault
+        raise DataFault(f"{path} cannot be read to its end: {fault}; copy or download it again") from fault
 
 
 def load_library(name: str, purpose: str) -> Any:
-    """A library that preparing data needs and training does not, so no lock has it.
+    """Import a library that is needed to prepare data but not to train, and so is not in the lock.
 
     Raises:
         DataFault: it is not installed.
@@ -140,7 +140,7 @@ def load_library(name: str, purpose: str) -> Any:
 
 def _text(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
     if not isinstance(fields, TextField):
-        raise DataFault(f"{path}: expected records in {', '.join(_FORMATS)}, got a file of plain text without fields")
+        raise DataFault(f"{path}: expected records in {', '.join(_FORMATS)}, got plain text, which has no fields")
     rest = b""
     while block := file.read(_READ_AT_ONCE_BYTES):
         text = rest + block
@@ -151,7 +151,7 @@ def _text(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
 
 
 def _last_character(text: bytes) -> int:
-    """Where the last character of UTF-8 begins, of which `text` may hold only the first bytes."""
+    """Return where the last UTF-8 character begins. `text` may have only its first bytes."""
     start = len(text) - 1
     while start > len(text) - 4 and start > 0 and text[start] & 0xC0 == 0x80:
         start -= 1
@@ -161,10 +161,10 @@ def _last_character(text: bytes) -> int:
 def _json_lines(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
     for number, line in enumerate(io.BufferedReader(file, _READ_AT_ONCE_BYTES), 1):
         if line.strip():
-            yield from fields.pieces(_parsed(line), f"{path} line {number}")
+            yield from fields.pieces(_parse(line), f"{path} line {number}")
 
 
-def _parsed(line: bytes) -> object:
+def _parse(line: bytes) -> object:
     try:
         return json.loads(line)
     except ValueError:
@@ -187,7 +187,7 @@ def _require_columns(names: Sequence[str], path: str, fields: Fields) -> None:
     if missing := [column for column in fields.columns if column not in names]:
         raise DataFault(
             f"{path}: expected a column {' and '.join(map(repr, missing))}, got {', '.join(names)};"
-            f" name one by --text-field{'' if isinstance(fields, TextField) else ', --prompt-field, --messages-field'}"
+            f" set --text-field{'' if isinstance(fields, TextField) else ', --prompt-field or --messages-field'}"
         )
 
 
@@ -198,18 +198,18 @@ def _records(batches: Iterable[Any], path: str, fields: Fields) -> Iterator[Piec
 
 
 def text_of(record: object, name: str, place: str) -> bytes:
-    """The text in a field of a record.
+    """Return the text in a field of a record.
 
     Raises:
-        DataFault: it has none; the message names its `place`.
+        DataFault: the field has no text. The message has the `place` of the record.
     """
     text = record.get(name) if isinstance(record, dict) else None
     if not isinstance(text, str):
         raise DataFault(
             f"{place}: expected an object with text in {name!r}, got {str(record)[:80]};"
-            " name the field by --text-field or repair the record"
+            " set --text-field or repair the record"
         )
-    # Half a surrogate pair is legal in JSON, but not in UTF-8.
+    # Half of a surrogate pair is legal in JSON, but not in UTF-8.
     return text.encode(errors="replace")
 
 

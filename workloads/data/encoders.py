@@ -1,4 +1,4 @@
-"""Text to tokens, by bytes or by a Hugging Face `tokenizer.json`."""
+"""Converts text to tokens, as bytes or with a Hugging Face `tokenizer.json`."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,42 +12,42 @@ from workloads.data.documents import load_library
 from workloads.data.manifest import DataFault, Tokenizer
 
 BYTES = "bytes"
-"""Name of the tokenizer that needs no file: a token is a byte."""
+"""Name of the tokenizer without a file, where each byte is a token."""
 
 BYTE_VALUES = 256
 
 
 class Encoder(Protocol):
-    """Makes tokens of text."""
+    """Converts text to tokens."""
 
     @property
     def identity(self) -> Tokenizer: ...
 
     @property
     def vocabulary(self) -> int:
-        """Every token is below this."""
+        """Limit of the tokens. Every token is below it."""
         ...
 
     def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
-        """The tokens of each text; what in it looks like a special token is text."""
+        """Return the tokens of each text. Special tokens in it are treated as plain text."""
         ...
 
     def encode_mark(self, text: str) -> np.ndarray:
-        """The tokens of the user's own text between documents, where special tokens count."""
+        """Return the tokens of the user's text between documents, where special tokens are recognised."""
         ...
 
 
 def load_encoder(tokenizer: str) -> Encoder:
-    """`bytes`, or the encoder of a `tokenizer.json`, a local path or a URL.
+    """Return the encoder `bytes`, or that of a `tokenizer.json` at a local path or a URL.
 
     Raises:
-        DataFault: there is no such file, it does not parse, or its library is missing.
+        DataFault: the file does not exist or is not valid, or its library is missing.
     """
     return ByteEncoder() if tokenizer == BYTES else FileEncoder(tokenizer)
 
 
 class ByteEncoder:
-    """A token is a byte."""
+    """Encoder where each byte is a token."""
 
     identity = Tokenizer(name=BYTES, sha256=None)
     vocabulary = BYTE_VALUES
@@ -60,23 +60,23 @@ class ByteEncoder:
 
 
 class FileEncoder:
-    """The library `tokenizers` with one `tokenizer.json`."""
+    """Encoder of the library `tokenizers` with a `tokenizer.json`."""
 
     def __init__(self, path: str):
         library = load_library("tokenizers", f"--tokenizer {path}")
         self._path, content = path, _content(path)
         try:
             self._plain, self._special = (library.Tokenizer.from_str(content.decode()) for _ in range(2))
-        # The library raises Exception itself.
+        # The library raises plain Exception.
         except Exception as fault:  # noqa: BLE001
             raise DataFault(f"{path}: expected a tokenizer.json of Hugging Face, got: {fault}") from None
         self._plain.encode_special_tokens = True
         self.identity = Tokenizer(name=PurePosixPath(path).name, sha256=hashlib.sha256(content).hexdigest())
-        # Not the count of tokens: their numbers may have gaps.
+        # This is not the count of tokens, because their numbers may have gaps.
         self.vocabulary = max(self._plain.get_vocab(with_added_tokens=True).values()) + 1
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
-        """Another process reads the file again: the library's own copies forget what is a special token."""
+        """Make another process read the file again, because copies by the library lose the special tokens."""
         return FileEncoder, (self._path,)
 
     def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:

@@ -1,13 +1,10 @@
-"""What a token folder says of itself.
-
-Owns the layout of the folder and the faults of one that cannot be used:
+"""The manifest and the layout of a token folder:
 
     tokens-00000.bin ...  all tokens as one stream, little-endian, no header, cut into files between documents
     manifest.json         Manifest; written last, so a folder without it is not finished
 
-The stream is what counts: a row may begin in one file and end in the next, so the number of files changes neither
-rows nor their order. Rows are not laid out: the trainer cuts the stream at its own sequence length. Conversations
-are the exception, see `packing`.
+A row may begin in one file and end in the next, so the number of files changes neither rows nor their order. The
+trainer cuts the stream into rows of its sequence length. Only conversations have fixed rows; see `packing`.
 """
 
 import hashlib
@@ -27,16 +24,16 @@ type TokenType = Literal["uint8", "uint16", "uint32"]
 
 
 class DataFault(ValueError):
-    """Text or tokens that cannot be used; the message says which file, why, and what to do."""
+    """Raised for text or tokens that cannot be used. The message has the file, the reason and what to do."""
 
 
 class Tokenizer(Spec):
-    """What made tokens of the text."""
+    """The tokenizer of a folder."""
 
     name: str
-    """`bytes`, or the name of a `tokenizer.json`."""
+    """Name of the tokenizer: `bytes`, or that of a `tokenizer.json`."""
     sha256: str | None
-    """Hash of that file; none for `bytes`."""
+    """Hash of that file. `None` for `bytes`."""
 
 
 class SourceFile(Spec):
@@ -44,22 +41,22 @@ class SourceFile(Spec):
 
     path: str
     size: int
-    """Bytes as stored, so compressed if it is."""
+    """Size in bytes as stored, which may be compressed."""
 
 
 class PackedRows(Spec):
-    """Of conversations, which lie in rows of their own; see `packing`."""
+    """Facts of conversations, which have fixed rows; see `packing`."""
 
     sequence_length: Annotated[int, Field(gt=0)]
-    """Tokens of a row, less one: the one sequence length that the folder can train."""
+    """Tokens of a row minus one. The folder can train only with this sequence length."""
     padding: int
-    """Tokens that fill rows up."""
+    """Number of padding tokens."""
     cut: int
-    """Conversations that were longer than a row and lost their end."""
+    """Number of conversations that were longer than a row and lost their end."""
 
 
 class TokenFile(Spec):
-    """One of the files that hold the tokens."""
+    """A file with tokens."""
 
     name: str
     tokens: Annotated[int, Field(ge=0)]
@@ -71,25 +68,25 @@ class Manifest(Spec):
 
     format_version: Literal[2]
     files: tuple[TokenFile, ...]
-    """In the order of the stream."""
+    """Files in the order of the stream."""
     sample_sha256: str
-    """Of sampled spans of the stream, see `token_folder.TokenFolder.sample`."""
+    """Hash of sampled spans of the stream; see `token_folder.TokenFolder.sample`."""
     documents: int
     dtype: TokenType
     vocabulary: Annotated[int, Field(gt=0)]
-    """Every token is below this."""
+    """Limit of the tokens. Every token is below it."""
     tokenizer: Tokenizer
     end_of_document: str
-    """Text whose tokens stand after each document."""
+    """Text whose tokens are added after each document."""
     sources: tuple[SourceFile, ...]
     packed: Annotated[PackedRows | None, Field(exclude_if=not_)] = None
-    """Set where tokens carry the mark of prompts. None: one stream, cut at any sequence length, of which all is
-    learned."""
+    """Facts of packed conversations, whose tokens have marks of prompts. `None` for a stream, which can be cut at any
+    sequence length and is learned as a whole."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_format_1(cls, written: Any) -> Any:
-        """Read the first format, whose one file had no entry of its own."""
+        """Convert the first format, whose single file had no separate entry."""
         if not isinstance(written, dict) or written.get("format_version") != 1:
             return written
         file = {"name": "tokens.bin", **{key: written[key] for key in ("tokens", "sha256") if key in written}}
@@ -102,7 +99,7 @@ class Manifest(Spec):
 
     @property
     def sha256(self) -> str:
-        """Hash of the file, or of the hashes of several."""
+        """Hash of the only file, or of the hashes of all files."""
         hashes = [file.sha256 for file in self.files]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
@@ -118,7 +115,7 @@ class Manifest(Spec):
 
 
 def token_type(vocabulary: int, marked: bool = False) -> TokenType:
-    """The smallest type that holds every token below `vocabulary`, or with `marked` twice as much."""
+    """Return the smallest type for tokens below `vocabulary`, or below twice as much with `marked`."""
     numbers = 2 * vocabulary if marked else vocabulary
     if numbers <= 1 << 8:
         return "uint8"
@@ -126,15 +123,15 @@ def token_type(vocabulary: int, marked: bool = False) -> TokenType:
 
 
 def stored_type(dtype: TokenType) -> np.dtype:
-    """`dtype` in the byte order of the file."""
+    """Return `dtype` in the byte order of the file."""
     return np.dtype(dtype).newbyteorder("<")
 
 
 def read_manifest(folder: str) -> Manifest:
-    """The manifest of `folder`, a local path or a URL such as `gs://BUCKET/FOLDER`.
+    """Return the manifest of `folder`, a local path or a URL such as `gs://BUCKET/FOLDER`.
 
     Raises:
-        DataFault: there is none, or not one of this format.
+        DataFault: there is no manifest, or it has another format.
     """
     fs, path = url_to_fs(folder)
     try:

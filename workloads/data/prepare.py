@@ -1,8 +1,8 @@
-"""Files of text to a token folder.
+"""Converts files of text to a token folder.
 
-Every input is read once, a few megabytes at a time. Inputs that follow each other share a token file until they are
-`Request.file_bytes` large, and each token file is written by one of several processes: how many there are changes
-nothing of what is written. The manifest is written last and makes the folder whole.
+Every input is read once, a few megabytes at a time. Consecutive inputs share a token file up to `Request.file_bytes`,
+and each token file is written by one of several processes. The number of processes does not change the content. The
+manifest is written last and completes the folder.
 """
 
 import hashlib
@@ -30,40 +30,40 @@ from workloads.data.manifest import (
     stored_type,
     token_type,
 )
-from workloads.data.packing import Rows, marked
+from workloads.data.packing import Rows, mark
 from workloads.data.token_folder import TokenFolder
 
 _ENCODED_AT_ONCE_BYTES = 4 << 20
 
 FILE_BYTES = 1 << 30
-"""Usual size of the inputs of one token file, as stored: a dataset of 10 TB has some ten thousand token files, and
-each of them is far below the 5 TiB at which an object of Cloud Storage ends."""
+"""Usual size of the inputs of one token file, as stored. A dataset of 10 TB then has about ten thousand token files,
+each of them far below the limit of Cloud Storage, 5 TiB per object."""
 
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to prepare, from where to where; each path local or a URL."""
+    """Settings of a preparation. Each path is local or a URL."""
 
     inputs: tuple[str, ...]
-    """Files, in the order of the stream."""
+    """Input files in the order of the stream."""
     output: str
     fields: Fields
-    """Of a JSON or parquet record."""
+    """Fields of a record to use."""
     end_of_document: str
     sequence_length: int | None = None
-    """Tokens per sequence that conversations are packed for, with marks at what is not learned; None: a stream."""
+    """Tokens per sequence of packed conversations, with marks for the loss. `None` makes a stream."""
     processes: int = 1
     file_bytes: int = FILE_BYTES
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is."""
+    """Progress of a preparation."""
 
     files: int
-    """Inputs that are read to their end."""
+    """Number of inputs that are read to their end."""
     documents: int
     tokens: int
 
@@ -72,18 +72,18 @@ def prepare(request: Request, encoder: Encoder, report: Callable[[Progress], Non
     """Make the token folder `request.output`.
 
     Raises:
-        DataFault: inputs cannot be used, or the folder is there already.
+        DataFault: inputs cannot be used, or the folder already exists.
     """
     sources = _sources(request.inputs)
     fs, folder = url_to_fs(request.output.rstrip("/"))
     if fs.exists(f"{folder}/{MANIFEST}"):
-        raise DataFault(f"{request.output} is a token folder already, which a run may be reading; name another")
+        raise DataFault(f"{request.output} is already a token folder, which a run may be reading; choose another")
     fs.makedirs(folder, exist_ok=True)
     tasks = [
         _Task(f"{request.output.rstrip('/')}/tokens-{number:05}.bin", paths, request, encoder)
         for number, paths in enumerate(_groups(sources, request.file_bytes))
     ]
-    written = [*_written(tasks, request.processes, report)]
+    written = [*_write_all(tasks, request.processes, report)]
     manifest = Manifest(
         format_version=2,
         files=tuple(one.file for one in written),
@@ -94,14 +94,14 @@ def prepare(request: Request, encoder: Encoder, report: Callable[[Progress], Non
         tokenizer=encoder.identity,
         end_of_document=request.end_of_document,
         sources=sources,
-        packed=_packed(request, written),
+        packed=_packed_rows(request, written),
     )
     manifest = manifest.model_copy(update={"sample_sha256": TokenFolder(request.output, manifest).sample()})
     fs.pipe_file(f"{folder}/{MANIFEST}", manifest.model_dump_json(indent=2).encode() + b"\n")
     return manifest
 
 
-def _packed(request: Request, written: Sequence["_Written"]) -> PackedRows | None:
+def _packed_rows(request: Request, written: Sequence["_Written"]) -> PackedRows | None:
     if request.sequence_length is None:
         return None
     return PackedRows(
@@ -133,7 +133,7 @@ def _size(path: str) -> int:
 
 
 def _groups(sources: tuple[SourceFile, ...], size: int) -> list[tuple[str, ...]]:
-    """The inputs of each token file."""
+    """Return the inputs of each token file."""
     groups: list[tuple[str, ...]] = [()]
     filled = 0
     for source in sources:
@@ -157,7 +157,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Written:
-    """A token file and what is in it."""
+    """A token file and facts of its content."""
 
     file: TokenFile
     documents: int
@@ -165,8 +165,8 @@ class _Written:
     cut: int
 
 
-def _written(tasks: list[_Task], processes: int, report: Callable[[Progress], None]) -> Iterator[_Written]:
-    """The token file of each task."""
+def _write_all(tasks: list[_Task], processes: int, report: Callable[[Progress], None]) -> Iterator[_Written]:
+    """Write the token file of each task."""
     total = Progress(0, 0, 0)
 
     def add(done: Progress) -> None:
@@ -177,7 +177,7 @@ def _written(tasks: list[_Task], processes: int, report: Callable[[Progress], No
     if min(processes, len(tasks)) == 1:
         yield from (_write(task, add) for task in tasks)
         return
-    # Not forked: the threads of file systems would be missing in a copy.
+    # Processes are spawned, because in a forked process the threads of file systems would be missing.
     context = multiprocessing.get_context("spawn")
     done, stop = context.SimpleQueue(), context.Event()
     with ProcessPoolExecutor(processes, context, initializer=_begin_process, initargs=(done, stop)) as pool:
@@ -198,13 +198,13 @@ def _drain(done: Any, add: Callable[[Progress], None]) -> None:
 
 
 _channels: tuple[Any, Any]
-"""In a process of the pool, the queue that takes its progress and the event that ends it early."""
+"""In a process of the pool, the queue for its progress and the event that ends it early."""
 
 
 def _begin_process(*channels: Any) -> None:
     global _channels
     _channels = channels
-    # Each process has a core; the tokenizer would take all of them.
+    # Each process has one core, but the tokenizer would use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
@@ -220,7 +220,7 @@ def _write_here(task: _Task) -> _Written:
 
 
 def _write(task: _Task, report: Callable[[Progress], None]) -> _Written:
-    """Write a token file; `report` takes what was done since its last call."""
+    """Write a token file. `report` gets the progress since its last call."""
     fs, place = url_to_fs(task.path)
     with fs.open(place, "wb") as file:
         length = task.request.sequence_length
@@ -238,7 +238,7 @@ def _write(task: _Task, report: Callable[[Progress], None]) -> _Written:
 
 @dataclass
 class _Tokens:
-    """A token file while it grows."""
+    """A token file that is being written."""
 
     file: Any
     dtype: np.dtype
@@ -250,7 +250,7 @@ class _Tokens:
 
     def add(self, tokens: np.ndarray, learned: bool) -> None:
         if self.rows:
-            self._conversation.append(marked(tokens, learned))
+            self._conversation.append(mark(tokens, learned))
         else:
             self._write(tokens)
 
@@ -273,7 +273,7 @@ class _Tokens:
 
 
 def _write_input(written: _Tokens, path: str, request: Request, encoder: Encoder) -> Iterator[tuple[int, int]]:
-    """Add the tokens of one input; after each batch, how many documents ended in it, and its tokens."""
+    """Add the tokens of one input. After each batch, yield the number of documents that ended in it, and its tokens."""
     mark = encoder.encode_mark(request.end_of_document)
     special = cache(encoder.encode_mark)
     for batch in _batches(read_pieces(path, request.fields)):

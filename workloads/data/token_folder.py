@@ -1,6 +1,6 @@
-"""Reading a token folder: rows for the trainer, hashes for the checks.
+"""Reads a token folder: rows for the trainer, hashes for the checks.
 
-Local files are mapped into memory, others are read by ranges, so a host holds no more than the rows it asks for.
+Local files are mapped into memory and others are read by ranges, so a host holds only the rows that it reads.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ from fsspec.implementations.local import LocalFileSystem
 from workloads.data.manifest import DataFault, Manifest, TokenFile, read_manifest, stored_type
 
 SAMPLE_SPANS, SAMPLE_BYTES = 64, 4096
-"""The sampled hash reads this many spans of this size, the first and the last bytes among them."""
+"""Number and size of the spans of the sampled hash. They include the first and the last bytes."""
 
 _HASHED_AT_ONCE_BYTES = 16 << 20
 
 _READ_TIMEOUT_SECONDS = 30.0
-"""A range of object storage that takes longer counts as failed: its connection may hang, and a new one is quicker."""
+"""Time limit of reading a range from object storage. Its connection may hang, and a new one is quicker."""
 
 _REPAIR = "copy the folder again or prepare it again"
 
 
 class RowReader(Protocol):
-    """Rows of tokens by number, such as a two-dimensional array."""
+    """Returns rows of tokens by their numbers, like a two-dimensional array."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -48,14 +48,18 @@ class TokenFolder:
 
     @classmethod
     def open(cls, folder: str) -> Self:
-        """Raises DataFault when the folder is not a finished one."""
+        """Open a folder.
+
+        Raises:
+            DataFault: the folder is not finished.
+        """
         return cls(folder, read_manifest(folder))
 
     def rows(self, length: int) -> RowReader:
-        """All whole rows of `length` tokens.
+        """Return all whole rows of `length` tokens.
 
         Raises:
-            DataFault: there is not one, or conversations were packed for another length.
+            DataFault: there is no whole row, or conversations were packed for another length.
         """
         packed = self.manifest.packed
         if packed and packed.sequence_length != length - 1:
@@ -65,14 +69,14 @@ class TokenFolder:
             )
         count = self.manifest.tokens // length
         if not count:
-            raise DataFault(f"{self.folder}: expected a row of {length} tokens at least, got {self.manifest.tokens}")
+            raise DataFault(f"{self.folder}: expected at least a row of {length} tokens, got {self.manifest.tokens}")
         return _Rows(self, (count, length), stored_type(self.manifest.dtype))
 
     def check(self, content: Literal["sample", "full"]) -> None:
-        """Compare with the manifest: the sizes, then the sampled or all hashes.
+        """Compare the folder with its manifest: the sizes, then the sampled hash or all hashes.
 
         Raises:
-            DataFault: they differ; the message names all files that do.
+            DataFault: they differ. The message names all files that do.
         """
         sizes = self._sizes()
         token_bytes = self.manifest.token_bytes
@@ -88,9 +92,9 @@ class TokenFolder:
             raise DataFault(f"{'; '.join(faults)}; {_REPAIR}")
 
     def sample(self) -> str:
-        """SHA-256 of spans spread evenly over the stream: one round of small reads for any size.
+        """Return the SHA-256 of spans spread evenly over the stream, which takes one round of small reads at any size.
 
-        It finds another stream of the same size and long gaps, but hardly ever a single flipped bit.
+        It detects another stream of the same size and long gaps, but hardly ever a single flipped bit.
         """
         size = self.manifest.bytes
         starts = sorted({int(start) for start in np.linspace(0, max(size - SAMPLE_BYTES, 0), SAMPLE_SPANS)})
@@ -98,7 +102,7 @@ class TokenFolder:
         return hashlib.sha256(b"".join(spans)).hexdigest()
 
     def read(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each span (start, end) of the stream; from object storage all at once.
+        """Return the bytes of each span (start, end) of the stream. Object storage is read in parallel.
 
         Raises:
             OSError: a file is shorter than its manifest says.
@@ -112,7 +116,7 @@ class TokenFolder:
         return together
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-        """The file and the bytes of it, for each file that a span of the stream touches."""
+        """Yield path, start and end of the bytes in each file that a span of the stream touches."""
         number = bisect_right(self._ends, start)
         while start < end:
             first = self._ends[number - 1] if number else 0
@@ -124,28 +128,28 @@ class TokenFolder:
     def _read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes]:
         fs, folder = self._place
         if isinstance(fs, LocalFileSystem):
-            return [self._mapped(f"{folder}/{name}")[start:end] for name, start, end in parts]
+            return [self._map(f"{folder}/{name}")[start:end] for name, start, end in parts]
         limit = {"timeout": _READ_TIMEOUT_SECONDS} if isinstance(fs, AsyncFileSystem) else {}
         paths = [f"{folder}/{name}" for name, _, _ in parts]
         starts, ends = [start for _, start, _ in parts], [end for _, _, end in parts]
         return fs.cat_ranges(paths, starts, ends, on_error="raise", **limit)
 
-    def _mapped(self, path: str) -> mmap:
+    def _map(self, path: str) -> mmap:
         if path not in self._maps:
             with open(path, "rb") as file:
-                # A folder may have more files than a process may open.
+                # A folder may have more files than a process can keep open.
                 self._maps[path] = mmap(file.fileno(), 0, access=ACCESS_READ, trackfd=False)
         return self._maps[path]
 
     def _other_sample(self) -> list[str]:
         got, expected = self.sample(), self.manifest.sample_sha256
         name = self.manifest.files[0].name if len(self.manifest.files) == 1 else ""
-        return [] if got == expected else [_changed(f"{self.folder}/{name}", "sample", expected, got)]
+        return [] if got == expected else [_change_message(f"{self.folder}/{name}", "sample", expected, got)]
 
     def _other_files(self) -> list[str]:
         found = ((file, self._digest(file)) for file in self.manifest.files)
         return [
-            _changed(f"{self.folder}/{file.name}", "full", file.sha256, got)
+            _change_message(f"{self.folder}/{file.name}", "full", file.sha256, got)
             for file, got in found
             if got != file.sha256
         ]
@@ -164,7 +168,7 @@ class TokenFolder:
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Where each file ends in the stream, in bytes."""
+        """End of each file in the stream, in bytes."""
         return [end * self.manifest.token_bytes for end in accumulate(file.tokens for file in self.manifest.files)]
 
     @cached_property
@@ -176,7 +180,7 @@ class TokenFolder:
         return url_to_fs(self.folder.rstrip("/"))
 
 
-def _changed(path: str, content: str, expected: str, got: str) -> str:
+def _change_message(path: str, content: str, expected: str, got: str) -> str:
     return f"{path}: its content changed: expected {content} SHA-256 {expected}, got {got}"
 
 

@@ -1,7 +1,7 @@
-"""Conversations of a record as pieces of text, of which only the answers are learned.
+"""Converts conversations to pieces of text, where only the answers are learned.
 
-A record holds a list of messages with `role` and `content`, or a prompt and its completion, which are one message of a
-user and one of an assistant.
+A record has a list of messages with `role` and `content`, or a prompt and its completion, which count as one message of
+a user and one of an assistant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,25 +19,25 @@ ROLE, CONTENT = "{role}", "{content}"
 
 @dataclass(frozen=True)
 class Turns:
-    """How records become conversations."""
+    """Converts records to conversations."""
 
     columns: tuple[str, ...]
     """Field of the messages, or fields of prompt and completion."""
     template: str
-    """What a message becomes, with `{role}` and `{content}`. Of an answer, the content and what follows it in the
-    template are learned. Special tokens count in the template and not in the content."""
+    """Template of a message with `{role}` and `{content}`. In an answer, the content and the template after it are
+    learned. Special tokens are recognised in the template but not in the content."""
     begin: str
-    """Text before the first message, where special tokens count."""
+    """Text before the first message, where special tokens are recognised."""
 
     def __post_init__(self) -> None:
         if self.template.count(CONTENT) != 1:
-            raise DataFault(f"--turn: expected a text with {CONTENT} once, got {self.template!r}")
+            raise DataFault(f"--turn: expected a text with {CONTENT} exactly once, got {self.template!r}")
 
     def pieces(self, record: object, place: str) -> Iterator[Piece]:
-        """The conversation of a record.
+        """Yield the conversation of a record.
 
         Raises:
-            DataFault: the record has none; the message names its `place`.
+            DataFault: the record has no conversation. The message has its `place`.
         """
         if self.begin:
             yield Piece(self.begin.encode(), learned=False, special=True)
@@ -58,8 +58,8 @@ class Turns:
         messages = record.get(column) if isinstance(record, Mapping) else None
         if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
             raise DataFault(
-                f"{place}: expected an object with a list of messages in {column!r}, got {str(record)[:80]}; name the"
-                " field by --messages-field or repair the record"
+                f"{place}: expected an object with a list of messages in {column!r}, got {str(record)[:80]}; set"
+                " --messages-field or repair the record"
             )
         return [(_role(message, place), text_of(message, "content", place)) for message in messages]
 

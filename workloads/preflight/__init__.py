@@ -1,1 +1,1 @@
-"""Compile a training job for its chips without having one, and account for what the program does."""
+"""Compiles a training job for its chips on a machine without them, and calculates what the program does."""

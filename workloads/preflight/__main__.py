@@ -1,7 +1,4 @@
-"""`python -m workloads.preflight`: compile a job's step for its chips on this machine, and account for it.
-
-Owns the command line.
-"""
+"""Implements `python -m workloads.preflight`, which compiles a job's step for its chips and reports on it."""
 
 import argparse
 import os
@@ -21,9 +18,9 @@ _REFUSED = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report; 0 when the program fits, 2 when it does not, 1 when there is no answer."""
+    """Print the report. Return 0 if the program fits, 2 if it does not, 1 on an error."""
     options = _parser().parse_args(arguments)
-    # The compiler needs a backend of its own to trace with; a TPU in this machine would not be used.
+    # JAX needs a backend to trace with. A TPU in this machine would not be used.
     os.environ["JAX_PLATFORMS"] = "cpu"
     return _keep(options) if options.keep else _print(options)
 
@@ -47,12 +44,12 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _keep(options: argparse.Namespace) -> int:
-    """A line before each compilation, and the result in a file."""
+    """Print a line before each compilation and write the result to a file."""
     if options.compile_cache:
-        # Read by JAX when it is imported.
+        # JAX reads this when it is imported.
         os.environ["JAX_COMPILATION_CACHE_DIR"] = options.compile_cache
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-        # A folder that cannot be written is a fault here, not a warning that nobody reads.
+        # A folder that cannot be written is an error here, because a warning would be overlooked.
         os.environ["JAX_RAISE_PERSISTENT_CACHE_ERRORS"] = "1"
     from workloads.preflight.result import preflight
 
@@ -79,7 +76,7 @@ def _report(options: argparse.Namespace) -> "Report":
         return report_on(spec, options.from_text.read_text())
     compilation = compile_step(spec)
     if options.dump:
-        # Before anything can fail to read it.
+        # The text is written first, so that it exists even if the analysis fails.
         options.dump.write_text(compilation.text)
     return report_on(spec, compilation.text, compilation)
 
@@ -87,26 +84,26 @@ def _report(options: argparse.Namespace) -> "Report":
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m workloads.preflight",
-        description="Compile a job's training step for its TPUs on this machine's CPU, and account for it.",
+        description="Compile a job's training step for its TPUs on this machine's CPU and show its time and memory.",
     )
     parser.add_argument("spec", type=Path, metavar="SPEC.json", help="the JobSpec")
-    parser.add_argument("--json", action="store_true", help="all figures as JSON")
-    parser.add_argument("--dump", type=Path, metavar="FILE", help="write the optimised program's text")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--dump", type=Path, metavar="FILE", help="write the optimised program's text to FILE")
     parser.add_argument(
         "--keep",
         type=Path,
         metavar="FOLDER",
-        help="write the result that the preview reads into FOLDER, and try what would make the step fit",
+        help="write the result to FOLDER for the preview; if the step does not fit, try changes that may fit",
     )
     parser.add_argument(
         "--compile-cache",
         metavar="FOLDER",
-        help="with --keep: also write the compiled programs into FOLDER, which may be in a bucket",
+        help="with --keep: also write the compiled programs to FOLDER, which may be in a bucket",
     )
     parser.add_argument(
-        "--compare-compile", action="store_true", help="with --keep: also compile with the other choice of `compile`"
+        "--compare-compile", action="store_true", help="with --keep: also compile with the other value of `compile`"
     )
-    parser.add_argument("--from-text", type=Path, metavar="FILE", help="account for a dumped text, compile nothing")
+    parser.add_argument("--from-text", type=Path, metavar="FILE", help="report on a dumped text without compiling")
     return parser
 
 

@@ -1,7 +1,7 @@
-"""The largest arrays in a device's memory, at the moment of a step when most of it is taken.
+"""Lists the largest arrays in a device's memory at the peak of a step.
 
-Owns the reading of XLA's list of the buffers that live then, and the names by which people know them: the line
-of the sources that makes an array, or the part of the training state that it is. Pure.
+It reads XLA's list of the live buffers and names each by the source line that makes it, or as part of the training
+state.
 """
 
 import re
@@ -19,14 +19,14 @@ _GIB = 1 << 30
 _PEAK = re.compile(r"^  Live ranges at \d+ \(peak\):\n((?:    .*\n)*)", re.MULTILINE)
 _BUFFER = re.compile(r"^    ([\w.\-]+)\{([\d,]*)\}: (\d+) bytes", re.MULTILINE)
 _HELD = {"state.": "training state", "frozen[": "frozen weights"}
-"""What arguments are, by the beginning of their names."""
+"""Descriptions of arguments, by the beginning of their names."""
 _FOLLOWED = 16
-"""Instructions, from a buffer back to what fills it."""
+"""Largest number of instructions to follow from a buffer back to the one that fills it."""
 
 
 @dataclass(frozen=True)
 class _Loop:
-    """A `while` and the computation that it stands in."""
+    """A `while` and the computation that contains it."""
 
     caller: Computation
     instruction: Instruction
@@ -36,27 +36,30 @@ class _Loop:
 class _Program:
     module: Module
     homes: Mapping[str, Computation]
-    """By instruction."""
+    """Computation of each instruction."""
     loops: Mapping[str, _Loop]
-    """By the name of the body."""
+    """Loops by the name of the body."""
 
 
 def biggest_arrays(text: str, live_ranges: str) -> tuple[BigArray, ...]:
-    """Of the scheduled module `text`, by the dump `live_ranges` of its buffers; equal ones count together."""
+    """Return the largest arrays of the scheduled module `text` from the dump `live_ranges` of its buffers.
+
+    Equal arrays are added up.
+    """
     program = _program(parse(text))
     peak = _PEAK.search(live_ranges)
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for name, index, size in _BUFFER.findall(peak[1] if peak else ""):
         if name in program.homes:
-            groups[_named(program, name, index, int(size))].append(int(size))
+            groups[_describe(program, name, index, int(size))].append(int(size))
     arrays = (
-        BigArray(what=what, shape=_counted(shape, len(sizes)), gib=sum(sizes) / _GIB)
+        BigArray(what=what, shape=_with_count(shape, len(sizes)), gib=sum(sizes) / _GIB)
         for (what, shape), sizes in groups.items()
     )
     return tuple(sorted(arrays, key=lambda array: -array.gib)[:SHOWN])
 
 
-def _counted(shape: str, count: int) -> str:
+def _with_count(shape: str, count: int) -> str:
     if not shape:
         return f"{count} arrays"
     return f"{count} x {shape}" if count > 1 else shape
@@ -71,9 +74,11 @@ def _program(module: Module) -> _Program:
     )
 
 
-def _named(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
-    """What the buffer is, and its shape; all of the training state goes as one, without a shape, and so do frozen
-    weights."""
+def _describe(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
+    """Return what a buffer is, and its shape.
+
+    The training state counts as one item without a shape, and so do frozen weights.
+    """
     instruction = program.homes[name].by_name[name]
     maker = _maker(program, instruction, index)
     held = next((words for start, words in _HELD.items() if maker.op_name.startswith(start)), None)
@@ -91,12 +96,12 @@ def _shape(instruction: Instruction, index: str, size: int) -> Shape:
 
 
 def _maker(program: _Program, instruction: Instruction, index: str) -> Instruction:
-    """The nearest instruction with a name behind the buffer: what carries it through a loop has none."""
+    """Return the nearest instruction with a name behind the buffer. The parts of a loop that carry it have no names."""
     for _ in range(_FOLLOWED):
         home = program.homes[instruction.name]
         body = instruction.called.get("body") or (home.name if instruction.opcode == "parameter" else None)
         if index and body and body in program.loops:
-            following = _carried(program, body, int(index.split(",")[0]))
+            following = _trace_loop(program, body, int(index.split(",")[0]))
             index = ""
         elif instruction.op_name or not instruction.operands:
             return instruction
@@ -108,8 +113,8 @@ def _maker(program: _Program, instruction: Instruction, index: str) -> Instructi
     return instruction
 
 
-def _carried(program: _Program, body: str, element: int) -> Instruction | None:
-    """What a loop puts into an element of what it carries; where it only hands it on, what it began with."""
+def _trace_loop(program: _Program, body: str, element: int) -> Instruction | None:
+    """Return the instruction that computes an element of a loop's state, or its initial value if it does not change."""
     computation = program.module.computations[body]
     made = _element(computation, computation.root, element)
     if made is None or made.opcode != "parameter":
@@ -120,7 +125,7 @@ def _carried(program: _Program, body: str, element: int) -> Instruction | None:
 
 
 def _element(computation: Computation, values: Instruction, element: int) -> Instruction | None:
-    """What computes an element of a tuple, not what only takes it from another tuple."""
+    """Return the instruction that computes an element of a tuple, also if other tuples pass it on."""
     if values.opcode != "tuple" or element >= len(values.operands):
         return None
     made = computation.by_name.get(values.operands[element])

@@ -1,7 +1,7 @@
-"""The attention kernel that a job with `training.attention: auto` is compiled with before it runs.
+"""Chooses the attention kernel with which the preflight compiles a job with `training.attention: auto`.
 
-Only the chips can tell which kernel is the fastest. Until then it is the first in the order of the estimate that
-compiles for them.
+Which kernel is the fastest is only known on the chips. The preflight takes the first kernel, in the estimated order,
+that compiles for them.
 """
 
 from dataclasses import dataclass, replace
@@ -14,24 +14,24 @@ from workloads.training.attention_trial import Choice, Layer, candidates
 
 @dataclass(frozen=True)
 class Likely:
-    """What `auto` would most probably choose."""
+    """The kernel that `auto` will most likely choose."""
 
     kernel: Kernel
     refused: tuple[str, ...]
-    """Kernels before it in the order, with what the compiler says of each."""
+    """Kernels before it in the order, each with the compiler's error."""
 
     @property
     def sentence(self) -> str:
-        """What people are told of it."""
+        """Return a sentence about the choice."""
         passed_over = "".join(f"; {refused}" for refused in self.refused)
         return (
-            f"training.attention auto: compiled with {self.kernel}, the first by the estimate that compiles for these"
-            f" chips{passed_over}; the job chooses by a trial on its own chips"
+            f"training.attention auto: compiled with {self.kernel}, the first by estimate that compiles for these"
+            f" chips{passed_over}; the job chooses by a test on its own chips"
         )
 
 
-def settled(spec: JobSpec) -> JobSpec:
-    """`spec` with the kernel that the preflight compiles.
+def settle(spec: JobSpec) -> JobSpec:
+    """Return `spec` with the kernel that the preflight compiles.
 
     Raises:
         Unsupported: this machine has no compiler for the job's chips.
@@ -41,7 +41,7 @@ def settled(spec: JobSpec) -> JobSpec:
 
 
 def likely(spec: JobSpec) -> Likely | None:
-    """What `auto` would most probably choose for `spec`; None if a kernel is set."""
+    """Return what `auto` will most likely choose for `spec`. `None` if a kernel is set."""
     if spec.training.attention != "auto":
         return None
     return _likely(spec.model_dump_json())
@@ -51,7 +51,7 @@ def likely(spec: JobSpec) -> Likely | None:
 def _likely(spec_text: str) -> Likely:
     spec = JobSpec.model_validate_json(spec_text)
     device = describe_devices(spec.slices, spec.libtpu_args)[0]
-    # Kernels take one sequence after the other, so for their compilation one is enough.
+    # Kernels process sequences one after the other, so one sequence is enough to compile them.
     layer = replace(Layer.of(spec), sequences=1)
     refused: list[str] = []
     for kernel, mix in candidates("tpu", layer.model).items():

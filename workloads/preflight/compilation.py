@@ -1,8 +1,7 @@
-"""One compilation: the program's text, its memory, and what it cost; or why there is no program.
+"""Compiles a program and captures its text, its memory and the compiler's cost, or the reason why there is none.
 
-Owns the capture of what the compiler writes to the process's error output, which is the only place
-where it says that it gave up on a sharding, and of what it dumps of its buffers, which it does for a
-program that does not fit as well.
+It captures the process's error output, the only place where the compiler reports that it gave up on a sharding, and
+the compiler's dump of buffers, which also exists for a program that does not fit.
 """
 
 import os
@@ -24,14 +23,14 @@ from workloads.training.failures import is_out_of_memory, is_out_of_vmem
 
 _GIB = 1 << 30
 _UNITS = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 2.0**10}
-"""In GiB."""
+"""Units of the compiler's messages in GiB."""
 
 _REMATERIALIZATION = "Involuntary full rematerialization"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one device, in GiB."""
+    """Memory of one device in GiB."""
 
     arguments_gib: float
     temporary_gib: float
@@ -40,38 +39,38 @@ class Memory:
 
 @dataclass(frozen=True)
 class Excess:
-    """What a program that does not fit needs, and what a device has."""
+    """Memory that a program that does not fit needs, and memory of a device."""
 
     needed_gib: float
     available_gib: float
     sentence: str
-    """The compiler's own."""
+    """The compiler's message."""
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one compilation gave."""
+    """Result of one compilation."""
 
     wall_seconds: float
     cpu_seconds: float
-    """Of this process, all threads."""
+    """Processor time of all threads of this process."""
     text: str
-    """The optimised module; empty when the program does not fit."""
+    """Text of the optimised module. Empty if the program does not fit."""
     memory: Memory | None
-    """None when the program does not fit."""
+    """Memory of the program. `None` if it does not fit."""
     excess: "Excess | None"
-    """Set when the program does not fit."""
+    """Memory needed and available. `None` if the program fits."""
     biggest_arrays: tuple[BigArray, ...]
-    """Also of a program that does not fit."""
+    """Largest arrays, also of a program that does not fit."""
     complaints: tuple[str, ...]
-    """Lines in which the compiler said that it copies an array in full where it should not."""
+    """Warnings of the compiler that it copies an array in full where it should not."""
 
 
 def compile_for_account(compile_program: Callable[[dict[str, Any]], jax.stages.Compiled]) -> Compilation:
-    """Compile, by a function of the compiler options that are needed to look, and look.
+    """Compile a program and analyse it. `compile_program` gets the compiler options that the analysis needs.
 
     Raises:
-        jax.errors.JaxRuntimeError: it does not compile, for another reason than the memory of a device (HBM).
+        jax.errors.JaxRuntimeError: it does not compile for another reason than the memory of a device (HBM).
     """
     wall, cpu = time.monotonic(), time.process_time()
     compiled, excess = None, None
@@ -95,7 +94,7 @@ def compile_for_account(compile_program: Callable[[dict[str, Any]], jax.stages.C
 
 
 def _dumped_arrays(folder: Path) -> tuple[BigArray, ...]:
-    """Of the step: the one program that is compiled there. Only compilers for TPUs write these files."""
+    """Return the largest arrays of the step, the only compiled program. Only compilers for TPUs dump buffers."""
     programs = [*folder.glob("*.after_optimizations.txt")]
     live_ranges = [*folder.glob("*.after_optimizations-live-range.txt")]
     if not (programs and live_ranges):
@@ -114,7 +113,7 @@ def _memory(compiled: jax.stages.Compiled) -> Memory:
 
 
 def _excess(fault: str) -> Excess:
-    """From `Ran out of memory on HBM, the total memory required for ... (76.64G) exceeds available HBM (31.24G)`."""
+    """Parse `Ran out of memory on HBM, the total memory required for ... (76.64G) exceeds available HBM (31.24G)`."""
     sentence = next((line for line in fault.splitlines() if "exceed" in line), fault.splitlines()[0])
     sizes = [float(number) * _UNITS[unit] for number, unit in re.findall(r"\(?([\d.]+)([KMGT])\b", sentence)]
     needed, available = sizes if len(sizes) == 2 else (float("nan"), float("nan"))
@@ -123,7 +122,7 @@ def _excess(fault: str) -> Excess:
 
 @contextmanager
 def _error_output() -> Generator[list[str]]:
-    """Lines that anything in this process, libraries in C++ included, writes to file descriptor 2."""
+    """Capture the lines that this process, including C++ libraries, writes to file descriptor 2."""
     lines: list[str] = []
     sys.stderr.flush()
     kept = os.dup(2)

@@ -1,12 +1,12 @@
-"""Seconds, FLOPs and bytes of one step, from the program's text. An estimate, not a measurement.
+"""Estimates seconds, FLOPs and bytes of one step from the program's text. Nothing is measured.
 
-Owns the rule by which the parts add up:
+The time of a step is the sum of
   cycles that XLA estimates / clock
-  + FLOPs of Pallas kernels / (assumed share of the peak), for XLA has no estimate of them
+  + FLOPs of Pallas kernels / (assumed share of the peak), because XLA has no estimate of them
   + bytes of blocking collectives / rate of all ICI links.
-Copies to the host and asynchronous collectives count as hidden behind it. So do transfers between
-slices; what of them a replay of the schedule finds exposed is stated beside it;
-gathers and scatters have no estimate, cost nothing here, and are named. Pure.
+Copies to the host, asynchronous collectives and transfers between slices count as hidden. The part of the transfers
+that a replay of the schedule finds exposed is reported separately. Gathers and scatters have no estimate, so they
+count as zero and are listed.
 """
 
 from collections.abc import Mapping
@@ -31,18 +31,18 @@ from workloads.spec import JobSpec, chips
 from workloads.training.flops import flops_per_token, utilisation
 
 KERNEL_EFFICIENCIES = (0.25, 0.35, 0.5)
-"""Shares of the peak at which kernels are assumed to run; only a TPU can tell."""
+"""Assumed shares of the peak at which kernels run. The real share is only known on a TPU."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """All that one step does on one device, instruction by instruction."""
+    """All instructions of one step on one device."""
 
     module: Module
     schedule: Schedule
     operations: tuple[Operation, ...]
     unpriced: tuple[Operation, ...]
-    """What takes time and is not in the estimate."""
+    """Operations that take time but are not in the estimate."""
     kernels: tuple[Kernel, ...]
     collectives: tuple[Collective, ...]
     transfers: tuple[Transfer, ...]
@@ -74,21 +74,21 @@ class Account:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One step on one device, in seconds."""
+    """Estimated seconds of one step on one device."""
 
     compute_seconds: float
     kernel_seconds_at_peak: float
     ici_seconds: float
     dcn_seconds: float
-    """Of all transfers between slices, were nothing else done."""
+    """Time of all transfers between slices if the step did nothing else."""
     dcn_exposed_seconds: float
-    """Of these, what the program waits for with kernels at the best efficiency assumed, and so at the least
-    time to hide them."""
+    """Part of them that the program waits for. It assumes the best kernel efficiency, which leaves the least time to
+    hide them."""
     steps: tuple[StepEstimate, ...]
 
 
 def account(text: str) -> Account:
-    """What the optimised module `text` does."""
+    """Return what the optimised module `text` does."""
     module = parse(text)
     runs = schedule(module)
     return Account(
@@ -103,7 +103,7 @@ def account(text: str) -> Account:
 
 
 def estimate(spec: JobSpec, done: Account) -> Estimate:
-    """Seconds of a step of `spec` that does what `done` says."""
+    """Estimate the seconds of a step of `spec` from its account `done`."""
     compute = done.cycles / chips.clock_hz(spec.slices)
     kernel = done.kernel_flops / chips.device_peak(spec.slices)
     ici = done.blocking_bytes / chips.ici_bytes_per_second(spec.slices)
@@ -113,12 +113,12 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
         kernel_seconds_at_peak=kernel,
         ici_seconds=ici,
         dcn_seconds=dcn,
-        dcn_exposed_seconds=_exposed(spec, done),
+        dcn_exposed_seconds=_exposed_seconds(spec, done),
         steps=tuple(_step(spec, share, compute + kernel / share + ici) for share in KERNEL_EFFICIENCIES),
     )
 
 
-def _exposed(spec: JobSpec, done: Account) -> float:
+def _exposed_seconds(spec: JobSpec, done: Account) -> float:
     clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices) * max(KERNEL_EFFICIENCIES)
     ici = chips.ici_bytes_per_second(spec.slices)
     seconds = {each.name: each.cycles / clock for each in done.operations}
@@ -129,8 +129,11 @@ def _exposed(spec: JobSpec, done: Account) -> float:
 
 
 def _seconds(spec: JobSpec, transfer: Transfer) -> float:
-    """One run of `transfer`. A sum goes round a ring of n slices, where each sends 2 (n - 1) / n of what it sums; of n
-    all slices are taken, also where a pipeline's stages are on several of them."""
+    """Return the seconds of one run of `transfer`.
+
+    A sum goes around a ring of n slices, where each sends 2 (n - 1) / n of what it sums. n is the number of all slices,
+    even if a pipeline's stages are on several of them.
+    """
     rounds = 2 * (1 - 1 / spec.slices.count) if transfer.kind == "ALL_REDUCE" else 1.0
     return rounds * transfer.sent_bytes / chips.dcn_bytes_per_second(spec.slices)
 

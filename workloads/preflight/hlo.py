@@ -1,9 +1,6 @@
-"""An optimised HLO module, read from its text.
+"""Parses the text of an optimised HLO module: shapes, instructions, computations and source locations.
 
-Owns the grammar: shapes, instructions, computations, source locations. What the instructions mean, how
-often they run and what they cost is asked elsewhere. Pure.
-
-The text is that of `jax.stages.Compiled.as_text()`: scheduled, one instruction after the other.
+The text is that of `jax.stages.Compiled.as_text()`, which has the instructions in scheduled order.
 """
 
 import re
@@ -13,7 +10,7 @@ from functools import cached_property
 from math import prod
 
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128}
-"""Element types whose size is not in their name."""
+"""Sizes in bits of element types whose name does not contain them."""
 
 _SHAPE = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,<= ]*)\]")
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -23,7 +20,7 @@ _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _CALLED = re.compile(r"\b(calls|body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _SENTINEL_DIGITS = 15
-"""From so many digits on, `estimated_cycles` says that XLA has no estimate: it is near the largest int64."""
+"""Number of digits from which `estimated_cycles` means that XLA has no estimate: it is near the largest int64."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """Bytes, unpadded."""
+        """Size in bytes without padding."""
         return self.elements * _bits(self.element) // 8
 
     def __str__(self) -> str:
@@ -58,44 +55,44 @@ class Instruction:
     name: str
     opcode: str
     shapes: tuple[Shape, ...]
-    """Of the result; a tuple is flattened."""
+    """Shapes of the result. A tuple is flattened."""
     operands: tuple[str, ...]
     arguments: str
-    """What stands in the parentheses: operands, or the value of a constant."""
+    """Text in the parentheses: operands, or the value of a constant."""
     attributes: str
-    """All that follows."""
+    """Text after the parentheses."""
     root: bool
 
     @property
     def size(self) -> int:
-        """Bytes of the result."""
+        """Size of the result in bytes."""
         return sum(shape.size for shape in self.shapes)
 
     @property
     def estimated_cycles(self) -> int:
-        """XLA's own estimate; 0 where it has none."""
+        """XLA's estimate. 0 if it has none."""
         found = re.search(r'"estimated_cycles":"(\d+)"', self.attributes)
         return int(found.group(1)) if found and len(found.group(1)) < _SENTINEL_DIGITS else 0
 
     @property
     def op_name(self) -> str:
-        """The path of JAX primitives that it comes from."""
+        """Path of the JAX primitives that it comes from."""
         return self.attribute(r'op_name="([^"]*)"') or ""
 
     @property
     def called(self) -> Mapping[str, str]:
-        """Computations that it names, by the role they play."""
+        """Computations that it calls, by their role."""
         return {role: name for role, name in _CALLED.findall(self.attributes)}
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """Computations of which one runs."""
+        """Computations of a conditional, of which one runs."""
         found = _BRANCHES.search(self.attributes)
         named = tuple(_NAME.findall(found.group(1))) if found else ()
         return named + tuple(name for role, name in self.called.items() if role.endswith("_computation"))
 
     def attribute(self, pattern: str) -> str | None:
-        """The first group of `pattern` in the attributes."""
+        """Return the first group of `pattern` in the attributes."""
         found = re.search(pattern, self.attributes)
         return found.group(1) if found else None
 
@@ -122,25 +119,25 @@ class Module:
     """A program for one chip."""
 
     computations: Mapping[str, Computation]
-    """Each after those that it calls; the entry is the last."""
+    """Computations, each after those that it calls. The entry is the last one."""
     partitions: int
-    """Chips of a slice that run it together."""
+    """Number of chips of a slice that run it together."""
     sources: "Sources"
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The tables behind `stack_frame_id`: where in the Python sources an instruction comes from."""
+    """The tables of `stack_frame_id`, which map an instruction to the Python sources."""
 
     files: Mapping[int, str]
     functions: Mapping[int, str]
     locations: Mapping[int, tuple[int, int, int]]
-    """File, function, line."""
+    """File, function and line of each location."""
     frames: Mapping[int, tuple[int, int]]
-    """Location, and calling frame as the text writes it."""
+    """Location and calling frame of each frame, as in the text."""
 
     def stack(self, instruction: Instruction) -> Iterator[tuple[str, str, int]]:
-        """File, function and line of each frame, innermost first; it ends where a table does not go on."""
+        """Yield file, function and line of each frame, innermost first, until a table has no entry."""
         frame = int(instruction.attribute(r"stack_frame_id=(\d{1,9})\b") or 0)
         unseen = {*self.frames}
         while frame in unseen:
@@ -150,24 +147,24 @@ class Sources:
             if file not in self.files or function not in self.functions:
                 return
             yield self.files[file], self.functions[function], line
-            # Callers are written one higher than the number of their line in the table; 1 stands for none.
+            # The text gives the caller's line number in the table plus one. 1 means no caller.
             frame = caller - 1
 
 
 def parse(text: str) -> Module:
-    """The module that `text` is.
+    """Parse an HLO module.
 
     Raises:
-        ValueError: the text is no HLO module.
+        ValueError: the text is not an HLO module.
     """
     if not text.startswith("HloModule"):
-        raise ValueError(f"an optimised HLO module begins with 'HloModule', this text with {text[:40]!r}")
+        raise ValueError(f"expected an optimised HLO module, which begins with 'HloModule', got {text[:40]!r}")
     try:
         computations = _computations(text)
         partitions = re.search(r"num_partitions=(\d+)", text.partition("\n")[0])
         return Module(computations, int(partitions[1]) if partitions else 1, _sources(text))
     except ValueError as fault:
-        raise ValueError(f"expected a whole HLO module, got one that is damaged: {fault}; compile it anew") from None
+        raise ValueError(f"expected a whole HLO module, got a damaged one: {fault}; compile it again") from None
 
 
 def _computations(text: str) -> dict[str, Computation]:
@@ -185,7 +182,7 @@ def _computations(text: str) -> dict[str, Computation]:
         elif _INSTRUCTION.match(line) or not lines:
             lines.append(line)
         else:
-            # Metadata of a kernel may hold line breaks.
+            # Metadata of a kernel may contain line breaks.
             lines[-1] += line
     if header or not any(computation.entry for computation in computations.values()):
         raise ValueError(f"computation {header[2]} has no end" if header else "it has no entry")
@@ -193,7 +190,7 @@ def _computations(text: str) -> dict[str, Computation]:
 
 
 def shapes_in(text: str) -> tuple[Shape, ...]:
-    """Every array type in `text`, in order."""
+    """Return every array type in `text`, in order."""
     return tuple(
         Shape(element, tuple(int(size.lstrip("<= ")) for size in sizes.split(",") if size))
         for element, sizes in _SHAPE.findall(text)
@@ -220,7 +217,7 @@ def _instruction(line: str) -> Instruction:
 
 
 def _closing(line: str, start: int) -> int:
-    """Place of the parenthesis that closes the one at `start`."""
+    """Return the index of the parenthesis that closes the one at `start`."""
     depth = 0
     for place in range(start, len(line)):
         depth += (line[place] == "(") - (line[place] == ")")

@@ -1,7 +1,6 @@
-"""How often each computation of a module runs in one step.
+"""Calculates how often each computation of a module runs in one step.
 
-Owns the call graph and the trip counts, which the text of a TPU program does not state: they follow
-from each loop's condition, first value and increment. Pure.
+The text of a TPU program has no trip counts. They are derived from each loop's condition, first value and increment.
 """
 
 from collections.abc import Mapping
@@ -10,12 +9,12 @@ from dataclasses import dataclass
 from workloads.preflight.hlo import Computation, Instruction, Module
 
 _PASSES_ON = {"copy", "bitcast", "convert", "reshape", "copy-done"}
-"""Opcodes whose result is the value of their operand, for a scalar."""
+"""Opcodes that return the value of their operand, for a scalar."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """How often a computation runs in one step, and whether as part of one instruction of its caller."""
+    """Number of runs of a computation in one step, and whether it is part of one instruction of its caller."""
 
     times: int
     fused: bool
@@ -23,16 +22,16 @@ class Runs:
 
 @dataclass(frozen=True)
 class Schedule:
-    """All computations of a module."""
+    """Number of runs of all computations of a module."""
 
     runs: Mapping[str, Runs]
-    """By computation; those that never run, such as the addition of an all-reduce, are not in it."""
+    """Runs by computation. Computations that never run, such as the addition of an all-reduce, are left out."""
     unknown_loops: tuple[str, ...]
-    """Loops whose trip count does not follow from the text; their bodies count once."""
+    """Loops whose trip count cannot be derived. Their bodies count once."""
 
 
 def schedule(module: Module) -> Schedule:
-    """How often the computations of `module` run."""
+    """Return how often the computations of `module` run."""
     runs: dict[str, Runs] = {}
     unknown: list[str] = []
 
@@ -57,7 +56,7 @@ def schedule(module: Module) -> Schedule:
             elif instruction.opcode == "call":
                 add(called["to_apply"], own.times, own.fused)
             elif instruction.opcode == "call-start":
-                # Runs on a SparseCore, beside the program.
+                # Runs on a SparseCore, in parallel to the program.
                 add(called["to_apply"], own.times, fused=True)
             elif "calls" in called:
                 add(called["calls"], own.times, fused=True)
@@ -67,7 +66,7 @@ def schedule(module: Module) -> Schedule:
 
 
 def trip_count(module: Module, caller: Computation, loop: Instruction) -> int | None:
-    """Times that the body of `loop` runs; None where the text does not tell."""
+    """Return how often the body of `loop` runs. `None` if it cannot be derived from the text."""
     condition = module.computations[loop.called["condition"]]
     comparison = _comparison(module, condition)
     if comparison is None:
@@ -84,7 +83,7 @@ def trip_count(module: Module, caller: Computation, loop: Instruction) -> int | 
 
 
 def _comparison(module: Module, condition: Computation) -> tuple[str, str, str] | None:
-    """Direction and operands of the condition, as names in it."""
+    """Return direction and operands of the condition, as names in it."""
     root = condition.root
     names = root.operands
     if root.opcode == "fusion":
@@ -99,7 +98,7 @@ def _comparison(module: Module, condition: Computation) -> tuple[str, str, str] 
 
 
 def _initial(module: Module, condition: Computation, caller: Computation, loop: Instruction, name: str) -> int | None:
-    """Value of `name` in the condition before the first trip."""
+    """Return the value of `name` in the condition before the first iteration."""
     place = _carried_place(condition, name)
     if place is None:
         return _constant(condition, name)
@@ -110,7 +109,7 @@ def _initial(module: Module, condition: Computation, caller: Computation, loop: 
 
 
 def _carried_place(computation: Computation, name: str) -> int | None:
-    """Place in the loop's tuple that `name` is read from."""
+    """Return the index in the loop's tuple that `name` is read from."""
     instruction = computation.by_name[name]
     while instruction.opcode in _PASSES_ON:
         instruction = computation.by_name[instruction.operands[0]]
@@ -127,7 +126,7 @@ def _constant(computation: Computation, name: str) -> int | None:
 
 
 def _step(module: Module, body: Computation, place: int) -> int:
-    """What each trip adds to the counter; 1 where the text does not show it."""
+    """Return what each iteration adds to the counter. 1 if the text does not show it."""
     root = body.root
     if root.opcode != "tuple":
         return 1

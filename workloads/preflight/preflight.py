@@ -1,14 +1,11 @@
-"""From a JobSpec to its report.
-
-Owns the order of things: target, program, compilation, account, estimate.
-"""
+"""Compiles the step of a JobSpec and reports on it: target, program, compilation, account, estimate."""
 
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
-from workloads.preflight.attention import settled
+from workloads.preflight.attention import settle
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
@@ -24,33 +21,33 @@ def compile_step(spec: JobSpec) -> Compilation:
 
     Raises:
         Unsupported: this machine has no compiler for them, or libtpu refuses the job's arguments.
-        InvalidSpec: the mesh is not one of those devices.
-        jax.errors.JaxRuntimeError: the compiler refuses the step, for another reason than memory.
+        InvalidSpec: the mesh does not fit those devices.
+        jax.errors.JaxRuntimeError: the compiler refuses the step for another reason than memory.
     """
 
     def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
-        return Program(settled(spec), _mesh(spec)).compile_step(**options)
+        return Program(settle(spec), _mesh(spec)).compile_step(**options)
 
     check_arguments(spec)
-    # The target is described in there too, for libtpu then complains that this machine has no TPU.
+    # The target is described inside too, because libtpu then complains that this machine has no TPU.
     return compile_for_account(compile_program)
 
 
 def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) -> Report:
-    """Account for `text`, the compiled step of `spec`; it is empty when the step does not fit."""
+    """Report on `text`, the compiled step of `spec`. It is empty if the step does not fit."""
     done = account(text) if text else None
     return Report(spec, compilation, done, estimate(spec, done) if done else None)
 
 
 def compile_others(spec: JobSpec) -> None:
-    """Compile what else a start of the trainer runs, so that JAX's compilation cache gets it."""
-    program = Program(settled(spec), _mesh(spec))
+    """Compile the other programs of an attempt of the trainer, so that they are in JAX's compilation cache."""
+    program = Program(settle(spec), _mesh(spec))
     program.compile_initial()
     program.compile_evaluation()
 
 
 def state_gib(spec: JobSpec) -> float:
-    """What the training state and frozen weights alone take on a device; nothing is compiled for it."""
+    """Return the GiB of training state and frozen weights on a device, without compiling."""
     return bytes_per_device(Program(spec, _mesh(spec)).held_shapes) / 2**30
 
 

@@ -1,7 +1,6 @@
-"""What would make a step fit: changes of the job, each compiled for the chips.
+"""Finds changes of a job that make its step fit, by compiling each for the chips.
 
-Owns which changes are tried, in which order, when enough is known, and the ranking. The global batch, the model and
-the slices stay as they are: to change them is to want another job.
+The global batch, the model and the slices stay the same, because a change of these would be a different job.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,18 +16,18 @@ from workloads.spec import JobSpec, MeshSpec, Remat
 from workloads.spec.fit import distance, legal_meshes
 
 TRIES = 10
-"""Compilations at most. One that does not fit takes seconds, one that fits minutes."""
+"""Largest number of compilations. One that does not fit takes seconds, one that fits takes minutes."""
 
 ENOUGH = 2
-"""Changes that fit, after which no more are tried."""
+"""Number of changes that fit after which the search ends."""
 
 _MESHES = 3
-"""The nearest ones alone."""
+"""Number of nearest meshes to try."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A job like the one that does not fit."""
+    """A change of the job that does not fit."""
 
     words: str
     spec: JobSpec
@@ -36,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the compiler says of a job: whether it fits, and what it then takes."""
+    """The compiler's result for a job: whether it fits, and its memory and time."""
 
     fits: bool
     peak_gib: float | None
@@ -46,9 +45,10 @@ class Outcome:
 def remedies(
     spec: JobSpec, state_gib: Callable[[JobSpec], float], usable_gib: float, compiled: Callable[[Change], Outcome]
 ) -> tuple[Remedy, ...]:
-    """Changes of `spec` that were tried, the best first: those that fit, by their seconds, least change first.
+    """Return the changes of `spec` that were tried, the best first.
 
-    What cannot fit by its training state alone is left out, for that is known without a compilation.
+    Changes that fit come first, sorted by seconds; equal ones keep the order of least change. A change whose training
+    state alone does not fit is left out, because that is known without compiling.
     """
     possible = (change for change in changes(spec) if state_gib(change.spec) < usable_gib)
     tried = _until_enough((change, compiled(change)) for change in islice(possible, TRIES))
@@ -65,15 +65,15 @@ def _rank(remedy: Remedy) -> tuple[bool, float]:
 
 
 def changes(spec: JobSpec) -> Iterator[Change]:
-    """Legal ones, the least first: one setting, then several, then the mesh, then all."""
+    """Yield legal changes, the smallest first: one setting, then several, then the mesh, then all."""
     kernels, parts, policies = [*_kernels(spec)], [*_parts(spec)], [*_policies(spec)]
     meshes = [{"mesh": mesh} for mesh in _meshes(spec)]
     later = [*_gathered_later(spec)]
     single = [*kernels, *_alternating(parts, policies), *later]
-    strongest = _merged(*kernels[-1:], *parts[-1:], *policies[-1:], *later)
+    strongest = _merge(*kernels[-1:], *parts[-1:], *policies[-1:], *later)
     several = [strongest] if len(strongest) > 1 else []
     for change in [*single, *several, *meshes, *(strongest | mesh for mesh in meshes if strongest)]:
-        if (changed := _changed(spec, change)) is not None:
+        if (changed := _apply(spec, change)) is not None:
             yield Change(", ".join(f"{_path(name)}: {value}" for name, value in change.items()), changed)
 
 
@@ -92,7 +92,7 @@ def _kernels(spec: JobSpec) -> Iterator[dict[str, Any]]:
 
 
 def _parts(spec: JobSpec) -> Iterator[dict[str, Any]]:
-    """The batch in the next larger number of parts, and in parts of one sequence."""
+    """Yield accumulation with the next larger number of parts, and with parts of one sequence."""
     sequences = spec.rows_per_device
     larger = [parts for parts in range(spec.training.accumulation + 1, sequences + 1) if sequences % parts == 0]
     for parts in sorted({*larger[:1], *larger[-1:]}):
@@ -100,7 +100,7 @@ def _parts(spec: JobSpec) -> Iterator[dict[str, Any]]:
 
 
 def _policies(spec: JobSpec) -> Iterator[dict[str, Any]]:
-    """Those that keep less, the one that keeps most first."""
+    """Yield policies that keep less, the one that keeps most first."""
     policies = get_args(Remat)
     for policy in policies[policies.index(spec.training.remat) + 1 :]:
         yield {"remat": policy}
@@ -112,7 +112,7 @@ def _gathered_later(spec: JobSpec) -> Iterator[dict[str, Any]]:
 
 
 def _meshes(spec: JobSpec) -> list[MeshSpec]:
-    """The nearest that split the training state into no fewer parts."""
+    """Return the nearest meshes that split the training state into no fewer parts."""
     legal = legal_meshes(spec.slices, spec.model, spec.training)
     other = [mesh for mesh in legal if mesh != spec.mesh and _state_parts(mesh) >= _state_parts(spec.mesh)]
     return sorted(other, key=lambda mesh: distance(mesh, spec.mesh))[:_MESHES]
@@ -126,7 +126,7 @@ def _alternating[T](first: Iterable[T], second: Iterable[T]) -> list[T]:
     return [each for each in chain.from_iterable(zip_longest(first, second)) if each is not None]
 
 
-def _merged(*single: dict[str, Any]) -> dict[str, Any]:
+def _merge(*single: dict[str, Any]) -> dict[str, Any]:
     return {name: value for change in single for name, value in change.items()}
 
 
@@ -134,8 +134,8 @@ def _path(name: str) -> str:
     return name if name == "mesh" else f"training.{name}"
 
 
-def _changed(spec: JobSpec, change: dict[str, Any]) -> JobSpec | None:
-    """`spec` with the change, unless its sizes do not fit together then."""
+def _apply(spec: JobSpec, change: dict[str, Any]) -> JobSpec | None:
+    """Return `spec` with the change. `None` if its sizes then do not fit together."""
     training = {name: value for name, value in change.items() if name != "mesh"}
     values = spec.model_dump() | {"mesh": change.get("mesh", spec.mesh)}
     values["training"] |= training

@@ -1,7 +1,4 @@
-"""The preflight's answer, as a table for a person and as JSON for a program.
-
-Owns the layout only.
-"""
+"""Formats the preflight's report as a table and as JSON."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -23,16 +20,16 @@ _SHOWN_OPERATIONS = 16
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one preflight found out; without a program that fits, there is no account."""
+    """Everything that one preflight found. There is no account if the program does not fit."""
 
     spec: JobSpec
     compilation: Compilation | None
-    """None when the program's text was given."""
+    """The compilation. `None` if the program's text was given."""
     done: Account | None
     estimate: Estimate | None
 
     def as_json(self) -> str:
-        """All figures, instruction by instruction."""
+        """Return all figures as JSON, for each instruction."""
         compilation = asdict(self.compilation) if self.compilation else None
         if compilation:
             del compilation["text"]
@@ -49,7 +46,7 @@ class Report:
         )
 
     def as_table(self) -> str:
-        """What a person wants to see, at most 100 columns wide."""
+        """Return the main figures as tables of at most 100 columns."""
         return "\n".join(line[:_WIDTH].rstrip() for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -112,14 +109,14 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
     if compilation.biggest_arrays:
         yield ""
         rows = ((f"{array.gib:.2f}", array.shape, array.what) for array in compilation.biggest_arrays)
-        yield from _aligned(("GiB at the peak", "largest arrays", "made by"), rows)
+        yield from _align(("GiB at the peak", "largest arrays", "made by"), rows)
     yield from (f"WARNING: {line}" for line in compilation.complaints)
 
 
 def _steps(estimate: Estimate) -> Iterator[str]:
     yield ""
     yield "ESTIMATED step, not measured: DCN counts as hidden, kernels run at an assumed share of the peak"
-    yield from _aligned(
+    yield from _align(
         ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
         (
             (
@@ -162,14 +159,14 @@ def _bytes(done: Account) -> Iterator[str]:
         (f"ICI {kind}", total.count, f"{total.result_bytes / 1e6:.3f}", f"{total.sent_bytes / 1e6:.3f}")
         for kind, total in done.ici.items()
     ] + [(f"DCN {kind}", total.count, "", f"{total.sent_bytes / 1e6:.3f}") for kind, total in done.dcn.items()]
-    yield from _aligned(("traffic per device and step", "runs", "result MB", "sent MB"), rows)
+    yield from _align(("traffic per device and step", "runs", "result MB", "sent MB"), rows)
 
 
 def _sources(spec: JobSpec, done: Account) -> Iterator[str]:
     clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices)
     rows = by_source(done.operations)
     yield ""
-    yield from _aligned(
+    yield from _align(
         ("cycles by source", "phase", "ms", "TFLOP", "of peak"),
         (
             (source, phase, f"{1e3 * cycles / clock:.2f}", *_rate(flops, cycles / clock, peak))
@@ -197,7 +194,7 @@ def _operations(spec: JobSpec, done: Account) -> Iterator[str]:
         )
 
     yield ""
-    yield from _aligned(("biggest instructions", "ms", "runs", "of peak", "source", "result"), map(row, biggest))
+    yield from _align(("biggest instructions", "ms", "runs", "of peak", "source", "result"), map(row, biggest))
 
 
 def _rate(flops: int, seconds: float, peak: float) -> tuple[str, str]:
@@ -205,13 +202,13 @@ def _rate(flops: int, seconds: float, peak: float) -> tuple[str, str]:
 
 
 def _model_flops(spec: JobSpec) -> float:
-    """Of one step, for each device."""
+    """Return the model FLOPs of one step on each device."""
     tokens = spec.training.global_batch * spec.training.sequence_length
     return flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora) * tokens / spec.slices.devices
 
 
-def _aligned(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
-    """Columns, those of numbers to the right."""
+def _align(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    """Yield rows with aligned columns. Numbers are aligned right."""
     table = [tuple(map(str, row)) for row in (head, *rows)]
     columns = list(zip(*table, strict=True))
     widths = [max(map(len, column)) for column in columns]

@@ -1,7 +1,7 @@
-"""From a JobSpec to the result that the preview shows.
+"""Makes the preflight's result from a JobSpec, for the preview.
 
-Owns what of a report goes into it, and that an answer which cannot be had is a result too. When it does not fit, the
-remedies are tried here, one compilation after the other.
+If there is no answer, the result has the reason. If the step does not fit, remedies are tried, one compilation after
+the other.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,33 +28,35 @@ from workloads.spec.chips import Unsupported
 from workloads.training.failures import InvalidSpec
 
 
-def preflight(spec: JobSpec, tell: Callable[[str], None], fill_cache: bool, compare: bool = False) -> PreflightResult:
-    """Compile the step of `spec`, and what would make it fit if it does not; `tell` is told before each compilation.
+def preflight(
+    spec: JobSpec, report_progress: Callable[[str], None], fill_cache: bool, compare: bool = False
+) -> PreflightResult:
+    """Compile the step of `spec` and, if it does not fit, changes that may fit.
 
-    With `fill_cache`, also compile what else the trainer runs, for JAX's compilation cache. With `compare`, also
-    compile the step with the other choice of `compile`.
+    `report_progress` is called before each compilation. With `fill_cache`, also compile the trainer's other programs
+    for JAX's compilation cache. With `compare`, also compile the step with the other value of `compile`.
     """
     try:
-        tell("the job as it is")
+        report_progress("the job as it is")
         compilation = compile_step(spec)
         report = report_on(spec, compilation.text, compilation)
-        tried = () if report.done else _remedies(spec, tell)
-        alternative = _alternative(spec, tell) if compare else None
+        tried = () if report.done else _remedies(spec, report_progress)
+        alternative = _alternative(spec, report_progress) if compare else None
         if fill_cache and report.done:
-            tell("initial weights and evaluation, for the compilation cache")
+            report_progress("initial weights and evaluation, for the compilation cache")
             compile_others(spec)
     except (Unsupported, InvalidSpec) as fault:
-        return PreflightResult(**_asked(spec), unsupported=str(fault))
+        return PreflightResult(**_job_fields(spec), unsupported=str(fault))
     except JaxRuntimeError as fault:
-        return PreflightResult(**_asked(spec), unsupported=f"the compiler refuses the step: {fault}")
-    return _answered(spec, compilation, report, tried, alternative)
+        return PreflightResult(**_job_fields(spec), unsupported=f"the compiler refuses the step: {fault}")
+    return _result(spec, compilation, report, tried, alternative)
 
 
-def _alternative(spec: JobSpec, tell: Callable[[str], None]) -> Alternative | None:
+def _alternative(spec: JobSpec, report_progress: Callable[[str], None]) -> Alternative | None:
     other = spec.compiled_otherwise()
     if other is None:
         return None
-    tell(f"instead compile: {other.compiler.compile}")
+    report_progress(f"instead compile: {other.compiler.compile}")
     compilation = compile_step(other)
     report = report_on(other, compilation.text, compilation)
     return Alternative(
@@ -65,9 +67,9 @@ def _alternative(spec: JobSpec, tell: Callable[[str], None]) -> Alternative | No
     )
 
 
-def _remedies(spec: JobSpec, tell: Callable[[str], None]) -> tuple[Remedy, ...]:
+def _remedies(spec: JobSpec, report_progress: Callable[[str], None]) -> tuple[Remedy, ...]:
     def compiled(change: Change) -> Outcome:
-        tell(f"instead {change.words}")
+        report_progress(f"instead {change.words}")
         try:
             compilation = compile_step(change.spec)
         except JaxRuntimeError:
@@ -78,8 +80,8 @@ def _remedies(spec: JobSpec, tell: Callable[[str], None]) -> tuple[Remedy, ...]:
     return remedies(spec, state_gib, chips.chip_of(spec.slices).usable_hbm_gib_per_device, compiled)
 
 
-def _asked(spec: JobSpec) -> dict[str, Any]:
-    """What every result says of its question."""
+def _job_fields(spec: JobSpec) -> dict[str, Any]:
+    """Return the fields of every result that describe the job."""
     return {
         "key": preflight_key(spec),
         "versions": versions(),
@@ -90,7 +92,7 @@ def _asked(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def _answered(
+def _result(
     spec: JobSpec,
     compilation: Compilation,
     report: Report,
@@ -99,7 +101,7 @@ def _answered(
 ) -> PreflightResult:
     done, estimate = report.done, report.estimate
     return PreflightResult(
-        **_asked(spec),
+        **_job_fields(spec),
         fits=done is not None,
         peak_gib=compilation.memory.peak_gib if compilation.memory else None,
         needed_gib=_needed_gib(compilation),
@@ -119,10 +121,10 @@ def _answered(
 
 
 def _left_out(done: Account) -> Iterator[str]:
-    """What costs nothing in the estimate."""
+    """Yield sentences about what the estimate leaves out."""
     if done.unpriced:
         lines = sorted({operation.source for operation in done.unpriced})
-        yield f"not in the estimate, for the compiler gives no cycles for it: {', '.join(lines)}"
+        yield f"not in the estimate, because the compiler gives no cycles: {', '.join(lines)}"
     for kernel in done.kernels:
         if kernel.flops is None:
             yield f"not in the estimate: kernel {kernel.name}, {kernel.basis}"

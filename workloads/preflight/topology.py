@@ -1,7 +1,4 @@
-"""Devices that are not there: the chips of a JobSpec as libtpu describes them to the compiler.
-
-Owns the environment that libtpu needs on a machine without TPUs, and its names of topologies.
-"""
+"""Describes the chips of a JobSpec to the compiler, by libtpu, on a machine without TPUs."""
 
 import os
 import subprocess
@@ -23,16 +20,17 @@ _ENVIRONMENT = {
 }
 
 _ADDED_BY_JAX = "xla_tpu_use_enhanced_launch_barrier"
-"""Where there are TPUs (jax/_src/cloud_tpu_init.py). Arguments are part of the key of JAX's compilation cache."""
+"""Argument that JAX adds on machines with TPUs (jax/_src/cloud_tpu_init.py). It has to be set here too, because
+arguments are part of the key of JAX's compilation cache."""
 
 _LOAD = "from jax.experimental import topologies; topologies.get_topology_desc('v5e:2x2', 'tpu')"
 
 _HOST_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
-"""How the chips of a host lie, by their number."""
+"""Grid of the chips of a host, by their number."""
 
 
 def check_arguments(spec: JobSpec) -> None:
-    """Start libtpu with the job's own arguments in another process, since it ends the process when one is wrong.
+    """Start libtpu with the job's arguments in another process, because it ends the process if one is wrong.
 
     Raises:
         Unsupported: libtpu refuses an argument.
@@ -47,7 +45,7 @@ def check_arguments(spec: JobSpec) -> None:
 
 
 def describe_devices(slices: SliceSpec, arguments: Mapping[str, Value]) -> Sequence[Device]:
-    """Stand-ins for all devices of the job; programs can be compiled for them, and not run.
+    """Return descriptions of all devices of the job. Programs can be compiled for them but not run.
 
     libtpu starts with the `arguments` of the first call.
 
@@ -57,8 +55,8 @@ def describe_devices(slices: SliceSpec, arguments: Mapping[str, Value]) -> Seque
     chip = chip_of(slices)
     if slices.chips_per_host not in _HOST_BOUNDS:
         raise Unsupported(
-            f"hosts of {slices.chips_per_host} chips cannot be described to the compiler; of"
-            f" {', '.join(map(str, _HOST_BOUNDS))} chips they can"
+            f"hosts of {slices.chips_per_host} chips cannot be described to the compiler; expected"
+            f" {', '.join(map(str, _HOST_BOUNDS))} chips"
         )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

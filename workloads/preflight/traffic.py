@@ -1,7 +1,4 @@
-"""What a program sends: collectives within a slice (ICI), and transfers between slices (DCN).
-
-Owns which instructions send, and how many bytes leave a chip. Pure.
-"""
+"""Calculates what a program sends: collectives within a slice (ICI) and transfers between slices (DCN)."""
 
 import re
 from collections import defaultdict
@@ -34,13 +31,13 @@ class Collective:
     kind: Kind
     times: int
     chips: int
-    """That take part in one group."""
+    """Number of chips in one group."""
     result_bytes: int
-    """Of one run."""
+    """Bytes of the result of one run."""
     wire_bytes: float
-    """That leave a chip in one run, by the cost of a ring."""
+    """Bytes that a chip sends in one run, by the cost of a ring."""
     blocking: bool
-    """Whether the program waits for it: it is neither split into start and done nor part of a fusion."""
+    """Whether the program waits for it, because it is neither split into start and done nor part of a fusion."""
     op_name: str
 
 
@@ -50,28 +47,28 @@ class Transfer:
 
     name: str
     kind: str
-    """As the megascale runtime names it, such as ALL_REDUCE."""
+    """Name in the megascale runtime, such as ALL_REDUCE."""
     times: int
     sent_bytes: int
-    """Of what a chip hands over in one run; a sum over more than two slices sends more (`estimate`)."""
+    """Bytes that a chip hands over in one run. A sum over more than two slices sends more (`estimate`)."""
     op_name: str
 
 
 @dataclass(frozen=True)
 class Total:
-    """Of one kind of transfer, for one chip and step."""
+    """Total of one kind of transfer for one chip and step."""
 
     count: int
-    """Runs."""
+    """Number of runs."""
     result_bytes: int
     sent_bytes: float
 
 
 def collectives(module: Module, schedule: Schedule) -> tuple[Collective, ...]:
-    """Every collective over ICI that runs; each instruction counts, for several may share a channel.
+    """Return every collective over ICI that runs. Each instruction counts, because several may share a channel.
 
-    One that the compiler spreads over fusions is written in each of them: in that which begins it, in those that
-    continue it while they compute something else, and in that which ends it. It counts where it begins.
+    A collective that the compiler spreads over fusions is in each of them: in the one that begins it, in those that
+    continue it while they compute something else, and in the one that ends it. It counts where it begins.
     """
     later_parts = _later_parts(module)
     found: list[Collective] = []
@@ -101,7 +98,7 @@ def collectives(module: Module, schedule: Schedule) -> tuple[Collective, ...]:
 
 
 def transfers(module: Module, schedule: Schedule) -> tuple[Transfer, ...]:
-    """Every send to other slices that runs."""
+    """Return every send to other slices that runs."""
     return tuple(
         Transfer(
             name=instruction.name,
@@ -120,17 +117,17 @@ def transfers(module: Module, schedule: Schedule) -> tuple[Transfer, ...]:
 
 
 def ici_totals(found: tuple[Collective, ...]) -> Mapping[Kind, Total]:
-    """By kind; a kind that does not occur is not in it."""
+    """Return the totals by kind, without kinds that do not occur."""
     return _by_kind((each.kind, _in_all(each.times, each.result_bytes, each.wire_bytes)) for each in found)
 
 
 def dcn_totals(found: tuple[Transfer, ...]) -> Mapping[str, Total]:
-    """By the type that the megascale runtime names."""
+    """Return the totals by the names of the megascale runtime."""
     return _by_kind((each.kind, _in_all(each.times, each.sent_bytes, each.sent_bytes)) for each in found)
 
 
 def _in_all(times: int, result_bytes: int, sent_bytes: float) -> Total:
-    """Of one instruction, whose bytes are those of one run."""
+    """Return the total of one instruction from the bytes of one run."""
     return Total(times, times * result_bytes, times * sent_bytes)
 
 
@@ -149,14 +146,14 @@ def _by_kind[K: str](totals: Iterable[tuple[K, Total]]) -> Mapping[K, Total]:
 
 
 def _later_parts(module: Module) -> set[str]:
-    """Fused computations that continue or end a collective."""
+    """Return the fused computations that continue or end a collective."""
     instructions = [(name, each) for name, one in module.computations.items() for each in one.instructions]
     ends = {name for name, each in instructions if _COLLECTIVE_ENDS in each.attributes}
     return ends | {each.called["calls"] for _, each in instructions if _COLLECTIVE_CONTINUES in each.attributes}
 
 
 def _results(instruction: Instruction, kind: Kind, asynchronous: bool) -> tuple[Shape, ...]:
-    """Without the operands and contexts that the tuple of a started collective also holds."""
+    """Return the results of a collective, without the operands and contexts that the tuple of its start also has."""
     if not asynchronous or kind is Kind.ALL_REDUCE:
         return instruction.shapes
     operands = len(instruction.operands)
@@ -172,7 +169,7 @@ def _group_size(instruction: Instruction, partitions: int) -> int:
 
 
 def _ring_bytes(kind: Kind, result: int, chips: int) -> float:
-    """Bytes that leave a chip when the collective of `result` bytes goes round a ring of `chips`."""
+    """Return the bytes that a chip sends if a collective with `result` bytes goes around a ring of `chips`."""
     share = (chips - 1) / chips
     match kind:
         case Kind.ALL_GATHER | Kind.ALL_TO_ALL:
@@ -191,16 +188,18 @@ _RENDEZVOUS = r'_xla_host_transfer_rendezvous="([^"]*)"'
 @dataclass(frozen=True)
 class _Replay:
     seconds: float
-    """Of one run, waits included."""
+    """Time of one run, including waits."""
     waits: float
-    """Of one run."""
+    """Time that one run waits."""
 
 
 def exposed_seconds(
     module: Module, schedule: Schedule, seconds: Mapping[str, float], sends: Mapping[str, float]
 ) -> float:
-    """Waits of one step, when an instruction takes `seconds[name]`, and a send the link to other slices for
-    `sends[name]`."""
+    """Return the seconds that one step waits for other slices.
+
+    An instruction takes `seconds[name]`, and a send occupies the link to other slices for `sends[name]`.
+    """
 
     def replay(computation: Computation) -> _Replay:
         now = waits = link_free = 0.0

@@ -1,6 +1,6 @@
-"""What a program computes: cycles by XLA's own estimate, FLOPs of its matmuls and of its kernels.
+"""Calculates what a program computes: cycles by XLA's estimate, and FLOPs of its matmuls and kernels.
 
-Owns where the cycles go: by instruction, and by the line of the sources that they come from. Pure.
+Cycles are listed by instruction and by source line.
 """
 
 import re
@@ -17,7 +17,7 @@ _FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"(\d+)"')
 _WINDOWED = re.compile(rf"\b{KEYS_SCOPE}(\d+)\b")
 _KERNEL_TARGET = 'custom_call_target="tpu_custom_call"'
 _LIBRARIES = ("/site-packages/", "/lib/python", "<")
-"""Parts of the paths of sources that are not the job's own."""
+"""Parts of the paths of source files that do not belong to the job."""
 
 _WORKS_ON_MEMORY = {"call-done", "copy", "dynamic-update-slice", "fusion", "gather", "scatter", "sort"}
 """Opcodes that take time in proportion to their result; `call-done` ends what a SparseCore did."""
@@ -34,9 +34,9 @@ class Operation:
     result: str
     times: int
     cycles: int
-    """Of one run."""
+    """Cycles of one run."""
     matmul_flops: int
-    """Of one run."""
+    """FLOPs of its matmuls in one run."""
     source: str
     """Function and line that it comes from."""
     op_name: str
@@ -53,14 +53,14 @@ class Kernel:
     name: str
     times: int
     flops: int | None
-    """Of one run; None where neither the call nor the shapes tell."""
+    """FLOPs of one run. `None` if neither the call nor the shapes determine them."""
     basis: str
-    """What `flops` rests on."""
+    """Source of `flops`."""
     op_name: str
 
 
 def phase_of(op_name: str) -> str:
-    """The part of a step that the differentiation of the program put an instruction in."""
+    """Return the part of a step that an instruction belongs to by the differentiation of the program."""
     if "rematted_computation" in op_name:
         return "recompute"
     if "transpose(" in op_name:
@@ -69,7 +69,7 @@ def phase_of(op_name: str) -> str:
 
 
 def operations(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
-    """Every instruction that has an estimate of cycles or holds a matmul; parts of a fusion count with it."""
+    """Return every instruction that has an estimate of cycles or contains a matmul. A fusion includes its parts."""
     found = (
         _operation(module, module.computations[name], instruction, runs.times)
         for name, runs in schedule.runs.items()
@@ -80,7 +80,7 @@ def operations(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
 
 
 def unpriced(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
-    """Instructions that write a megabyte or more and have no estimate of cycles, such as a scatter."""
+    """Return the instructions that write a megabyte or more and have no estimate of cycles, such as a scatter."""
     return tuple(
         _operation(module, module.computations[name], instruction, runs.times)
         for name, runs in schedule.runs.items()
@@ -93,7 +93,7 @@ def unpriced(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
 
 
 def kernels(module: Module, schedule: Schedule) -> tuple[Kernel, ...]:
-    """Every Pallas kernel that runs."""
+    """Return every Pallas kernel that runs."""
     found: list[Kernel] = []
     for name, runs in schedule.runs.items():
         computation = module.computations[name]
@@ -127,22 +127,22 @@ def _kernel_flops(computation: Computation, call: Instruction) -> tuple[int | No
 
 
 def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | None, str]:
-    """FLOPs of JAX's splash attention, which states no estimate.
+    """Return the FLOPs of JAX's splash attention, which has no cost estimate.
 
-    Forward has 2 matmuls of 2 S S H FLOPs for each query head, half of which the causal mask needs; the
-    gradients by keys and values have 4, by queries 3, both at once 5. With a window, a block of queries meets as many
-    keys as the name of the scope says.
+    The forward pass has 2 matmuls of 2 S S H FLOPs for each query head, half of which the causal mask needs. The
+    gradients by keys and values have 4, those by queries 3, both at once 5. With a window, the name of the scope has
+    the number of keys for each block of queries.
     """
     matrices = [
         shape
         for operand in call.operands
         for shape in computation.by_name[operand].shapes
-        # JAX leaves out dimensions of 1 that it maps over: keys of one sequence and one head have two.
+        # JAX leaves out dimensions of size 1 that it maps over: keys of one sequence and one head have two dimensions.
         if len(shape.dimensions) >= 2 and shape.element in ("bf16", "f32") and shape.dimensions[-1] >= 64
     ]
     if len(matrices) < 2:
         return None, "splash attention without arrays of heads"
-    # Of the two innermost either may come first; there are more positions than a head is wide.
+    # The two innermost dimensions may come in either order. The larger one is the positions.
     heads, (size, queries) = matrices[0].dimensions[:-2], sorted(matrices[0].dimensions[-2:])
     keys = max(matrices[1].dimensions[-2:])
     matmuls = 2
@@ -157,7 +157,7 @@ def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | No
 
 
 def source_of(module: Module, instruction: Instruction) -> str:
-    """Function and line of the job's own sources, or else the last part of its JAX name."""
+    """Return function and line in the job's sources, or else the last part of the JAX name."""
     for file, function, line in module.sources.stack(instruction):
         if not any(part in file for part in _LIBRARIES):
             return f"{function.replace('<locals>.', '')}:{line}"
@@ -183,7 +183,8 @@ def _dot_flops(computation: Computation, dot: Instruction) -> int:
 
 
 def _convolution_flops(computation: Computation, convolution: Instruction) -> int:
-    """TPU programs write every matmul as a convolution; batch dimensions are spatial ones, dilated."""
+    """Return the FLOPs of a convolution. TPU programs write every matmul as one, with batch dimensions as dilated
+    spatial dimensions."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", convolution.attributes)
     assert labels, convolution.name
     left, right = (computation.by_name[name].shapes[0].dimensions for name in convolution.operands[:2])
@@ -213,7 +214,7 @@ def _window(convolution: Instruction) -> dict[str, tuple[int, ...]]:
 
 @cache
 def _pairs(inputs: int, outputs: int, size: int, stride: int, pad: int, dilation: int, kernel_dilation: int) -> int:
-    """Multiplications along one spatial dimension that meet an input, not padding or a dilation's gap."""
+    """Return the number of multiplications along one spatial dimension that use an input, not padding or a gap."""
     reach = range(0, inputs * dilation, dilation)
     return sum(
         output * stride - pad + tap * kernel_dilation in reach for output in range(outputs) for tap in range(size)
@@ -221,7 +222,7 @@ def _pairs(inputs: int, outputs: int, size: int, stride: int, pad: int, dilation
 
 
 def by_source(found: Iterable[Operation]) -> list[tuple[str, str, int, int]]:
-    """Phase, source, cycles and matmul FLOPs of a step, most cycles first."""
+    """Return phase, source, cycles and matmul FLOPs of a step by source line, most cycles first."""
     groups: dict[tuple[str, str], tuple[int, int]] = {}
     for each in found:
         cycles, flops = groups.get((each.phase, each.source), (0, 0))

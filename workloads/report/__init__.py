@@ -1,1 +1,1 @@
-"""What became of a run, read from what it wrote down: history, goodput, pictures and the report. Knows no JAX."""
+"""Reports on a run, made from its files: history, goodput, pictures and the page. Imports no JAX."""

@@ -1,7 +1,6 @@
-"""Line charts, bars and one long bar, as SVG.
+"""Draws line charts, bars and stacked bars as SVG.
 
-Owns scales, ticks and how a long series is thinned out. Colours are CSS classes of `page`, which follow the reader's
-light or dark scheme.
+Colours are CSS classes of `page`, which follow the reader's light or dark scheme.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,10 +14,10 @@ WIDTH, HEIGHT = 960, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 30, 34
 
 POINTS_SHOWN = 600
-"""Of a longer line, the lowest and the highest point of each stretch."""
+"""Number of points to draw. A longer line shows the lowest and the highest point of each stretch."""
 
 HOVERED_POINTS = 200
-"""Points that tell their value under the pointer."""
+"""Number of points that show their value under the pointer."""
 
 TICKS = 5
 
@@ -27,19 +26,19 @@ type Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart, perhaps in several pieces."""
+    """One line of a chart, in one or more pieces."""
 
     name: str
     style: str
     """CSS class of its colour."""
     pieces: Sequence[Sequence[Point]]
     dots: bool = False
-    """Draw its points, since there are few."""
+    """Whether to draw each point, for a line with few points. Default: no."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at one place of the horizontal axis."""
+    """An event at one position of the horizontal axis."""
 
     x: float
     words: str
@@ -48,7 +47,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places in the picture."""
+    """Maps values to positions in the picture."""
 
     low: float
     high: float
@@ -61,7 +60,7 @@ class Scale:
 
 
 def line_chart(name: str, across: str, lines: Sequence[Line], marks: Sequence[Mark] = ()) -> str:
-    """The lines over one horizontal axis, which is called `across`."""
+    """Draw the lines over one horizontal axis with the label `across`."""
     points = [point for line in lines for piece in line.pieces for point in piece]
     if not points:
         return element("p", f"{name}: nothing recorded", class_="quiet")
@@ -72,7 +71,7 @@ def line_chart(name: str, across: str, lines: Sequence[Line], marks: Sequence[Ma
     drawn = [markup for line in lines for markup in _line(line, x, y, across)]
     return picture(
         name,
-        _told(lines, across, marks),
+        _describe(lines, across, marks),
         WIDTH,
         HEIGHT,
         *_vertical_axis(ticks, y),
@@ -84,7 +83,7 @@ def line_chart(name: str, across: str, lines: Sequence[Line], marks: Sequence[Ma
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Round values from below `low` to above `high`."""
+    """Return round values from below `low` to above `high`."""
     if low == high:
         low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
     rough = (high - low) / TICKS
@@ -94,8 +93,8 @@ def nice_ticks(low: float, high: float) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
-def thinned(piece: Sequence[Point], limit: int) -> list[Point]:
-    """At most about `limit` of the points, peaks and dips among them."""
+def thin(piece: Sequence[Point], limit: int) -> list[Point]:
+    """Return at most about `limit` of the points, including peaks and dips."""
     if len(piece) <= limit:
         return [*piece]
     stretch = ceil(2 * len(piece) / limit)
@@ -107,7 +106,7 @@ def thinned(piece: Sequence[Point], limit: int) -> list[Point]:
 
 
 def amount(value: float) -> str:
-    """A number in a few characters."""
+    """Format a number in a few characters."""
     for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
@@ -116,12 +115,12 @@ def amount(value: float) -> str:
 
 def _line(line: Line, x: Scale, y: Scale, across: str) -> Iterator[str]:
     for piece in line.pieces:
-        places = [(x(a), y(b)) for a, b in thinned(piece, POINTS_SHOWN)]
+        places = [(x(a), y(b)) for a, b in thin(piece, POINTS_SHOWN)]
         if len(places) > 1:
             path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
             yield element("polyline", points=path, class_=f"line {line.style}")
         shown = line.dots or len(places) == 1
-        for a, b in thinned(piece, HOVERED_POINTS):
+        for a, b in thin(piece, HOVERED_POINTS):
             words = title(f"{line.name}, {across} {amount(a)}: {amount(b)}")
             dot = f"dot {line.style}" if shown else f"hover {line.style}"
             yield element("circle", words, cx=x(a), cy=y(b), r=4, class_=dot)
@@ -155,8 +154,8 @@ def _legend(lines: Sequence[Line]) -> Iterator[str]:
         place += 24 + 7.5 * len(line.name) + 20
 
 
-def _told(lines: Sequence[Line], across: str, marks: Sequence[Mark]) -> str:
-    """The chart in words."""
+def _describe(lines: Sequence[Line], across: str, marks: Sequence[Mark]) -> str:
+    """Describe the chart in words."""
     words: list[str] = []
     for line in lines:
         if points := [point for piece in line.pieces for point in piece]:
@@ -170,7 +169,7 @@ def _told(lines: Sequence[Line], across: str, marks: Sequence[Mark]) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of several below each other."""
+    """One of several bars in a column."""
 
     name: str
     value: float
@@ -182,7 +181,7 @@ ROW, NAME_WIDTH, WORDS_WIDTH = 26, 200, 250
 
 
 def bars(name: str, shown: Sequence[Bar]) -> str:
-    """Values side by side."""
+    """Draw values as bars in a column."""
     high = max((bar.value for bar in shown), default=0.0)
     x = Scale(0.0, high or 1.0, NAME_WIDTH, WIDTH - WORDS_WIDTH)
     rows: list[str] = []
@@ -195,12 +194,12 @@ def bars(name: str, shown: Sequence[Bar]) -> str:
             ),
             text(bar.words, x(bar.value) + 8, top + 17, class_="tick"),
         ]
-    told = ". ".join(f"{bar.name}: {bar.words}" for bar in shown)
-    return picture(name, told, WIDTH, ROW * max(len(shown), 1), *rows)
+    description = ". ".join(f"{bar.name}: {bar.words}" for bar in shown)
+    return picture(name, description, WIDTH, ROW * max(len(shown), 1), *rows)
 
 
 def long_bar(name: str, parts: Sequence[Bar]) -> str:
-    """Parts of a whole."""
+    """Draw the parts of a whole as one stacked bar."""
     whole = sum(part.value for part in parts) or 1.0
     place = 0.0
     drawn: list[str] = []

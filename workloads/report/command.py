@@ -1,6 +1,6 @@
-"""`python -m workloads.training report`: what a run spent as tables, and all of it as one file.
+"""Implements `python -m workloads.training report` and `multislice report`.
 
-Owns the command line, the search for the run and the order of the answer, also for `multislice report`.
+The command prints what a run spent as tables and writes the full report to one file.
 """
 
 import argparse
@@ -28,41 +28,41 @@ from workloads.terminal import Terminal, inert
 
 _ANSWER_SECONDS = 10
 DESCRIPTION = """\
-Say where the time and the money of a run went, and write what became of it as one HTML file: loss, throughput, hosts,
-restarts, goodput by cause, mesh.
+Show where the time and the money of a run went, and write a report as one HTML file: loss, throughput, hosts, restarts,
+goodput by cause, mesh.
 """
 
 
 class NoReport(Exception):
-    """There is nothing to report on, or nowhere to write it; the message says what to do."""
+    """Raised when there is no run to report on, or the page cannot be written. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a report is asked for."""
+    """Options of a report."""
 
     folder: str
-    """Storage path of a job, or folder of one run."""
+    """Storage path of a job, or the folder of one run."""
     output: str | None
-    """File of the page; None: `report.html` in the run's folder."""
+    """File of the page. `None` means `report.html` in the run's folder."""
     as_json: bool
 
 
 class Report(Spec):
-    """The answer as one object."""
+    """The report as one object."""
 
     job: str
     run: str
-    """Its folder."""
+    """Folder of the run."""
     page: str | None
-    """Where it was written, if it could be."""
+    """File of the page. `None` if it could not be written."""
     goodput: Goodput
     notes: tuple[str, ...]
-    """What could not be read."""
+    """Names of what could not be read, with the reasons."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     options = _parser().parse_args(arguments)
     try:
         return report(Asked(options.folder, options.output, options.json), Terminal(highlight=False))
@@ -72,24 +72,24 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def report(asked: Asked, console: Console) -> int:
-    """Print what a run spent and write its page; the exit status.
+    """Print what a run spent, write its page and return the exit code.
 
-    Whoever may only read a bucket is told the figures, and that no page was written.
+    Without permission to write to the bucket, the command still prints the figures, and says that it wrote no page.
 
     Raises:
-        NoReport: there is no run, it cannot be read, or its page cannot be written where it was asked for.
+        NoReport: there is no run, it cannot be read, or its page cannot be written to `asked.output`.
     """
     try:
         history = read_history(find_run(answering(asked.folder)))
     except (*faults_of_storage(), ImportError) as fault:
         raise NoReport(
-            f"{asked.folder}: expected files that can be read, got {type(fault).__name__}: {fault}; look at the name,"
-            " the network and, for gs://, `gcloud auth application-default login`"
+            f"{asked.folder}: expected readable files, got {type(fault).__name__}: {fault}; check the name, the network"
+            " and, for gs://, `gcloud auth application-default login`"
         ) from None
-    spent = goodput(history.tried)
+    spent = goodput(history.attempts)
     if not asked.as_json:
         write(spent, console)
-        starts = counted(len(history.tried), "start")
+        starts = counted(len(history.attempts), "start")
         console.out(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}")
     target = epath.Path(asked.output) if asked.output else history.folder / "report.html"
     fault = _write_page(history, target)
@@ -105,7 +105,7 @@ def report(asked: Asked, console: Console) -> int:
 
 
 def _write_page(history: History, target: epath.Path) -> str | None:
-    """Why the page could not be written, if it could not."""
+    """Write the page. If this fails, return the reason."""
     try:
         target.write_text(page(history))
     except faults_of_storage() as fault:
@@ -115,35 +115,35 @@ def _write_page(history: History, target: epath.Path) -> str | None:
 
 
 def answering(folder: str) -> epath.Path:
-    """Return the path of a folder, once the storage that it lies in has answered.
+    """Return the path of a folder after its storage has answered.
 
     Raises:
-        TimeoutError: it does not answer; gcsfs alone would try for a minute.
+        TimeoutError: the storage does not answer within 10 seconds. gcsfs itself would retry for a minute.
     """
-    # gcsfs logs each try that fails, with its traceback; what it cannot do, it raises.
+    # gcsfs logs each failed try with its traceback. The final failure is raised anyway.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     place = epath.Path(folder)
     if folder.startswith("gs://"):
-        # Its import takes seconds of its own, and fails beside some versions of Pulumi's plugins.
+        # Importing gcsfs takes seconds, and fails next to some versions of Pulumi's plugins.
         fsspec.get_filesystem_class("gcs")
-        asked = Thread(target=_ask, args=(place,), daemon=True)
-        asked.start()
-        asked.join(_ANSWER_SECONDS)
-        if asked.is_alive():
-            raise TimeoutError(f"no answer of Cloud Storage within {_ANSWER_SECONDS} s")
+        probe = Thread(target=_probe, args=(place,), daemon=True)
+        probe.start()
+        probe.join(_ANSWER_SECONDS)
+        if probe.is_alive():
+            raise TimeoutError(f"no answer from Cloud Storage within {_ANSWER_SECONDS} s")
     return place
 
 
-def _ask(place: epath.Path) -> None:
-    # What fails at once does so again where it is caught.
+def _probe(place: epath.Path) -> None:
+    # An error here occurs again when the caller reads, and is handled there.
     with suppress(Exception):
         place.exists()
 
 
 def faults_of_storage() -> tuple[type[Exception], ...]:
-    """What reading or writing a path raises that cannot be reached or may not be touched."""
-    # Not imported: whoever raises one has loaded its module, and to load Google's clients beside Pulumi fails, since
-    # both bring the protocol buffers of google.rpc.
+    """Return the exceptions of reading or writing a path that is unreachable or not permitted."""
+    # These modules are not imported here: an exception can only come from a loaded module, and loading Google's clients
+    # next to Pulumi fails because both bring the protocol buffers of google.rpc.
     kinds = (("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError"))
     return OSError, *(getattr(sys.modules[module], name) for module, name in kinds if module in sys.modules)
 
@@ -157,41 +157,43 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workloads.training report", description=DESCRIPTION)
     parser.add_argument(
         "folder",
-        help="storage path of the job, a local folder or gs://BUCKET/JOB, for its current run; or one run's folder",
+        help="storage path of the job, a local folder or gs://BUCKET/JOB, for its current run, or folder of one run",
     )
-    parser.add_argument("--output", metavar="FILE", help="instead of report.html in the run's folder")
-    parser.add_argument("--json", action="store_true", help="time and dollars as one JSON object")
+    parser.add_argument(
+        "--output", metavar="FILE", help="file to write the page to (default: report.html in the run's folder)"
+    )
+    parser.add_argument("--json", action="store_true", help="print time and dollars as one JSON object")
     return parser
 
 
 def find_run(folder: epath.Path) -> epath.Path:
-    """The run that `folder` is or holds.
+    """Return the folder of the run that `folder` is or contains.
 
     Raises:
-        NoReport: there is none; the message says what there is.
+        NoReport: there is no run, or the current one is unknown. The message lists what was found.
     """
     if (folder / "manifest.json").exists() or (folder / "ledger").exists():
         return folder
     runs = folder / "runs"
     names = sorted(path.name for path in runs.iterdir()) if runs.exists() else []
-    current = _word(folder / "current.json", "run")
+    current = _read_key(folder / "current.json", "run")
     if current in names:
         return runs / current
     if len(names) == 1:
         return runs / names[0]
     expected = "expected a storage path with runs/ and current.json, or the folder of one run"
     got = f"got runs {', '.join(names)} and no current one; name one of them" if names else "found no run"
-    raise NoReport(f"{folder}: {expected}, {got}{_failures(folder)}")
+    raise NoReport(f"{folder}: {expected}, {got}{_last_failure(folder)}")
 
 
-def _failures(folder: epath.Path) -> str:
-    """What kept a job from opening a run."""
+def _last_failure(folder: epath.Path) -> str:
+    """Describe the last failure of a job that has not opened a run."""
     found = read_failures(folder, [])
     return f"; its last failure: {found[-1].failure.cause}" if found else ""
 
 
-def _word(path: epath.Path, key: str) -> str:
-    """What a file says of `key`; empty if it says nothing."""
+def _read_key(path: epath.Path, key: str) -> str:
+    """Return the value of `key` in a JSON file. Empty if the file or the key is missing."""
     try:
         content: Any = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError, RecursionError):

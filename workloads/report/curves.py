@@ -1,7 +1,4 @@
-"""A run's curves: loss, throughput, and how its hosts keep pace.
-
-Owns which facts of the history are drawn, and where starts and faults are marked.
-"""
+"""Draws a run's charts: loss, throughput, MFU and the pace of its hosts, with marks for restarts and faults."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -16,11 +13,11 @@ from workloads.training.pace import Pace, compare
 HOSTS_SHOWN = 12
 
 MARKS_SHOWN = 40
-"""Of more faults the first ones are marked."""
+"""Number of faults to mark. If there are more, the first ones are marked."""
 
 
 def loss_chart(history: History) -> str:
-    """Training and held-out loss."""
+    """Draw the training loss and the held-out loss."""
     found = {
         int(event.facts["step"]): float(event.facts["loss"])
         for event in history.events("Evaluation")
@@ -37,13 +34,13 @@ def loss_chart(history: History) -> str:
 
 
 def throughput_chart(history: History) -> str:
-    """Tokens per second."""
+    """Draw the tokens per second."""
     kept, _ = _pieces(history, lambda step: step.tokens_per_second)
     return line_chart("Throughput in tokens per second", "step", [Line("tokens/s", "c1", kept)], _restarts(history))
 
 
 def utilisation_chart(history: History) -> str | None:
-    """MFU, where the chips have a rated peak."""
+    """Draw the MFU. `None` if the chips have no rated peak."""
     kept, _ = _pieces(history, lambda step: None if step.mfu is None else 100 * step.mfu)
     if not any(kept):
         return None
@@ -51,7 +48,7 @@ def utilisation_chart(history: History) -> str | None:
 
 
 def hosts_chart(history: History) -> tuple[str, str] | None:
-    """What keeps the devices waiting on each host, and in a sentence which host stands out."""
+    """Draw how long each host keeps the devices waiting. Return the chart and a sentence about the slowest host."""
     paces = _latest_paces(history)
     if not paces:
         return None
@@ -79,7 +76,7 @@ def _host_bar(pace: Pace, usual: float, straggler: bool) -> Bar:
 
 
 def _latest_paces(history: History) -> list[Pace]:
-    """Each host's means over its last steps, of the newest start that has any."""
+    """Return each host's means over its last steps, from the newest attempt that has any."""
     for start in reversed(history.starts):
         latest = [[event for event in ledger if event.name == "pace"][-1:] for ledger in start.ledgers.values()]
         if paces := [_pace(event) for events in latest for event in events]:
@@ -92,7 +89,7 @@ def _pace(event: Event) -> Pace:
 
 
 def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:
-    """The steps that count and those that trained nothing, cut where steps follow without a value."""
+    """Return the productive steps and the steps that trained nothing, each cut where a value is missing."""
     lost = lost_steps(history.starts)
     kept: list[list[Point]] = []
     again: list[list[Point]] = []

@@ -1,8 +1,8 @@
-"""Where the wall time of a run went, and what it cost.
+"""Calculates where the wall time of a run went and what it cost.
 
-Owns the causes and the rules by which time is counted for them (docs/metrics.md). Pure: a run is cut at the moments
-that its leader recorded, each piece counts for one cause, and so the pieces add up to the whole. A start's pieces, and
-the time that the run is down after it, cost what all slices cost in that start.
+The rules are in docs/metrics.md. A run is cut at the times of its leader's events, and each piece has one cause, so the
+pieces add up to the whole. The pieces of an attempt, and the downtime after it, are priced at what all slices cost in
+that attempt.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ ENDS_A_PIECE = {
     # At the end, and after SIGTERM, the loop waits until the last checkpoint is complete.
     "RunSummary": Cause.SAVE,
 }
-"""The event that a piece of the leader's time ends with, and what the piece was spent on."""
+"""Cause of a piece of the leader's time, by the event at its end."""
 
 ENDINGS = {
     ExitCode.DONE.name: Cause.OTHER,
@@ -51,18 +51,18 @@ ENDINGS = {
     ExitCode.HANG.name: Cause.HUNG,
     LAST: Cause.OTHER,
 }
-"""What a start's last piece was spent on, by how it ended; otherwise it is work that was lost."""
+"""Cause of an attempt's last piece, by how the attempt ended. For other endings it is lost work."""
 
 NO_LOSS = (ExitCode.DONE.name, LAST)
-"""Ends of a start after which nothing is done again."""
+"""Endings of an attempt after which no step is repeated."""
 
 ROLLBACK = "a rollback"
 SKIPPED = "a step was skipped"
-"""What costs work beside the end of a start."""
+"""The one loss of work that is neither a rollback nor the end of an attempt."""
 
 _SECONDS_PER_HOUR = 3600
 _OWN_LINES = (Cause.LOST, Cause.HUNG, Cause.DOWN)
-"""Causes that are told apart by what they came after; of the others `Loss` says so."""
+"""Causes that have one part for each thing they came after. For other causes, see `Loss`."""
 
 
 class Part(Spec):
@@ -70,10 +70,10 @@ class Part(Spec):
 
     cause: Cause
     after: str
-    """What it came after: how a start ended, a rollback or a skipped step; empty where nothing went wrong."""
+    """What it came after: the ending of an attempt, a rollback or a skipped step. Empty if nothing went wrong."""
     seconds: float
     usd: float | None
-    """As far as prices are known; None: none is."""
+    """Cost of the attempts whose price is known. `None` if no price is known."""
 
     @property
     def name(self) -> str:
@@ -89,20 +89,20 @@ class Spent(Spec):
 
     @property
     def productive(self) -> float:
-        """Share of productive steps."""
+        """Share of the time spent on productive steps."""
         seconds = sum(part.seconds for part in self.parts if part.cause is Cause.PRODUCTIVE)
         return seconds / self.seconds if self.seconds else 0.0
 
 
 class StartSpent(Spent):
-    """One start, until the next one begins."""
+    """Time and money of one attempt, until the next one begins."""
 
     number: int
     opened: bool
-    """Whether it opened the run; if not, `number` is that of the next one that did."""
+    """Whether it opened the run. If not, `number` is that of the next attempt that did."""
     ending: str
     usd_per_hour: float | None
-    """Of all slices; None: unknown."""
+    """Price of all slices. `None` if unknown."""
 
     @property
     def name(self) -> str:
@@ -110,35 +110,35 @@ class StartSpent(Spent):
 
 
 class Loss(Spec):
-    """All that came of one kind of fault, wherever its time is counted."""
+    """The whole cost of one kind of fault, under every cause."""
 
     after: str
-    """How the starts that it struck ended, a rollback or a skipped step."""
+    """The fault: the ending of the attempts that it hit, a rollback or a skipped step."""
     lost_work_seconds: float
     hung_seconds: float
     down_seconds: float
     restart_seconds: float
-    """Saves before leaving, starts that did not open the run, and all until the next start does steps again."""
+    """Time of saves before exit, of attempts that did not open the run, and until the next attempt trains again."""
     seconds: float
     usd: float | None
 
 
 class Goodput(Spent):
-    """A run, from the first host's begin to the last that is known."""
+    """Time and money of a run, from the start of its first host to its last known event."""
 
     starts: tuple[StartSpent, ...]
     losses: tuple[Loss, ...]
-    """The dearest first."""
+    """Losses by kind of fault, the most expensive first."""
 
     @property
     def unpriced(self) -> tuple[int, ...]:
-        """Starts whose price is unknown, and which are in no sum of money."""
+        """Numbers of the attempts whose price is unknown. No sum of money includes them."""
         return tuple(sorted({start.number for start in self.starts if start.usd_per_hour is None}))
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Ends at the moment `until`."""
+    """A piece of time with one cause, which ends at `until`."""
 
     until: float
     cause: Cause
@@ -147,7 +147,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Spell:
-    """A piece with its length, of the start at that place."""
+    """A piece with its length and the index of its attempt."""
 
     place: int
     piece: _Piece
@@ -156,17 +156,19 @@ class _Spell:
 
 
 def goodput(starts: Sequence[Start]) -> Goodput:
-    """What the time of `starts`, in their order, was spent on."""
+    """Return what the time of `starts`, oldest first, was spent on."""
     spells = [*_spells(starts)]
-    return Goodput(**dict(_spent(spells)), starts=tuple(_by_start(starts, spells)), losses=_losses(spells))
+    return Goodput(**dict(_sum(spells)), starts=tuple(_by_start(starts, spells)), losses=_losses(spells))
 
 
 def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
-    """Start and place among its lines of the steps that trained nothing, with what they were lost after: done again
-    later, or skipped."""
+    """Return the steps that trained nothing because they were repeated later or skipped.
+
+    Keys are the attempt's number and the index of its line; values say what the step was lost after.
+    """
     lost: dict[tuple[int, int], str] = {}
     again: list[tuple[int, str]] = []
-    """What comes later, the soonest last: from which step on steps are done again, and what for."""
+    """Later repetitions, the soonest last: the first step that is repeated, and the reason."""
 
     def go_back(step: int, after: str) -> None:
         while again and again[-1][0] >= step:
@@ -174,7 +176,7 @@ def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
         again.append((step, after))
 
     for start in reversed([start for start in starts if start.opened]):
-        # Steps of this start are done again after a rollback of its own, or after its end.
+        # Steps of this attempt are repeated after one of its rollbacks, or after its end.
         again = [(step, start.ending if after == ROLLBACK else after) for step, after in again]
         for place, step in reversed([*enumerate(start.steps)]):
             after = next((after for first, after in reversed(again) if step.step >= first), None)
@@ -193,7 +195,7 @@ def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
         before = starts[place - 1].ending if place else ""
         following = starts[place + 1] if place + 1 < len(starts) else None
         for piece in _pieces(start, "" if before in NO_LOSS else before, following, lost):
-            # Clocks of hosts differ: a moment before the one before it ends a piece of no length.
+            # The clocks of hosts differ. A time before the previous one makes a piece of zero length.
             if piece.until > now:
                 seconds, now = piece.until - now, piece.until
                 usd = None if start.usd_per_hour is None else seconds * start.usd_per_hour / _SECONDS_PER_HOUR
@@ -201,12 +203,14 @@ def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
 
 
 def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple[int, int], str]) -> Iterator[_Piece]:
-    """The pieces of a start that came after the end `before`, until the one `following` it."""
+    """Yield the pieces of an attempt that came after the ending `before`, until the attempt `following` it."""
     yield _Piece(start.began[1], Cause.WAITING, before)
     ready = next((event.time for event in start.leader if event.name == "RunStarted"), inf)
-    events = [piece for event in start.leader for piece in _of_event(event, before, ready)]
+    events = [piece for event in start.leader for piece in _event_pieces(event, before, ready)]
     steps = [
-        piece for place, step in enumerate(start.steps) for piece in _of_step(step, lost.get((start.number, place), ""))
+        piece
+        for place, step in enumerate(start.steps)
+        for piece in _step_pieces(step, lost.get((start.number, place), ""))
     ]
     yield from sorted([*events, *steps], key=lambda piece: piece.until)
     after = "" if start.ending in NO_LOSS else start.ending
@@ -216,19 +220,19 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
 
 
 def _last_cause(start: Start) -> Cause:
-    """What its last piece was spent on; one that did not open the run had nothing to lose or to save."""
+    """Return the cause of an attempt's last piece. An attempt that did not open the run had nothing to lose or save."""
     if start.opened:
         return ENDINGS.get(start.ending, Cause.LOST)
     return Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
 
 
-def _of_event(event: Event, before: str, ready: float) -> Iterator[_Piece]:
+def _event_pieces(event: Event, before: str, ready: float) -> Iterator[_Piece]:
     if cause := ENDS_A_PIECE.get(event.name):
         rolled_back = ROLLBACK if cause is Cause.RESTORE else ""
         yield _Piece(event.time, cause, before if event.time <= ready else rolled_back)
 
 
-def _of_step(step: Step, lost_after: str) -> Iterator[_Piece]:
+def _step_pieces(step: Step, lost_after: str) -> Iterator[_Piece]:
     if lost_after:
         yield _Piece(step.time, Cause.LOST, lost_after)
         return
@@ -238,7 +242,7 @@ def _of_step(step: Step, lost_after: str) -> Iterator[_Piece]:
 
 def _by_start(starts: Sequence[Start], spells: Sequence[_Spell]) -> Iterator[StartSpent]:
     for place, start in enumerate(starts):
-        spent = _spent([spell for spell in spells if spell.place == place])
+        spent = _sum([spell for spell in spells if spell.place == place])
         yield StartSpent(
             **dict(spent),
             number=start.number,
@@ -248,7 +252,7 @@ def _by_start(starts: Sequence[Start], spells: Sequence[_Spell]) -> Iterator[Sta
         )
 
 
-def _spent(spells: Sequence[_Spell]) -> Spent:
+def _sum(spells: Sequence[_Spell]) -> Spent:
     order = [*Cause]
 
     def line(spell: _Spell) -> tuple[int, str]:

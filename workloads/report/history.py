@@ -1,7 +1,7 @@
-"""A run as its files tell it.
+"""Reads the history of a run from its files.
 
-Owns the reading of ledgers, steps, failure records, manifest and placement (docs/metrics.md). A crash may have cut any
-of them short: what cannot be read is left out and noted. What the facts mean is up to `goodput` and `page`.
+The files are ledgers, steps, failure records, the manifest and placements (docs/metrics.md). A crash may have cut any
+of them short, so the reader leaves out what it cannot read and adds a note. `goodput` and `page` interpret the facts.
 """
 
 import json
@@ -14,14 +14,23 @@ from typing import Any
 from etils import epath
 
 from workloads.report.placement import Placement
-from workloads.report.records import Failure, Manifest, StepLine, Told, believed, by_start, must_hold, read_failures
+from workloads.report.records import (
+    Failure,
+    Manifest,
+    ProcessFailure,
+    StepLine,
+    check_event,
+    group_by_start,
+    read_failures,
+    read_record,
+)
 from workloads.spec import ExitCode
 
 KILLED = "KILLED"
-"""How a start ended that left no word: killed, or its machine lost."""
+"""Ending of an attempt that recorded none: it was killed, or its machine was lost."""
 
 LAST = "no end recorded"
-"""How the newest start stands that left no word: it runs, or was killed."""
+"""Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
 
 _START_FILE = re.compile(r"[0-9]+\.json")
 
@@ -37,7 +46,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a start's steps."""
+    """One line of an attempt's steps."""
 
     step: int
     time: float
@@ -52,20 +61,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Start:
-    """One start of the run, by all its hosts."""
+    """One attempt of the run, on all its hosts."""
 
     number: int
     ledgers: dict[int, tuple[Event, ...]]
-    """By process."""
+    """Events of each process."""
     steps: tuple[Step, ...] = ()
     failures: tuple[Failure, ...] = ()
-    """Of the hosts where something failed, first one first."""
+    """Failures of its hosts, oldest first."""
     followed: bool = False
-    """Whether there is a later start."""
+    """Whether there is a later attempt."""
     host_begins: tuple[int, ...] = ()
-    """Of a start that ended before it opened the run: the seconds in which its hosts began, as far as they failed."""
+    """Start times of the hosts that failed, in whole Unix seconds. Only for an attempt that ended before it opened the
+    run."""
     neighbour: "Start | None" = None
-    """The start whose price such a one has."""
+    """The attempt whose price an attempt that did not open the run uses."""
 
     @property
     def opened(self) -> bool:
@@ -82,60 +92,61 @@ class Start:
 
     @cached_property
     def usd_per_hour(self) -> float | None:
-        """Of the slices that this start runs on; None: unknown."""
+        """Price of the slices that this attempt runs on. `None` if unknown."""
         if self.neighbour:
             return self.neighbour.usd_per_hour
         begin = self.begin
         price = begin.facts.get("usd_per_hour") if begin else None
         if begin is None or price is None:
             return None
-        # The price is that of all slices that the job asks for.
+        # The recorded price is for all slices that the job asks for.
         there, asked = begin.facts.get("slices"), begin.facts.get("asked_slices")
         return price * min(there, asked) / asked if there and asked else price
 
     @property
     def begin(self) -> Event | None:
-        """The word `start` of any host, for it is the same in all that matters."""
+        """The event `start` of any host. All hosts record the same facts that matter here."""
         return next((event for events in self.ledgers.values() for event in events if event.name == "start"), None)
 
     @cached_property
     def attempt(self) -> tuple[str, int] | None:
-        """The submission and its number of restarts before this start; None if no host says."""
+        """The submission and its number of restarts before this attempt. `None` if no host recorded it."""
         return (self.begin.facts["run_id"], self.begin.facts["restart_attempt"]) if self.begin else None
 
     @cached_property
     def began(self) -> tuple[float, float]:
-        """When the first and the last host began; their first events where they do not say."""
+        """When the first and the last host began. A host that did not record this counts from its first event."""
         first = [event for events in self.ledgers.values() for event in events[:1]]
-        told = [event.facts.get("began") if event.name == "start" else None for event in first]
-        times = [event.time if time is None else time for event, time in zip(first, told, strict=True)]
+        recorded = [event.facts.get("began") if event.name == "start" else None for event in first]
+        times = [event.time if time is None else time for event, time in zip(first, recorded, strict=True)]
         times = times or [step.time - step.seconds for step in self.steps[:1]] or self.host_begins
         return (min(times), max(times)) if times else (0.0, 0.0)
 
     @cached_property
     def ended(self) -> float:
-        """The last that is known of it."""
-        heard = [event.time for events in self.ledgers.values() for event in events]
-        heard += [step.time for step in self.steps]
-        return max([*heard, *(failure.time for failure in self.failures)], default=self.began[0])
+        """Time of its last known event, step or failure."""
+        times = [event.time for events in self.ledgers.values() for event in events]
+        times += [step.time for step in self.steps]
+        return max([*times, *(failure.time for failure in self.failures)], default=self.began[0])
 
-    def tells(self, told: Told) -> bool:
-        """Whether that failure ended a process of this start.
+    def has_failure(self, ended: ProcessFailure) -> bool:
+        """Whether that failure ended a process of this attempt.
 
-        A job that was evicted and goes on has several starts of one attempt. What a host began with tells them apart;
-        where it left no ledger, it is of the start that the others were in while it lived.
+        A job that was evicted and continues has several attempts with the same number of restarts. The start time of
+        the host distinguishes them. A host without a ledger belongs to the attempt that the other hosts were in while
+        it ran.
         """
-        if self.attempt and self.attempt != (told.run_id, told.failure.attempt):
+        if self.attempt and self.attempt != (ended.run_id, ended.failure.attempt):
             return False
         begins = [event.facts for events in self.ledgers.values() for event in events if event.name == "start"]
-        own = [facts.get("began") for facts in begins if facts.get("host") == told.failure.host]
+        own = [facts.get("began") for facts in begins if facts.get("host") == ended.failure.host]
         if known := [began for began in own if began is not None]:
-            return told.began in map(int, known)
-        return told.began <= self.ended and self.began[0] <= told.failure.time
+            return ended.began in map(int, known)
+        return ended.began <= self.ended and self.began[0] <= ended.failure.time
 
     @cached_property
     def ending(self) -> str:
-        """Name of the exit code that says why it ended."""
+        """Name of the exit code that it ended with."""
         if self.failures:
             code = self.failures[0].code
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
@@ -146,7 +157,7 @@ class Start:
 
     @cached_property
     def cause(self) -> str:
-        """The first line of why it ended."""
+        """First line of the reason why it ended. Empty if it finished."""
         if self.failures:
             first = self.failures[0]
             return f"{first.host}: {(first.cause.splitlines() or [''])[0]}"
@@ -158,35 +169,35 @@ class Start:
 
 @dataclass(frozen=True)
 class History:
-    """Everything that is known of a run."""
+    """Everything that a run's files say."""
 
     folder: epath.Path
     manifest: dict[str, Any]
     starts: tuple[Start, ...]
-    """Those that opened the run."""
+    """Attempts that opened the run."""
     placement: Placement | None
     notes: tuple[str, ...] = ()
-    """What could not be read."""
+    """Names of what could not be read, with the reasons."""
     unopened: tuple[Start, ...] = ()
-    """Those that failed before; the number of each is that of the next one that opened the run."""
+    """Attempts that failed before they opened the run. Each has the number of the next one that opened it."""
 
     @cached_property
-    def tried(self) -> tuple[Start, ...]:
-        """All starts, the first one first."""
+    def attempts(self) -> tuple[Start, ...]:
+        """All attempts, oldest first."""
         return tuple(sorted([*self.starts, *self.unopened], key=lambda start: (start.number, start.opened)))
 
     def events(self, name: str) -> tuple[Event, ...]:
-        """The leader's events of that name, start by start."""
+        """The leader's events of that name, from the first attempt to the last."""
         return tuple(event for start in self.starts for event in start.leader if event.name == name)
 
     @property
     def job(self) -> str:
-        """Its name, as far as it is known."""
+        """Name of the job. `a job` if the manifest is missing."""
         return str(self.manifest.get("spec", {}).get("name", "a job"))
 
 
 def read_history(run: epath.Path) -> History:
-    """The history of the run in folder `run`, `runs/<run>` below a storage path."""
+    """Return the history of the run in the folder `run`, which is `runs/<run>` below a storage path."""
     return _Reader(run).history()
 
 
@@ -203,7 +214,7 @@ class _Reader:
             for number in sorted({*ledgers, *steps})
         ]
         starts, unopened = self._ends(bare)
-        manifest = believed(self.run / "manifest.json", Manifest, self.notes)
+        manifest = read_record(self.run / "manifest.json", Manifest, self.notes)
         facts = manifest.model_dump() if manifest else {}
         return History(self.run, facts, starts, self._placement(), tuple(self.notes), unopened)
 
@@ -214,7 +225,7 @@ class _Reader:
         return found
 
     def _events(self, path: epath.Path) -> tuple[Event, ...]:
-        lines = self._lines(path, must_hold)
+        lines = self._lines(path, check_event)
         return tuple(Event(line.pop("time"), line.pop("event"), line) for line in lines)
 
     def _steps(self) -> dict[int, list[Step]]:
@@ -225,7 +236,7 @@ class _Reader:
         return found
 
     def _files(self, folder: str) -> list[tuple[tuple[int, int], epath.Path]]:
-        """The files `<number>-<number>.jsonl`, in order."""
+        """Return the files `<number>-<number>.jsonl`, in order."""
         where = self.run / folder
         if not where.exists():
             self.notes.append(f"{folder}/ is missing")
@@ -237,26 +248,27 @@ class _Reader:
                 files[int(first), int(second)] = path
         return sorted(files.items())
 
-    def _lines(self, path: epath.Path, believed: Callable[[Any], object]) -> Iterator[dict[str, Any]]:
+    def _lines(self, path: epath.Path, check: Callable[[Any], object]) -> Iterator[dict[str, Any]]:
         for number, text in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):
             try:
                 line = json.loads(text)
-                believed(line)
+                check(line)
                 yield line
             except (ValueError, RecursionError):
                 self.notes.append(f"{path.parent.name}/{path.name}, line {number} cannot be read: {text[:40]!r}")
 
     def _ends(self, starts: Sequence[Start]) -> tuple[tuple[Start, ...], tuple[Start, ...]]:
-        """The starts with what they failed of, and those that failed before they opened the run."""
+        """Return the attempts with their failures, and the attempts that failed before they opened the run."""
         run_ids = {self.run.name, *(start.attempt[0] for start in starts if start.attempt)}
         ends: dict[int, list[Failure]] = {}
-        early: list[Told] = []
-        for told in read_failures(self.run.parent.parent, self.notes, run_ids):
-            if owner := next((start for start in starts if start.tells(told)), None):
-                ends.setdefault(owner.number, []).append(told.failure)
+        early: list[ProcessFailure] = []
+        for ended in read_failures(self.run.parent.parent, self.notes, run_ids):
+            if owner := next((start for start in starts if start.has_failure(ended)), None):
+                ends.setdefault(owner.number, []).append(ended.failure)
             else:
-                early.append(told)
-        unopened = tuple(_unopened(told, starts) for told in by_start(early, [start.began[0] for start in starts]))
+                early.append(ended)
+        groups = group_by_start(early, [start.began[0] for start in starts])
+        unopened = tuple(_unopened_start(hosts, starts) for hosts in groups)
         last = max((start.number for start in [*starts, *unopened]), default=0)
         ended = [
             replace(start, failures=tuple(ends.get(start.number, ())), followed=start.number < last) for start in starts
@@ -267,15 +279,15 @@ class _Reader:
         folder = self.run / "placement"
         paths = [path for path in folder.iterdir() if _START_FILE.fullmatch(path.name)] if folder.exists() else []
         newest = max(paths, key=lambda path: int(path.stem), default=None)
-        return believed(newest, Placement, self.notes) if newest else None
+        return read_record(newest, Placement, self.notes) if newest else None
 
 
-def _unopened(hosts: Sequence[Told], opened: Sequence[Start]) -> Start:
-    begins = tuple(told.began for told in hosts)
+def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) -> Start:
+    begins = tuple(host.began for host in hosts)
     following = next((start for start in opened if start.began[0] > begins[0]), None)
     neighbour = following or next(reversed(opened), None)
     number = following.number if following else neighbour.number + 1 if neighbour else 0
-    failures = sorted((told.failure for told in hosts), key=lambda failure: failure.time)
+    failures = sorted((host.failure for host in hosts), key=lambda failure: failure.time)
     return Start(
         number, {}, failures=tuple(failures), followed=following is not None, host_begins=begins, neighbour=neighbour
     )

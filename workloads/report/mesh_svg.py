@@ -1,11 +1,11 @@
-"""The mesh as a picture for the report: slices as boxes, hosts in them, devices in the colour of their data shard.
+"""Draws the mesh for the report: slices as boxes, hosts inside them, devices in the colour of their data shard.
 
-Owns the drawing; long jobs are shown by their first and last parts.
+For a large job, only the first and the last parts are shown.
 """
 
 from collections.abc import Iterator
 
-from workloads.report.mesh_text import counted, fixed_and_varying, shown
+from workloads.report.mesh_text import counted, fixed_and_varying, select
 from workloads.report.placement import Placement
 from workloads.report.svg import element, picture, text, title
 
@@ -18,14 +18,14 @@ HOSTS_SHOWN = 7
 DEVICE, GAP, PAD, HEAD = 36, 4, 8, 20
 
 COLOURS = 8
-"""Series colours of the page, which repeat."""
+"""Number of series colours of the page. They repeat."""
 
 
 def mesh_drawing(placement: Placement) -> str:
-    """The slices in rows, as many beside each other as fit."""
+    """Draw the slices in rows, as many per row as fit."""
     boxes = [
         _slice(placement, number) if number is not None else None
-        for number in shown(placement.slices.count, SLICES_SHOWN)
+        for number in select(placement.slices.count, SLICES_SHOWN)
     ]
     wide = max(box[0] for box in boxes if box)
     tall = max(box[1] for box in boxes if box)
@@ -37,8 +37,8 @@ def mesh_drawing(placement: Placement) -> str:
         drawn.append(element("g", content, transform=f"translate({x} {y})"))
     rows = -(-len(boxes) // columns)
     width = min(columns, len(boxes)) * (wide + 2 * PAD)
-    described = f"{placement.mesh} over {counted(placement.slices.count, 'slice')}; the table below says which array"
-    return picture("Mesh", f"{described} lives where", max(WIDTH, width), rows * (tall + 2 * PAD), *drawn)
+    described = f"{placement.mesh} over {counted(placement.slices.count, 'slice')}; the table below shows the split"
+    return picture("Mesh", f"{described} of each array", max(WIDTH, width), rows * (tall + 2 * PAD), *drawn)
 
 
 def _left_out(placement: Placement, wide: int, tall: int) -> str:
@@ -47,9 +47,9 @@ def _left_out(placement: Placement, wide: int, tall: int) -> str:
 
 
 def _slice(placement: Placement, number: int) -> tuple[int, int, str]:
-    """Width, height and content."""
+    """Return width, height and content."""
     hosts = placement.slice_places(number)
-    places = shown(len(hosts), HOSTS_SHOWN)
+    places = select(len(hosts), HOSTS_SHOWN)
     fixed, varying = fixed_and_varying([place for host in hosts for place in host])
     across = min(placement.slices.devices_per_host, 4)
     down = -(-placement.slices.devices_per_host // across)

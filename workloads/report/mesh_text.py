@@ -1,6 +1,6 @@
-"""The mesh as text: which slice, host and device holds which coordinate, and which array lives where.
+"""Draws the mesh as text for a log: the coordinates of each slice, host and device, and the split of each array.
 
-Owns the drawing for a log, at most 100 columns wide; long jobs are shown by their first and last parts.
+Lines are at most 100 columns wide. For a large job, only the first and the last parts are shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from workloads.report.placement import PlacedArray, Placement
 WIDTH = 100
 
 SLICES_SHOWN = 4
-"""Of more slices, the first ones and the last."""
+"""Number of slices to show. If there are more, the first ones and the last one are shown."""
 
 GROUPS_SHOWN = 16
-"""Arrays of one shape and split make one line; of more lines, the largest."""
+"""Number of lines of arrays to show. Arrays of equal shape and split share a line; the largest lines are shown."""
 
 NAME_WIDTH = 34
 
@@ -21,7 +21,7 @@ _LABEL = 8
 
 
 def mesh_picture(placement: Placement) -> str:
-    """The whole picture."""
+    """Draw the mesh and its arrays."""
     return "\n".join([*_head(placement), *_slices(placement), "", *_arrays(placement)])
 
 
@@ -34,28 +34,28 @@ def _head(placement: Placement) -> Iterator[str]:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 slice`, `2 slices`."""
+    """Return a count with its noun, as `1 slice` or `2 slices`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _slices(placement: Placement) -> Iterator[str]:
     count = placement.slices.count
-    for number in shown(count, SLICES_SHOWN):
+    for number in select(count, SLICES_SHOWN):
         if number is None:
             yield f"... {counted(count - SLICES_SHOWN, 'slice')} more"
         else:
             yield from _slice(placement, number)
 
 
-def shown(count: int, limit: int) -> list[int | None]:
-    """The first of `count` and the last, `limit` of them, with None where some are left out."""
+def select(count: int, limit: int) -> list[int | None]:
+    """Return the first indices below `count` and the last one, `limit` in all, with `None` for those left out."""
     if count <= limit:
         return [*range(count)]
     return [*range(limit - 1), None, count - 1]
 
 
 def fixed_and_varying(places: Sequence[dict[str, int]]) -> tuple[dict[str, int], list[str]]:
-    """The axes that are the same in all of `places`, with their coordinate, and the others."""
+    """Return the axes that are equal in all `places`, with their coordinate, and the other axes."""
     values = {axis: {place[axis] for place in places} for axis in places[0]}
     fixed = {axis: min(found) for axis, found in values.items() if len(found) == 1}
     return fixed, [axis for axis in values if axis not in fixed]
@@ -64,11 +64,11 @@ def fixed_and_varying(places: Sequence[dict[str, int]]) -> tuple[dict[str, int],
 def _slice(placement: Placement, number: int) -> Iterator[str]:
     hosts = placement.slice_places(number)
     fixed, varying = fixed_and_varying([place for host in hosts for place in host])
-    coordinates = [f"{axis} {place}" for axis, place in fixed.items() if axis in _named(placement)]
+    coordinates = [f"{axis} {place}" for axis, place in fixed.items() if axis in _shown_axes(placement)]
     yield f"slice {number}: {', '.join(coordinates)}"
     cell = max(len(str(size - 1)) for size in [*placement.mesh.sizes.values(), placement.slices.devices_per_host]) + 1
     block = cell * placement.slices.devices_per_host
-    columns = shown(len(hosts), max(2, (WIDTH - _LABEL - 6) // (max(block, len(f" host {len(hosts)}")) + 2)))
+    columns = select(len(hosts), max(2, (WIDTH - _LABEL - 6) // (max(block, len(f" host {len(hosts)}")) + 2)))
 
     def row(label: str, texts: Sequence[str]) -> str:
         blocks = iter(texts)
@@ -83,8 +83,8 @@ def _slice(placement: Placement, number: int) -> Iterator[str]:
         yield row(axis, [f"{''.join(f'{place[axis]:>{cell}}' for place in hosts[host]):>{wide}}" for host in drawn])
 
 
-def _named(placement: Placement) -> list[str]:
-    """Axes worth a word: those of more than one place, and the outermost."""
+def _shown_axes(placement: Placement) -> list[str]:
+    """Return the axes to show: those with more than one position, and the outermost one."""
     return [axis for axis, size in placement.mesh.sizes.items() if size > 1 or axis == "replica"]
 
 
@@ -118,7 +118,7 @@ def _group_row(arrays: Sequence[PlacedArray], placement: Placement) -> tuple[str
 
 
 def size_text(count: int) -> str:
-    """Bytes, as one says them."""
+    """Format bytes for people."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"

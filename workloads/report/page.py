@@ -1,6 +1,7 @@
-"""The report of a run: one HTML file that needs nothing else. `multislice dashboard` serves the same for running jobs.
+"""Writes the report of a run as one HTML file without other resources.
 
-Owns its order; what was spent is told as in `tables`, and the pictures are those of `chart`, `curves` and `mesh_svg`.
+`multislice dashboard` serves the same content for running jobs. Tables are in `tables`; pictures are in `chart`,
+`curves` and `mesh_svg`.
 """
 
 import json
@@ -17,7 +18,7 @@ from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, u
 from workloads.report.goodput import Cause, Goodput, Part, Spent, goodput, lost_steps
 from workloads.report.history import History, Start
 from workloads.report.mesh_svg import mesh_drawing
-from workloads.report.mesh_text import counted, fixed_and_varying, shown, size_text
+from workloads.report.mesh_text import counted, fixed_and_varying, select, size_text
 from workloads.report.placement import Placement
 from workloads.report.svg import element, style_sheet
 from workloads.report.tables import STARTS_SHOWN, by_cause, by_fault, dollars, duration, notes
@@ -45,7 +46,7 @@ def page(history: History) -> str:
 
 
 def html_page(title: str, parts: Iterable[str]) -> str:
-    """Return an HTML document of parts that are markup already."""
+    """Return an HTML document of parts that are already markup."""
     head = element("title", escape(title)) + '<meta name="viewport" content="width=device-width">'
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}<style>\n{style_sheet()}</style></head>'
@@ -54,13 +55,13 @@ def html_page(title: str, parts: Iterable[str]) -> str:
 
 
 def run_parts(history: History) -> Iterator[str]:
-    """Yield the parts of a document that say what became of a run."""
-    spent = goodput(history.tried)
+    """Yield the parts of a document that describe a run."""
+    spent = goodput(history.attempts)
     yield from chain(_heading(_title(history), history, spent), _sections(history, spent))
 
 
 def section(name: str, *content: str) -> str:
-    """Return a section with a heading; its content is markup already."""
+    """Return a section with a heading. Its content is already markup."""
     return element("section", element("h2", escape(name)), *content)
 
 
@@ -78,7 +79,7 @@ def _sections(history: History, spent: Goodput) -> Iterator[str]:
     yield section(
         "Loss",
         loss_chart(history),
-        quiet("Upright lines mark starts after the first, and faults. Lost steps were done again, or skipped."),
+        quiet("Vertical lines mark restarts and faults. Lost steps were repeated or skipped."),
     )
     yield section("Throughput in tokens per second", throughput_chart(history))
     if utilisation := utilisation_chart(history):
@@ -95,7 +96,7 @@ def _sections(history: History, spent: Goodput) -> Iterator[str]:
 
 def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
     yield element("h1", escape(heading))
-    newest = history.tried[-1] if history.tried else None
+    newest = history.attempts[-1] if history.attempts else None
     if newest:
         done = next((start.steps[-1].step for start in reversed(history.starts) if start.steps), 0)
         until = datetime.fromtimestamp(newest.ended, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -103,7 +104,7 @@ def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
         state = f"{'finished' if newest.ending == 'DONE' else newest.ending} at step {done}, {until}. {newest.cause}"
         yield element("p", escape(state), class_="bad" if failed else "quiet")
     else:
-        yield element("p", "No start has left a ledger.", class_="bad")
+        yield element("p", "No attempt has left a ledger.", class_="bad")
     tiles = [
         element("div", element("dt", escape(name)), element("dd", escape(value)))
         for name, value in _tiles(history, spent)
@@ -116,7 +117,7 @@ def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
     yield "goodput", f"{100 * spent.productive:.1f} %"
     yield "wall time", duration(spent.seconds)
     yield "cost", dollars(spent.usd)
-    yield "starts", str(len(history.tried))
+    yield "starts", str(len(history.attempts))
     losses = [step.loss for step in steps if step.loss is not None]
     yield "last loss", amount(losses[-1]) if losses else "none"
     held_out = [event.facts["loss"] for event in history.events("Evaluation")]
@@ -147,14 +148,14 @@ def _goodput(spent: Goodput) -> Iterator[str]:
 
 
 def _bar(name: str, spent: Spent) -> str:
-    """The parts beside each other; each tells its numbers under the pointer."""
+    """Draw the parts side by side. Each shows its numbers under the pointer."""
     rows = by_cause("", spent).rows
-    told = [f"{row[0]}: {', '.join(row[1:])}" for row in rows[: len(spent.parts)]]
+    descriptions = [f"{row[0]}: {', '.join(row[1:])}" for row in rows[: len(spent.parts)]]
     return long_bar(
         name,
         [
             Bar(part.name, part.seconds, words, STYLES[part.cause])
-            for part, words in zip(spent.parts, told, strict=True)
+            for part, words in zip(spent.parts, descriptions, strict=True)
         ],
     )
 
@@ -164,7 +165,7 @@ def _swatch(part: Part) -> str:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """Rows of cells that are markup already; the columns `numbers` are set flush right."""
+    """Return a table. The cells are already markup; the columns `numbers` are aligned right."""
 
     def row(kind: str, cells: Sequence[str]) -> str:
         aligned = [{"class_": "number"} if column in numbers else {} for column in range(len(cells))]
@@ -176,17 +177,17 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequenc
 
 
 def _starts(history: History, spent: Goodput) -> Iterator[str]:
-    if not history.tried:
+    if not history.attempts:
         yield quiet("None.")
         return
     lost = Counter(number for number, _ in lost_steps(history.starts))
     titles = ("start", "began", "lasted", "attention", "computed in", "steps", "lost", "ended", "cause")
     yield table(
         titles,
-        [_start_row(start, lost[start.number] if start.opened else 0) for start in history.tried],
+        [_start_row(start, lost[start.number] if start.opened else 0) for start in history.attempts],
         numbers=(2, 6),
     )
-    places = shown(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
+    places = select(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
     for start in (spent.starts[place] for place in places if place is not None):
         yield quiet(f"{start.name}: {duration(start.seconds)}, {dollars(start.usd)}, then {start.ending}")
         yield _bar(f"{start.name} by cause", start)
@@ -202,7 +203,7 @@ def _start_row(start: Start, lost: int) -> Sequence[str]:
 
 
 def _choices(start: Start) -> Sequence[str]:
-    """The attention and the type that its step was compiled with; nothing before that."""
+    """Return the attention and the type that its step was compiled with. Empty before that."""
     compiled = start.last("compile")
     return [escape(str(compiled.facts.get(name, "")) if compiled else "") for name in ("attention", "compute_dtype")]
 
@@ -212,8 +213,8 @@ def _mesh(placement: Placement) -> Iterator[str]:
     _, inner = fixed_and_varying(list(chain.from_iterable(placement.slice_places(0))))
     yield quiet(
         f"{placement.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"
-        f" {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology}). A colour is a"
-        f" replica, or a stage of one; a device shows where it is on {'·'.join(inner) or 'the mesh'}."
+        f" {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology}). Each colour"
+        f" is a replica or one of its stages. A device shows its coordinates on {'·'.join(inner) or 'the mesh'}."
     )
     yield mesh_drawing(placement)
     rows = [

@@ -1,7 +1,7 @@
-"""Where a job's devices and arrays are: what the pictures of its mesh are drawn from.
+"""Describes where a job's devices and arrays are.
 
-Owns the record `placement/<start>.json` of a run and the arithmetic of shards. The trainer fills it in from the real
-mesh and its state; how it looks is up to `mesh_text` and `mesh_svg`.
+The trainer writes it to `placement/<start>.json` of a run from the real mesh and the training state. `mesh_text` and
+`mesh_svg` draw it.
 """
 
 from math import prod
@@ -20,7 +20,7 @@ class PlacedArray(Spec):
     dtype: str
     element_bytes: int
     split: tuple[tuple[str, ...], ...]
-    """Mesh axes that each dimension is split over; missing at the end: whole."""
+    """Mesh axes that each dimension is split over. Missing dimensions at the end are not split."""
 
     @model_validator(mode="after")
     def _splits_what_it_has(self) -> Self:
@@ -29,18 +29,18 @@ class PlacedArray(Spec):
         return self
 
     def shard_shape(self, mesh: MeshSpec) -> tuple[int, ...]:
-        """What of it each device holds."""
+        """Return the shape of the part that each device holds."""
         axes = [*self.split, *[()] * (len(self.shape) - len(self.split))]
         return tuple(
             -(-size // prod(mesh.sizes[axis] for axis in over)) for size, over in zip(self.shape, axes, strict=True)
         )
 
     def shard_bytes(self, mesh: MeshSpec) -> int:
-        """On each device."""
+        """Return the bytes of the part that each device holds."""
         return prod(self.shard_shape(mesh)) * self.element_bytes
 
     def split_text(self) -> str:
-        """`- x fsdp x tensor` for an array whose last two dimensions are split."""
+        """Describe the split, as `- x fsdp x tensor` for an array whose last two dimensions are split."""
         if not any(self.split):
             return "whole on every device"
         axes = [*self.split, *[()] * (len(self.shape) - len(self.split))]
@@ -48,12 +48,12 @@ class PlacedArray(Spec):
 
 
 class Placement(Spec):
-    """One start's mesh, and which array lives where."""
+    """The mesh of one attempt and the split of its arrays."""
 
     mesh: MeshSpec
     slices: SliceSpec
     hosts: tuple[int, ...]
-    """For each place of the mesh, the last axis running fastest: the host, counted through all slices."""
+    """Host of each position of the mesh, in row-major order. Hosts are numbered through all slices."""
     arrays: tuple[PlacedArray, ...]
 
     @model_validator(mode="after")
@@ -65,20 +65,20 @@ class Placement(Spec):
         if set(self.hosts) != set(range(self.slices.total_hosts)):
             raise ValueError("expected every host of the slices to have devices")
         if any({axis for over in array.split for axis in over} - self.mesh.sizes.keys() for array in self.arrays):
-            raise ValueError(f"expected arrays split over {', '.join(self.mesh.sizes)} alone")
+            raise ValueError(f"expected arrays split only over {', '.join(self.mesh.sizes)}")
         return self
 
     @property
     def state_bytes(self) -> int:
-        """Of all arrays, on each device."""
+        """Bytes of all arrays on each device."""
         return sum(array.shard_bytes(self.mesh) for array in self.arrays)
 
     def places(self, host: int) -> list[dict[str, int]]:
-        """Coordinates of the host's devices, by axis."""
+        """Return the coordinates of the host's devices by axis."""
         return [self._coordinates(place) for place, owner in enumerate(self.hosts) if owner == host]
 
     def slice_places(self, number: int) -> list[list[dict[str, int]]]:
-        """Coordinates of a slice's devices, host by host."""
+        """Return the coordinates of a slice's devices for each host."""
         first = number * self.slices.hosts
         found: dict[int, list[dict[str, int]]] = {host: [] for host in range(first, first + self.slices.hosts)}
         for place, owner in enumerate(self.hosts):
@@ -94,5 +94,5 @@ class Placement(Spec):
 
 
 def hosts_in_order(slices: SliceSpec) -> tuple[int, ...]:
-    """The hosts of a mesh that is laid over the devices in their order: slice by slice, host by host."""
+    """Return the hosts of a mesh that is laid over the devices in order: slice by slice, host by host."""
     return tuple(place // slices.devices_per_host for place in range(slices.devices))

@@ -1,7 +1,7 @@
-"""What a line or record of a run must be to be believed.
+"""Validates the lines and records of a run.
 
-Owns types and ranges of the facts that the report counts with; other facts pass as they are. Nothing is converted:
-what the trainer did not write as a number is none.
+The models give types and ranges of the facts that the report calculates with. Other facts pass unchecked. Validation
+is strict: a number that the trainer wrote as text is an error.
 """
 
 import re
@@ -13,10 +13,10 @@ from etils import epath
 from pydantic import BaseModel, ConfigDict, Field
 
 _END_OF_TIME = 253_402_300_799
-"""Last second of the year 9999, after which no calendar goes."""
+"""Last second of the year 9999, the latest that `datetime` can represent."""
 
 _LARGEST = 1e100
-"""More than anything that is measured, and little enough to be added and drawn."""
+"""Limit of all numbers. It is above every measurement, and small enough to add and to draw."""
 
 Moment = Annotated[float, Field(ge=0, le=_END_OF_TIME)]
 """Unix seconds."""
@@ -47,7 +47,7 @@ class StepLine(Record):
 
 
 class EventLine(Record):
-    """What every line of `ledger/` has."""
+    """Facts of every line of `ledger/`."""
 
     time: Moment
     event: str
@@ -72,7 +72,7 @@ class Manifest(Record):
 
 
 class StartFacts(Record):
-    """Of the event `start`."""
+    """Facts of the event `start`."""
 
     run_id: FileName
     restart_attempt: Count
@@ -84,20 +84,20 @@ class StartFacts(Record):
 
 
 class StepFacts(Record):
-    """Of events that name a step."""
+    """Facts of events that have a step."""
 
     step: Count
 
 
 class EvaluationFacts(Record):
-    """Of the event `Evaluation`; a loss that is not finite is one."""
+    """Facts of the event `Evaluation`. The loss may be infinite or NaN."""
 
     step: Count
     loss: Annotated[float, Field(allow_inf_nan=True)] | None
 
 
 class PaceFacts(Record):
-    """Of the event `pace`."""
+    """Facts of the event `pace`."""
 
     host: str
     step: Count
@@ -113,29 +113,29 @@ FACTS: dict[str, type[Record]] = {
     "Evaluation": EvaluationFacts,
     "pace": PaceFacts,
 }
-"""By event, what the report counts with."""
+"""Facts of each event that the report calculates with."""
 
 
-def must_hold(line: dict[str, Any]) -> None:
+def check_event(line: dict[str, Any]) -> None:
     """Check a line of `ledger/`.
 
     Raises:
-        pydantic.ValidationError: it cannot be believed.
+        pydantic.ValidationError: the line is not valid.
     """
     event = EventLine.model_validate(line).event
     if event in FACTS:
         FACTS[event].model_validate(line)
 
 
-def believed[Kind: BaseModel](path: epath.Path, kind: type[Kind], notes: list[str]) -> Kind | None:
-    """The file as JSON of that kind; None and a note if it is none."""
+def read_record[Kind: BaseModel](path: epath.Path, kind: type[Kind], notes: list[str]) -> Kind | None:
+    """Read a JSON file of that kind. If it is missing or not valid, add a note and return `None`."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         notes.append(f"{path.name} is missing")
     except ValueError as fault:
-        told = "; ".join(str(fault).splitlines()[:3])
-        notes.append(f"{path.parent.name}/{path.name} cannot be read: {told}")
+        reason = "; ".join(str(fault).splitlines()[:3])
+        notes.append(f"{path.parent.name}/{path.name} cannot be read: {reason}")
     return None
 
 
@@ -144,7 +144,7 @@ _NAME = re.compile(r".+-(?P<attempt>[0-9]{1,9})-(?P<began>[0-9]{1,10})\.json")
 
 @dataclass(frozen=True)
 class Failure:
-    """What a host failed of."""
+    """Failure of a host, with its cause."""
 
     attempt: int
     host: str
@@ -154,53 +154,55 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Told:
-    """A failure, and which process it ended."""
+class ProcessFailure:
+    """A failure and the process that it ended."""
 
     run_id: str
     """The submission."""
     began: int
-    """The second in which the process did."""
+    """Start time of the process, in whole Unix seconds."""
     failure: Failure
 
 
-def read_failures(storage: epath.Path, notes: list[str], run_ids: Collection[str] | None = None) -> list[Told]:
-    """Failures of these submissions, None: of all, the first one first; `notes` gets what cannot be read.
+def read_failures(
+    storage: epath.Path, notes: list[str], run_ids: Collection[str] | None = None
+) -> list[ProcessFailure]:
+    """Return the failures of these submissions, oldest first. `None` means all submissions.
 
-    What a host heard of another one's failure is none.
+    Files that cannot be read are added to `notes`. Records of a failure on another host are skipped.
     """
-    return sorted(_found(storage / "failures", notes, run_ids), key=lambda told: told.failure.time)
+    return sorted(_read_folder(storage / "failures", notes, run_ids), key=lambda ended: ended.failure.time)
 
 
-def by_start(early: Iterable[Told], others: Sequence[float]) -> list[list[Told]]:
-    """Failures of starts that left nothing else, start by start; the `others` began at these moments.
+def group_by_start(early: Iterable[ProcessFailure], others: Sequence[float]) -> list[list[ProcessFailure]]:
+    """Group the failures of attempts that left no other files by attempt.
 
-    A host fails once in a start, and no other start begins while one lasts.
+    `others` are the times when the other attempts began. A host fails once in an attempt, and attempts do not overlap.
     """
-    found: list[list[Told]] = []
-    for told in sorted(early, key=lambda told: (told.run_id, told.failure.attempt, told.began)):
-        if found and _same_start(found[-1], told, others):
-            found[-1].append(told)
+    found: list[list[ProcessFailure]] = []
+    for ended in sorted(early, key=lambda ended: (ended.run_id, ended.failure.attempt, ended.began)):
+        if found and _same_start(found[-1], ended, others):
+            found[-1].append(ended)
         else:
-            found.append([told])
+            found.append([ended])
     return sorted(found, key=lambda hosts: hosts[0].began)
 
 
-def _same_start(hosts: Sequence[Told], told: Told, others: Sequence[float]) -> bool:
+def _same_start(hosts: Sequence[ProcessFailure], ended: ProcessFailure, others: Sequence[float]) -> bool:
     first = hosts[0]
-    attempt = (first.run_id, first.failure.attempt) == (told.run_id, told.failure.attempt)
-    again = told.failure.host in [each.failure.host for each in hosts]
-    return attempt and not again and not any(first.began < other <= told.began for other in others)
+    attempt = (first.run_id, first.failure.attempt) == (ended.run_id, ended.failure.attempt)
+    again = ended.failure.host in [each.failure.host for each in hosts]
+    return attempt and not again and not any(first.began < other <= ended.began for other in others)
 
 
-def _found(folder: epath.Path, notes: list[str], run_ids: Collection[str] | None) -> Iterator[Told]:
+def _read_folder(folder: epath.Path, notes: list[str], run_ids: Collection[str] | None) -> Iterator[ProcessFailure]:
     for path in _paths(folder, run_ids):
         name = _NAME.fullmatch(path.name)
         if name is None:
             notes.append(f"failures/{path.parent.name}/{path.name}: expected the name <host>-<restart>-<second>.json")
-        elif (record := believed(path, FailureRecord, notes)) and not record.elsewhere:
+        elif (record := read_record(path, FailureRecord, notes)) and not record.elsewhere:
             failure = Failure(int(name["attempt"]), record.host, record.cause, record.code, record.time)
-            yield Told(path.parent.name, int(name["began"]), failure)
+            yield ProcessFailure(path.parent.name, int(name["began"]), failure)
 
 
 def _paths(folder: epath.Path, run_ids: Collection[str] | None) -> list[epath.Path]:

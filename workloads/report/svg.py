@@ -1,7 +1,4 @@
-"""Elements of SVG and HTML as text.
-
-Owns escaping and the frame of a picture that a screen reader can name; what is drawn is up to the others.
-"""
+"""Builds elements of SVG and HTML as escaped text, with titles and descriptions for screen readers."""
 
 import re
 from html import escape
@@ -16,7 +13,10 @@ _USE = re.compile(r"var\(--([\w-]+)\)")
 
 
 def element(name: str, *children: str, **attributes: object) -> str:
-    """One element. `children` are markup already; trailing underscores of attribute names go, others become dashes."""
+    """Return one element. `children` are already markup.
+
+    In attribute names, trailing underscores are removed and other underscores become dashes.
+    """
     words = [f'{key.rstrip("_").replace("_", "-")}="{escape(_word(value))}"' for key, value in attributes.items()]
     head = " ".join([name, *words])
     return f"<{head}>{''.join(children)}</{name}>"
@@ -27,14 +27,14 @@ def _word(value: object) -> str:
 
 
 def style_sheet() -> str:
-    """What the classes of pictures mean."""
+    """Return the CSS of the page and its pictures."""
     return (files("workloads.report") / "page.css").read_text()
 
 
 def document(caption: str, drawing: str, width: int, height: int) -> str:
-    """A picture of that size as a file of its own, where no page lends it words and colours.
+    """Return a picture of that size as a separate file with its own caption and colours.
 
-    Programs that draw SVG outside of browsers know no variables of CSS and no automatic height.
+    SVG renderers outside of browsers support neither CSS variables nor automatic height.
     """
     size = f"width: {width}px; height: {height}px;"
     return element(
@@ -50,24 +50,24 @@ def document(caption: str, drawing: str, width: int, height: int) -> str:
 
 
 def _in_light_colours(sheet: str) -> str:
-    """The style sheet with its variables written out, those for dark screens left out."""
+    """Return the style sheet with its variables replaced by the colours of the light scheme."""
     colours = dict(_COLOUR.findall(_DARK.sub("", sheet)))
     return _USE.sub(lambda use: colours[use[1]], _DARK.sub("", sheet))
 
 
 def text(words: object, x: float, y: float, **attributes: object) -> str:
-    """Words in a picture."""
+    """Return words in a picture."""
     return element("text", escape(str(words)), x=float(x), y=float(y), **attributes)
 
 
 def title(words: str) -> str:
-    """What appears when the pointer rests on the element around it."""
+    """Return a tooltip of the element around it."""
     return element("title", escape(words))
 
 
 def picture(name: str, description: str, width: int, height: int, *children: str) -> str:
-    """A picture with a name and a description."""
-    # Not counted: the same picture is the same text, whatever was drawn before it.
+    """Return a picture with a name and a description."""
+    # A hash, not a counter, so that a picture is the same text wherever it is drawn.
     number = f"{crc32((name + description).encode()):08x}"
     named = element("title", escape(name), id=f"name-{number}")
     described = element("desc", escape(description), id=f"description-{number}")

@@ -1,6 +1,6 @@
-"""What a run spent, as tables in words, for a terminal and for the page.
+"""Shows what a run spent as tables of text, in a terminal and on the page.
 
-Owns titles, columns and units, and how a terminal shows them; the numbers are those of `goodput`.
+The numbers are calculated in `goodput`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,23 +12,23 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from workloads.report.goodput import Goodput, Loss, Spent
-from workloads.report.mesh_text import counted, shown
+from workloads.report.mesh_text import counted, select
 
 WIDTH = 100
-"""Columns that a log and a terminal surely have."""
+"""Width in columns that fits every log and terminal."""
 
 STARTS_SHOWN = 8
-"""Of more starts, the first ones and the last."""
+"""Number of attempts to show. If there are more, the first ones and the last one are shown."""
 
 BEYOND_THE_LEDGER = (
-    "The first wait in the queue is not in it, nor are nodes that stand after the end. Time that the run was down costs"
-    " as if its slices stood by."
+    "The time in the queue before the first attempt and nodes that remain after the end are not included. Downtime is"
+    " priced as if the slices were kept."
 )
 
 
 @dataclass(frozen=True)
 class Table:
-    """Words in columns; all but the first are numbers."""
+    """Cells in columns. All columns except the first are numbers."""
 
     title: str
     columns: Sequence[str]
@@ -36,37 +36,37 @@ class Table:
 
 
 def tables(spent: Goodput) -> Iterator[Table]:
-    """In all, by what went wrong, and by start."""
+    """Yield the tables of the whole run, of faults and of each attempt."""
     yield by_cause("Where the time went", spent)
     if spent.losses:
         yield by_fault(spent.losses)
-    for place in shown(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else ():
+    for place in select(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else ():
         if place is not None:
             start = spent.starts[place]
             yield by_cause(f"{start.name}: {start.ending}", start)
 
 
 def by_cause(title: str, spent: Spent) -> Table:
-    """One row for each part, and one for all."""
+    """Return a table with a row for each part and one for the total."""
     rows = [(part.name, *_amounts(part.seconds, part.usd, spent.seconds)) for part in spent.parts]
     total = ("all", *_amounts(spent.seconds, spent.usd, spent.seconds))
     return Table(title, ("cause", "time", "dollars", "share"), [*rows, total])
 
 
 def by_fault(losses: Sequence[Loss]) -> Table:
-    """One row for each kind of fault, the dearest first."""
+    """Return a table with a row for each kind of fault, the most expensive first."""
     columns = ("after", "lost work", "hung", "down", "restart", "time", "dollars")
     return Table("What faults cost", columns, [_loss(loss) for loss in losses])
 
 
 def notes(spent: Goodput) -> Iterator[str]:
-    """What the tables do not tell."""
+    """Yield sentences about what the tables leave out."""
     if len(spent.starts) > STARTS_SHOWN:
         left_out = counted(len(spent.starts) - STARTS_SHOWN, "start")
-        yield f"{left_out} between the first and the last ones are in --json."
+        yield f"{left_out} between the first and the last ones are left out; `--json` shows them."
     if spent.unpriced:
         numbers = ", ".join(map(str, spent.unpriced))
-        yield f"The price of the job is unknown in start {numbers}: no sum of dollars has it."
+        yield f"The price of the job is unknown in start {numbers}, which no sum of dollars includes."
     yield BEYOND_THE_LEDGER
 
 
@@ -79,7 +79,7 @@ def write(spent: Goodput, console: Console) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, as one says it."""
+    """Format seconds for people."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -87,7 +87,7 @@ def duration(seconds: float) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """An amount, as far as it is known."""
+    """Format an amount of dollars, which may be unknown."""
     return "unknown" if usd is None else f"${usd:,.2f}"
 
 

@@ -1,7 +1,7 @@
-"""The job specification that the Pulumi program writes and the trainer reads.
+"""The job specification, which the Pulumi program writes and the trainer reads.
 
-Owns every fact that crosses from the plan into the pod: model, data, optimizer, mesh, slices, storage and
-the exit codes that travel back. Knows neither JAX nor Pulumi, so both sides can import it.
+It has every fact that the plan passes to the pod: model, data, optimizer, mesh, slices, storage; and the exit codes
+that the pod returns. It imports neither JAX nor Pulumi, so both sides can import it.
 """
 
 from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber

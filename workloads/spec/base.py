@@ -19,14 +19,15 @@ def _number(written: object) -> object:
 
 
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
-"""Neither `true`, which Python takes for 1, nor a text that looks like a number."""
+"""An integer, but neither `true`, which Python takes for 1, nor a string that looks like a number."""
 NUMBER = BeforeValidator(_number)
-"""The same with decimals, behind limits that pydantic has to judge itself: it takes 2.5 for a multiple of 0.001."""
+"""Validator of numbers with decimals, also not from strings. In an annotation it comes after limits that pydantic must
+check natively: as a multiple of 0.001, only the native check accepts 2.5."""
 Number = Annotated[float, NUMBER]
 PositiveInt = Annotated[WholeNumber, Field(gt=0)]
 
 
 class Spec(BaseModel):
-    """Immutable; unknown keys are refused, and numbers that JSON cannot write."""
+    """Base of all specifications. It is immutable and refuses unknown keys and numbers that JSON cannot represent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -13,22 +13,22 @@ Ed25519 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class CallSpec(Spec):
-    """What a host needs to carry out a call: written by whoever calls, read by `workloads.call`."""
+    """All settings of a call. The calling machine writes them; `workloads.call` reads them on each host."""
 
     id: str
-    """Name of the call, which its JobSet has too."""
+    """Name of the call and of its JobSet."""
     folder: str
-    """Of the call's files, `gs://BUCKET/teams/NAMESPACE/calls/ID` or a local one."""
+    """Folder of the call's files, `gs://BUCKET/teams/NAMESPACE/calls/ID` or a local path."""
     manifest_sha256: Sha256
-    """Of the file `manifest.json` in the folder. Whoever may write to the bucket cannot change what is run."""
+    """Hash of the file `manifest.json` in the folder, so that write access to the bucket cannot change what runs."""
     public_key: Ed25519
-    """Verifies the seals of what comes back, for the same reason. Only the hosts have the private key."""
+    """Public key that verifies the seals of the results, for the same reason. Only the hosts have the private key."""
     slices: SliceSpec
     start_minutes: Annotated[float, Field(gt=0)]
-    """Longest time from the first host's start until all have joined and opened their devices."""
+    """Time limit in minutes from the first host's start until all hosts have joined and opened their devices."""
     check_slices: bool
-    """Whether all devices must first compute and communicate rightly."""
+    """Whether to check computation and communication of all devices first."""
     max_hours: Annotated[float, Field(gt=0)]
-    """Longest time that the function may take on any host."""
+    """Time limit of the function on any host, in hours."""
     return_minutes: Annotated[float, Field(gt=0)]
-    """Longest time from its return on the first host to its return on the last one."""
+    """Time limit in minutes from the function's return on the first host to its return on the last one."""

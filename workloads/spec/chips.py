@@ -1,7 +1,7 @@
-"""What the compiler's target and the estimate need to know of a TPU generation in addition to the JobSpec.
+"""Facts of each TPU generation for the compiler and the estimate that the JobSpec does not have.
 
-These are the names of libtpu's topologies and the rates of links. Peak FLOP/s and memory come with the JobSpec, from
-the table in `infra.tpu`."""
+These are the names of libtpu's topologies and the rates of links. Peak FLOP/s and memory are in the JobSpec, which
+takes them from the table in `infra.tpu`."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -10,36 +10,36 @@ from workloads.spec.slices import SliceSpec
 
 
 class Unsupported(Exception):
-    """Raised for what the preflight cannot compile; the message says what it can, or what to install."""
+    """Raised for a job that the preflight cannot compile. The message says what to change or to install."""
 
 
 _LINKS_OF_3D = 6
 _WRAPPED_2D = 16
-"""Chips along a dimension of a 2D slice that wraps around."""
+"""Number of chips along a dimension of a 2D slice that wraps around."""
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One generation.
+    """Facts of one generation.
 
-    Links and DCN by https://jax-ml.github.io/scaling-book/tpus, whose "typical" DCN stands for v4.
+    Links and DCN are from https://jax-ml.github.io/scaling-book/tpus. v4 has its "typical" DCN rate.
     """
 
     topology_prefix: str
-    """Before the colon in libtpu's names of topologies."""
+    """Part before the colon in libtpu's names of topologies."""
     flops_per_cycle: int
-    """Of all matrix units of a JAX device: multiplications and additions of bf16; with the rated peak it
-    gives the clock that XLA's cycles count."""
+    """bf16 multiplications and additions per cycle of all matrix units of a JAX device. Divided into the rated peak, it
+    gives the clock rate that XLA's cycles refer to."""
     ici_links: int
-    """Of a chip on a torus, two for each dimension; see `ici_bytes_per_second`."""
+    """Number of links of a chip on a torus, two for each dimension. See `ici_bytes_per_second`."""
     gb_per_second_per_link: float
-    """In one direction."""
+    """GB/s of one link in one direction."""
     dcn_gb_per_second: float
-    """Of a chip: its share of the network interfaces of its host."""
+    """GB/s of a chip: its share of the network interfaces of its host."""
     usable_hbm_gib_per_device: float
-    """What the compiler lets a program have; named in its own message when a program needs more."""
+    """Memory in GiB that the compiler lets a program use. Its error message has this number if a program needs more."""
     config: str | None = None
-    """libtpu's `chip_config_name`, where its default is not what GKE runs."""
+    """libtpu's `chip_config_name`, if GKE does not run the default."""
 
 
 @cache
@@ -55,10 +55,10 @@ def _chips() -> dict[str, Chip]:
 
 
 def chip_of(slices: SliceSpec) -> Chip:
-    """The chip of `slices`.
+    """Return the chip of `slices`.
 
     Raises:
-        Unsupported: the generation has none.
+        Unsupported: the generation is not in the table.
     """
     if slices.generation not in _chips():
         raise Unsupported(
@@ -68,31 +68,31 @@ def chip_of(slices: SliceSpec) -> Chip:
 
 
 def clock_hz(slices: SliceSpec) -> float:
-    """Rate of the cycles in XLA's estimates."""
+    """Return the clock rate of the cycles in XLA's estimates."""
     return device_peak(slices) / chip_of(slices).flops_per_cycle
 
 
 def device_peak(slices: SliceSpec) -> float:
-    """Rated bf16 FLOP/s of one JAX device."""
+    """Return the rated bf16 FLOP/s of one JAX device."""
     return slices.peak_bf16_tflops_per_chip * 1e12 / slices.devices_per_chip
 
 
 def ici_bytes_per_second(slices: SliceSpec) -> float:
-    """That leave one JAX device when all links of its chip are busy, for the chips with the fewest links.
+    """Return the bytes per second that one JAX device sends when all links of its chip are busy.
 
-    Along a dimension that wraps around each chip has two links; along others the first and the last chip have one.
-    All dimensions of three wrap around if each is a multiple of 4, and of two those of 16 chips
-    (https://jax-ml.github.io/scaling-book/tpus).
+    The rate is that of the chips with the fewest links. Along a dimension that wraps around, each chip has two links.
+    Along other dimensions, the first and the last chip have one. On 3D slices, all dimensions wrap around if each is a
+    multiple of 4; on 2D slices, dimensions of 16 chips do (https://jax-ml.github.io/scaling-book/tpus).
     """
     chip = chip_of(slices)
     sizes = [int(size) for size in slices.topology.split("x")]
     cubes = all(size % 4 == 0 for size in sizes)
     wraps = [cubes if chip.ici_links == _LINKS_OF_3D else size == _WRAPPED_2D for size in sizes]
     links = sum(min(size - 1, 2 if wrap else 1) for size, wrap in zip(sizes, wraps, strict=True))
-    # A single chip has no neighbour, and nothing to send.
+    # A single chip has no neighbour and sends nothing.
     return max(links, 1) * chip.gb_per_second_per_link * 1e9 / slices.devices_per_chip
 
 
 def dcn_bytes_per_second(slices: SliceSpec) -> float:
-    """That leave one JAX device for other slices."""
+    """Return the bytes per second that one JAX device sends to other slices."""
     return chip_of(slices).dcn_gb_per_second * 1e9 / slices.devices_per_chip

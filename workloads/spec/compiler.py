@@ -1,7 +1,7 @@
 """Options of the TPU compiler and arguments of the TPU runtime: one table by generation, and a job's changes to it.
 
-The trainer, the preflight and the pod's environment all read this table. Each row is held against libtpu by
-`tests/workloads/preflight/test_compiler.py`; no row was measured on a TPU.
+The trainer, the preflight and the pod's environment all read this table. `tests/workloads/preflight/test_compiler.py`
+checks each row against libtpu. No row was measured on a TPU.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,19 +30,19 @@ LIBTPU_VARIABLE = "LIBTPU_INIT_ARGS"
 """Environment variable that libtpu reads its arguments from. JAX adds one of its own."""
 
 VMEM = "xla_tpu_scoped_vmem_limit_kib"
-"""KiB of fast memory that one fusion may use. More makes matrix products faster and compilation slower."""
+"""Fast memory in KiB that one fusion may use. More makes matrix products faster and compilation slower."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One option, its value for each generation that it is set for, and the reason."""
+    """One option with its values by generation and the reason."""
 
     option: str
     values: Mapping[str, Value]
     why: str
     source: str
     quick: Mapping[str, Value] = field(default_factory=dict[str, Value])
-    """Values that replace those of `values` with `compile: quick`."""
+    """Values that replace those of `values` if the job has `compile: quick`."""
 
 
 COMPILER_OPTIONS = (
@@ -51,7 +51,7 @@ COMPILER_OPTIONS = (
         {"v5e": 32768, "v5p": 32768, "v6e": 98304, "7x": 65536},
         "Estimated share of the peak that an MLP's products reach: v5e 0.75 by default and 0.96 at 32768; v5p 0.80 and"
         " 0.97, and 0.99 at 65472, which takes five times as long to compile; v6e 0.59, 0.83 at 65536, and more at"
-        " 98304, which takes twice as long again. 7x: the value of axlearn; Google's recipes use it or 61440.",
+        " 98304, which takes twice as long again. 7x has the value of axlearn; Google's recipes use it or 61440.",
         f"{_AXLEARN}, {_RECIPES}",
         quick={"v6e": 65536},
     ),
@@ -81,7 +81,7 @@ MULTISLICE_ARGUMENTS = (
     Row(
         "megascale_grpc_premap_memory_bytes",
         {"v5p": 16 << 30, "v6e": 16 << 30, "7x": 16 << 30},
-        "Host memory that is ready for transfers between slices. axlearn reports steps twice as long with the default"
+        "Host memory reserved for transfers between slices. axlearn reports steps twice as long with the default"
         " of 4 GiB, which is also what a host with four chips sends in one step of Llama-3.1-8B.",
         _AXLEARN,
     ),
@@ -95,7 +95,7 @@ MULTISLICE_ARGUMENTS = (
         "megascale_graph_hang_threshold",
         {"v4": "30m", "v5e": "30m", "v5p": "30m", "v6e": "30m", "7x": "30m"},
         "Time after which the runtime reports a hang, by default 5 minutes. A host that restores or compiles for longer"
-        " than the others is no hang; `training.step_timeout_minutes` ends one earlier.",
+        " than the others is not a hang; `training.step_timeout_minutes` ends a real one earlier.",
         _HANGS,
     ),
     Row(
@@ -105,12 +105,12 @@ MULTISLICE_ARGUMENTS = (
         _AXLEARN,
     ),
 )
-"""For libtpu itself, which reads them from its environment only. Only jobs on several slices get them."""
+"""Arguments of libtpu, which reads them only from its environment. Only jobs on several slices get them."""
 
 
 def _one_word(value: object) -> object:
     if isinstance(value, str) and value.split() != [value]:
-        raise ValueError("a value is one word, without spaces")
+        raise ValueError("a value must be one word without spaces")
     return value
 
 
@@ -119,35 +119,35 @@ Changes = Mapping[Name, Annotated[StrictBool | StrictInt | StrictFloat | StrictS
 
 
 class CompilerSpec(Spec):
-    """How a job's programs are compiled, where that differs from the project's own table."""
+    """A job's changes to the table of compiler options."""
 
     compile: Literal["full", "quick"] = "full"
-    """`quick`: on v6e, compiling takes about half of the processor time and a step takes longer; see
-    `docs/compiler.md`. On other generations the two are the same."""
+    """Effort of the compiler. On v6e, `quick` halves the processor time of compiling and makes steps slower; see
+    `docs/compiler.md`. On other generations, the two are the same."""
     compiler_options: Changes = {}
     """Options of the TPU compiler, such as `xla_tpu_scoped_vmem_limit_kib: 65536`, that replace or extend those of the
     project's table. `null` removes one of them."""
     libtpu_args: Changes = {}
-    """The same for arguments of libtpu, such as `megascale_graph_hang_threshold: 60m`. Pods get them by
-    LIBTPU_INIT_ARGS."""
+    """Arguments of libtpu, such as `megascale_graph_hang_threshold: 60m`, that replace or extend those of the project's
+    table. Pods get them in LIBTPU_INIT_ARGS."""
 
     def options_for(self, slices: SliceSpec) -> dict[str, Value]:
-        """The options that the job's programs are compiled with."""
+        """Return the options that the job's programs are compiled with."""
         quick = self.compile == "quick"
-        return _resolved(COMPILER_OPTIONS, slices.generation, quick, self.compiler_options)
+        return _resolve(COMPILER_OPTIONS, slices.generation, quick, self.compiler_options)
 
     def libtpu_args_for(self, slices: SliceSpec) -> dict[str, Value]:
-        """The arguments that libtpu starts with."""
+        """Return the arguments that libtpu starts with."""
         rows = MULTISLICE_ARGUMENTS if slices.count > 1 else ()
-        return _resolved(rows, slices.generation, False, self.libtpu_args)
+        return _resolve(rows, slices.generation, False, self.libtpu_args)
 
 
 def rendered(arguments: Mapping[str, Value]) -> str:
-    """The value of LIBTPU_INIT_ARGS."""
+    """Return the value of LIBTPU_INIT_ARGS."""
     return " ".join(f"--{name}={_text(value)}" for name, value in arguments.items())
 
 
-def _resolved(
+def _resolve(
     rows: Iterable[Row], generation: str, quick: bool, changes: Mapping[str, Value | None]
 ) -> dict[str, Value]:
     defaults = {

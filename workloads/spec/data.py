@@ -1,4 +1,4 @@
-"""Where a job's tokens come from."""
+"""Settings of a job's data."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -8,31 +8,31 @@ from pydantic import Field, field_validator
 from workloads.spec.base import Number, PositiveInt, Spec
 
 HeldOutFraction = Annotated[Number, Field(gt=0, lt=0.5)]
-"""Share of the rows, at the end of each dataset, kept for evaluation only."""
+"""Share of the rows of each dataset, from its end, that is used only for evaluation."""
 
 
 class StandardLibrarySpec(Spec):
-    """The sources of the running Python's standard library, byte by byte: needs no download."""
+    """The source code of the running Python's standard library as bytes. It needs no download."""
 
     source: Literal["python-stdlib"]
     max_bytes: PositiveInt
-    """Read at most this much text."""
+    """Largest number of bytes to read."""
     held_out_fraction: HeldOutFraction
 
 
 class TokenFolderSpec(Spec):
-    """A token folder, wherever it is named."""
+    """A token folder."""
 
     path: str
-    """The folder as every host sees it: a local path is mapped into memory, of `gs://BUCKET/FOLDER` a
-    host reads the rows that it trains on and no others."""
+    """Path of the folder on every host. A local path is mapped into memory. From `gs://BUCKET/FOLDER`, a host reads
+    only the rows that it trains on."""
     check: Literal["sample", "full"] = "sample"
-    """How each start compares the files with their manifest, after their sizes: `sample` reads 256 KiB of them,
-    `full` all of them on every host, which takes about a second for each GB and host."""
+    """How each attempt compares the files with their manifest, in addition to their sizes. `sample` reads 256 KiB.
+    `full` reads all files on every host, which takes about a second per GB."""
 
 
 class TokenFileSpec(TokenFolderSpec):
-    """A folder that `python -m workloads.data prepare` made."""
+    """A token folder that `python -m workloads.data prepare` made."""
 
     source: Literal["token-file"]
     held_out_fraction: HeldOutFraction
@@ -42,15 +42,15 @@ class MixedSpec(TokenFolderSpec):
     """One dataset of a mixture."""
 
     weight: Annotated[Number, Field(gt=0)]
-    """Share of the rows that are of this dataset, as a part of the sum of all weights."""
+    """Share of rows from this dataset, relative to the sum of all weights."""
 
 
 class MixtureSpec(Spec):
-    """Several such folders, mixed by weight in one order."""
+    """Several token folders, mixed by weight in one order."""
 
     source: Literal["mixture"]
     datasets: Mapping[str, MixedSpec]
-    """Token folders by a name of your choice, all made with one tokenizer."""
+    """Token folders, each with a name of your choice. All must be made with one tokenizer."""
     held_out_fraction: HeldOutFraction
 
     @field_validator("datasets")
@@ -60,9 +60,9 @@ class MixtureSpec(Spec):
         for name, dataset in datasets.items():
             names.setdefault(dataset.path.rstrip("/"), []).append(name)
         if not names:
-            raise ValueError("at least one dataset by name")
+            raise ValueError("at least one dataset with a name")
         if twice := [f"{' and '.join(found)} are both {path}" for path, found in names.items() if len(found) > 1]:
-            raise ValueError(f"each folder once, but {'; '.join(twice)}")
+            raise ValueError(f"each folder only once, but {'; '.join(twice)}")
         return datasets
 
 
@@ -71,7 +71,7 @@ DataSpec = Annotated[StandardLibrarySpec | TokenFileSpec | MixtureSpec, Field(di
 
 
 def token_folders(spec: DataSpec) -> dict[str, TokenFolderSpec]:
-    """The token folders of a job, each by the setting that names it, such as `data` or `data.datasets.web`."""
+    """Return the token folders of a job by their settings, such as `data` or `data.datasets.web`."""
     match spec:
         case TokenFileSpec():
             return {"data": spec}

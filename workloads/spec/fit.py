@@ -1,6 +1,6 @@
-"""Whether a job's sizes fit its mesh, and which meshes would do.
+"""Checks whether a job's sizes fit its mesh, and finds meshes that they fit.
 
-Pure arithmetic on the specifications; what fits a chip's memory is not known here.
+This is arithmetic on the specifications. It does not check memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,17 +11,17 @@ from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import Attention, TrainingSpec
 
 NAMED_MESHES = 3
-"""As many legal meshes a fault names at most."""
+"""Largest number of legal meshes that a message suggests."""
 
 
 def size_faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> list[str]:
-    """All that does not fit, in words, with the legal meshes nearest to `mesh`; empty when all fits."""
+    """Return a message for each size that does not fit, and the legal meshes nearest to `mesh`. Empty if all fit."""
     faults = [*_faults(slices, mesh, model, training)]
     return [*faults, *_advice(slices, mesh, model, training)] if faults else []
 
 
 def kernel_faults(model: ModelSpec, kernel: Attention) -> list[str]:
-    """What of the model that attention kernel cannot compute, in words; `splash` and `reference` compute all."""
+    """Return messages about parts of the model that the kernel cannot compute. `splash` and `reference` compute all."""
     parts = {"model.windows": model.windows, "model.attention_soft_cap": model.attention_soft_cap}
     if kernel != "fused":
         return []
@@ -33,7 +33,7 @@ def kernel_faults(model: ModelSpec, kernel: Attention) -> list[str]:
 
 
 def legal_meshes(slices: SliceSpec, model: ModelSpec, training: TrainingSpec) -> list[MeshSpec]:
-    """Every mesh of the slices that the job's sizes fit."""
+    """Return every mesh of the slices that the job's sizes fit."""
     devices = slices.devices
     inner = [(fsdp, tensor) for fsdp in _divisors(slices.devices_per_slice) for tensor in _divisors(devices // fsdp)]
     meshes = [
@@ -51,10 +51,10 @@ def _faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: Train
 
 
 def _place_faults(slices: SliceSpec, mesh: MeshSpec) -> Iterator[str]:
-    """`fsdp` and `tensor` stay inside a slice; so do stages, or each of them is made of whole slices."""
+    """Check that `fsdp` and `tensor` stay inside a slice, and that a stage is inside one or made of whole slices."""
     here = f"{slices.count} {'slice' if slices.count == 1 else 'slices'} of {slices.devices_per_slice} devices"
     if mesh.devices != slices.devices:
-        yield f"mesh {mesh} must be the {slices.devices} devices of {here}, got {mesh.devices}"
+        yield f"mesh {mesh} must have the {slices.devices} devices of {here}, got {mesh.devices}"
         return
     groups, rest = divmod(slices.devices_per_slice, mesh.fsdp * mesh.tensor)
     if rest:
@@ -81,16 +81,16 @@ def _weight_faults(mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> 
         "query_heads x head_dim": (model.query_heads * model.head_dim, rows, inner),
     }
     if training.lora and "query_key_value" in training.lora.targets:
-        # Whole weights are split over `fsdp` by rows, which only adapters do not share.
+        # Full weights are split over `fsdp` by rows. Adapters are not, so the columns must divide too.
         columns = (model.query_heads + 2 * model.kv_heads) * model.head_dim
         splits["(query_heads + 2 x kv_heads) x head_dim"] = (columns, rows, f"{inner} with training.lora")
-    for name, (size, parts, told) in splits.items():
+    for name, (size, parts, unit) in splits.items():
         if size % parts:
-            yield f"model.{name} must be a multiple of {told}, got {size}"
+            yield f"model.{name} must be a multiple of {unit}, got {size}"
 
 
 def _layers(mesh: MeshSpec, model: ModelSpec) -> tuple[int, int, str]:
-    """Stages hold as many layers, of the same kinds in the same order."""
+    """Return the divisor of the number of layers with which all stages hold the same kinds of layers in one order."""
     period, stages = len(model.pattern), f"mesh.stage ({mesh.stage})"
     if mesh.stage == 1 or period == 1:
         return model.layers, mesh.stage, stages
@@ -100,8 +100,8 @@ def _layers(mesh: MeshSpec, model: ModelSpec) -> tuple[int, int, str]:
 def _token_faults(slices: SliceSpec, mesh: MeshSpec, training: TrainingSpec) -> Iterator[str]:
     parts = mesh.data_shards * training.accumulation
     if slices.min_count is None and training.global_batch % parts:
-        told = "mesh.replica x mesh.fsdp" + (" x accumulation" if training.accumulation > 1 else "")
-        yield f"training.global_batch must be a multiple of {told} ({parts}), got {training.global_batch}"
+        unit = "mesh.replica x mesh.fsdp" + (" x accumulation" if training.accumulation > 1 else "")
+        yield f"training.global_batch must be a multiple of {unit} ({parts}), got {training.global_batch}"
     positions = mesh.tensor * mesh.stage
     if training.sequence_length % positions:
         yield (
@@ -118,12 +118,12 @@ def _token_faults(slices: SliceSpec, mesh: MeshSpec, training: TrainingSpec) -> 
 def _advice(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> list[str]:
     near = {"nearest that fit": _nearest(legal_meshes(slices, model, training), mesh)}
     if mesh.stage > 1 and training.gather_weights != "each-step":
-        # Whoever asks for a pipeline would else be told of none.
+        # Otherwise, a job that asks for a pipeline would get no suggestion with one.
         each_step = training.model_copy(update={"gather_weights": "each-step"})
         pipelines = [choice for choice in legal_meshes(slices, model, each_step) if choice.stage > 1]
-        near["nearest with stages, by training.gather_weights each-step"] = _nearest(pipelines, mesh)
-    return [f"{told}: {', or '.join(map(str, meshes))}" for told, meshes in near.items() if meshes] or [
-        f"no mesh of these {slices.devices} devices fits the job's sizes: change one of the sizes above"
+        near["nearest with stages, using training.gather_weights each-step"] = _nearest(pipelines, mesh)
+    return [f"{title}: {', or '.join(map(str, meshes))}" for title, meshes in near.items() if meshes] or [
+        f"no mesh of these {slices.devices} devices fits the job's sizes; change one of the sizes above"
     ]
 
 
@@ -132,8 +132,10 @@ def _nearest(legal: Sequence[MeshSpec], mesh: MeshSpec) -> list[MeshSpec]:
 
 
 def distance(one: MeshSpec, other: MeshSpec) -> tuple[float, int, Sequence[int]]:
-    """How far apart two meshes are, to compare it. Of two that are equally far, the one without pipeline and tensor
-    parallelism is nearer."""
+    """Return a sort key for the distance of two meshes.
+
+    Of two meshes at equal distance, the one without pipeline and tensor parallelism counts as nearer.
+    """
     pairs = zip(one.sizes.values(), other.sizes.values(), strict=True)
     return sum(abs(log2(a) - log2(b)) for a, b in pairs), one.stage * one.tensor, tuple(one.sizes.values())
 

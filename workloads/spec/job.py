@@ -1,4 +1,4 @@
-"""The specification of a whole job."""
+"""Specification of a training job."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -19,19 +19,18 @@ from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpe
 
 
 class StorageSpec(Spec):
-    """Where the job keeps checkpoints, ledger and manifest."""
+    """Storage of checkpoints, ledgers and manifests."""
 
     path: str
-    """`gs://BUCKET/JOB` or a local folder; runs lie in `runs/<run id>` below it."""
+    """Storage path, `gs://BUCKET/JOB` or a local folder. Runs are in `runs/<run id>` below it."""
     existing_run: Literal["resume", "anew"]
-    """When the path holds an earlier run: go on with it, or begin a new one beside it."""
+    """What to do if the path has an earlier run: `resume` continues it, `anew` begins another one next to it."""
     allow_changes: Annotated[tuple[OptimizerSetting, ...], Field(exclude_if=not_)] = ()
-    """Settings of the optimizer that the earlier run may have been trained with other values of; all others must be
-    the same."""
+    """Settings of the optimizer that may differ from those of the earlier run. All other settings must be the same."""
 
 
 class JobSpec(Spec):
-    """All that a host needs to train: written by the plan, read by the trainer and the preflight."""
+    """All settings of a job. The plan writes them; the trainer and the preflight read them."""
 
     name: str
     preset: str
@@ -43,25 +42,25 @@ class JobSpec(Spec):
     training: TrainingSpec
     storage: StorageSpec
     initial_weights: str | None = None
-    """Folder that `python -m workloads.weights import` or `python -m workloads.training.export` wrote, as every
-    host sees it; a new run begins with these weights, and one with `training.lora` needs them at each start. None: with
-    weights drawn from the seed."""
+    """Folder that `python -m workloads.weights import` or `python -m workloads.training.export` wrote, with its path on
+    every host. A new run begins with these weights, and a run with `training.lora` reads them in each attempt. Default:
+    weights are drawn from the seed."""
 
     trackers: Annotated[TrackersSpec, Field(exclude_if=TrackersSpec().__eq__)] = TrackersSpec()
     compiler: Annotated[CompilerSpec, Field(exclude_if=lambda compiler: compiler == CompilerSpec())] = CompilerSpec()
 
     @property
     def compiler_options(self) -> dict[str, Value]:
-        """The options that its programs are compiled with for TPUs."""
+        """Return the options that the job's programs are compiled with for TPUs."""
         return self.compiler.options_for(self.slices)
 
     @property
     def libtpu_args(self) -> dict[str, Value]:
-        """The arguments that libtpu starts with."""
+        """Return the arguments that libtpu starts with."""
         return self.compiler.libtpu_args_for(self.slices)
 
     def compiled_otherwise(self) -> Self | None:
-        """The same job with the other choice of `compile`; None where that compiles the same program."""
+        """Return the same job with the other value of `compile`. `None` if it compiles the same program."""
         choice = "full" if self.compiler.compile == "quick" else "quick"
         other = self.model_copy(update={"compiler": self.compiler.model_copy(update={"compile": choice})})
         return None if other.compiler_options == self.compiler_options else other
@@ -73,8 +72,10 @@ class JobSpec(Spec):
         return self
 
     def on_slices(self, count: int) -> Self:
-        """Return the same job on another number of slices: the same global batch on more or fewer replicas, with as
-        much accumulation that a device holds no more sequences at once than before.
+        """Return the same job on another number of slices.
+
+        It has the same global batch on more or fewer replicas, and enough accumulation that a device holds no more
+        sequences at once than before.
 
         Raises:
             ValueError: the job's sizes do not fit that many slices.
@@ -88,18 +89,18 @@ class JobSpec(Spec):
 
     @property
     def rows_per_device(self) -> int:
-        """Rows of a step on each device, or on each group of devices that share them."""
+        """Number of rows of a step on each device, or on each group of devices that share them."""
         return self.training.batch_rows(self.mesh.data_shards) // self.mesh.data_shards
 
     @property
     def padding_rows(self) -> int:
-        """Rows of a step in addition to the global batch, which are computed and count for nothing."""
+        """Number of rows of a step in addition to the global batch. They are computed but have no effect."""
         at_once = self.training.part_rows(self.rows_per_device)
         return self.mesh.data_shards * self._computed(self.rows_per_device, at_once) - self.training.global_batch
 
     @property
     def padding(self) -> float:
-        """Share of a step's rows that is padding."""
+        """Share of a step's rows that are padding."""
         return self.padding_rows / (self.padding_rows + self.training.global_batch)
 
     def _scaled_to(self, count: int) -> Self:
@@ -111,14 +112,16 @@ class JobSpec(Spec):
             }
         )
         rows, at_once = job.rows_per_device, self.training.part_rows(self.rows_per_device)
-        # At least half as many rows at once as before, since small parts keep a device less busy.
+        # At least half as many rows at once as before, because small parts use a device less well.
         best = min(range(at_once, at_once // 2, -1), key=lambda size: self._computed(rows, size))
         training = self.training.model_copy(update={"accumulation": ceil(rows / best)})
         return job.model_copy(update={"training": training})
 
     def _computed(self, rows: int, at_once: int) -> int:
-        """Rows that a device computes for `rows` of its own: one program takes all parts where the weights are gathered
-        once, so the last part is filled up."""
+        """Return the number of rows that a device computes for `rows` rows.
+
+        If weights are gathered once per step, one program computes all parts, so the last part is padded.
+        """
         by_layer = self.training.gather_weights == "each-layer" and not self.training.lora
         return rows if by_layer else at_once * ceil(rows / at_once)
 
@@ -126,13 +129,13 @@ class JobSpec(Spec):
         sizes = size_faults(self.slices, self.mesh, self.model, self.training)
         faults = [*self._token_faults(), *kernel_faults(self.model, self.training.attention), *sizes]
         if self.training.lora and not self.initial_weights:
-            faults.append("initial_weights must name the weights that training.lora adapts, got none")
+            faults.append("initial_weights must be the folder of the weights that training.lora adapts, got none")
         if self.training.lora and self.optimizer.kind != "adamw":
             faults.append(f"optimizer.kind must be adamw with training.lora, got {self.optimizer.kind}")
         return faults or self._elastic_faults()
 
     def _token_faults(self) -> list[str]:
-        """A token that the data cannot hold would be looked for in vain, and nothing would tell."""
+        """Check that special tokens are in the vocabulary. Otherwise they would silently match nothing."""
         named = {name: getattr(self.training, name) for name in ("ignored_token", "document_end")}
         size = self.model.vocab_size
         return [
@@ -150,40 +153,40 @@ class JobSpec(Spec):
         if self.mesh.replica % all_of_them:
             return [
                 f"slices.min_count needs mesh.replica to be a multiple of slices.count ({all_of_them}), so that a"
-                f" slice can be missed, got {self.mesh.replica}"
+                f" slice can be missing, got {self.mesh.replica}"
             ]
         return []
 
 
 class Preset(Spec):
-    """One job, minus the hardware: a YAML file in `workloads/presets`."""
+    """A job without its hardware, from a YAML file in `workloads/presets`."""
 
     model: ModelSpec
     data: DataSpec | None = None
-    """None: the job must name its own."""
+    """Source of the tokens. Without it, the job must have its own."""
     optimizer: OptimizerSpec
     training: TrainingSpec
 
     def model_with(self, values: Mapping[str, object]) -> ModelSpec:
-        """The model with these values of its section over those of the preset.
+        """Return the model of the preset with these values changed.
 
         Raises:
-            pydantic.ValidationError: they do not describe a model.
+            pydantic.ValidationError: the values do not describe a model.
         """
         return ModelSpec.model_validate(self.model.model_dump() | dict(values))
 
 
 def preset_names() -> list[str]:
-    """Names of the presets that ship with the package, sorted."""
+    """Return the names of the presets in the package, sorted."""
     folder = files("workloads") / "presets"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
 def load_preset(name: str) -> Preset:
-    """The preset `workloads/presets/<name>.yaml`.
+    """Return the preset `workloads/presets/<name>.yaml`.
 
     Raises:
-        ValueError: no such preset; the message lists those there are.
+        ValueError: no such preset. The message lists all presets.
     """
     if name not in preset_names():
         raise ValueError(f"{name!r} is not a preset; choose one of {', '.join(preset_names())}")

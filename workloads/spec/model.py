@@ -1,4 +1,4 @@
-"""The model of a job: a decoder-only transformer and what each of its variants must satisfy."""
+"""Settings of a job's model, a decoder-only transformer, and the checks of its variants."""
 
 from collections.abc import Sequence
 from operator import not_
@@ -11,11 +11,11 @@ from workloads.spec.base import PositiveInt, Spec
 Positive = Annotated[float, Field(gt=0)]
 
 Reach = Literal["local", "global"]
-"""How far back a layer attends: within a window, or over the whole sequence."""
+"""Reach of a layer's attention: `local` is a window, `global` is the whole sequence."""
 
 
 class RopeScaling(Spec):
-    """Llama 3.1's stretching of the rotary embedding's slow frequencies for longer texts.
+    """Scaling of the slow frequencies of RoPE for longer texts, as in Llama 3.1.
 
     Frequencies with a wavelength above `original_length / low_frequency_factor` tokens are divided by
     `factor`, those below `original_length / high_frequency_factor` stay, those between are interpolated
@@ -26,7 +26,7 @@ class RopeScaling(Spec):
     low_frequency_factor: Positive
     high_frequency_factor: Positive
     original_length: PositiveInt
-    """Tokens per sequence of the first training."""
+    """Tokens per sequence of the original training."""
 
     @model_validator(mode="after")
     def _high_is_above_low(self) -> Self:
@@ -39,11 +39,11 @@ class RopeScaling(Spec):
 
 
 class ExpertsSpec(Spec):
-    """A mixture of experts in place of each layer's MLP: every token goes to `per_token` of `count`."""
+    """A mixture of experts in place of each layer's MLP. Every token goes to `per_token` of `count` experts."""
 
     count: PositiveInt
     per_token: PositiveInt
-    """A token's experts are weighted by the softmax over their router scores; none is ever dropped."""
+    """Number of experts for each token, weighted by the softmax over their router scores. No token is dropped."""
     balance_weight: Annotated[float, Field(ge=0)]
     """Weight of the loss that spreads the tokens of each sequence over the experts
     (https://arxiv.org/abs/2412.19437, equations 17 to 20)."""
@@ -56,27 +56,27 @@ class ExpertsSpec(Spec):
 
 
 class WindowSpec(Spec):
-    """Layers whose attention reaches back over a window only, and their place among the layers."""
+    """Sliding windows: which layers attend only to a window, and its size."""
 
     size: PositiveInt
-    """Tokens that a position of a local layer attends to, itself included."""
+    """Number of tokens that a position of a local layer attends to, including itself."""
     pattern: Annotated[tuple[Reach, ...], Field(min_length=1)]
-    """Repeated over the layers, such as `[local, global]`; the last round may be cut short."""
+    """Reach of each layer, such as `[local, global]`, repeated over the layers. The last repetition may be partial."""
     rope_base: Positive | None = None
-    """RoPE base of the local layers; None: that of the model. `rope_linear_factor` and `rope_scaling` are for global
-    layers only."""
+    """RoPE base of the local layers. Default: that of the model. `rope_linear_factor` and `rope_scaling` apply only to
+    global layers."""
 
 
 class ModelSpec(Spec):
     """A decoder-only transformer (GQA, RoPE, gated MLP, RMSNorm).
 
-    What has a default that leaves it out is not written, so that specifications of models without it stay the same.
+    Optional features are written only if they are set, so that specifications of models without them stay the same.
     """
 
     vocab_size: PositiveInt
     embed_dim: PositiveInt
     mlp_dim: PositiveInt
-    """Of each expert, where there are experts."""
+    """Width of the MLP, or of each expert."""
     layers: PositiveInt
     query_heads: PositiveInt
     kv_heads: PositiveInt
@@ -87,25 +87,25 @@ class ModelSpec(Spec):
     tied_embedding: bool = True
     experts: ExpertsSpec | None = None
     activation: Annotated[Literal["silu", "gelu"], Field(exclude_if="silu".__eq__)] = "silu"
-    """Of the gate of an MLP; `gelu` by its approximation with tanh."""
+    """Activation of the MLP's gate. `gelu` is the approximation with tanh."""
     query_key_norm: Annotated[bool, Field(exclude_if=not_)] = False
-    """Whether each head's queries and keys pass an RMSNorm before RoPE."""
+    """Whether to apply an RMSNorm to each head's queries and keys before RoPE."""
     output_norms: Annotated[bool, Field(exclude_if=not_)] = False
-    """Whether the outputs of attention and of the MLP pass an RMSNorm too, before they are added."""
+    """Whether to apply an RMSNorm to the outputs of attention and of the MLP before they are added."""
     norm_scales_from_one: Annotated[bool, Field(exclude_if=not_)] = False
     """Whether a norm multiplies by 1 + its weight, which begins at 0, instead of by its weight."""
     scaled_embedding: Annotated[bool, Field(exclude_if=not_)] = False
-    """Whether looked-up rows of the embedding are multiplied by the square root of `embed_dim`."""
+    """Whether to multiply the embeddings of tokens by the square root of `embed_dim`."""
     score_dim: Annotated[PositiveInt | None, Field(exclude_if=not_)] = None
-    """Attention scores are divided by the square root of this number; None: of `head_dim`."""
+    """Attention scores are divided by the square root of this number. Default: `head_dim`."""
     attention_soft_cap: Annotated[Positive | None, Field(exclude_if=not_)] = None
-    """Limit c of attention scores s, which become c tanh(s / c)."""
+    """Limit c of attention scores s, which become c tanh(s / c). Default: no limit."""
     logit_soft_cap: Annotated[Positive | None, Field(exclude_if=not_)] = None
-    """The same for the logits."""
+    """Limit c of logits s, which become c tanh(s / c). Default: no limit."""
     rope_linear_factor: Annotated[Positive | None, Field(exclude_if=not_)] = None
-    """Divides all frequencies of RoPE, for longer texts."""
+    """Divisor of all frequencies of RoPE, for longer texts. Default: 1."""
     windows: Annotated[WindowSpec | None, Field(exclude_if=not_)] = None
-    """Layers with sliding windows; None: all layers attend to the whole sequence."""
+    """Sliding windows. Default: all layers attend to the whole sequence."""
 
     @property
     def queries_per_kv_head(self) -> int:
@@ -113,11 +113,11 @@ class ModelSpec(Spec):
 
     @property
     def pattern(self) -> Sequence[Reach]:
-        """How far each layer attends, to be repeated over the layers."""
+        """Reach of each layer, to be repeated over the layers."""
         return self.windows.pattern if self.windows else ("global",)
 
     def window(self, reach: Reach) -> int | None:
-        """Tokens that a layer of this reach attends to; None: all."""
+        """Return the number of tokens that a layer of this reach attends to. `None` means all."""
         return self.windows.size if self.windows and reach == "local" else None
 
     @model_validator(mode="after")

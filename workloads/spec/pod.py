@@ -1,4 +1,4 @@
-"""What crosses between the plan and a running pod: its environment going in, its exit code coming out."""
+"""The interface between the plan and a running pod: environment variables in, exit codes out."""
 
 from enum import IntEnum
 
@@ -13,53 +13,52 @@ SLICES_VARIABLE = "CHECKED_SLICES"
 """Environment variable of the slice check that holds the SliceSpec as JSON."""
 
 JOB_FOLDER_VARIABLE = "JOB_FOLDER"
-"""Environment variable with the folder of the checkpoint bucket where the files of a program that is not the trainer
-belong."""
+"""Environment variable with the folder of the checkpoint bucket for the files of a program other than the trainer."""
 
 RUN_ID_VARIABLE = "RUN_ID"
-"""Environment variable that names this submission of the job (the JobSet's uid on a cluster)."""
+"""Environment variable with the id of this submission of the job (the JobSet's uid on a cluster)."""
 
 IMAGE_VARIABLE = "IMAGE"
-"""Environment variable with the container image and its digest, for the record; may be missing."""
+"""Environment variable with the container image and its digest, for the record. Optional."""
 
 START_VARIABLE = "JOB_RESTART_ATTEMPT"
-"""Environment variable with the number of restarts before this start (JobSet's restart-attempt)."""
+"""Environment variable with the number of restarts before this attempt (JobSet's restart-attempt)."""
 
 PRICE_VARIABLE = "USD_PER_HOUR"
-"""Environment variable with what all slices of the job cost in USD per hour, for the record; may be missing."""
+"""Environment variable with the price of all slices of the job in USD per hour, for the record. Optional."""
 
 PROFILES = "profiles"
 """Folder of profiles in a run's folder."""
 
 XPROF_FOLDER = "plugins/profile"
-"""Folder in which XProf looks for captures, below the folder that it is given."""
+"""Folder in which XProf looks for captures, below its log folder."""
 
 PROFILE_REQUEST = f"{PROFILES}/request"
-"""File in a run's folder by which somebody asks for a profile of some steps; the leader removes it."""
+"""File in a run's folder that requests a profile of some steps. The leader removes it."""
 
 NODE_VARIABLE = "NODE_NAME"
-"""Environment variable with the node's name; may be missing."""
+"""Environment variable with the node's name. Optional."""
 
 METRICS_ADDRESS_VARIABLE = "METRICS_ADDRESS"
-"""Environment variable with the address of the host at which it answers who collects metrics; missing: nowhere."""
+"""Environment variable with the address on which the host serves its metrics. Without it, metrics are not served."""
 
 METRICS_PORT = 9464
-"""Where it answers: the port that OpenTelemetry's exporters for Prometheus have
+"""Port of the metrics, the same as of OpenTelemetry's exporters for Prometheus
 (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#prometheus-exporter)."""
 
 API_ACCESS_PATH = "/mnt"
-"""Folder of the pod with `token` and `ca.crt` for the API server; may be missing. One that every machine has, for
-the sandbox mounts on what is there."""
+"""Folder of the pod with `token` and `ca.crt` for the API server. Optional. Every machine has this folder, which the
+sandbox needs for its mounts."""
 
 BAD_HOST_KEY = "tpu-multislice.dev/bad-host"
-"""Taint of a node whose slice has a bad host, and the annotation that says why."""
+"""Taint of a node whose slice has a bad host, and the annotation with the reason."""
 
 BAD_HOST_CHARACTERS = 1024
-"""As many as the annotation may have."""
+"""Longest text of the annotation, in characters."""
 
 
 class ExitCode(IntEnum):
-    """Why a host process ended; `infra.jobset` turns these into failure policy rules."""
+    """Exit codes of a host process. `infra.jobset` turns them into failure policy rules."""
 
     DONE = 0
     CRASH = 1
@@ -69,19 +68,21 @@ class ExitCode(IntEnum):
     OUT_OF_MEMORY = 21
     """The step does not fit the chips: fail the job at once."""
     DIVERGED = 22
-    """Loss or gradients stay not finite or too large: fail the job at once."""
+    """Loss or gradients stay infinite, NaN or too large: fail the job at once."""
     BAD_HOST = 23
     """A host failed its checks and the nodes of its slice are marked: restart without using up `max_restarts`."""
     HANG = 24
-    """No step finished in time, or not all hosts came: restart, counts."""
+    """No step finished in time, or not all hosts joined: restart, counts against `max_restarts`."""
     NO_CHECKPOINT = 25
-    """The run has checkpoints and none can be used: fail the job at once, for a restart would begin at step 0."""
+    """The run has checkpoints, but none can be used: fail the job at once, because a restart would begin at step 0."""
     SILENT_DAMAGE = 26
-    """Slices hold or hear different numbers where they must be the same: restart from a good checkpoint, counts."""
+    """Slices hold or receive different numbers where they must be equal: restart from a good checkpoint, counts against
+    `max_restarts`."""
     FUNCTION_RAISED = 27
-    """The function of a call raised an exception, or what it returned cannot travel: fail the job at once."""
+    """The function of a call raised an exception, or its result cannot be sent: fail the job at once."""
     PEER_LOST = 134
-    """SIGABRT: JAX aborts a host that lost another one, whose own end says why: restart, counts."""
+    """SIGABRT: JAX aborts a host that lost another one, whose own exit has the cause: restart, counts against
+    `max_restarts`."""
     PREEMPTED = 143
     """SIGTERM: restart without using up `max_restarts`."""
 
@@ -93,12 +94,12 @@ FATAL_CODES = (
     ExitCode.NO_CHECKPOINT,
     ExitCode.FUNCTION_RAISED,
 )
-"""No restart can help, and none follows."""
+"""Exit codes after which a restart cannot help. The job fails at once."""
 
 
 def cause_order(code: int, at: float) -> tuple[bool, float]:
-    """Sort key of the ends of hosts: the end that caused the others comes first.
+    """Return a sort key of the exits of hosts: the exit that caused the others comes first.
 
-    A host that lost another one says nothing of the cause, whenever it ended.
+    The exit of a host that lost another one is never the cause, whenever it ended.
     """
     return code == ExitCode.PEER_LOST, at

@@ -1,4 +1,4 @@
-"""The hardware of a job: its TPU slices, and the mesh of devices laid over them."""
+"""The hardware of a job: its TPU slices and the mesh of their devices."""
 
 from math import prod
 from typing import Annotated, Self
@@ -8,18 +8,18 @@ from pydantic import Field, model_validator
 from workloads.spec.base import PositiveInt, Spec, WholeNumber
 
 MOST_SLICES, MOST_DEVICES = 4096, 1 << 20
-"""More than any job has; what counts them out, or tries the ways to divide them, need not expect more."""
+"""Limits above every real job, so that loops over devices or over their divisors stay short."""
 
 
 class SliceSpec(Spec):
-    """The TPU slices of the job, as the plan's accelerator table states them."""
+    """The TPU slices of a job, from the plan's accelerator table."""
 
     generation: str
     topology: str
     count: Annotated[WholeNumber, Field(gt=0, le=MOST_SLICES)]
     min_count: PositiveInt | None = None
-    """Fewest slices that a start of the job may run on, with the same global batch. Where that does not divide evenly
-    over the slices present, rows of padding that count for nothing fill it up. None: it runs on all slices only, and
+    """Smallest number of slices that an attempt may run on, with the same global batch. If the batch does not divide
+    evenly over the slices, rows of padding without effect are added. Default: the job runs only on all slices, and
     `training.global_batch` must divide evenly."""
     hosts: PositiveInt
     """Hosts per slice."""
@@ -37,7 +37,7 @@ class SliceSpec(Spec):
 
     @classmethod
     def of_cpu(cls, count: int, hosts: int, chips_per_host: int) -> Self:
-        """Slices whose chips are CPU devices, which have no rated peak and no memory of their own."""
+        """Return slices whose chips are CPU devices, which have neither a rated peak nor separate memory."""
         return cls(
             generation="cpu",
             topology=f"{hosts}x{chips_per_host}",
@@ -75,17 +75,17 @@ class MeshSpec(Spec):
     """Sizes of the mesh axes, outer to inner; their product is the number of devices."""
 
     replica: PositiveInt
-    """Data parallel, over slices (DCN): each replica holds all weights and takes its part of the batch."""
+    """Data parallel, over slices (DCN). Each replica holds all weights and computes its part of the batch."""
     stage: PositiveInt = 1
-    """Pipeline parallel: each stage holds its part of the layers. Within a slice, or over whole slices."""
+    """Pipeline parallel. Each stage holds its part of the layers and is inside a slice or made of whole slices."""
     fsdp: PositiveInt
-    """Fully sharded data parallel, within a slice (ICI): weights split by rows, the batch by sequences."""
+    """Fully sharded data parallel, within a slice (ICI). Weights are split by rows, the batch by sequences."""
     tensor: PositiveInt = 1
-    """Tensor parallel, within a slice (ICI): heads, MLP columns and the positions of a sequence split."""
+    """Tensor parallel, within a slice (ICI). Heads, MLP columns and the positions of a sequence are split."""
 
     @property
     def sizes(self) -> dict[str, int]:
-        """By axis, outer to inner."""
+        """Sizes by axis, outer to inner."""
         return self.model_dump()
 
     @property
@@ -94,7 +94,7 @@ class MeshSpec(Spec):
 
     @property
     def data_shards(self) -> int:
-        """Parts of the batch."""
+        """Number of parts of the batch."""
         return self.replica * self.fsdp
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""`python -m workloads.training`: one host's process of a training job.
+"""Implements `python -m workloads.training`, one host's process of a training job.
 
-Owns the command line and the reading of the job's own variables; what the process does is up to `host`.
+This module reads the job's environment variables; the work is in `host`.
 """
 
 import argparse
@@ -23,27 +23,27 @@ from workloads.spec import (
 from workloads.training.failures import InvalidSpec
 
 DESCRIPTION = f"""\
-Train one job as one of its host processes; `report DIR` writes what became of a job's run as an HTML file instead.
-To train there are no arguments; the environment says all:
+Run one host process of a training job, or with `report DIR`, write a report of a job's run as an HTML file.
+Training has no arguments; environment variables set everything:
 
   {JOB_SPEC_VARIABLE:<30} the job specification as JSON (workloads/spec/job.py)
   {RUN_ID_VARIABLE:<30} name of this submission of the job
-  {START_VARIABLE:<30} restarts of it before this start
+  {START_VARIABLE:<30} number of restarts before this attempt
   {IMAGE_VARIABLE:<30} container image with its digest, for the record (optional)
-  {PRICE_VARIABLE:<30} what all slices of the job cost in USD per hour, for the record (optional)
+  {PRICE_VARIABLE:<30} price of all slices of the job in USD per hour, for the record (optional)
   TPU_WORKER_HOSTNAMES           hosts of this slice, comma separated, in worker order (set by GKE)
-  TPU_WORKER_ID                  this host's place among them (set by GKE)
-  MEGASCALE_NUM_SLICES           slices of the job (label of JobSet)
-  MEGASCALE_SLICE_ID             this slice's place among them (label of JobSet)
+  TPU_WORKER_ID                  index of this host among them (set by GKE)
+  MEGASCALE_NUM_SLICES           number of slices of the job (label of JobSet)
+  MEGASCALE_SLICE_ID             index of this slice (label of JobSet)
   MEGASCALE_COORDINATOR_ADDRESS  first host of the first slice (label of JobSet)
-  JAX_COMPILATION_CACHE_DIR      folder that keeps compiled programs between starts (optional)
+  JAX_COMPILATION_CACHE_DIR      folder that keeps compiled programs between attempts (optional)
 
-The exit code says why it ended: see ExitCode in workloads/spec/pod.py.
+For the exit codes, see ExitCode in workloads/spec/pod.py.
 """
 
 
 def main() -> None:
-    """Train, then end the process with the exit code of what happened."""
+    """Train, then end the process with the exit code of the result."""
     began = time.time()
     if sys.argv[1:2] == ["report"]:
         from workloads.report.command import main as report
@@ -57,10 +57,10 @@ def main() -> None:
     try:
         spec, run_id, attempt = submission(os.environ)
     except InvalidSpec as fault:
-        # Without a specification there is no storage to write to and nobody to tell.
+        # Without a specification, there is neither storage to write to nor another host to inform.
         print(f"stopped: {fault}", file=sys.stderr)
         sys.exit(fault.code)
-    # JAX is imported late so that --help and a faulty specification answer at once.
+    # JAX is imported late so that --help and the error of an invalid specification appear at once.
     from workloads.training.host import run_host
     from workloads.training.start import Start
 
@@ -70,18 +70,18 @@ def main() -> None:
 
 
 def submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:
-    """The job, the name of this submission of it, and its restarts so far."""
+    """Return the job, the name of this submission, and the number of restarts so far."""
     try:
         spec = JobSpec.model_validate_json(environment[JOB_SPEC_VARIABLE])
         return spec, environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
     except KeyError as missing:
         raise InvalidSpec(f"{missing.args[0]} must be set; see python -m workloads.training --help") from None
     except (ValidationError, ValueError) as fault:
-        raise InvalidSpec(f"the job specification does not hold: {fault}") from None
+        raise InvalidSpec(f"the job specification is not valid: {fault}") from None
 
 
 def usd_per_hour(environment: Mapping[str, str]) -> float | None:
-    """The job's price; None where there is none that can be read, for no job ends over that."""
+    """Return the job's price. `None` if it is missing or not valid, because that must not end a job."""
     try:
         price = float(environment.get(PRICE_VARIABLE, ""))
     except ValueError:

@@ -1,9 +1,9 @@
 """Low-rank adapters of the matrices of a frozen model: LoRA, https://arxiv.org/abs/2106.09685.
 
-A matrix W [in, out] of a layer is used as W + alpha / rank A B, with A [in, rank] and B [rank, out]. In training the
-product by A B is computed next to the one by W and added to it. With the sum of the matrices in place of W, the
+A matrix W [in, out] of a layer is replaced by W + alpha / rank A B, with A [in, rank] and B [rank, out]. In training,
+the product by A B is computed separately and added to the one by W. If W were replaced by the sum of the matrices, the
 gradients by A and B would need the one by W: a third of the FLOPs of a layer and an array of the size of W. In
-bfloat16 that sum would also round away adapters that are small next to W. The matrices are added only on export.
+bfloat16, that sum would also round away adapters that are small compared with W. The matrices are added only on export.
 """
 
 from collections.abc import Callable
@@ -25,23 +25,25 @@ class Adapted(NamedTuple):
     frozen: jax.Array
     a: jax.Array
     b: jax.Array
-    """Multiplied by alpha / rank already."""
+    """B, already multiplied by alpha / rank."""
 
 
 type Matrix = jax.Array | Adapted
 
 
 def product(x: jax.Array, matrix: Matrix, multiply: Multiply = jnp.matmul, then: Multiply = jnp.matmul) -> jax.Array:
-    """`multiply(x, matrix)`; of an adapted matrix also `then(multiply(x, A), B)`, added to it."""
+    """Return `multiply(x, matrix)`, for an adapted matrix plus `then(multiply(x, A), B)`."""
     if isinstance(matrix, Adapted):
         return multiply(x, matrix.frozen) + then(multiply(x, matrix.a), matrix.b)
     return multiply(x, matrix)
 
 
 def initial_adapters(model: Tree, spec: LoraSpec, seed: int) -> Tree:
-    """First adapters for the weights `model`, which may be shapes: A drawn as weights are, B zero, in float32.
+    """Return initial adapters in float32 for the weights `model`, which may be shapes.
 
-    `{"blocks": {"gate_a": [layers, in, rank], "gate_b": [layers, rank, out], ...}}`, with experts after the layers.
+    A is drawn like weights, and B is zero. The adapters are
+    `{"blocks": {"gate_a": [layers, in, rank], "gate_b": [layers, rank, out], ...}}`, with the dimension of experts
+    after that of layers.
     """
     blocks: Tree = {}
     for number, name in enumerate(get_args(LoraTarget)):
@@ -55,7 +57,7 @@ def initial_adapters(model: Tree, spec: LoraSpec, seed: int) -> Tree:
 
 
 def adapted(layer: Tree, adapters: Tree) -> Tree:
-    """The weights of one layer with its adapters."""
+    """Return the weights of one layer with its adapters."""
     return {
         name: Adapted(matrix, adapters[f"{name}_a"], adapters[f"{name}_b"]) if f"{name}_a" in adapters else matrix
         for name, matrix in layer.items()
@@ -63,14 +65,14 @@ def adapted(layer: Tree, adapters: Tree) -> Tree:
 
 
 def scaled(adapters: Tree, spec: LoraSpec) -> Tree:
-    """`adapters` with alpha / rank in B."""
+    """Return `adapters` with B multiplied by alpha / rank."""
     factor = spec.alpha / spec.rank
     blocks = adapters[BLOCKS]
     return {BLOCKS: {name: leaf * factor if name.endswith("_b") else leaf for name, leaf in blocks.items()}}
 
 
-def merged(model: Tree, adapters: Tree, spec: LoraSpec) -> Tree:
-    """The weights `model` with `adapters` added to them."""
+def merge_adapters(model: Tree, adapters: Tree, spec: LoraSpec) -> Tree:
+    """Return the weights `model` with `adapters` added to them."""
     both = adapted(model[BLOCKS], scaled(adapters, spec)[BLOCKS])
     blocks = {
         name: matrix.frozen + matrix.a @ matrix.b if isinstance(matrix, Adapted) else matrix

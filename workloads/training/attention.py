@@ -1,9 +1,10 @@
-"""Causal attention of one layer, from the normed input to the output projection.
+"""Computes causal attention of one layer, from the normed input to the output projection.
 
-Owns the choice behind the setting `training.attention` and its plain implementation; those by kernels are in
+It selects the implementation for `training.attention`, and has the plain one. Those with kernels are in
 `tpu_attention`.
-Dimensions: B sequences, S positions, D embed, K kv heads, G query heads of each, H head. A device has its own
-K under tensor parallelism. The columns of `query_key_value` [D, K (G + 2) H] are, for each kv head, its G query
+
+Dimensions: B sequences, S positions, D embed, K kv heads, G query heads of each, H head. Under tensor parallelism, K is
+the number of kv heads of a device. The columns of `query_key_value` [D, K (G + 2) H] are, for each kv head, its G query
 heads, its key and its value.
 """
 
@@ -21,22 +22,22 @@ from workloads.training.remat import ATTENTION, PROJECTION, named
 
 @dataclass(frozen=True)
 class Heads:
-    """Sizes and limits of attention, and which implementation computes it."""
+    """Sizes, limits and implementation of attention."""
 
     queries_per_kv_head: int
     head_dim: int
     kernel: Attention
-    """`auto` only until `attention_trial` has chosen; nothing can be computed with it."""
+    """Kernel that computes attention. It is `auto` only until `attention_trial` has chosen one."""
     score_dim: int | None = None
-    """Scores are divided by its square root; None: by that of `head_dim`."""
+    """Scores are divided by the square root of this number. Default: `head_dim`."""
     soft_cap: float | None = None
-    """Limit of scores."""
+    """Limit of scores. Default: no limit."""
     window: int | None = None
-    """Tokens that a position attends to, itself included; None: all before it."""
+    """Number of tokens that a position attends to, including itself. Default: all tokens before it."""
 
     @classmethod
     def of(cls, model: ModelSpec, kernel: Attention) -> Self:
-        """Those of the layers of `model` that have no window."""
+        """Return the sizes for the layers of `model` without a window."""
         return cls(
             model.queries_per_kv_head, model.head_dim, kernel, model.score_dim, soft_cap=model.attention_soft_cap
         )
@@ -47,7 +48,7 @@ class Heads:
 
 
 class HeadNorms(NamedTuple):
-    """What queries and keys are normalised by, each over its head [H]."""
+    """Weights that normalise queries and keys, each over its head [H]."""
 
     norm: Norm
     query: jax.Array
@@ -56,11 +57,11 @@ class HeadNorms(NamedTuple):
 
 @dataclass(frozen=True)
 class Sequence:
-    """What attention must know of the positions of its input."""
+    """Facts of the positions of the input."""
 
     rotation: Rotation
     segments: jax.Array | None
-    """int32 [B, S]: a position attends to earlier ones of its own segment; None when there is one segment."""
+    """Segments, int32 [B, S]. A position attends to earlier ones of its own segment. `None` if there is one segment."""
 
 
 def attend(
@@ -71,12 +72,12 @@ def attend(
     sequence: Sequence,
     norms: HeadNorms | None = None,
 ) -> jax.Array:
-    """x [B, S, D] to [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
+    """Compute attention [B, S, D] of x [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
     if heads.kernel == "reference":
         return _plain(x, query_key_value, out, heads, sequence, norms)
     if heads.kernel == "auto":
         raise ValueError("training.attention is auto: choose a kernel first")
-    # Imported late, since Pallas takes a while and runs on TPUs alone.
+    # Pallas is imported late, because it takes a while and is needed only on TPUs.
     from workloads.training.tpu_attention import attend_by_kernel
 
     return attend_by_kernel(x, query_key_value, out, heads, sequence, norms)
@@ -90,8 +91,8 @@ def _plain(
     sequence: Sequence,
     norms: HeadNorms | None,
 ) -> jax.Array:
-    """All of `attend` in plain JAX, by matrix products that XLA has fast code for on CPU: of two dimensions, or batches
-    of them."""
+    """Compute `attend` in plain JAX, with matrix products for which XLA has fast code on CPU: of two dimensions, or
+    batches of them."""
     batch, positions, embed = x.shape
     projected = named(product(x.reshape(-1, embed), query_key_value), PROJECTION)
     grouped = projected.reshape(batch, positions, -1, heads.queries_per_kv_head + 2, heads.head_dim)
@@ -100,7 +101,8 @@ def _plain(
 
 
 def mix_plainly(grouped: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None) -> jax.Array:
-    """Values mixed by attention [B, K, G, S, H], of [B, K, G + 2, S, H]: queries, key and value of each kv head."""
+    """Mix values by attention. Return [B, K, G, S, H] from the queries, key and value of each kv head
+    [B, K, G + 2, S, H]."""
     positions = grouped.shape[-2]
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
     query, key = normed(query, key, norms, -1)
@@ -119,7 +121,7 @@ def mix_plainly(grouped: jax.Array, heads: Heads, sequence: Sequence, norms: Hea
 
 
 def normed(query: jax.Array, key: jax.Array, norms: HeadNorms | None, head_axis: int) -> tuple[jax.Array, jax.Array]:
-    """Queries and keys, normalised over `head_axis` where the model does so."""
+    """Return queries and keys, normalised over `head_axis` if the model does so."""
     if norms is None:
         return query, key
     return norms.norm(query, norms.query, head_axis), norms.norm(key, norms.key, head_axis)

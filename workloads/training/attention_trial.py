@@ -1,9 +1,10 @@
 """Chooses the attention kernel of a job whose `training.attention` is `auto`.
 
-On TPUs, each host of the first slice tries the kernels on one of its devices, forward and backward, with the shape of
-the job's own layer: first against plain attention in float32 on part of a sequence, then against the clock. All hosts
-choose by what these hosts found. A run that continues on the same kind of chips keeps its kernel, so that its losses
-are bit by bit those of an uninterrupted run, unless that kernel cannot be used any more. Elsewhere nothing is tried.
+On TPUs, each host of the first slice tests the kernels on one of its devices, forward and backward, with the shape of
+the job's layer. First it compares them with plain attention in float32 on part of a sequence, then it measures their
+time. All hosts choose by these results. A run that continues on the same kind of chips keeps its kernel, so that its
+losses are bitwise equal to those of an uninterrupted run, unless that kernel cannot be used any more. Other devices
+test nothing.
 """
 
 import json
@@ -30,24 +31,25 @@ from workloads.training.runs import recorded_kernel
 from workloads.training.runtime import Processes
 
 CANDIDATES: tuple[Kernel, ...] = ("fused", "splash", "splash-2048")
-"""The fastest by the estimate first: `splash-2048` has fewer matrix products than `splash`, but adds up more partial
-gradients outside of its kernel."""
+"""Kernels to test, in the order of estimated speed. `splash-2048` has fewer matrix products than `splash`, but adds up
+more partial gradients outside of its kernel."""
 
 TOLERANCE = 0.05
-"""Most that a kernel's result may differ from plain attention in float32, see `difference`. With 8 bits, queries, keys,
-weights, results and the gradients of scores are each rounded by up to 2^-9 of their size. In bfloat16 on a CPU the
-worst of 512 to 1024 positions is 0.018 for plain attention and 0.012 to 0.017 for the kernels, always in the gradient
-by the query. One position that is computed wrongly differs by about 1. The same for float32, whose products a TPU makes
-of bfloat16 by default."""
+"""Largest allowed difference of a kernel's result from plain attention in float32; see `difference`. With 8 bits,
+queries, keys, weights, results and the gradients of scores are each rounded by up to 2^-9 of their size. In bfloat16 on
+a CPU, the largest difference for 512 to 1024 positions is 0.018 for plain attention and 0.012 to 0.017 for the kernels,
+always in the gradient by the query. A position that is computed wrongly differs by about 1. float32 has the same limit,
+because a TPU computes its products in bfloat16 by default."""
 
 LONGEST_COMPARED = 4096
-"""Positions in the comparison at most: plain attention holds all scores in memory. Two of the largest blocks."""
+"""Largest number of positions to compare, because plain attention holds all scores in memory. It is two of the largest
+blocks."""
 
 MEASURED_SECONDS = 0.2
-"""A kernel is run again until it has run for so long; the fastest run counts."""
+"""Time for which each kernel is run repeatedly. The fastest run counts."""
 
 type Mix = Callable[[jax.Array, attention.Sequence], jax.Array]
-"""Attention of [B, K (G + 2) H, S], with the results of `tpu_attention.mix_by_kernel`."""
+"""Function that computes attention of [B, K (G + 2) H, S], with the results of `tpu_attention.mix_by_kernel`."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,16 @@ class Layer:
 
     model: ModelSpec
     kv_heads: int
-    """Of this device."""
+    """Number of kv heads on this device."""
     sequences: int
-    """That it computes at once."""
+    """Number of sequences that the device computes at once."""
     positions: int
     dtype: str
     segmented: bool
 
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
-        """The layer of `spec` on one device of its mesh."""
+        """Return the layer of `spec` on one device of its mesh."""
         training, shards = spec.training, spec.mesh.data_shards
         return cls(
             model=spec.model,
@@ -78,7 +80,7 @@ class Layer:
 
     @property
     def part(self) -> Self:
-        """Of one sequence and one kv head, so many positions that the blocks are those of the whole sequence."""
+        """Return one sequence and one kv head, with enough positions for blocks of the same size."""
         fewest = ceil(self.positions / LONGEST_COMPARED)
         parts = range(fewest, self.positions // 128 + 1)
         length = next((self.positions // count for count in parts if self.positions % (128 * count) == 0), None)
@@ -86,11 +88,11 @@ class Layer:
 
     @property
     def rows(self) -> int:
-        """Query heads, key and value of one kv head."""
+        """Number of query heads, key and value of one kv head."""
         return self.model.queries_per_kv_head + 2
 
     def shapes(self, device: Any) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct | None]:
-        """Projected input, and segments if documents are apart."""
+        """Return shapes of the projected input, and of segments if documents are separated."""
         place = SingleDeviceSharding(device)
         features = self.kv_heads * self.rows * self.model.head_dim
         segments = jax.ShapeDtypeStruct((self.sequences, self.positions), jnp.int32, sharding=place)
@@ -98,7 +100,7 @@ class Layer:
         return projected, segments if self.segmented else None
 
     def inputs(self, device: Any) -> tuple[jax.Array, jax.Array | None]:
-        """Normal numbers, as behind a norm and a fresh projection, and documents of a fifth of the sequence."""
+        """Return normal numbers, as after a norm and an untrained projection, and documents of 1/5 of the sequence."""
         projected, segments = self.shapes(device)
 
         def make() -> tuple[jax.Array, jax.Array | None]:
@@ -109,11 +111,11 @@ class Layer:
         return jax.jit(make, out_shardings=SingleDeviceSharding(device))()
 
     def compiled(self, mix: Mix, device: Any, options: Mapping[str, Any]) -> jax.stages.Compiled:
-        """(projected, segments) -> (mixed, gradient by projected)."""
+        """Compile (projected, segments) -> (mixed, gradient by projected)."""
         return jax.jit(partial(self._both, mix)).lower(*self.shapes(device)).compile(dict(options))
 
     def expected(self, device: Any) -> tuple[np.ndarray, np.ndarray]:
-        """By plain attention in float32, by heads [B, K, rows, S, H]."""
+        """Return the result of plain attention in float32, by heads [B, K, rows, S, H]."""
         projected, segments = self.inputs(device)
         wide, heads = replace(self, dtype="float32"), Heads.of(self.model, "reference")
 
@@ -125,7 +127,7 @@ class Layer:
         return np.asarray(wide.by_heads(mixed)), np.asarray(wide.by_heads(gradient))
 
     def by_heads(self, values: jax.Array) -> jax.Array:
-        """[B, K rows H, S] to [B, K, rows, S, H], which may be in that form already."""
+        """Reshape [B, K rows H, S] to [B, K, rows, S, H]. Values may already have that shape."""
         if values.ndim > 3:
             return values
         shape = (self.sequences, self.kv_heads, -1, self.model.head_dim, self.positions)
@@ -139,30 +141,30 @@ class Layer:
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one kernel."""
+    """Result of testing one kernel."""
 
     kernel: Kernel
     seconds: float = 0.0
-    """Of forward and backward pass of a layer."""
+    """Seconds of forward and backward pass of a layer."""
     difference: float = 0.0
     fault: str = ""
-    """Why it cannot be used."""
+    """Reason why it cannot be used. Empty if it can."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of this start, and what is said about it."""
+    """The kernel of this attempt, and the lines to print about it."""
 
     kernel: Kernel
     lines: tuple[Line, ...] = ()
 
     def made_in(self, spec: JobSpec) -> JobSpec:
-        """`spec` with this kernel."""
+        """Return `spec` with this kernel."""
         return spec.model_copy(update={"training": spec.training.model_copy(update={"attention": self.kernel})})
 
 
 def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Processes) -> Choice:
-    """The kernel that every process of the job computes with; all of them call it alike."""
+    """Return the kernel that all processes of the job compute with. All of them must call this function."""
     device, set_to = mesh.local_devices[0], spec.training.attention
     kernels = candidates(device.platform, spec.model)
     if not kernels:
@@ -175,34 +177,34 @@ def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Pro
     earlier = json.loads(processes.share("attention/earlier", json.dumps(recorded)))
     tries = processes.index < spec.slices.hosts
 
-    def tried(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
+    def run_trial(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
         own = trial(Layer.of(spec), some, device, options) if tries else []
         word = json.dumps([processes.host, [asdict(finding) for finding in own]])
-        return merged(some, processes.gather(key, word))
+        return merge(some, processes.gather(key, word))
 
     if earlier is None:
-        return chosen(tried("attention", kernels), chips)
+        return choose(run_trial("attention", kernels), chips)
     before: dict[Kernel, Mix] = {earlier: kernels[earlier]} if earlier in kernels else {}
-    kept = tried("attention/kept", before)
+    kept = run_trial("attention/kept", before)
     if not any(finding.fault for finding in kept):
-        told = AttentionChosen(earlier, chips, "the run's earlier starts used it")
-        return Choice(earlier, (*map(_told, kept), told))
+        line = AttentionChosen(earlier, chips, "the run's earlier attempts used it")
+        return Choice(earlier, (*map(_line, kept), line))
     others: dict[Kernel, Mix] = {kernel: mix for kernel, mix in kernels.items() if kernel != earlier}
-    choice = chosen([*kept, *tried("attention", others)], chips)
+    choice = choose([*kept, *run_trial("attention", others)], chips)
     return replace(choice, lines=(*choice.lines, AttentionChanged(earlier, choice.kernel, chips)))
 
 
 def candidates(platform: str, model: ModelSpec) -> dict[Kernel, Mix]:
-    """The kernels for devices of `platform`."""
+    """Return the kernels for devices of `platform`."""
     if platform != "tpu":
         return {}
-    # Imported late, since Pallas takes a while and runs on TPUs only.
+    # Pallas is imported late, because it takes a while and is needed only on TPUs.
     from workloads.training.tpu_attention import mix_by_kernel
 
     def mix(kernel: Kernel) -> Mix:
         heads = Heads.of(model, kernel)
         if kernel == "fused":
-            # It refuses windows. The others compute layers with and without one.
+            # `fused` refuses windows. The others compute layers with and without one.
             heads = replace(heads, window=model.window("local"))
         return lambda projected, sequence: mix_by_kernel(projected, heads, sequence)
 
@@ -213,7 +215,7 @@ def trial(layer: Layer, kernels: Mapping[Kernel, Mix], device: Any, options: Map
     """Try each of `kernels` on `device`."""
     if not kernels:
         return []
-    # All at once, since a kernel's compilation takes seconds and mostly one core.
+    # Kernels compile in parallel, because each takes seconds and mostly one core.
     with ThreadPoolExecutor(2 * len(kernels), "attention") as compiler:
         tries = [
             _Try(kernel, layer, *(compiler.submit(each.compiled, mix, device, options) for each in (layer.part, layer)))
@@ -233,7 +235,7 @@ class _Try:
     def finding(self, device: Any, expected: tuple[np.ndarray, np.ndarray]) -> Finding:
         try:
             largest = self._difference(device, expected)
-            # Not `largest > TOLERANCE`, which NaN is not.
+            # This is not `largest > TOLERANCE`, so that NaN is a fault.
             if not largest <= TOLERANCE:
                 fault = f"it differs from plain attention by {largest:.3g}, and may by {TOLERANCE}"
                 return Finding(self.kernel, fault=fault)
@@ -252,8 +254,10 @@ class _Try:
 
 
 def difference(got: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference between vectors [..., S, H] of one head at one position, as a share of the norm of that
-    vector or of the usual one of the head, whichever is larger."""
+    """Return the largest difference between vectors [..., S, H] of one head at one position.
+
+    It is relative to the norm of that vector, or to the usual norm of the head if that is larger.
+    """
     norms = np.linalg.norm(expected, axis=-1)
     usual = np.sqrt(np.mean(norms**2, axis=-1, keepdims=True))
     return float(np.max(np.linalg.norm(got - expected, axis=-1) / np.maximum(norms, usual)))
@@ -268,30 +272,30 @@ def _best_seconds(run: jax.stages.Compiled, inputs: tuple[Any, ...]) -> float:
     return min(taken)
 
 
-def merged(kernels: Mapping[Kernel, Mix], words: Sequence[str]) -> list[Finding]:
-    """What the hosts found of each kernel: a fault if one of them found one, else the median time of all."""
+def merge(kernels: Mapping[Kernel, Mix], words: Sequence[str]) -> list[Finding]:
+    """Merge the hosts' results for each kernel: a fault if one of them found one, else the median time of all."""
     by_host = [(host, Finding(**found)) for host, findings in map(json.loads, words) for found in findings]
-    return [_merged(kernel, [each for each in by_host if each[1].kernel == kernel]) for kernel in kernels]
+    return [_merge_kernel(kernel, [each for each in by_host if each[1].kernel == kernel]) for kernel in kernels]
 
 
-def _merged(kernel: Kernel, by_host: Sequence[tuple[str, Finding]]) -> Finding:
+def _merge_kernel(kernel: Kernel, by_host: Sequence[tuple[str, Finding]]) -> Finding:
     if faults := [f"host {host}: {found.fault}" for host, found in by_host if found.fault]:
         return Finding(kernel, fault=faults[0])
     seconds = statistics.median(found.seconds for _, found in by_host)
     return Finding(kernel, seconds, max(found.difference for _, found in by_host))
 
 
-def chosen(findings: Sequence[Finding], chips: str) -> Choice:
-    """The fastest kernel that is right."""
-    lines: Iterator[Line] = map(_told, findings)
+def choose(findings: Sequence[Finding], chips: str) -> Choice:
+    """Choose the fastest kernel that computes correctly."""
+    lines: Iterator[Line] = map(_line, findings)
     right = [finding for finding in findings if not finding.fault]
     if not right:
         return Choice("reference", (*lines, AttentionChosen("reference", chips, "no kernel can be used")))
     kernel = min(right, key=lambda finding: finding.seconds).kernel
-    return Choice(kernel, (*lines, AttentionChosen(kernel, chips, "it is the fastest of those that are right")))
+    return Choice(kernel, (*lines, AttentionChosen(kernel, chips, "it is the fastest that computes correctly")))
 
 
-def _told(finding: Finding) -> Line:
+def _line(finding: Finding) -> Line:
     if finding.fault:
         return AttentionPassedOver(finding.kernel, finding.fault)
     return AttentionTried(finding.kernel, 1000 * finding.seconds, finding.difference)

@@ -1,8 +1,8 @@
-"""One host's part in checking the devices before anything else runs on them.
+"""Checks the devices on one host before anything else runs on them.
 
-`python -m workloads.training.check_host` does nothing else, for jobs whose program is not the trainer. There are no
-arguments; the environment holds the slices as JSON, the job's folder, and what `python -m workloads.training` is told.
-Exit status 0: all devices of the job are right. Any other is an `ExitCode`.
+`python -m workloads.training.check_host` does only this, for jobs whose program is not the trainer. It has no
+arguments. The environment has the slices as JSON, the job's folder, and the variables of
+`python -m workloads.training`. Exit code 0 means that all devices of the job are right. Others are in `ExitCode`.
 """
 
 import os
@@ -23,7 +23,7 @@ from workloads.training.start_check import open_devices, require_devices
 from workloads.training.watchdog import Watchdog
 
 _START_MINUTES = 30.0
-"""How long a host waits for the others: as long as the trainer does by default."""
+"""Time in minutes that a host waits for the others, the same as the trainer's default."""
 
 
 def check_devices(
@@ -33,11 +33,11 @@ def check_devices(
     environment: Mapping[str, str],
     size: Mapping[str, int] | None,
 ) -> None:
-    """Open all devices, count them and, unless `size` is None, check what they compute on matrices of that size.
+    """Open and count all devices and, unless `size` is None, check their computation with matrices of that size.
 
     Raises:
-        InvalidSpec, NoDevices, OutOfMemory: this cannot be the job's hosts.
-        BadHost: hosts are bad. This host's part in setting them aside is done.
+        InvalidSpec, NoDevices, OutOfMemory: these hosts cannot run the job.
+        BadHost: hosts are bad. This host has already marked its node if needed.
     """
     processes.deadline.expect("the slice check", slice_check.MINUTES)
     try:
@@ -50,12 +50,12 @@ def check_devices(
 
 
 def run_check(slices: SliceSpec, storage: epath.Path, start: Start, environment: Mapping[str, str]) -> None:
-    """Check the devices, or end the process with the exit code of what is wrong."""
+    """Check the devices. On an error, end the process with its exit code."""
     with HostProcess(storage, start, environment) as host:
         processes = host.join(slices, _START_MINUTES)
         with Watchdog(processes, host.ending, hang):
             check_devices(slices, host.place, processes, environment, slice_check.SIZE)
-    print(f"host {host.place.host}: all devices of the job compute rightly", flush=True)
+    print(f"host {host.place.host}: all devices of the job compute correctly", flush=True)
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
         run_id, attempt = os.environ[RUN_ID_VARIABLE], int(os.environ[START_VARIABLE])
         storage = epath.Path(os.environ[JOB_FOLDER_VARIABLE])
     except (KeyError, ValueError) as fault:
-        print(f"stopped: the slice check is not told what to check: {fault}", file=sys.stderr)
+        print(f"stopped: the environment of the slice check is not valid: {fault}", file=sys.stderr)
         sys.exit(ExitCode.INVALID_SPEC)
     run_check(slices, storage, Start(run_id, attempt, began, None, slices.count, None), os.environ)
 

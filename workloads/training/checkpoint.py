@@ -1,15 +1,14 @@
-"""Checkpoints of one run: written in the background, read back bit by bit or not at all.
-
-Owns Orbax, what lies in a checkpoint beside the arrays, and the rule what happens when one cannot be used:
+"""Writes checkpoints of one run in the background with Orbax, and restores only what is bitwise correct:
 
     <step>/state     arrays of the training state
-    <step>/record    JSON: fingerprint of each array, manifest of the start that saved it
+    <step>/record    JSON: fingerprint of each array, manifest of the attempt that saved it
 
-Storage hands out damaged arrays without an error, hence the fingerprints. When to save is up to `loop`.
+Storage may return damaged arrays without an error, so the arrays have fingerprints. A checkpoint that cannot be used is
+moved away, and the one before it is restored. `loop` decides when to save.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +18,8 @@ from etils import epath
 
 from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
-from workloads.training.failures import NoCheckpoint, SaveFailed
-from workloads.training.fingerprint import Fingerprints, Take, differing
+from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed
+from workloads.training.fingerprint import Fingerprints, Take, differences
 from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
@@ -28,45 +27,59 @@ from workloads.training.step import TrainState
 STATE = "state"
 RECORD = "record"
 
+FORMAT = 1
+"""Format of the checkpoints that this image writes, and the newest that it reads. A change that an older image would
+take for damage increases it. Records without a format are of format 1."""
+
 SMALLEST_SHARED_BYTES = 32 << 20
-"""Replicas share the writing of a shard when each one's part is at least this large: to cut it up takes a program
-for each shape, which the first save of a start compiles while the devices wait."""
+"""Smallest part for which replicas share the writing of a shard. Cutting it up takes a program for each shape, which
+the first save of an attempt compiles while the devices wait."""
 
 SHARING_REPLICAS = 4
-"""Most replicas that share the writing of a shard. Among all of them the parts get smaller as slices are added, until
-slice 0 writes everything: 70B over 64 slices of 64 chips has shards of 1.2 GB and 18 MB for each of 64 replicas. More
-than four would save little time and leave out smaller shards."""
+"""Largest number of replicas that share the writing of a shard. If all shared it, parts would get smaller with each
+slice, until slice 0 writes everything: 70B over 64 slices of 64 chips has shards of 1.2 GB, and 18 MB for each of 64
+replicas. More than four would save little time and leave out smaller shards."""
 
 POLL_SECONDS = 0.02
-"""Between two looks at a save that is waited for."""
+"""Time between two checks of a save while waiting for it."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a checkpoint says about its arrays."""
+    """The record of a checkpoint."""
 
     fingerprints: Fingerprints
     manifest: dict[str, Any]
-    """See `runs`."""
+    """Manifest of the attempt that saved it; see `runs`."""
 
 
 def read_record(folder: epath.Path) -> Record:
-    """The record of the checkpoint in `folder`."""
-    return Record(**ocp.JsonCheckpointHandler().restore(folder / RECORD))
+    """Return the record of the checkpoint in `folder`.
+
+    Raises:
+        NewerCheckpoint: a newer image wrote it.
+    """
+    found: Mapping[str, Any] = ocp.JsonCheckpointHandler().restore(folder / RECORD)
+    if (written := found.get("format", 1)) > FORMAT:
+        raise NewerCheckpoint(
+            f"the checkpoint of step {folder.name} has format {written}, and this image reads formats up to {FORMAT};"
+            f" deploy the image that wrote it ({found.get('manifest', {}).get('image')}) or a newer one"
+        )
+    return Record(found["fingerprints"], found["manifest"])
 
 
 class _Manager(ocp.CheckpointManager):
     failure: Exception | None = None
-    """Why this host could not write its part of a checkpoint."""
+    """Error of this host when it wrote its part of a checkpoint."""
 
     def reached_preemption(self, step: int) -> bool:
-        """Never: hosts agree on where to stop by numbers that only grow (`runtime`), and a step falls in a rollback.
-        JAX sets the stop one after the last number that any host asked for: after a smaller one it would be missed."""
+        """Return False. Hosts agree on where to stop by numbers that only grow (`runtime`), but steps repeat after a
+        rollback. JAX puts the stop after the last number that any host queried, so it would miss a smaller one."""
         return False
 
     def _wait_for_checkpointers(self) -> None:
-        # In the background, which goes on to a barrier where it waits for hosts that wait for this one's part: nobody
-        # else would hear of it for ten minutes.
+        # This runs in the background, which then waits at a barrier for hosts that wait for this host's part. Without
+        # this record, the failure would stay unnoticed for ten minutes.
         try:
             super()._wait_for_checkpointers()
         except Exception as error:
@@ -75,7 +88,7 @@ class _Manager(ocp.CheckpointManager):
 
 
 class Checkpoints:
-    """The checkpoints in one folder; every process of the job holds one and calls it alike."""
+    """The checkpoints in one folder. Every process of the job has one and makes the same calls."""
 
     def __init__(self, folder: epath.Path, schedule: TrainingSpec, processes: Processes):
         self._folder = folder
@@ -100,29 +113,31 @@ class Checkpoints:
         self._orbax = _Manager(folder, options=options, item_handlers=handlers)
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, ascending."""
+        """Return the steps with a complete checkpoint, ascending."""
         return sorted(self._orbax.all_steps())
 
     def restore(self, shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]) -> TrainState | None:
-        """The newest state that every process can read and that is what was saved; None without any checkpoint.
+        """Return the newest state that every process can read and whose fingerprints are right. `None` without any
+        checkpoint.
 
-        Goes back one for each that cannot be used, moves it out of the way, since training comes by that step
-        again, and says so through `report`.
+        A checkpoint that cannot be used is moved away, because training reaches that step again, and is reported
+        through `report`. The one before it is tried next.
 
         Raises:
-            NoCheckpoint: there are checkpoints and none can be used; all stay where they are.
+            NoCheckpoint: there are checkpoints, but none can be used. They are not moved.
+            NewerCheckpoint: a newer image wrote the newest one that is not damaged. It is not moved.
         """
         return self._newest({}, shapes, take, report)
 
     def go_back(
         self, before: int, shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]
     ) -> TrainState | None:
-        """As `restore`, the newest state from before step `before`; None when there is no checkpoint of such a step.
+        """Return the newest state from before step `before`, as `restore` does. `None` without such a checkpoint.
 
-        Later ones, which must be complete by now, are moved out of the way too, since training comes by there again.
+        Later ones, which must be complete by now, are moved away too, because training reaches their steps again.
         """
         later = {
-            step: f"from step {before} on the weights are those that gave no finite step"
+            step: f"from step {before} on, the weights are those that gave no finite step"
             for step in self.steps()
             if step >= before
         }
@@ -134,6 +149,7 @@ class Checkpoints:
         skipped = dict(later)
         self._searches += 1
         for step in reversed([step for step in self.steps() if step not in later]):
+            self._require_known_format(step)
             state, fault = self._read_together(step, shapes, take)
             if state is not None:
                 self._move_away(skipped, report)
@@ -143,24 +159,26 @@ class Checkpoints:
             found = "; ".join(f"step {step}: {fault}" for step, fault in skipped.items())
             raise NoCheckpoint(
                 f"none of the {len(skipped)} checkpoints in {self._folder} can be used ({found});"
-                " put a good one there, or begin a new run by storage.existing_run: anew"
+                " put a good one there, or begin a new run with storage.existing_run: anew"
             )
         return None
 
     def save(self, step: int, state: TrainState, fingerprints: Fingerprints, manifest: dict[str, Any]) -> None:
-        """Begin to write `state`, of which all replicas hold the same, when no other save is under way; returns once
-        the arrays are copied off the devices."""
-        record = {"fingerprints": fingerprints, "manifest": manifest}
+        """Begin to write `state`, which must be equal on all replicas, after the previous save has ended.
+
+        It returns when the arrays are copied from the devices.
+        """
+        record = {"format": FORMAT, "fingerprints": fingerprints, "manifest": manifest}
         items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
         begun = self._orbax.save(step, args=ocp.args.Composite(**items))
         assert begun, f"Orbax refuses step {step}: it has a checkpoint of it or of a later one"
         self._unannounced.append(step)
 
     def finished(self, wait: bool) -> Iterator[int]:
-        """Steps whose checkpoint became complete since the last call.
+        """Yield the steps whose checkpoint became complete since the last call.
 
         Raises:
-            SaveFailed: this host could not write its part of one.
+            SaveFailed: this host could not write its part of a checkpoint.
         """
         while (saving := self._orbax.is_saving_in_progress()) and wait and not self._orbax.failure:
             time.sleep(POLL_SECONDS)
@@ -170,7 +188,7 @@ class Checkpoints:
             self._unannounced.clear()
 
     def close(self) -> None:
-        """Wait for the background and let go of it."""
+        """Wait for the background and release it."""
         self._orbax.close()
         self._reader.close()
 
@@ -178,17 +196,17 @@ class Checkpoints:
         if self._orbax.failure:
             raise SaveFailed(
                 f"the checkpoint of step {self._unannounced[-1]} cannot be written to {self._folder}:"
-                f" {_sentence(self._orbax.failure)}; look at the storage, the next start goes on from the one before"
+                f" {_sentence(self._orbax.failure)}; check the storage; the next attempt continues from the one before"
             ) from self._orbax.failure
 
     def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
-        """The state, or what is wrong with it; all processes come to the same answer."""
+        """Return the state, or its error. The result is the same on all processes."""
         restore = Restore(shapes, self._read_once_from_replicas)
         found, fault = self._read(self._folder / str(step) / STATE, restore)
         faults = self._processes.gather(f"restore/{self._searches}/{step}", fault)
         if any(faults):
             return None, _first([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
-        # Collectives: only now is it certain that all take part.
+        # These are collectives. Only now is it certain that all processes take part.
         state = restore.spread(found)
         replicas = take(state)
         verdict = self._verdict(step, replicas) if self._processes.leads else ""
@@ -196,33 +214,47 @@ class Checkpoints:
         return (None, verdict) if verdict else (state, "")
 
     def _read(self, folder: epath.Path, restore: Restore) -> tuple[TrainState | None, str]:
-        # The handler and not the manager: the manager ends a restore with a barrier over all processes, where
-        # those that could read would wait for ever for those that could not.
+        # This uses the handler and not the manager. The manager ends a restore with a barrier over all processes, where
+        # processes that could read would wait forever for those that could not.
         try:
             return restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes))), ""
         except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
             return None, _sentence(error)
+
+    def _require_known_format(self, step: int) -> None:
+        newer = self._newer_format(step) if self._processes.leads else ""
+        if newer := self._processes.share(f"format/{self._searches}/{step}", newer):
+            raise NewerCheckpoint(newer)
+
+    def _newer_format(self, step: int) -> str:
+        try:
+            read_record(self._folder / str(step))
+        except NewerCheckpoint as error:
+            return str(error)
+        except Exception:  # noqa: BLE001 - a damaged record is found again, and reported, when the arrays are checked
+            return ""
+        return ""
 
     def _verdict(self, step: int, replicas: list[Fingerprints]) -> str:
         try:
             expected = read_record(self._folder / str(step)).fingerprints
         except Exception as error:  # noqa: BLE001 - as for the arrays
             return f"no fingerprints: {_sentence(error)}"
-        wrong = differing(expected, replicas)
+        wrong = differences(expected, replicas)
         return f"arrays are not what was saved: {_first(wrong)}" if wrong else ""
 
     def _move_away(self, skipped: dict[int, str], report: Callable[[CheckpointSkipped], None]) -> None:
         for step, reason in skipped.items():
             moved_to = self._processes.share(
-                f"moved/{self._searches}/{step}", self._moved(step) if self._processes.leads else ""
+                f"moved/{self._searches}/{step}", self._move(step) if self._processes.leads else ""
             )
             report(CheckpointSkipped(step, moved_to, reason))
         if skipped:
             self._orbax.reload()
 
-    def _moved(self, step: int) -> str:
-        # Beside Orbax's folder and not in one of their own, which an object store would not have yet. There a rename
-        # moves object by object within the store, and raises when one stays behind.
+    def _move(self, step: int) -> str:
+        # The target is next to Orbax's folder, not in a new folder, which would not exist yet in an object store.
+        # There, a rename moves object by object within the store, and raises if one is not moved.
         target = self._folder.parent / f"unusable-checkpoint-{step}-{time.strftime('%Y%m%dT%H%M%S')}"
         (self._folder / str(step)).rename(target)
         return str(target)
@@ -238,11 +270,11 @@ def _sentence(error: Exception) -> str:
 
 
 class SaveTimer:
-    """The leader's clock decides, and says with each decision at which batch the hosts shall ask it again: batches
-    and not steps, since a rollback takes the steps back and the hosts can talk about each number once.
+    """Decides by the leader's clock when to save.
 
-    That is half of the steps that the time left seems to allow, so it is asked some ten times between two saves and
-    a pace that falls by half does not make a save late.
+    Each decision includes the batch of the next query. Batches are used and not steps, because steps repeat after a
+    rollback and hosts can agree on each number only once. The next query is after half of the steps that fit in the
+    remaining time, so there are about ten queries between two saves, and a save is not late if the pace halves.
     """
 
     def __init__(
@@ -251,15 +283,15 @@ class SaveTimer:
         self._limit = limit_seconds
         self._processes = processes
         self._clock = clock
-        self.saved(batch)
+        self.restart(batch)
 
-    def saved(self, batch: int) -> None:
-        """The state before `batch` is safe: the time begins anew."""
+    def restart(self, batch: int) -> None:
+        """Restart the time, because the state before `batch` is saved."""
         self._saved = self._asked = self._clock()
         self._asked_batch, self._ask_at = batch, batch + 1
 
     def is_up(self, batch: int) -> bool:
-        """Whether to save before `batch`; every process asks for the same batches, one after the other."""
+        """Return whether to save before `batch`. Every process must query the same batches in the same order."""
         if batch < self._ask_at:
             return False
         self._ask_at = int(
@@ -268,7 +300,7 @@ class SaveTimer:
         return self._ask_at == batch
 
     def _next(self, batch: int) -> int:
-        """The batch to ask at next; `batch` itself when there is no time for two more."""
+        """Return the batch of the next query, which is `batch` itself if there is no time for two more."""
         now = self._clock()
         seconds_per_batch = (now - self._asked) / (batch - self._asked_batch)
         left = self._limit - (now - self._saved)

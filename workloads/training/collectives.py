@@ -1,8 +1,8 @@
-"""Moving weights and gradients between devices, inside a shard_map over the whole mesh.
+"""Moves weights and gradients between devices, inside a shard_map over the whole mesh.
 
-Owns the three movements that training needs, with their derivatives: shards of a matrix to the whole
-matrix and its gradient back to shards (within a slice), and sums over the devices that hold the same shard
-(between slices). Which weight moves when is up to `weights`.
+There are three movements with their derivatives: gathering a matrix from shards and scattering its gradient back
+(within a slice), and sums over the devices that hold the same shard (between slices). `weights` decides which weight
+moves when.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,16 @@ import jax.numpy as jnp
 type Axes = tuple[str, ...]
 
 SCATTERED_ELEMENTS = 6_000_000
-"""Elements of a shard that a reduce-scatter moves at once. Compiled for v6e, one of [16, 8016, 2048] became a full
-all-reduce and a slice of it, which moves twice the bytes; one of [16, 2672, 2048] did not."""
+"""Largest number of elements of a shard that a reduce-scatter moves at once. Compiled for v6e, one of [16, 8016, 2048]
+became a full all-reduce and a slice of it, which moves twice the bytes. One of [16, 2672, 2048] did not."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def gather(shard: jax.Array, axes: Axes, dimension: int, dtype: jnp.dtype) -> jax.Array:
-    """The whole matrix in `dtype` from every device's part of its `dimension`; its gradient comes back summed over
-    `axes`, each device's own part of it in float32."""
+    """Gather the full matrix in `dtype` from every device's part of its `dimension`.
+
+    Its gradient is summed over `axes`, and each device gets its own part in float32.
+    """
     shard = shard.astype(dtype)
     return shard if jax.lax.axis_size(axes) == 1 else jax.lax.all_gather(shard, axes, axis=dimension, tiled=True)
 
@@ -38,17 +40,17 @@ gather.defvjp(_gather_forward, _gather_backward)
 
 
 def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array:
-    """`gradient` summed over `axes`; of its `dimension` each device keeps its part."""
+    """Sum `gradient` over `axes`. Each device keeps its part of `dimension`."""
     devices = jax.lax.axis_size(axes)
     if devices == 1:
         return gradient
-    # Without it, XLA moves the reshape below into the matrix product that makes the gradient, and copies an operand of
-    # that product for it: 4 % of a step of Llama-3.1-8B on v5p with the outputs of matrix products kept.
+    # Without the barrier, XLA moves the reshape below into the matrix product that makes the gradient, and copies an
+    # operand of that product: 4 % of a step of Llama-3.1-8B on v5p with the outputs of matrix products kept.
     gradient = jax.lax.optimization_barrier(gradient)
     before, rows, after = gradient.shape[:dimension], gradient.shape[dimension], gradient.shape[dimension + 1 :]
     own = rows // devices
     pieces = _pieces(own, gradient.size // devices)
-    # Untiled, on blocks of rows: the tiled form becomes an all-reduce on TPU for some shapes.
+    # This is untiled on blocks of rows, because the tiled form becomes an all-reduce on TPU for some shapes.
     blocks = gradient.reshape(*before, devices, pieces, own // pieces, *after)
     parts = [
         jax.lax.psum_scatter(blocks.take(piece, axis=dimension + 1), axes, scatter_dimension=dimension)
@@ -58,7 +60,7 @@ def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array
 
 
 def _pieces(rows: int, elements: int) -> int:
-    """The fewest equal pieces of `rows` that are small enough."""
+    """Return the smallest number of equal pieces of `rows` that are small enough."""
     return next(
         (n for n in range(1, rows + 1) if rows % n == 0 and elements // n <= SCATTERED_ELEMENTS),
         rows,
@@ -67,8 +69,8 @@ def _pieces(rows: int, elements: int) -> int:
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def summed_gradient(shard: jax.Array, pending: jax.Array | None, axes: Axes, dtype: jnp.dtype) -> jax.Array:
-    """`shard` itself. Its gradient, with `pending` from earlier parts of the batch added, is summed over `axes` in
-    `dtype`: the one time that it leaves the slice."""
+    """Return `shard` unchanged. Its gradient plus `pending` from earlier parts of the batch is summed over `axes` in
+    `dtype`, the only time that it leaves the slice."""
     return shard
 
 
@@ -90,7 +92,7 @@ summed_gradient.defvjp(_summed_forward, _summed_backward)
 
 
 def own_part(array: jax.Array, axes: Sequence[str], dimension: int) -> jax.Array:
-    """This device's part of `dimension` of an array that all devices along `axes` hold whole."""
+    """Return this device's part of `dimension` of an array that all devices along `axes` hold in full."""
     for axis in axes:
         size = array.shape[dimension] // jax.lax.axis_size(axis)
         array = jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(axis) * size, size, dimension)

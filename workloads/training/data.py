@@ -1,7 +1,7 @@
-"""Which rows make up which batch, and which of them this host reads, ahead of the steps that need them.
+"""Determines the rows of each batch, and reads this host's rows ahead of the steps that need them.
 
-The order is a pure function of seed and number, so that neither a restart nor another number of hosts changes what is
-trained on. The rows themselves are opened in `rows`.
+The order is a pure function of seed and number, so that neither a restart nor another number of hosts changes the
+training data. Rows are opened in `rows`.
 """
 
 import hashlib
@@ -29,36 +29,36 @@ from workloads.training.runs import DataRecord
 from workloads.training.runtime import Processes
 
 AHEAD_BATCHES = 32
-"""Batches that a host reads ahead, of training rows and of held-out rows each: what storage may be slow for."""
+"""Number of batches that a host reads ahead, each of training rows and of held-out rows, to bridge slow storage."""
 
 AHEAD_BYTES = 256 << 20
-"""The most memory that either of them takes; larger batches are fewer."""
+"""Memory limit of each of them. Fewer batches are read ahead if they are larger."""
 
 READING_THREADS = 8
-"""Batches that a host reads at the same time."""
+"""Number of batches that a host reads at the same time."""
 
 PATIENCE = 0.9
-"""Share of a step's time that a host waits for its rows: it says what it lacks before the others take it for hung."""
+"""Share of a step's time limit that a host waits for its rows, so that it reports them before it counts as hung."""
 
 DIGEST_ROWS = 256
-"""Rows of each of two epochs that tell one order from another."""
+"""Number of rows of each of two epochs that identify an order."""
 
 SEEDS_OF_A_PART = 1 << 24
-"""Epochs of a dataset that are shuffled with seeds of their own before those of the next dataset begin."""
+"""Number of seeds for epochs of a dataset, after which the seeds of the next dataset begin."""
 
 
 def require_same_rows(rows: Rows, processes: Processes) -> None:
-    """Refuse to train when hosts hold different data, which would silently train on a mixture.
+    """Check that all hosts have the same data. Otherwise they would silently train on a mixture.
 
     Raises:
-        InvalidSpec: the digests differ; the message names the hosts that differ from the leader.
+        InvalidSpec: the digests differ. The message names the hosts that differ from the leader.
     """
     found = [json.loads(word) for word in processes.gather("rows", json.dumps([processes.host, rows.digest]))]
     expected = found[0][1]
     different = [f"{host} ({digest[:12]})" for host, digest in found if digest != expected]
     if different:
         raise InvalidSpec(
-            f"data: every host must hold the rows {expected[:12]} of {found[0][0]}, but {', '.join(different)}"
+            f"data: every host must have the rows {expected[:12]} of {found[0][0]}, but {', '.join(different)}"
             " differ; run the same image on the same data on all hosts"
         )
 
@@ -73,12 +73,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """The one order of training rows that all hosts follow, whatever their number.
+    """The order of training rows on all hosts, whatever their number.
 
-    Each part is an endless sequence: epoch follows epoch without a gap, and each epoch is a permutation of its own of
-    all the part's rows. The parts are mixed into one endless sequence, see `mixed`, and batch `number` is the rows
-    [number * batch, (number + 1) * batch) of it. Where an epoch is no multiple of the batch, one batch takes the last
-    rows of an epoch and the first of the next; none is dropped or padded.
+    Each part is an endless sequence of epochs without gaps, and each epoch is a different permutation of all the part's
+    rows. The parts are mixed into one endless sequence (see `find_element`), and batch `number` has its rows
+    [number * batch, (number + 1) * batch). If an epoch is not a multiple of the batch, one batch takes the last rows of
+    an epoch and the first rows of the next. No rows are dropped or padded.
     """
 
     parts: tuple[Part, ...]
@@ -87,23 +87,23 @@ class Order:
 
     @classmethod
     def of(cls, rows: Rows, batch: int, seed: int) -> Self:
-        """The order of all training rows."""
+        """Return the order of all training rows."""
         each = zip(rows.firsts, rows.datasets, strict=True)
         return cls(tuple(Part(first, one.training_count, one.weight) for first, one in each), batch, seed)
 
     def training(self, number: int, places: Iterable[int]) -> list[int]:
-        """Rows at `places` of batch `number`, from 0."""
+        """Return the rows at `places` of batch `number`, from 0."""
         return [self._row(number * self.batch + place) for place in places]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the first rows of two epochs: of what the shuffle does, whatever library or version does it."""
+        """Return the SHA-256 of the first rows of two epochs, which identifies the shuffle of any library version."""
         rows = sum(part.rows for part in self.parts)
         places = [*range(DIGEST_ROWS), *range(rows, rows + DIGEST_ROWS)]
         return hashlib.sha256(json.dumps([self._row(place) for place in places]).encode()).hexdigest()
 
     def _row(self, place: int) -> int:
-        number, within = mixed(place, self._weights)
+        number, within = find_element(place, self._weights)
         return self.parts[number].first + self._endless[number][within]
 
     @cached_property
@@ -112,32 +112,32 @@ class Order:
 
     @cached_property
     def _endless(self) -> list[Any]:
-        # Computes each place from its number: no list of rows is ever made.
+        # Each place is computed from its number, without a list of rows.
         return [
             grain.MapDataset.range(part.rows).shuffle(seed=(self.seed + number * SEEDS_OF_A_PART) % 2**32).repeat()
             for number, part in enumerate(self.parts)
         ]
 
 
-def mixed(place: int, weights: Sequence[int]) -> tuple[int, int]:
-    """Which sequence the element at `place` of a mixture is from, and its place in that sequence.
+def find_element(place: int, weights: Sequence[int]) -> tuple[int, int]:
+    """Return the sequence of the element at `place` of a mixture, and its place in that sequence.
 
-    Of any n elements in a row, a share of weight / sum(weights) is from each sequence, with a difference of fewer than
-    log2(len(weights)) elements, rounded up. The weights are split in two halves over and over, and each split is exact
-    to one element.
+    Of any n consecutive elements, a share of weight / sum(weights) is from each sequence, with a difference of fewer
+    than log2(len(weights)) elements, rounded up. The weights are repeatedly split in two halves, and each split is
+    exact to one element.
     """
     if len(weights) == 1:
         return 0, place
     middle = len(weights) // 2
     before, through = (_first_half(count, weights) for count in (place, place + 1))
     if through > before:
-        return mixed(before, weights[:middle])
-    number, within = mixed(place - before, weights[middle:])
+        return find_element(before, weights[:middle])
+    number, within = find_element(place - before, weights[middle:])
     return middle + number, within
 
 
 def shares(count: int, weights: Sequence[int]) -> list[int]:
-    """How many of the first `count` elements of a mixture are from each sequence."""
+    """Return how many of the first `count` elements of a mixture are from each sequence."""
     if len(weights) == 1:
         return [count]
     middle, first = len(weights) // 2, _first_half(count, weights)
@@ -149,9 +149,9 @@ def _first_half(count: int, weights: Sequence[int]) -> int:
 
 
 class Batches:
-    """Global batches by number; each process reads only the rows of its own devices.
+    """Global batches by number. Each process reads only the rows of its own devices.
 
-    A context manager that ends what is still being read.
+    It is a context manager that ends all reads.
     """
 
     def __init__(self, rows: Rows, spec: TrainingSpec, sharding: NamedSharding):
@@ -168,7 +168,7 @@ class Batches:
         self._held_out = self._ahead(self._read_held_out, "held-out rows", spec.evaluation_batches, spec)
 
     def __enter__(self) -> Self:
-        """Begin to read what the first evaluation needs."""
+        """Begin to read the rows of the first evaluation."""
         self._held_out.expect(0)
         return self
 
@@ -181,15 +181,15 @@ class Batches:
 
     @property
     def record(self) -> DataRecord:
-        """What the manifest of a run says of the data."""
+        """Facts of the data for the manifest of a run."""
         return DataRecord(data_digest=self._rows.digest, data_order=self._order.digest, datasets=self._rows.record)
 
     def training(self, number: int) -> jax.Array:
-        """Training batch `number`, from 0."""
+        """Return training batch `number`, from 0."""
         return self._place(self._training.take(number))
 
     def held_out(self, number: int) -> jax.Array:
-        """Evaluation batch `number`, from 0; always the same rows."""
+        """Return evaluation batch `number`, from 0. It always has the same rows."""
         return self._place(self._held_out.take(number))
 
     def _ahead(
@@ -204,15 +204,17 @@ class Batches:
         return self._rows.read(self._order.training(number, self._places))
 
     def _read_held_out(self, number: int) -> np.ndarray:
-        """The held-out rows of all datasets in their own order, mixed as the training rows are."""
+        """Read held-out rows of all datasets in their own order, mixed like the training rows."""
         weights = [dataset.weight for dataset in self._rows.datasets]
         begins = [first + one.training_count for first, one in zip(self._rows.firsts, self._rows.datasets, strict=True)]
-        found = [mixed(number * self._batch + place, weights) for place in self._places]
+        found = [find_element(number * self._batch + place, weights) for place in self._places]
         return self._rows.read([begins[dataset] + within for dataset, within in found])
 
     def _place(self, own: np.ndarray) -> jax.Array:
-        """The global array of which this process holds the rows `own`, one for each of its places. Behind the global
-        batch its rows are padding, of zeros."""
+        """Return the global array from this process's rows `own`, one for each of its places.
+
+        Rows after the global batch are padding of zeros.
+        """
         index = {place: number for number, place in enumerate(self._places)}
         padding = len(own)
         own = np.concatenate([own, np.zeros_like(own, shape=(1, own.shape[1]))])
@@ -224,7 +226,7 @@ class Batches:
 
 
 def _require_enough(rows: Rows, spec: TrainingSpec) -> None:
-    """Refuse data with too few rows for an evaluation or a batch, in which a row would be twice."""
+    """Check that there are enough rows for an evaluation and a batch, so that no row is in it twice."""
     weights = [dataset.weight for dataset in rows.datasets]
     evaluated = spec.evaluation_batches * spec.global_batch
     faults: list[str] = []
@@ -235,7 +237,7 @@ def _require_enough(rows: Rows, spec: TrainingSpec) -> None:
             faults.append(
                 f"{dataset.setting}: {spec.evaluation_batches} evaluation batches of {spec.global_batch} sequences need"
                 f" {held_out} held-out rows, got {dataset.held_out_count} and {dataset.training_count} training rows;"
-                " take more text or raise data.held_out_fraction"
+                " use more text or raise data.held_out_fraction"
             )
         if dataset.training_count < trained:
             faults.append(
@@ -247,6 +249,6 @@ def _require_enough(rows: Rows, spec: TrainingSpec) -> None:
 
 
 def _own_places(sharding: NamedSharding, shape: tuple[int, int]) -> list[int]:
-    """Places in the global batch whose rows this process's devices hold."""
+    """Return the places in the global batch whose rows this process's devices hold."""
     slices = sharding.addressable_devices_indices_map(shape).values()
     return sorted({place for index in slices if index for place in range(*index[0].indices(shape[0]))})

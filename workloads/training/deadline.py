@@ -1,7 +1,4 @@
-"""What a process is expected to finish, and by when.
-
-Owns the one expectation that holds at a time. Says nothing of what happens when it is not met: see `watchdog`.
-"""
+"""The deadline of a process: what it must finish next, and by when. `watchdog` ends a process that misses it."""
 
 import time
 from dataclasses import dataclass
@@ -9,35 +6,35 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Expectation:
-    """One thing that must be finished."""
+    """Something that must be finished."""
 
     what: str
     minutes: float
     due: float
-    """`time.monotonic()` seconds."""
+    """Latest time by `time.monotonic()`."""
 
 
 class Deadline:
-    """Set by the thread that works, read by the one that watches it."""
+    """The current expectation, set by the working thread and read by the watchdog's."""
 
     def __init__(self):
         self._expected: Expectation | None = None
 
     def expect(self, what: str, minutes: float) -> None:
-        """From now on `what` must be finished within `minutes`; what was expected before is."""
+        """Expect `what` to be finished within `minutes`. The previous expectation counts as met."""
         self._expected = Expectation(what, minutes, time.monotonic() + 60 * minutes)
 
     def clear(self) -> None:
-        """Nothing is expected any more."""
+        """Remove the expectation."""
         self._expected = None
 
     def seconds_left(self) -> float:
-        """Until what is expected must be finished; 0 when it should have been."""
+        """Return the seconds until the deadline, or 0 after it."""
         expected = self._expected
-        assert expected, "whatever waits for other hosts must be expected to end"
+        assert expected, "everything that waits for other hosts needs a deadline"
         return max(0.0, expected.due - time.monotonic())
 
     def missed(self) -> Expectation | None:
-        """What should have been finished by now."""
+        """Return the expectation if its deadline has passed."""
         expected = self._expected
         return expected if expected and time.monotonic() > expected.due else None

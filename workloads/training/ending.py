@@ -1,14 +1,13 @@
-"""How a process ends for a failure: it tells its log, the other hosts and storage, then exits.
+"""Ends a process after a failure: it reports to the log, to the other hosts and to storage, then exits.
 
-Owns the failure record `failures/<run id>/<host>-<restart>-<second>.json` below the storage path, and the exit. It
-lies beside the runs because a host may fail before any run is open, and is named by the second in which the
-process began because a job that was evicted and goes on is no restart to the JobSet. Who finds a failure (the
-trainer, the watchdog, another host) is elsewhere.
+The failure record is `failures/<run id>/<host>-<restart>-<second>.json` below the storage path. It is next to the runs
+because a host may fail before a run is open. Its name has the second in which the process began because a job that was
+evicted and continues does not count as a restart in the JobSet.
 
-A host that failed publishes its exit code, and all others exit with the same one: whichever pod the
-cluster looks at first, it sees the cause. A host that dies without a word cannot do so. JAX then aborts
-its peers (exit code 134, PEER_LOST): the callback that jaxlib offers instead is of no use in Python,
-since its argument, an absl::Status, has no Python type, and recoverable tasks would hang in their collective.
+A host that failed publishes its exit code, and all others exit with the same one, so that every pod shows the cause. A
+host that dies suddenly cannot do so. JAX then aborts its peers (exit code 134, PEER_LOST). The callback that jaxlib
+offers instead cannot be used in Python, because its argument, an absl::Status, has no Python type, and recoverable
+tasks would hang in their collective.
 """
 
 import json
@@ -29,20 +28,20 @@ from workloads.training.runtime import Processes
 from workloads.training.start import Start
 
 RECORD_TIMEOUT_SECONDS = 10
-"""Storage may be what failed: the exit does not wait longer for it."""
+"""Time that the exit waits for storage, which may be what failed."""
 
 LINGER_SECONDS = 3
-"""A host that ends because another one is gone stays as long. The Job controller names one of the pods that it sees
-failed when it looks; until then that shall be the one that is gone, of which kubelet tells within a second or two."""
+"""Time that a host waits before it exits because another one is gone. The Job controller reports one of the pods that
+it sees failed. This delay makes it the lost one, which kubelet reports within a second or two."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a host ends; the record in storage and the word to the other hosts."""
+    """Why a host ends. It is written to storage and published to the other hosts."""
 
     cause: str
     details: list[str]
-    """Traceback or stacks, line by line."""
+    """Lines of the traceback or of the stacks."""
     host: str
     code: int
     time: float
@@ -51,44 +50,44 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, host: str) -> Self:
-        """The failure that `error` means on `host`."""
+        """Return the failure of `host` for `error`."""
         known = isinstance(error, TrainingStopped)
         cause = str(error) if known else f"{type(error).__name__}: {error}".strip()
         if is_peer_lost(error):
-            cause = f"another host is gone, whose own end says why: {cause}"
+            cause = f"another host is gone; see its own failure for the cause: {cause}"
         details = [] if known else "".join(traceback.format_exception(error)).splitlines()
         return cls(cause, details, host, exit_code(error), time.time())
 
     @classmethod
     def hang(cls, cause: str, stacks: str, host: str) -> Self:
-        """A host that does not go on."""
+        """Return the failure of a host that hangs."""
         return cls(cause, stacks.splitlines(), host, ExitCode.HANG, time.time())
 
     @classmethod
     def lost(cls, cause: str, host: str) -> Self:
-        """The end that `host` has before it when another one is gone."""
+        """Return the failure that `host` will have after another one is gone."""
         return cls(cause, [], host, ExitCode.PEER_LOST, time.time())
 
     def text(self) -> str:
-        """For the log."""
+        """Return the text for the log."""
         return "\n".join([f"stopped: {self.cause}", *self.details])
 
     def word(self) -> str:
-        """For the other hosts."""
+        """Return the text for the other hosts."""
         return json.dumps({"cause": self.cause, "host": self.host, "code": self.code})
 
     @classmethod
-    def heard(cls, word: str, stacks: str, host: str) -> Self:
-        """The end of `host` because another one said `word`."""
+    def from_other_host(cls, word: str, stacks: str, host: str) -> Self:
+        """Return the failure of `host` because another one published `word`."""
         other = json.loads(word)
-        # Of a hang nobody knows yet which host it is: the one whose stacks differ from the others'.
+        # After a hang, the cause is the host whose stacks differ from the others', so every host reports its stacks.
         details = stacks.splitlines() if other["code"] == ExitCode.HANG else []
         cause = f"host {other['host']} failed: {other['cause']}"
         return cls(cause, details, host, other["code"], time.time(), elsewhere=True)
 
 
 class Ending:
-    """The only way out of a process that failed; the first thread that takes it wins."""
+    """Ends a process that failed. Only the first thread that calls it counts."""
 
     def __init__(self, storage: epath.Path, start: Start, host: str):
         name = f"{host}-{start.restart_attempt}-{int(start.began)}.json"
@@ -96,7 +95,7 @@ class Ending:
         self._taken = threading.Lock()
 
     def fail(self, failure: Failure, others: Processes) -> NoReturn:
-        """Say why everywhere and exit; what another thread says after this one is not heard."""
+        """Report the failure everywhere and exit. Later failures of other threads are ignored."""
         if not self._taken.acquire(blocking=False):
             threading.Event().wait()
         print(failure.text(), file=sys.stderr)
@@ -104,7 +103,7 @@ class Ending:
         sys.stderr.flush()
         writer = threading.Thread(target=self._write, args=(failure,), daemon=True)
         writer.start()
-        others.tell_failure(failure.word())
+        others.publish_failure(failure.word())
         if failure.code == ExitCode.PEER_LOST:
             time.sleep(LINGER_SECONDS)
         writer.join(RECORD_TIMEOUT_SECONDS)
@@ -112,7 +111,7 @@ class Ending:
         os._exit(failure.code)
 
     def note(self, failure: Failure | None) -> None:
-        """Keep a record of what this process may soon end for, since it will have no time then; None: it will not."""
+        """Write a record of a failure that may soon end this process without time to write. `None` removes it."""
         with suppress(Exception):
             if failure:
                 self._write(failure)
@@ -122,7 +121,7 @@ class Ending:
     def _write(self, failure: Failure) -> None:
         if failure.elsewhere and not failure.details:
             return
-        # The log has it already, and nothing may keep the process from ending.
+        # The log already has it, and nothing may keep the process from ending.
         with suppress(Exception):
             self._record.parent.mkdir(parents=True, exist_ok=True)
             self._record.write_text(json.dumps(asdict(failure), indent=2) + "\n")

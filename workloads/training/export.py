@@ -1,8 +1,8 @@
-"""`python -m workloads.training.export`: the parameters of one checkpoint alone, in a folder.
+"""Implements `python -m workloads.training.export`, which writes only the parameters of a checkpoint to a folder.
 
-Owns the command; the layout of the folder is up to `parameter_folder`. Runs in one process on any machine with
-memory for the parameters. Adapters are merged into the weights that they were trained for. Only reads the run, which
-may go on meanwhile.
+The layout of the folder is in `parameter_folder`. The command runs in one process on any machine with memory for the
+parameters. Adapters are merged into the weights that they were trained for. It only reads the run, which may be
+training at the same time.
 """
 
 import argparse
@@ -14,10 +14,10 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from workloads.spec import JobSpec
-from workloads.training.adapters import merged
+from workloads.training.adapters import merge_adapters
 from workloads.training.checkpoint import STATE, Record, read_record
 from workloads.training.failures import InvalidSpec, NoCheckpoint, TrainingStopped
-from workloads.training.fingerprint import differing
+from workloads.training.fingerprint import differences
 from workloads.training.layout import Tree
 from workloads.training.parameter_folder import (
     PARAMETERS,
@@ -32,23 +32,23 @@ from workloads.training.parameter_folder import (
 
 
 def main() -> None:
-    """Export what the arguments name."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m workloads.training.export",
         description="Write the parameters of a checkpoint to a new folder, without the state of the optimizer.",
     )
     parser.add_argument("run", type=epath.Path, help="folder of a run: STORAGE/runs/RUN, local or gs://")
     parser.add_argument("out", type=epath.Path, help="new folder for the parameters, local or gs://")
-    parser.add_argument("--step", type=int, help="step of the checkpoint; the newest when missing")
+    parser.add_argument("--step", type=int, help="step of the checkpoint (default: the newest)")
     parser.add_argument(
         "--initial-weights",
         metavar="FOLDER",
-        help="weights that the run's adapters are for, where the folder of the job was moved",
+        help="folder of the weights that the run's adapters are for, if it was moved",
     )
     arguments = parser.parse_args()
-    # Chips, if there are any, may be busy training, and their other hosts would be waited for.
+    # Chips of this machine may be busy with training, and JAX would wait for their other hosts.
     jax.config.update("jax_platforms", "cpu")
-    # It warns at every call that it found no default credentials; what it cannot do, it raises.
+    # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
     logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         step = export(arguments.run, arguments.out, arguments.step, arguments.initial_weights)
@@ -59,9 +59,9 @@ def main() -> None:
 
 
 def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: str | None = None) -> int:
-    """Write the parameters after `step`, or of the newest checkpoint, to `out`; returns the step.
+    """Write the parameters after `step`, or of the newest checkpoint, to `out`. Return the step.
 
-    Adapters are merged into the weights in the folder `initial_weights`, by default the one that the job named.
+    Adapters are merged into the weights in the folder `initial_weights`, by default the job's folder.
 
     Raises:
         InvalidSpec: `out` exists, there is no such checkpoint, or its adapters are for other weights.
@@ -78,10 +78,10 @@ def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: 
         item=shapes, partial_restore=True, restore_args=ocp.checkpoint_utils.construct_restore_args(shapes)
     )
     parameters = ocp.PyTreeCheckpointHandler().restore(folder / STATE, args=restore)[PARAMETERS]
-    if wrong := differing(expected, [fingerprints(parameters)]):
-        raise NoCheckpoint(f"{folder} does not hold what was saved: {'; '.join(wrong)}; choose another by --step")
+    if wrong := differences(expected, [fingerprints(parameters)]):
+        raise NoCheckpoint(f"{folder} differs from what was saved: {'; '.join(wrong)}; choose another with --step")
     if spec.training.lora:
-        parameters = _merged(parameters, spec, record, initial_weights or spec.initial_weights)
+        parameters = _merge(parameters, spec, record, initial_weights or spec.initial_weights)
         expected = fingerprints(parameters)
     about = About(
         step=step,
@@ -94,18 +94,18 @@ def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: 
     return step
 
 
-def _merged(adapters: Tree, spec: JobSpec, record: Record, weights: str | None) -> Tree:
+def _merge(adapters: Tree, spec: JobSpec, record: Record, weights: str | None) -> Tree:
     assert spec.training.lora, "only adapters are merged"
-    assert weights, "the specification refuses adapters of no weights"
+    assert weights, "the specification refuses adapters without weights"
     folder = epath.Path(weights)
     about = read_about(folder)
     expected, got = record.manifest["frozen_weights"], about.digest
     if got != expected:
         raise InvalidSpec(
-            f"{weights} must hold the weights that the adapters were trained for, with the digest {expected}, got"
-            f" {got}; name their folder by --initial-weights"
+            f"{weights} must have the weights that the adapters were trained for, with the digest {expected}, got"
+            f" {got}; give their folder with --initial-weights"
         )
-    return merged(read_whole(folder, about), adapters, spec.training.lora)
+    return merge_adapters(read_whole(folder, about), adapters, spec.training.lora)
 
 
 def _existing(run: epath.Path, step: int | None) -> int:
@@ -113,7 +113,7 @@ def _existing(run: epath.Path, step: int | None) -> int:
     options = ocp.CheckpointManagerOptions(read_only=True)
     steps = sorted(ocp.CheckpointManager(folder, options=options).all_steps()) if folder.exists() else []
     if not steps or step not in (None, *steps):
-        raise InvalidSpec(f"{folder} must have the checkpoint that is to be exported (step {step}), got {steps}")
+        raise InvalidSpec(f"{folder} must have the checkpoint to export (step {step}), got {steps}")
     return steps[-1] if step is None else step
 
 

@@ -1,7 +1,6 @@
-"""Failures whose cause the trainer knows, and the exit code that tells it to the JobSet.
+"""Failures with a known cause, and the exit code that reports each to the JobSet.
 
-Owns the mapping from an exception to an ExitCode. Raising is up to whoever finds the fault, and what a
-process does before it ends is up to `ending`.
+`ending` has what a process does before it exits.
 """
 
 from collections.abc import Collection
@@ -11,76 +10,80 @@ from workloads.spec import ExitCode
 
 
 class TrainingStopped(Exception):
-    """Base of the stops with a known cause; the message is a sentence for the log."""
+    """Base of the stops with a known cause. The message is a sentence for the log."""
 
     code: ClassVar[ExitCode] = ExitCode.CRASH
     agreed: ClassVar[bool] = True
-    """Whether every process stops for it at the same place, so that they can wait for each other."""
+    """Whether every process stops at the same place, so that they can wait for each other."""
 
 
 class InvalidSpec(TrainingStopped):
-    """The specification or its data cannot work here; a restart would not help."""
+    """The specification or its data cannot work here. A restart would not help."""
 
     code = ExitCode.INVALID_SPEC
 
 
 class Diverged(TrainingStopped):
-    """Loss or gradients stay not finite or too large."""
+    """Loss or gradients stay infinite, NaN or too large."""
 
     code = ExitCode.DIVERGED
 
 
 class NoCheckpoint(TrainingStopped):
-    """There are checkpoints and none of them can be used."""
+    """There are checkpoints, but none can be used."""
 
     code = ExitCode.NO_CHECKPOINT
 
 
+class NewerCheckpoint(NoCheckpoint):
+    """The newest checkpoint was written by a newer image, in a format that this one cannot read."""
+
+
 class ReplicasDiffer(TrainingStopped):
-    """Replicas hold different weights, so some device computed wrongly; the next start goes back to a good state."""
+    """Replicas hold different weights, so a device computed wrongly. The next attempt restores a good state."""
 
     code = ExitCode.SILENT_DAMAGE
 
 
 class WrongCollective(TrainingStopped):
-    """Numbers that crossed slices are not what was sent, and nobody can say which host is at fault."""
+    """Numbers sent between slices arrived changed, and the faulty host is unknown."""
 
     code = ExitCode.SILENT_DAMAGE
 
 
 class SaveFailed(TrainingStopped):
-    """A host cannot write its part of a checkpoint: to go on would mean to lose ever more."""
+    """A host cannot write its part of a checkpoint. Continuing would lose ever more work."""
 
     agreed = False
 
 
 class DataUnreadable(TrainingStopped):
-    """Storage does not give this host the rows of its next step."""
+    """This host cannot read the rows of its next step from storage."""
 
     agreed = False
 
 
 class Preempted(TrainingStopped):
-    """SIGTERM; what was trained so far is saved."""
+    """The job got SIGTERM. Its state is saved."""
 
     code = ExitCode.PREEMPTED
 
 
 class NoDevices(TrainingStopped):
-    """JAX cannot open the host's devices; nobody can tell yet whether it is the chips or the software."""
+    """JAX cannot open the host's devices. The cause may be the chips or the software."""
 
     agreed = False
 
 
 class Suspect(NamedTuple):
-    """A host that is at fault, or in a slice of which one host is."""
+    """A host that is bad, or whose slice has a bad host."""
 
     slice: int
     host: str
 
 
 class BadHost(TrainingStopped):
-    """A host lacks chips, or they err; another one may do."""
+    """A host has too few chips, or they compute wrongly. Another host may work."""
 
     code = ExitCode.BAD_HOST
 
@@ -90,22 +93,22 @@ class BadHost(TrainingStopped):
 
     @property
     def slices(self) -> frozenset[int]:
-        """Of the suspects."""
+        """Slices of the suspects."""
         return frozenset(suspect.slice for suspect in self.suspects)
 
 
 class BadHostStays(BadHost):
-    """A host is bad, and nothing keeps the next start from meeting it again."""
+    """A host is bad, and the next attempt may get it again."""
 
     code = ExitCode.CRASH
 
 
 class PathTaken(TrainingStopped):
-    """Another process writes below the storage path since this one, or its submission, was away."""
+    """Another process took over the storage path while this process or its submission was paused."""
 
 
 class HostMissing(TrainingStopped):
-    """A host did not come, or did not answer, in time."""
+    """A host did not join or answer in time."""
 
     code = ExitCode.HANG
     agreed = False
@@ -119,24 +122,26 @@ class OutOfMemory(TrainingStopped):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device or its compiler ran out of memory."""
-    # jaxlib has one exception type; the status name is the stable part of its text.
+    """Return whether a device or its compiler ran out of memory."""
+    # jaxlib has only one exception type. The status name is the stable part of its text.
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
 def is_out_of_vmem(error: BaseException) -> bool:
-    """Whether a program needs more of a core's fast memory than it has: another size of slice has no more of it."""
+    """Return whether a program needs more than a core's fast memory. A larger slice does not help, because it has the
+    same memory per core."""
     return is_out_of_memory(error) and "memory space vmem" in str(error)
 
 
 def is_peer_lost(error: BaseException) -> bool:
-    """Whether a collective broke because another host is gone."""
-    # Of CPU devices: Gloo raises where a collective of TPUs waits until JAX aborts the process. It names no other type.
+    """Return whether a collective failed because another host is gone."""
+    # Only Gloo, for CPU devices, raises this. A collective of TPUs waits until JAX aborts the process. The exception
+    # has no specific type.
     return "Gloo" in str(error)
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """The code that stands for `error`."""
+    """Return the exit code of `error`."""
     if isinstance(error, TrainingStopped):
         return error.code
     if is_peer_lost(error):

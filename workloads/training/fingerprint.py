@@ -1,9 +1,8 @@
-"""Fingerprints of arrays that lie on a mesh: 64 bits each, the same however an array is split.
+"""Fingerprints of arrays on a mesh: 64 bits each, the same however an array is split.
 
-Owns the sums and their comparison. They run on the devices and one small collective joins them, so a
-fingerprint costs about one pass over the memory. Any change of a single element changes both halves; other
-changes go unseen with a chance of about 2**-64, and of 2**-55 when the same bit of two elements flips. Not meant
-against forgery.
+The sums run on the devices and are joined by one small collective, so a fingerprint costs about one pass over the
+memory. Any change of a single element changes both halves. Other changes are missed with a probability of about 2**-64,
+or 2**-55 if the same bit of two elements flips. Fingerprints do not protect against forgery.
 """
 
 from collections import Counter
@@ -21,14 +20,15 @@ from workloads.training.layout import Split, Tree
 from workloads.training.mesh import FSDP, REPLICA, STAGE, TENSOR
 
 type Fingerprints = dict[str, str]
-"""By an array's path in the tree, `parameters.blocks.gate`: 16 hexadecimal digits."""
+"""Fingerprints of 16 hexadecimal digits by an array's path in the tree, such as `parameters.blocks.gate`."""
 
 type Take = Callable[[Tree], list[Fingerprints]]
-"""Fingerprints of a tree's arrays in each replica of the mesh; every process of the job calls it at once."""
+"""Function that takes the fingerprints of a tree's arrays in each replica of the mesh. All processes of the job must
+call it at the same time."""
 
 
 def compile_fingerprints(shapes: Tree) -> Take:
-    """Takes fingerprints of trees with the shapes and shardings of `shapes`."""
+    """Compile the function that takes fingerprints of trees with the shapes and shardings of `shapes`."""
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
     mesh: Mesh = leaves[0][1].sharding.mesh
@@ -48,8 +48,8 @@ def compile_fingerprints(shapes: Tree) -> Take:
     return take
 
 
-def differing(expected: Fingerprints, replicas: Sequence[Fingerprints]) -> list[str]:
-    """What is not as expected, in words: one entry for each array, with the replicas where it differs."""
+def differences(expected: Fingerprints, replicas: Sequence[Fingerprints]) -> list[str]:
+    """Return a text for each array that is not as expected, with the replicas where it differs."""
     names = dict.fromkeys([*expected, *(name for one in replicas for name in one)])
     found = {
         name: [index for index, one in enumerate(replicas) if one.get(name) != expected.get(name)] for name in names
@@ -63,9 +63,9 @@ def differing(expected: Fingerprints, replicas: Sequence[Fingerprints]) -> list[
 
 
 def _of_all_replicas(shards: list[jax.Array], specs: list[PartitionSpec]) -> jax.Array:
-    """uint32 [replica, array, 2], inside a shard_map over the whole mesh."""
+    """Return the sums uint32 [replica, array, 2]. It runs inside a shard_map over the whole mesh."""
     sums = jnp.stack([_sums(shard, spec) for shard, spec in zip(shards, specs, strict=True)])
-    # Along an axis that an array is not split over, its first device speaks for all.
+    # Along an axis that an array is not split over, only its first device counts.
     for axis in (STAGE, FSDP, TENSOR):
         split = jnp.array([axis in Split(spec).axes for spec in specs])[:, None]
         sums = jax.lax.psum(jnp.where(split | (jax.lax.axis_index(axis) == 0), sums, 0), axis)
@@ -73,16 +73,16 @@ def _of_all_replicas(shards: list[jax.Array], specs: list[PartitionSpec]) -> jax
 
 
 def _sums(shard: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """Two sums modulo 2**32 over this device's elements: order does not matter, position does."""
+    """Return two sums modulo 2**32 over this device's elements. They depend on positions, but not on the order."""
     bits = jax.lax.bitcast_convert_type(shard, jnp.dtype(f"uint{8 * shard.dtype.itemsize}")).astype(jnp.uint32)
     position = _mixed(_positions(shard.shape, spec))
-    # An odd factor and one-to-one mixings: neither maps two values of an element to the same summand.
+    # The factor is odd and the mixing is one-to-one, so no two values of an element have the same summand.
     summands = (_mixed(bits * (position | 1)), _mixed(bits ^ position))
     return jnp.stack(_sums_in_one_pass(summands))
 
 
 def _sums_in_one_pass(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    # One reduction of two operands: XLA makes vector code of it on CPU, and of jnp.sum of integers it does not.
+    # This is one reduction of two operands, for which XLA makes vector code on CPU, but not for jnp.sum of integers.
     def add(left: tuple[jax.Array, jax.Array], right: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         return left[0] + right[0], left[1] + right[1]
 
@@ -91,7 +91,7 @@ def _sums_in_one_pass(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax
 
 
 def _positions(shape: tuple[int, ...], spec: PartitionSpec) -> jax.Array:
-    """Each element's place in the whole array, row by row, modulo 2**32."""
+    """Return each element's position in the full array, in row-major order, modulo 2**32."""
     position = jnp.zeros(shape, jnp.uint32)
     for dimension, (size, axis) in enumerate(zip_longest(shape, spec)):
         shards, shard = (jax.lax.axis_size(axis), jax.lax.axis_index(axis)) if axis else (1, 0)
@@ -101,7 +101,7 @@ def _positions(shape: tuple[int, ...], spec: PartitionSpec) -> jax.Array:
 
 
 def _mixed(value: jax.Array) -> jax.Array:
-    """One to one on 32 bits, each input bit to about half of the output bits.
+    """Mix 32 bits one-to-one, so that each input bit changes about half of the output bits.
 
     https://github.com/skeeto/hash-prospector: lowbias32.
     """
@@ -111,7 +111,7 @@ def _mixed(value: jax.Array) -> jax.Array:
 
 
 class Replicas:
-    """The replicas of one mesh, and the slices that each of them lies on."""
+    """The replicas of one mesh, and the slices of each of them."""
 
     def __init__(self, devices: np.ndarray, slices: SliceSpec):
         """`devices` is [replica, ...], as in the mesh."""
@@ -121,17 +121,17 @@ class Replicas:
 
     @property
     def several(self) -> bool:
-        """Whether there is anything to compare."""
+        """Whether there are several replicas to compare."""
         return len(self._slices) > 1
 
-    def agreed(self, step: int, found: Sequence[Fingerprints]) -> Fingerprints:
-        """What all replicas hold after `step`, where `found` is what each of them holds.
+    def require_equal(self, step: int, found: Sequence[Fingerprints]) -> Fingerprints:
+        """Return the common fingerprints of all replicas after `step` from those of each replica in `found`.
 
         Raises:
-            ReplicasDiffer: they do not hold the same.
+            ReplicasDiffer: the replicas differ.
         """
         expected, count = Counter(tuple(one.items()) for one in found).most_common(1)[0]
-        if wrong := differing(dict(expected), found):
+        if wrong := differences(dict(expected), found):
             suspects = [index for index, one in enumerate(found) if tuple(one.items()) != expected]
             if 2 * count <= len(found):
                 suspects = list(range(len(found)))
@@ -144,5 +144,5 @@ class Replicas:
         plural = "s" if len(named) > 1 else ""
         return (
             f"step {step}: all slices must hold the same, but slice{plural} {' or '.join(map(str, named))} computed"
-            f" wrongly: {arrays}; nothing of it is saved, the next start goes on from the last checkpoint"
+            f" wrongly: {arrays}; nothing of it is saved, and the next attempt continues from the last checkpoint"
         )

@@ -1,12 +1,12 @@
-"""Gradients of a device's share of the global batch, by parts.
+"""Computes gradients of a device's share of the global batch in parts.
 
-Accumulation: a device works through its sequences in `training.accumulation` parts, and whatever their number,
-gradients leave the slice once.
+Accumulation: a device computes its sequences in `training.accumulation` parts. Gradients leave the slice once, whatever
+the number of parts.
 
 Pipeline parallelism (GPipe): the parts are microbatches that pass through the stages of the mesh one after the other.
 Every device runs the same program: embedding on all stages, each stage's layers, then the loss, whose positions the
-last stage deals out over all stages. With M microbatches and P stages, (P - 1) / (M + P - 1) of the layers' time is the
-bubble (https://arxiv.org/abs/1811.06965).
+last stage distributes over all stages. With M microbatches and P stages, (P - 1) / (M + P - 1) of the layers' time is
+the bubble (https://arxiv.org/abs/1811.06965).
 
 Dimensions: M microbatches, P stages, B sequences of a microbatch, S positions, D embed.
 """
@@ -35,17 +35,17 @@ from workloads.training.pointwise import Norm
 from workloads.training.weights import EachLayer, EachStep, WithAdapters, gather_adapters, gather_all
 
 type Loss = Callable[[Tree, jax.Array], tuple[jax.Array, Summed]]
-"""From weights and tokens: what is to be differentiated, and the sums behind it."""
+"""Function from weights and tokens to the value to differentiate and the sums that it is made of."""
 
 
 def summed_and_gradients(
     parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int, frozen: Tree | None = None
 ) -> tuple[Summed, Tree]:
-    """Sums over this device's rows `tokens` [B, S + 1], and gradients of (loss + balance) / tokens of the global batch
-    by `parameters`, which are the adapters of `frozen` where there is a frozen model.
+    """Return sums over this device's rows `tokens` [B, S + 1], and gradients by `parameters`.
 
-    Gradients by matrices are summed over the mesh and lie as the matrices do; those by norm scales are this
-    device's share.
+    They are gradients of (loss + balance) / tokens of the global batch. If there is a frozen model, `parameters` are
+    the adapters of `frozen`. Gradients by matrices are summed over the mesh and split like the matrices. Gradients by
+    norm scales are this device's share.
     """
     if frozen is None and forward.training.gather_weights == "each-layer":
         return _each_layer(parameters, tokens, forward, dtype)
@@ -64,7 +64,7 @@ def summed_and_gradients(
 def summed(
     parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int, frozen: Tree | None = None
 ) -> Summed:
-    """Sums over this device's rows `tokens` [B, S + 1], as many at once as in training."""
+    """Return sums over this device's rows `tokens` [B, S + 1], with as many rows at once as in training."""
     parts = _equal_parts(tokens, forward)
     if frozen is None and forward.training.gather_weights == "each-layer":
         weights = EachLayer(parameters, dtype, leaves_slice=False, pending=None)
@@ -79,7 +79,7 @@ def summed(
 def _once_a_step(
     forward: Forward, dtype: jnp.dtype, frozen: Tree | None
 ) -> tuple[Callable[[Tree], Tree], Callable[[Tree], Any]]:
-    """What gathers all that is trained, and how the model sees the result."""
+    """Return the function that gathers everything that is trained, and the one that makes the model's weights of it."""
     lora = forward.training.lora
     if frozen is None or lora is None:
         return partial(gather_all, dtype=dtype), partial(EachStep, dtype=dtype)
@@ -91,7 +91,7 @@ def _once_a_step(
 
 
 def _equal_parts(tokens: jax.Array, forward: Forward) -> jax.Array:
-    """[part, row, S + 1] of tokens [B, S + 1], the last part filled up with PADDING."""
+    """Return tokens [B, S + 1] as [part, row, S + 1], with the last part filled with PADDING."""
     at_once = forward.training.part_rows(tokens.shape[0])
     padding = -tokens.shape[0] % at_once
     filled = jnp.pad(tokens, ((0, padding), (0, 0)), constant_values=PADDING) if padding else tokens
@@ -99,7 +99,8 @@ def _equal_parts(tokens: jax.Array, forward: Forward) -> jax.Array:
 
 
 def _each_layer(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype) -> tuple[Summed, Tree]:
-    """All parts but the last stay in the slice; the last one's gradients take theirs along. It may have fewer rows."""
+    """Return sums and gradients. Gradients of all parts except the last stay in the slice and are added to those of the
+    last part, which may have fewer rows."""
     view = partial(EachLayer, dtype=dtype)
     at_once = forward.training.part_rows(tokens.shape[0])
     before = (tokens.shape[0] - 1) // at_once * at_once
@@ -112,7 +113,7 @@ def _each_layer(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jn
     earlier, pending = _over_parts(inside, parameters, parts)
     last = _objective(forward, partial(view, leaves_slice=True, pending=pending), local_loss)
     (_, summed), gradients = jax.value_and_grad(last, has_aux=True)(parameters, tokens[before:])
-    # Of matrices it is in there already.
+    # Gradients by matrices already include it.
     gradients = jax.tree.map(
         lambda gradient, before, split: gradient if split.is_matrix else gradient + before,
         gradients,
@@ -123,7 +124,7 @@ def _each_layer(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jn
 
 
 def _over_parts(loss: Loss, weights: Tree, parts: jax.Array) -> tuple[Summed, Tree]:
-    """The sums of all parts, and of their gradients in float32."""
+    """Return the sums of all parts, and the sums of their gradients in float32."""
 
     def part(carry: tuple[Summed, Tree], tokens: jax.Array) -> tuple[tuple[Summed, Tree], None]:
         (_, summed), gradients = jax.value_and_grad(loss, has_aux=True)(weights, tokens)
@@ -147,7 +148,7 @@ def _objective(
 
 
 def pipelined_loss(weights: EachStep | WithAdapters, tokens: jax.Array, forward: Forward) -> Summed:
-    """Of this device's sequences, as microbatches of rows of S + 1 tokens [M, B, S + 1]."""
+    """Return the sums of this device's sequences, given as microbatches of rows of S + 1 tokens [M, B, S + 1]."""
     inputs, targets, counted = inputs_and_targets(tokens, forward)
     tables = Tables.of(weights, forward.model)
     entering = embed(tables, inputs, forward.model)
@@ -161,12 +162,12 @@ def pipelined_loss(weights: EachStep | WithAdapters, tokens: jax.Array, forward:
 def _through_stages(
     weights: EachStep | WithAdapters, entering: jax.Array, inputs: jax.Array, counted: jax.Array, forward: Forward
 ) -> tuple[jax.Array, jax.Array]:
-    """What leaves the last stage [M, B, S, D], zero on all others, and this stage's balance loss."""
+    """Return the output of the last stage [M, B, S, D], zero on all other stages, and this stage's balance loss."""
     stage, stages, count = jax.lax.axis_index(STAGE), jax.lax.axis_size(STAGE), entering.shape[0]
     to_next = [(one, one + 1) for one in range(stages - 1)]
 
     def tick(received: jax.Array, time: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        # At other times the stage computes on what nobody will look at.
+        # At other times, the stage's result is not used.
         busy = (time >= stage) & (time < stage + count)
         number = jnp.clip(time - stage, 0, count - 1)
         x = jnp.where(stage == 0, entering[number], received)

@@ -1,7 +1,4 @@
-"""One host's process around the training: check the place, join, watch, train, end.
-
-Owns the order of these and which failure counts. Each of them is elsewhere.
-"""
+"""Runs one host's process of a training job: check the place, join, watch, train, end."""
 
 from collections.abc import Mapping
 
@@ -23,7 +20,7 @@ from workloads.training.writer import Writer
 
 
 def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> None:
-    """Train to the end of the run, or end the process with the exit code of what happened."""
+    """Train to the end of the run. On an error, end the process with its exit code."""
     storage = epath.Path(spec.storage.path)
     host = HostProcess(storage, start, environment)
     place = host.place

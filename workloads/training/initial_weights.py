@@ -1,6 +1,6 @@
-"""The weights that a new run begins with, or adapts, when its job names a folder of them.
+"""Reads the weights that a new run begins with or adapts, if its job has a folder of them.
 
-Owns the check that they are of the job's model and whole. What the folder holds is up to `parameter_folder`.
+It checks that they are complete and belong to the job's model. The folder's layout is in `parameter_folder`.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from etils import epath
 
 from workloads.spec import JobSpec, ModelSpec
 from workloads.training.failures import InvalidSpec
-from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints, differing
+from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints, differences
 from workloads.training.model import Tree
 from workloads.training.parameter_folder import PARAMETERS, About, read, read_about
 from workloads.training.restore import Restore
@@ -27,12 +27,12 @@ FREE_TO_CHANGE: dict[str, Any] = {
     "norm_epsilon": True,
     "experts": {"per_token", "balance_weight"},
 }
-"""What a job may change of the model whose weights it begins with, such as to go on with longer sequences."""
+"""Settings of the model that may differ from those of its weights, for example to continue with longer sequences."""
 
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The folder that a job names, and the model that its weights must be of."""
+    """The folder of a job's weights, and the model that they must belong to."""
 
     folder: epath.Path
     model: ModelSpec
@@ -41,19 +41,19 @@ class InitialWeights:
 
     @classmethod
     def of(cls, spec: JobSpec) -> "InitialWeights | None":
-        """Of a job that names a folder."""
+        """Return the initial weights of a job. `None` if it has no folder of them."""
         if not spec.initial_weights:
             return None
         return cls(epath.Path(spec.initial_weights), spec.model, spec.training.read_once_from_replicas)
 
     def put_into(self, state: TrainState, take: Take, processes: Processes) -> TrainState:
-        """`state`, which is used up, with these weights.
+        """Return `state`, which is donated, with these weights.
 
         Raises:
-            InvalidSpec: they are not there, of another model, or not what was written; in every process alike.
+            InvalidSpec: the weights are missing, of another model, or damaged. The result is the same in every process.
         """
         shapes = jax.tree.map(_shape, state.parameters)
-        # The drawn weights make room for those that are read.
+        # The drawn weights are deleted to make room for those that are read.
         for leaf in jax.tree.leaves(state.parameters):
             leaf.delete()
         found = self._read_together(shapes, processes)
@@ -62,7 +62,7 @@ class InitialWeights:
         return state
 
     def frozen(self, shapes: Tree, processes: Processes) -> Tree:
-        """These weights, not to be trained, with the types and shardings of `shapes`.
+        """Return these weights as frozen weights with the types and shardings of `shapes`.
 
         Raises:
             InvalidSpec: as for `put_into`.
@@ -76,15 +76,15 @@ class InitialWeights:
 
     def _read_together(self, shapes: Tree, processes: Processes) -> "_Found":
         restore = Restore(shapes, self.read_once_from_replicas)
-        found = self._found(restore)
+        found = self._read_folder(restore)
         faults = processes.gather("initial-weights", found if isinstance(found, str) else "")
         if isinstance(found, str) or any(faults):
             raise InvalidSpec("; ".join(dict.fromkeys(filter(None, faults))))
-        # Collectives: only now is it certain that all take part.
+        # These are collectives. Only now is it certain that all processes take part.
         return replace(found, parameters=restore.spread(found.parameters))
 
-    def _found(self, restore: Restore) -> "_Found | str":
-        """What the folder holds, or what is wrong with it: the others must hear of that before they wait for us."""
+    def _read_folder(self, restore: Restore) -> "_Found | str":
+        """Return the folder's content or its error, which the other processes need before they wait for this one."""
         try:
             about = read_about(self.folder)
             self._require_same_model(about.model)
@@ -96,7 +96,7 @@ class InitialWeights:
 
     def _require_same_model(self, model: ModelSpec) -> None:
         expected, got = (one.model_dump(exclude=FREE_TO_CHANGE) for one in (self.model, model))
-        # A dump leaves out what the model does not have.
+        # A dump leaves out features that the model does not have.
         names = [name for name in dict.fromkeys([*expected, *got]) if expected.get(name) != got.get(name)]
         wrong = [f"model.{name}: expected {expected.get(name)}, got {got.get(name)}" for name in names]
         if wrong:
@@ -108,8 +108,8 @@ class InitialWeights:
     def _verify(self, about: About, replicas: list[Fingerprints]) -> None:
         ours = f"{PARAMETERS}."
         found = [{name: one for name, one in replica.items() if name.startswith(ours)} for replica in replicas]
-        if wrong := differing(about.fingerprints, found):
-            raise InvalidSpec(f"{self.folder} does not hold what was written: {'; '.join(wrong)}; make the folder anew")
+        if wrong := differences(about.fingerprints, found):
+            raise InvalidSpec(f"{self.folder} differs from what was written: {'; '.join(wrong)}; make the folder again")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _Found:
 
 
 def _in_type_of(array: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:
-    """`array`, which is used up, one after the other: all of them in two types may not fit."""
+    """Convert `array`, which is deleted. Only one array at a time is in memory twice, because all may not fit."""
     if array.dtype == shape.dtype:
         return array
     other = jax.block_until_ready(jax.jit(lambda leaf: leaf.astype(shape.dtype), out_shardings=shape.sharding)(array))

@@ -1,7 +1,7 @@
-"""How a host process comes together with the others, and how it parts from them when it fails.
+"""Joins a host process with the others, and ends it with them when it fails.
 
-Owns the checks before the join, the roll and the watch around it, and whose failure counts. What a host does among
-the others is up to the caller. Loads nothing of models or checkpoints.
+This includes the checks before the join, the roll and the watchdog around it, and the choice of whose failure counts.
+It imports no models or checkpoints.
 """
 
 import logging
@@ -22,22 +22,22 @@ from workloads.training.watchdog import Watchdog
 
 
 class HostProcess:
-    """This process as one host of a job; a context manager that ends the process for whatever is raised within it."""
+    """This process as one host of a job. The context manager ends the process for every exception raised inside."""
 
     def __init__(self, storage: epath.Path, start: Start, environment: Mapping[str, str]):
         """`storage` is the folder of the roll and of failures."""
-        # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+        # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
         logging.getLogger("gcsfs").setLevel(logging.ERROR)
         self.place = Place.of(environment)
         self.ending = Ending(storage, start, self.place.host)
         self.processes = Processes(0, 1, self.place.host)
-        """Those it can tell of a failure: until it has joined, itself alone."""
+        """Processes to inform about a failure. Before the join, only this one."""
         self._storage = storage
         self._start = start
         self._environment = environment
 
     def join(self, slices: SliceSpec, start_minutes: float) -> Processes:
-        """Join the other hosts of `slices`, which may come up to `start_minutes` later than this one.
+        """Join the other hosts of `slices`, which may start up to `start_minutes` later than this one.
 
         Raises:
             InvalidSpec: the JobSet has other slices.
@@ -47,7 +47,7 @@ class HostProcess:
         require_coordinator_port(self.place, self._environment)
         present = slices.model_copy(update={"count": self.place.slice_count})
         roll = Roll(self._storage, self._start.run_id, self._start.restart_attempt, present)
-        self.processes = _joined(self.place, start_minutes, roll, self.ending)
+        self.processes = _join(self.place, start_minutes, roll, self.ending)
         return self.processes
 
     def __enter__(self) -> Self:
@@ -60,15 +60,15 @@ class HostProcess:
             _end(error, self.processes, self.ending)
 
 
-def _joined(place: Place, start_minutes: float, roll: Roll, ending: Ending) -> Processes:
-    """This process among all others, which may come up to `start_minutes` later; ends it if they do not."""
+def _join(place: Place, start_minutes: float, roll: Roll, ending: Ending) -> Processes:
+    """Join all other processes, which may start up to `start_minutes` later. If they do not, end this process."""
     deadline = Deadline()
     deadline.expect("the join of all hosts", start_minutes)
 
     def explain(missed: Expectation) -> str:
         try:
             return f"{hang(missed)}: {roll.missing()}"
-        except Exception as error:  # noqa: BLE001 - storage may be what fails, and the process must end all the same
+        except Exception as error:  # noqa: BLE001 - storage may be what fails, but the process must end anyway
             return f"{hang(missed)}, and the roll in storage cannot be read: {error}"
 
     with Watchdog(Processes(0, 1, place.host, deadline), ending, explain):
@@ -81,7 +81,7 @@ def _joined(place: Place, start_minutes: float, roll: Roll, ending: Ending) -> P
 
 
 def hang(missed: Expectation) -> str:
-    """What did not come in time, in words."""
+    """Describe what did not end in time."""
     return f"{missed.what} did not end within {missed.minutes:g} minutes"
 
 
@@ -90,7 +90,7 @@ def _end(error: BaseException, processes: Processes, ending: Ending) -> None:
     failure = Failure.of(error, processes.host)
     if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
         ending.fail(failure, others=Processes(0, 1, processes.host))
-    # What one host's exit breaks in the others, such as a collective, is not their own failure.
-    if word := processes.hear_failure():
-        failure = Failure.heard(word, "", processes.host)
+    # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.
+    if word := processes.read_failure():
+        failure = Failure.from_other_host(word, "", processes.host)
     ending.fail(failure, processes)

@@ -1,7 +1,7 @@
-"""What a start of a run says of itself: on the screen once for the job, in each host's ledger and metrics.
+"""Records what happens in an attempt: on the screen once for the job, and in each host's ledger and metrics.
 
-Measures steps: no save, evaluation or restore is part of a step's time. A thread reads the result of a step as soon as
-the devices have it, so that the host can give them the next step first. When something happens is up to `loop`.
+It also measures steps. Saves, evaluations and restores are not part of a step's time. A thread reads the result of a
+step as soon as the devices have it, so that the host can give them the next step first.
 """
 
 import time
@@ -27,14 +27,14 @@ from workloads.training.trackers import Trackers
 
 @dataclass(frozen=True)
 class Result:
-    """What a step gave, on the host."""
+    """Results of a step on the host."""
 
     loss: float
     z_loss: float
     gradient_norm: float
     skipped: bool
     ended: float
-    """`time.monotonic()` when the devices had finished the step."""
+    """Time by `time.monotonic()` when the devices had finished the step."""
 
     @classmethod
     def read(cls, result: StepResult) -> Self:
@@ -45,22 +45,22 @@ class Result:
 
 @dataclass(frozen=True)
 class StepUnderWay:
-    """A step that the devices were given, and which is not in the record yet."""
+    """A step that the devices got and that is not recorded yet."""
 
     before: Position
     given: float
-    """`time.monotonic()` when the devices had all of it."""
+    """Time by `time.monotonic()` when the devices had got it."""
     result: Future[Result]
 
     @property
     def number(self) -> int:
-        """Steps that are done after it."""
+        """Number of steps done after it."""
         return self.before.step + 1
 
 
 @dataclass
 class Journal:
-    """The ledger and metrics of this host, those that it shows while it trains, the job's trackers and its screen."""
+    """This host's ledger, step metrics and live metrics, and the job's trackers and screen."""
 
     schedule: TrainingSpec
     processes: Processes
@@ -69,7 +69,7 @@ class Journal:
     live: LiveMetrics
     trackers: Trackers
     _devices_free: float = field(default_factory=time.monotonic)
-    """`time.monotonic()` from which on the devices could take the next step."""
+    """Time by `time.monotonic()` from which the devices could take the next step."""
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
 
     def __enter__(self) -> Self:
@@ -86,10 +86,10 @@ class Journal:
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
-    def started(self, start: Start, spec: JobSpec) -> None:
-        """The start, and whether it is on fewer slices than the job has."""
+    def record_start(self, start: Start, spec: JobSpec) -> None:
+        """Record the start of this attempt, and whether it has fewer slices than the job."""
         slices, batch = spec.slices.count, spec.training.global_batch
-        self.live.planned(self.schedule, slices)
+        self.live.set_schedule(self.schedule, slices)
         about = {name: value for name, value in asdict(start).items() if name != "image"}
         self.record("start", **about, host=self.processes.host, slices=slices)
         if slices < start.asked_slices:
@@ -97,28 +97,28 @@ class Journal:
             self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch, spec.padding_rows))
 
     def record(self, event: str, **values: Any) -> None:
-        """An event of this host."""
+        """Record an event of this host."""
         self.ledger.record(event, **values)
-        self.live.happened(event, values)
+        self.live.record_event(event, values)
 
     def announce(self, line: Line) -> None:
-        """Print and record what happened; once for the job, since it is the same in every process."""
+        """Print and record an event, only on the leader, because it is the same in every process."""
         if self.processes.leads:
             print(line.line(), flush=True)
-            if not isinstance(line, StepProgress):  # which is in the steps' metrics
+            if not isinstance(line, StepProgress):  # a step is in the step metrics instead
                 self.record(type(line).__name__, **vars(line))
 
     def warn(self, message: str) -> None:
-        """What people should look at."""
+        """Print and record a warning."""
         self.record("warning", message=message)
         if self.processes.leads:
             print(message, flush=True)
 
-    def begun(self, before: Position, result: StepResult) -> StepUnderWay:
-        """The devices were given the step on from `before`, whose result will be `result`."""
+    def begin_step(self, before: Position, result: StepResult) -> StepUnderWay:
+        """Return the step after `before`, which the devices have got and whose result will be `result`."""
         return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
 
-    def stepped(self, step: StepUnderWay) -> None:
+    def end_step(self, step: StepUnderWay) -> None:
         """Wait for the end of `step` and record it."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
@@ -127,7 +127,7 @@ class Journal:
             batch=step.before.batch,
             ended=time.time() - (time.monotonic() - result.ended),
             seconds=result.ended - free,
-            # Given before the step before it had ended, it kept nothing waiting.
+            # A step that was given before the previous one had ended did not keep the devices waiting.
             host_seconds=max(0.0, step.given - free),
             loss=result.loss,
             z_loss=result.z_loss,
@@ -135,7 +135,7 @@ class Journal:
             skipped=result.skipped,
         )
         line = self.metrics.add(measured)
-        self.live.stepped(line)
+        self.live.record_step(line)
         self.trackers.step(step.number, line)
         rate = self.metrics.tokens_per_second(measured)
         self.announce(StepProgress(step.number, self.schedule.steps, result.loss, rate, measured.seconds * 1000))
@@ -146,11 +146,11 @@ class Journal:
             )
 
     def compare_hosts(self, step: int) -> None:
-        """Leave this host's pace for the leader, who takes what the others left up to now and waits for none."""
+        """Publish this host's pace. The leader compares the paces published so far, without waiting."""
         pace = self.metrics.pace(step)
         self.record("pace", **asdict(pace))
         self.processes.put("pace", pace.word())
-        paces = [Pace.parse(word) for word in self.processes.left("pace")] if self.processes.leads else []
+        paces = [Pace.parse(word) for word in self.processes.read_all("pace")] if self.processes.leads else []
         if not paces:
             return
         found = compare(paces)
@@ -162,5 +162,5 @@ class Journal:
             )
 
     def restart_clock(self) -> None:
-        """The time of the next step begins now, since the devices did something else until now."""
+        """Begin the time of the next step now, because the devices did something else before."""
         self._devices_free = time.monotonic()

@@ -1,6 +1,6 @@
-"""How each weight lies on the mesh, by its name.
+"""The split of each weight over the mesh, by its name.
 
-Owns the one table from which placement, gathering and the summing of gradients follow.
+Placement, gathering and the summing of gradients all follow from this table.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR
 
 type Tree = Any
-"""A nested dict of arrays, or of what stands for them: shapes, partition specs, shardings."""
+"""A nested dict of arrays, or of their shapes, partition specs or shardings."""
 
 type KeyPath = tuple[Any, ...]
 """Keys from the root of a Tree to a leaf."""
@@ -30,52 +30,52 @@ _MATRICES: dict[str, tuple[Any, ...]] = {
     "up": _COLUMNS,
     "down": _ROWS,
     "router": (FSDP, None),
-    # Adapters, whose rank is never split: A as the rows of their matrix, B as its columns.
+    # The rank of adapters is never split. A is split like the rows of its matrix, B like its columns.
     **dict.fromkeys(("query_key_value_a", "gate_a", "up_a"), (FSDP, None)),
     **dict.fromkeys(("query_key_value_b", "gate_b", "up_b"), (None, (TENSOR, FSDP))),
     **dict.fromkeys(("out_a", "down_a"), _ROWS),
     **dict.fromkeys(("out_b", "down_b"), (None, FSDP)),
 }
-"""Of the last two dimensions: what follows `tensor` by columns is followed by what has these as rows. All else,
-the norm scales, is whole on every device."""
+"""Axes that the last two dimensions of each weight are split over. A matrix that is split over `tensor` by columns is
+followed by one that is split over it by rows. All other weights, the norm scales, are not split."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How one weight is split; a leaf of its own for jax.tree."""
+    """The split of one weight. For jax.tree, it is a leaf."""
 
     spec: PartitionSpec
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is gathered before use and its gradient is summed on the way; other weights are small."""
+        """Whether it is gathered before use and its gradient is summed on the way. Other weights are small."""
         return FSDP in self.axes
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The mesh axes whose devices hold different parts of it."""
+        """Mesh axes whose devices hold different parts of it."""
         return tuple(name for part in self.spec if part for name in ((part,) if isinstance(part, str) else part))
 
     @property
     def repeated_over(self) -> tuple[str, ...]:
-        """The mesh axes whose devices hold the same part of it, and a share of its gradient each."""
+        """Mesh axes whose devices hold the same part of it, each with a share of its gradient."""
         return tuple(axis for axis in AXES if axis not in self.axes)
 
     @property
     def gathered_over(self) -> tuple[str, ...]:
-        """The mesh axes along which its parts are put together. A layer works on its columns and heads alone; the
-        tables' use knows no such part."""
+        """Mesh axes along which its parts are gathered. A layer computes with only its own columns and heads. Tables
+        are gathered along both axes."""
         return (FSDP,) if STAGE in self.axes else (TENSOR, FSDP)
 
     @property
     def gathered_dimension(self) -> int:
-        """Of one layer's weight."""
+        """Dimension of one layer's weight along which its parts are gathered."""
         parts = self.spec[1:] if STAGE in self.axes else self.spec
         return next(number for number, part in enumerate(parts) if part and FSDP in part)
 
 
 def splits(parameters: Tree) -> Tree:
-    """A Split for each weight of `parameters`, which may be shapes."""
+    """Return a Split for each weight of `parameters`, which may be shapes."""
 
     def split(path: KeyPath, leaf: jax.ShapeDtypeStruct) -> Split:
         layers = (STAGE,) if path[0].key == BLOCKS else ()
@@ -89,5 +89,5 @@ def splits(parameters: Tree) -> Tree:
 
 
 def partition_specs(parameters: Tree) -> Tree:
-    """The PartitionSpec of each weight."""
+    """Return the PartitionSpec of each weight."""
     return jax.tree.map(lambda split: split.spec, splits(parameters))

@@ -1,18 +1,18 @@
 """Metrics of a host while it trains, and the HTTP server that collectors read them from.
 
-Time is counted by the causes of the report, from the same events (`workloads.report.goodput`), except for what is known
-only afterwards: work that a crash lost, and the time that a run was down. An error of the server is logged, and the
-host trains on.
+Time is counted by the causes of the report, from the same events (`workloads.report.goodput`), except for what is only
+known later: work that a crash lost, and downtime. An error of the server is logged, and training continues.
 """
 
 import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from wsgiref.simple_server import WSGIServer
 
 from etils import epath
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from workloads.report.goodput import ENDS_A_PIECE, Cause
 from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT, TrainingSpec
@@ -23,46 +23,48 @@ from workloads.training.start import Start
 
 
 class LiveMetrics:
-    """The numbers of one start on one host."""
+    """The metrics of one attempt on one host."""
 
     def __init__(self, start: Start, *, leads: bool, clock: Callable[[], float] = time.time):
         self.leads = leads
         self._clock = clock
         self._cut = start.began
         self._numbers = Exposition()
+        self.registry = CollectorRegistry()
+        self.registry.register(self._numbers)
         self._set(exposition.STARTED, start.began)
         self._set(exposition.RESTARTS, start.restart_attempt)
         self._set(exposition.ASKED_SLICES, start.asked_slices)
         if start.usd_per_hour is not None:
             self._set(exposition.PRICE, start.usd_per_hour)
-        # From the first on, so that a rate knows what the first one of them adds.
+        # Counters exist from the beginning, so that rates include the first increase.
         for counter in (exposition.STEPS, exposition.SKIPPED_STEPS, exposition.ROLLBACKS):
             self._set(counter, 0)
         for cause in _COUNTED:
             self._set(exposition.SECONDS, 0, cause)
 
     def text(self) -> str:
-        """All numbers of now, in the text format of Prometheus."""
-        return self._numbers.text()
+        """Return all present values, in the text format of Prometheus."""
+        return generate_latest(self.registry).decode()
 
-    def planned(self, schedule: TrainingSpec, slices: int) -> None:
-        """What this start is to do, and on how many slices."""
+    def set_schedule(self, schedule: TrainingSpec, slices: int) -> None:
+        """Set the schedule of this attempt and its number of slices."""
         self._set(exposition.PLANNED_STEPS, schedule.steps)
         self._set(exposition.SAVE_INTERVAL, schedule.save_every_minutes * 60)
         self._set(exposition.SLICES, slices)
 
-    def ended_before(self, ends: Mapping[str, PastEnd]) -> None:
-        """How earlier starts ended, by exit code."""
+    def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
+        """Set how earlier attempts ended, by exit code."""
         for code, end in ends.items():
             self._set(exposition.ENDS, end.count, code)
             self._set(exposition.LAST_END, end.last, code)
 
-    def happened(self, event: str, values: Mapping[str, Any]) -> None:
-        """An event of the ledger."""
+    def record_event(self, event: str, values: Mapping[str, Any]) -> None:
+        """Record an event of the ledger."""
         if cause := ENDS_A_PIECE.get(event):
-            self._spent(cause, self._cut_now())
+            self._count_time(cause, self._cut_now())
         if event in ("RunStarted", "restore"):
-            # Nothing is lost yet of what is done from here.
+            # No work after this point is lost yet.
             self._set(exposition.STEP, values["step"])
             self._set(exposition.SAFE_SINCE, self._clock())
         elif event == "CheckpointSaved":
@@ -73,15 +75,15 @@ class LiveMetrics:
         elif event == "RolledBack":
             self._set(exposition.ROLLBACKS, values["number"])
 
-    def stepped(self, line: Mapping[str, Any]) -> None:
-        """A step, as its line says it."""
+    def record_step(self, line: Mapping[str, Any]) -> None:
+        """Record a step from its line."""
         self._numbers.add(exposition.STEPS, 1)
         self._numbers.add(exposition.STEP_SECONDS, line["step_seconds"])
         self._numbers.add(exposition.HOST_SECONDS, line["host_seconds"])
         self._set(exposition.LAST_STEP, self._clock())
         self._set(exposition.STEP, line["step"])
         for family, name in ((exposition.LOSS, "loss"), (exposition.GRADIENT_NORM, "gradient_norm")):
-            # In JSON, which knows no NaN, they are null then.
+            # JSON has no NaN, so the line has null in its place.
             self._set(family, math.nan if line[name] is None else line[name])
         self._set(exposition.TOKENS_PER_SECOND, line["tokens_per_second"])
         if line["mfu"] is not None:
@@ -93,19 +95,19 @@ class LiveMetrics:
                 self._set(family, max(used))
         seconds = self._cut_now()
         waited = min(seconds, line["host_seconds"])
-        self._spent(Cause.INPUT, waited)
-        self._spent(Cause.LOST if line["skipped"] else Cause.PRODUCTIVE, seconds - waited)
+        self._count_time(Cause.INPUT, waited)
+        self._count_time(Cause.LOST if line["skipped"] else Cause.PRODUCTIVE, seconds - waited)
 
     def _set(self, family: exposition.Family, number: float, label: str = "") -> None:
-        if self.leads or not family.leader_alone:
+        if self.leads or not family.leader_only:
             self._numbers.set(family, number, label)
 
-    def _spent(self, cause: Cause, seconds: float) -> None:
+    def _count_time(self, cause: Cause, seconds: float) -> None:
         if self.leads:
             self._numbers.add(exposition.SECONDS, seconds, cause)
 
     def _cut_now(self) -> float:
-        """Seconds since time was last counted. Never negative: somebody may set the machine's clock."""
+        """Return the seconds since the last call. Never negative, even if the machine's clock is set back."""
         now = self._clock()
         seconds, self._cut = now - self._cut, now
         return max(0.0, seconds)
@@ -116,59 +118,30 @@ _OF_DEVICES = (
     (exposition.PEAK_MEMORY, "device_peak_bytes_in_use"),
 )
 _COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.INPUT, Cause.PRODUCTIVE, Cause.LOST)
-"""Causes that a start can know while it runs."""
+"""Causes that an attempt can know while it runs."""
 
 
-PATH = "/metrics"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-_LONGEST_REQUEST_SECONDS = 10
-
-
-def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METRICS_PORT) -> ThreadingHTTPServer | None:
-    """Answer with `metrics` for as long as the process lives; None where it is not told at which address, or cannot."""
+def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METRICS_PORT) -> WSGIServer | None:
+    """Serve `metrics` for as long as the process lives. `None`: the environment names no address, or it is taken."""
     address = environment.get(METRICS_ADDRESS_VARIABLE)
     if not address:
         return None
     try:
-        server = ThreadingHTTPServer((address, port), _handler(metrics.text))
+        server, _ = start_http_server(port, address, metrics.registry)
     except OSError as error:
-        print(f"no metrics are served at {address}:{port}: {error}; training goes on", flush=True)
+        print(f"no metrics are served at {address}:{port}: {error}; training continues", flush=True)
         return None
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
 
 
 def look_back(metrics: LiveMetrics, storage: epath.Path, start: Start) -> None:
-    """Let the leader tell how earlier starts ended, as soon as storage has said so."""
+    """Let the leader publish how earlier attempts ended, once it has read it from storage."""
 
     def read() -> None:
         try:
-            metrics.ended_before(past_ends(storage, start))
+            metrics.set_past_ends(past_ends(storage, start))
         except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
-            print(f"metrics lack how earlier starts ended: {type(error).__name__}: {error}", flush=True)
+            print(f"metrics lack the ends of earlier attempts: {type(error).__name__}: {error}", flush=True)
 
     if metrics.leads:
         threading.Thread(target=read, name="past-ends", daemon=True).start()
-
-
-def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _LONGEST_REQUEST_SECONDS
-
-        def do_GET(self) -> None:  # noqa: N802 - the name that the server looks for
-            if self.path.partition("?")[0] != PATH:
-                self.send_error(404, f"metrics are at {PATH}")
-                return
-            body = text().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the log is the training's."""
-
-    return Handler

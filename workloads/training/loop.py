@@ -1,8 +1,8 @@
-"""Training from wherever the run stands to its last step.
+"""Trains a run from its newest checkpoint to its last step.
 
-Owns the order of things: program, data, run and checkpoints first, then step, report, evaluate and save. The host gives
-the devices a step before it reads the result of the one before, so that they do not wait for it. A step whose state is
-saved, evaluated or compared, or which may be the last before a rollback, is judged before the next one begins.
+Program, data, run and checkpoints come first, then step, report, evaluate and save. The host gives the devices a step
+before it reads the result of the previous one, so that they do not wait for the host. If the state of a step is saved,
+evaluated or compared, or the step may be the last before a rollback, its result is read before the next step begins.
 """
 
 import math
@@ -40,13 +40,13 @@ from workloads.training.trackers import trackers_of
 
 
 def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) -> None:
-    """Train `spec` to its last step, going on from the run's newest checkpoint; `live` is told how it goes.
+    """Train `spec` from the run's newest checkpoint to its last step. `live` gets the metrics.
 
     Raises:
         TrainingStopped: a stop with a known cause.
     """
     mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
-    # Not a context: a start that fails early must not wait for the compiler before it can say so.
+    # The executor is not a context manager, because an attempt that fails early must not wait for the compiler.
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
     attention = settle(spec, mesh, compiler_options(spec, mesh), processes)
     processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
@@ -66,7 +66,7 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     metrics, trackers = StepMetrics(spec, run, processes), trackers_of(spec, run, processes)
     journal = Journal(spec.training, processes, ledger, metrics, live, trackers)
     with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.held_shapes):
-        journal.started(start, spec)
+        journal.record_start(start, spec)
         for line in attention.lines:
             journal.announce(line)
         if processes.leads:
@@ -90,7 +90,8 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
 
 @contextmanager
 def _closed_at_a_known_end(checkpoints: Checkpoints) -> Generator[None]:
-    """Closing waits for the other hosts, which after an unknown failure wait for this one."""
+    """Close the checkpoints, but not after an unknown failure: closing waits for the other hosts, which would wait for
+    this one."""
     try:
         yield
     except TrainingStopped as stop:
@@ -102,7 +103,7 @@ def _closed_at_a_known_end(checkpoints: Checkpoints) -> Generator[None]:
 
 @dataclass(kw_only=True)
 class Training:
-    """One start of one run, once everything it needs is there."""
+    """One attempt of a run with everything that it needs."""
 
     schedule: TrainingSpec
     processes: Processes
@@ -114,15 +115,15 @@ class Training:
     profiler: StepProfiler
     replicas: Replicas
     initial_weights: InitialWeights | None
-    """What a new run begins with, or what its adapters are for; None: weights drawn from the seed."""
+    """Weights that a new run begins with, or that its adapters are for. `None` draws weights from the seed."""
     _safe_step: int = field(init=False)
-    """The newest step whose state a restart can go on from."""
+    """The newest step from which a restart can continue."""
     _timer: SaveTimer = field(init=False)
     _save_is_due: bool = False
     _has_evaluated: bool = False
     _rollbacks: Rollbacks = field(init=False)
     _under_way: StepUnderWay | None = None
-    """The newest step, until it is judged."""
+    """The newest step until its result is read."""
 
     def __post_init__(self) -> None:
         self._rollbacks = Rollbacks(
@@ -130,12 +131,12 @@ class Training:
         )
 
     def run_to_end(self, began: float) -> None:
-        """Take all steps that are left, then evaluate.
+        """Train the remaining steps, then evaluate.
 
         Raises:
             Diverged: too many steps in a row were skipped, and no rollback is left.
-            Preempted: SIGTERM; the state is saved.
-            ReplicasDiffer: a device computed wrongly, as a save or comparison found; nothing of it is saved.
+            Preempted: SIGTERM. The state is saved.
+            ReplicasDiffer: a save or comparison found that a device computed wrongly. Its state is not saved.
         """
         state, outcome = self._begin()
         self.journal.record("compile", seconds=self.program.prepare(), **self.program.choices)
@@ -145,17 +146,17 @@ class Training:
         self._safe_step = position.step
         self._timer = SaveTimer(self.schedule.save_every_minutes * 60, self.processes, position.batch)
         while position.step < last:
-            self._leave_if_told(position, state)
+            self._leave_on_sigterm(position, state)
             state = self._advance(position, state)
-            # For the first save. Not earlier, since the first step of a new run need not wait for it.
+            # The first save needs them. They come no earlier, so that the first step of a new run does not wait.
             self.program.prepare_fingerprints()
             position = position.next
             self._save_is_due |= self._save_falls_on(position)
-            if not self._must_be_judged(position):
+            if not self._needs_result(position):
                 continue
-            self._judge()
+            self._finish_step()
             if self._has_diverged:
-                # First, for the chips cannot hold two.
+                # The old state is deleted first, because the chips cannot hold two.
                 del state
                 state, position = self._go_back(position)
             else:
@@ -186,7 +187,7 @@ class Training:
             return self.initial_weights.put_into(fresh, self.program.fingerprints, self.processes)
 
     def _read_frozen(self) -> None:
-        assert self.initial_weights, "the specification refuses adapters of no weights"
+        assert self.initial_weights, "the specification refuses adapters without weights"
         with self._reading(self.initial_weights):
             self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, self.processes)
 
@@ -197,20 +198,22 @@ class Training:
         self.journal.record("initial_weights", folder=str(weights.folder), seconds=time.monotonic() - began)
 
     def _advance(self, position: Position, state: TrainState) -> TrainState:
-        """Give the devices the step on from `position`, then judge the one before."""
+        """Give the devices the step after `position`, then finish the previous one."""
         done = position.step + 1
         self.processes.deadline.expect(f"step {done}", self.schedule.step_timeout_minutes)
         self.profiler.before(done)
         batch = self.batches.training(position.batch)
         state, result = self.program.step(state, batch)
-        begun = self.journal.begun(position, result)
-        self._judge()
+        begun = self.journal.begin_step(position, result)
+        self._finish_step()
         self._under_way = begun
         return state
 
-    def _must_be_judged(self, position: Position) -> bool:
-        """Whether the step to `position` must be judged before the next one begins: its state has another use, or the
-        run may have diverged there."""
+    def _needs_result(self, position: Position) -> bool:
+        """Return whether the step to `position` must be finished before the next one begins.
+
+        This is so if its state has another use, or if the run may have diverged there.
+        """
         step = position.step
         return (
             self._save_is_due
@@ -220,14 +223,14 @@ class Training:
             or self.profiler.cut_after(step)
         )
 
-    def _judge(self) -> None:
-        """Wait for the step that is under way, if one is, and record what came of it."""
+    def _finish_step(self) -> None:
+        """Wait for the current step, if there is one, and record its result."""
         if self._under_way is None:
             return
-        judged, self._under_way = self._under_way, None
-        step = judged.number
+        finished, self._under_way = self._under_way, None
+        step = finished.number
         self.processes.deadline.expect(f"step {step}", self.schedule.step_timeout_minutes)
-        self.journal.stepped(judged)
+        self.journal.end_step(finished)
         self.profiler.after(step)
         if self._has_diverged:
             return
@@ -240,10 +243,10 @@ class Training:
         return self.journal.metrics.skipped_in_a_row > self.schedule.max_skipped_steps
 
     def _follow_schedule(self, position: Position, state: TrainState) -> None:
-        """What it asks for at `position`, whose step is judged."""
+        """Save, compare slices and evaluate if due at `position`, whose step is finished."""
         step = position.step
-        # A save that falls on skipped steps waits for their end: its weights may be what they fail by, and it would
-        # push a checkpoint out that can be gone back to.
+        # A save that falls on skipped steps waits for their end: its weights may be the cause, and it would replace a
+        # checkpoint that a rollback can use.
         ends = step == self.schedule.steps
         if self._save_is_due and (ends or not self.journal.metrics.skipped_in_a_row):
             self._save(position, state)
@@ -260,11 +263,11 @@ class Training:
         return self.replicas.several and step % self.schedule.compare_slices_every_steps == 0
 
     def _evaluation_is_due(self, step: int) -> bool:
-        """That of the last step has its own place."""
+        """Return whether to evaluate after `step`. The evaluation after the last step is separate."""
         return step % self.schedule.evaluate_every_steps == 0 and step < self.schedule.steps
 
     def _go_back(self, position: Position) -> tuple[TrainState, Position]:
-        """The state of an earlier step, with the batch at `position` as its next one."""
+        """Return the state of an earlier step, with the batch at `position` as its next one."""
         began = time.monotonic()
         self.processes.deadline.expect("the rollback", self.schedule.prepare_minutes)
         self._announce_saved(wait=True)
@@ -273,7 +276,7 @@ class Training:
         position = Position.of(state)
         self._safe_step = position.step
         self._save_is_due = False
-        self._timer.saved(position.batch)
+        self._timer.restart(position.batch)
         self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began)
         self.journal.restart_clock()
         return state, position
@@ -281,11 +284,11 @@ class Training:
     def _evaluate(self, step: int, state: TrainState) -> float:
         sums: list[tuple[jax.Array, jax.Array]] = []
         for number in range(self.schedule.evaluation_batches):
-            # The first evaluation of a start compiles. After it, a batch takes less than a step does.
+            # The first evaluation of an attempt compiles. Later, a batch takes less time than a step.
             minutes = self.schedule.step_timeout_minutes if self._has_evaluated else self.schedule.prepare_minutes
             self.processes.deadline.expect(f"evaluation at step {step}", minutes)
             sums.append(self.program.evaluate(state.parameters, self.batches.held_out(number)))
-            # Two batches in flight, so that each one's deadline is its own.
+            # Only two batches are in flight, so that each has its own deadline.
             jax.block_until_ready(sums[-2:-1])
         tokens = sum(float(tokens) for _, tokens in sums)
         loss = sum(float(loss) for loss, _ in sums) / tokens if tokens else math.nan
@@ -297,11 +300,12 @@ class Training:
 
     def _save(self, position: Position, state: TrainState) -> None:
         began, step = time.monotonic(), position.step
-        self._timer.saved(position.batch)
+        self._timer.restart(position.batch)
         self._save_is_due = False
-        # A save waits for the one before it: told now, or saves that follow each other closely are told at the end.
+        # A save waits for the previous one, so that one is announced now. Otherwise, saves in quick succession would
+        # all be announced at the end.
         self._announce_saved(wait=True)
-        agreed = self.replicas.agreed(step, self.program.fingerprints(state))
+        agreed = self.replicas.require_equal(step, self.program.fingerprints(state))
         self.checkpoints.save(step, state, agreed, self.run.manifest)
         self._safe_step = step
         self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
@@ -309,20 +313,20 @@ class Training:
 
     def _compare_slices(self, step: int, state: TrainState) -> None:
         began = time.monotonic()
-        self.replicas.agreed(step, self.program.fingerprints(state))
+        self.replicas.require_equal(step, self.program.fingerprints(state))
         self.journal.record("slices_agree", step=step, seconds=time.monotonic() - began)
         self.journal.restart_clock()
 
-    def _leave_if_told(self, position: Position, state: TrainState) -> None:
-        # Asked by batch, since the answer is agreed on for a number that was not asked for yet.
-        if not self.processes.told_to_stop(position.batch):
+    def _leave_on_sigterm(self, position: Position, state: TrainState) -> None:
+        # The query is by batch, because hosts agree on each number only once, and steps repeat after a rollback.
+        if not self.processes.should_stop(position.batch):
             return
-        self._judge()
+        self._finish_step()
         if position.step != self._safe_step:
             self._save(position, state)
         self._announce_saved(wait=True)
         raise Preempted(
-            f"SIGTERM: stopped after step {position.step} with its state saved; the next start goes on from there"
+            f"SIGTERM: stopped after step {position.step} with its state saved; the next attempt continues from there"
         )
 
     def _announce_saved(self, wait: bool) -> None:

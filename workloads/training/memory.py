@@ -1,7 +1,4 @@
-"""What to say when a step does not fit the chips.
-
-Owns the recognition of the error and the advice; what a step will need is not predicted here.
-"""
+"""Recognises that a step does not fit the chips, and advises what to change. It predicts no memory."""
 
 import math
 from collections.abc import Generator
@@ -20,7 +17,7 @@ _GIB = 2**30
 
 @contextmanager
 def fitting(spec: JobSpec, state: TrainState) -> Generator[None]:
-    """Turn a device's or the compiler's lack of memory into OutOfMemory; `state` tells the shapes."""
+    """Convert an out-of-memory error of a device or the compiler to OutOfMemory. `state` has the shapes."""
     try:
         yield
     except Exception as error:
@@ -31,14 +28,14 @@ def fitting(spec: JobSpec, state: TrainState) -> Generator[None]:
 
 
 def bytes_per_device(state: TrainState) -> int:
-    """What the training state alone takes on each device."""
+    """Return the bytes of the training state on each device."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)
     )
 
 
 def advice(spec: JobSpec, state_bytes: int) -> str:
-    """One sentence: what does not fit, and what would."""
+    """Return a sentence about what does not fit and what to change."""
     have = spec.slices.hbm_gib_per_chip / spec.slices.devices_per_chip
     need = state_bytes / _GIB
     memory = f" of {have:.1f} GiB" if have else ""
@@ -59,14 +56,14 @@ def _advice_on_vmem(spec: JobSpec) -> str:
 
 
 def _smaller_state(spec: JobSpec, times: int) -> list[str]:
-    """It is split over all mesh axes but `replica`."""
+    """Return changes that make the training state smaller. It is split over all mesh axes except `replica`."""
     bigger = f"take slices of more chips than {spec.slices.topology}, at least {times} times as many"
     in_slice = spec.mesh.replica // spec.slices.count
     return [*([f"raise mesh.fsdp, of which a slice has room for {in_slice} times"] if in_slice > 1 else []), bigger]
 
 
 def _smaller_step(spec: JobSpec) -> list[str]:
-    """What of the settings takes less memory beside the state, the cheapest first; a run may go on with any."""
+    """Return settings that reduce memory other than the state, the cheapest first. A run can continue with any."""
     training, sequences = spec.training, spec.rows_per_device
     parts = (parts for parts in range(training.accumulation + 1, sequences + 1) if sequences % parts == 0)
     keeps_less = get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]

@@ -1,7 +1,7 @@
-"""The device mesh: the share of the batch, the layers and the weights that each device holds.
+"""Builds the device mesh, which determines each device's share of the batch, the layers and the weights.
 
-`fsdp` and `tensor` never leave their slice. How arrays are split over the axes is in `layout`. The record from which
-the pictures of the mesh are drawn (`workloads.report.placement`) is made here from JAX's mesh and shardings.
+`fsdp` and `tensor` are always inside a slice. How arrays are split over the axes is in `layout`. The record for the
+pictures of the mesh (`workloads.report.placement`) is made here from JAX's mesh and shardings.
 """
 
 from collections.abc import Sequence
@@ -19,18 +19,19 @@ from workloads.spec import MeshSpec, SliceSpec
 from workloads.training.failures import InvalidSpec
 
 REPLICA, STAGE, FSDP, TENSOR = AXES = ("replica", "stage", "fsdp", "tensor")
-"""Outer to inner, as in MeshSpec: the first over slices (DCN), the last two within one (ICI), `stage` as it fits."""
+"""Axes from outer to inner, as in MeshSpec. The first is over slices (DCN), the last two are within a slice (ICI), and
+`stage` may be either."""
 
 DATA_AXES = (REPLICA, FSDP)
-"""Sequences are dealt over these."""
+"""Axes that sequences are distributed over."""
 
 
 class Device(Protocol):
-    """What the mesh needs to know of a `jax.Device`."""
+    """The attributes of a `jax.Device` that the mesh uses."""
 
     @property
     def id(self) -> int:
-        """Unique in the job."""
+        """Number of the device, unique in the job."""
         ...
 
     @property
@@ -45,16 +46,16 @@ class Device(Protocol):
 
 
 def build_mesh(mesh: MeshSpec, slices: SliceSpec, devices: Sequence[Device]) -> Mesh:
-    """The mesh of `devices`, which are all devices of the job.
+    """Return the mesh of `devices`, which must be all devices of the job.
 
     Raises:
-        InvalidSpec: there are more or fewer devices than the mesh has places.
+        InvalidSpec: the number of devices differs from that of the mesh.
     """
     return Mesh(arrange(mesh, slices, devices), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def arrange(mesh: MeshSpec, slices: SliceSpec, devices: Sequence[Device]) -> np.ndarray:
-    """`devices` as an array [replica, stage, fsdp, tensor]."""
+    """Return `devices` as an array [replica, stage, fsdp, tensor]."""
     if len(devices) != mesh.devices:
         raise InvalidSpec(
             f"mesh {mesh} needs {mesh.devices} devices, but {len(devices)} joined;"
@@ -69,7 +70,7 @@ def arrange(mesh: MeshSpec, slices: SliceSpec, devices: Sequence[Device]) -> np.
 
 
 def _factors(mesh: MeshSpec, slices: SliceSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Each axis as a part over slices times a part within one."""
+    """Return each axis as a part over slices times a part within a slice."""
     groups = slices.devices_per_slice // (mesh.fsdp * mesh.tensor)
     stages = max(mesh.stage // groups, 1)
     over_slices = (slices.count // stages, stages, 1, 1)
@@ -77,35 +78,35 @@ def _factors(mesh: MeshSpec, slices: SliceSpec) -> tuple[tuple[int, ...], tuple[
 
 
 def _in_process_order(devices: Sequence[Device]) -> np.ndarray:
-    """CPU devices carry no slice, so hosts of a slice are known by their consecutive process indices."""
+    """Sort devices by process. CPU devices have no slice, but hosts of a slice have consecutive process indices."""
     array = np.empty(len(devices), dtype=object)
     array[:] = sorted(devices, key=lambda device: (device.process_index, device.id))
     return array
 
 
 def show_placement(placement: Placement, record: epath.Path) -> None:
-    """Print the picture, and keep at `record` what the report draws it from."""
+    """Print the picture, and write its data to `record` for the report."""
     print(mesh_picture(placement), flush=True)
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text(placement.model_dump_json())
 
 
 def placement(spec: MeshSpec, slices: SliceSpec, mesh: Mesh, state: Any) -> Placement:
-    """Where the devices of `mesh` and the arrays of `state` are; of its leaves only shape and sharding are read."""
+    """Return the positions of the devices of `mesh` and the arrays of `state`. Only shapes and shardings are read."""
     hosts = tuple(device.process_index for device in mesh.devices.flat)
     if set(hosts) != set(range(slices.total_hosts)):
-        # One process stands in for all of them.
+        # One process has the devices of all of them.
         hosts = hosts_in_order(slices)
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return Placement(
         mesh=spec,
         slices=slices,
         hosts=hosts,
-        arrays=tuple(_placed(path, leaf) for path, leaf in leaves),
+        arrays=tuple(_placed_array(path, leaf) for path, leaf in leaves),
     )
 
 
-def _placed(path: Any, leaf: Any) -> PlacedArray:
+def _placed_array(path: Any, leaf: Any) -> PlacedArray:
     sharding = leaf.sharding
     if not isinstance(sharding, NamedSharding):
         raise TypeError(f"{jax.tree_util.keystr(path)} must have a NamedSharding, got {sharding}")

@@ -1,8 +1,6 @@
-"""How lines and records reach storage while training goes on, and the ledger of one process and start.
+"""Writes lines and records to storage in the background, and the ledger `<start>-<process>.jsonl`.
 
-Owns files that grow in the background and the ledger `<start>-<process>.jsonl`. Object stores cannot append, so
-what a file holds is kept in memory and a background thread writes the whole file anew; what the events mean is up
-to those who record them.
+Object stores cannot append, so the content of a file is kept in memory and a background thread rewrites the whole file.
 """
 
 import json
@@ -20,16 +18,16 @@ from workloads.training.failures import exit_code
 SHORTEST_INTERVAL_SECONDS = 2.0
 
 IDLE_PER_WRITE = 20
-"""Pause at least this many times the last write's duration, so that a long ledger costs at most 5 % of a thread."""
+"""Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
 
 ENTRIES_PER_PART = 5000
-"""Of a file that would grow with the run; about 1.5 MB, which is written anew within a second."""
+"""Number of entries in one part of a long file. It is about 1.5 MB, which is rewritten within a second."""
 
 
 class LineFile:
-    """JSON lines on their way to one file; a context manager that writes the rest when it ends.
+    """JSON lines for one file. It is a context manager that writes the rest when it ends.
 
-    Storage that fails costs no training: it is told, the lines are kept, and the next write takes them along.
+    A storage error does not stop training: it is printed, and the next write includes the same lines.
     """
 
     def __init__(self, path: epath.Path):
@@ -53,11 +51,11 @@ class LineFile:
 
     @property
     def count(self) -> int:
-        """Entries so far."""
+        """Number of entries so far."""
         return len(self._entries)
 
     def add(self, **facts: object) -> None:
-        """One more line, which will be in storage soon."""
+        """Add a line, which is written in the background."""
         self._entries.append(json.dumps(facts))
 
     def _write_in_background(self) -> None:
@@ -81,7 +79,7 @@ class LineFile:
 
 
 class Parts:
-    """A file cut into parts, so that only the last one is ever written anew; a context manager."""
+    """A file in parts, so that only the last part is rewritten. It is a context manager."""
 
     def __init__(self, open_part: Callable[[int], LineFile]):
         self._open = open_part
@@ -97,7 +95,7 @@ class Parts:
         self._file.__exit__(kind, error, traceback)
 
     def last(self) -> LineFile:
-        """The part with room for one more entry."""
+        """Return the part with room for one more entry."""
         if self._file.count >= ENTRIES_PER_PART:
             self._file.__exit__(None, None, None)
             self._number += 1
@@ -106,7 +104,7 @@ class Parts:
 
 
 class Ledger:
-    """Records events; a context manager that writes the rest when it ends."""
+    """Records events. It is a context manager that writes the rest when it ends."""
 
     def __init__(self, path: epath.Path):
         self._file = LineFile(path)
@@ -124,14 +122,14 @@ class Ledger:
         self._file.__exit__(kind, error, traceback)
 
     def record(self, event: str, **facts: object) -> None:
-        """Add one event with the present time."""
+        """Add one event with the current time."""
         self._file.add(time=round(time.time(), 3), event=event, **facts)
 
 
 def write_whole(path: epath.Path, text: str) -> None:
-    """Whoever reads `path` finds the text before or the text now, also after a crash."""
+    """Write a file atomically: readers find the old or the new text, even after a crash."""
     if "://" in str(path):
-        # An object appears when its upload is complete, and a rename would be a copy.
+        # An object appears only when its upload is complete, and a rename would be a copy.
         path.write_text(text)
         return
     partial = path.with_name(f".{path.name}.partial")

@@ -1,7 +1,6 @@
 """The decoder-only transformer and its loss, written for one device's share of the batch and of the weights.
 
-Owns the layers. Knows the mesh only by its axis names: how weights are split is in `layout`, when they are
-gathered in `weights`; optimizer and compilation are elsewhere.
+The code uses only the mesh's axis names. How weights are split is in `layout`, when they are gathered in `weights`.
 
 Dimensions: B sequences, S positions, D embed, N query heads, K kv heads, H head, F mlp, V vocabulary, L layers,
 E experts. Under tensor parallelism a device has its part of K, N and F, and between two layers its part of S.
@@ -29,36 +28,35 @@ from workloads.training.tables import LossHead, look_up, summed_loss
 from workloads.training.weights import Table, Weights
 
 PADDING = -1
-"""In place of every token of a row that fills up the batch. Nothing is predicted there, so it may be looked up as any
-token."""
+"""Value of every token in a padding row. Nothing is predicted there, so it may be looked up as any token."""
 type Layer = Callable[[jax.Array, Tree], tuple[jax.Array, jax.Array]]
-"""From a layer's input and its part of the weights to its output and its balance loss."""
+"""Function from a layer's input and its part of the weights to its output and its balance loss."""
 
 
 @dataclass(frozen=True)
 class Forward:
-    """How the forward pass is computed."""
+    """Settings of the forward pass."""
 
     model: ModelSpec
     training: TrainingSpec
     heads: Heads
     on_tpu: bool
-    """XLA makes the best of other forms of the same arithmetic there than on a CPU."""
+    """Whether it runs on a TPU, where other forms of the same arithmetic are faster than on a CPU."""
     padded: bool
-    """Whether rows of PADDING fill up the batch or a part of it."""
+    """Whether the batch or a part of it has rows of PADDING."""
 
 
 class Summed(NamedTuple):
-    """Sums over this device's positions, float32."""
+    """Sums over this device's positions in float32."""
 
     loss: jax.Array
     """Cross-entropy and z-loss."""
     z_loss: jax.Array
-    """The z-loss in `loss`; it has no gradient of its own."""
+    """Z-loss, which is included in `loss`. It has no gradient."""
     balance: jax.Array
-    """What the experts' loads add to the loss."""
+    """Loss of the balance of experts."""
     counted: jax.Array
-    """Positions that count."""
+    """Number of positions that count."""
 
     @property
     def cross_entropy(self) -> jax.Array:
@@ -66,8 +64,8 @@ class Summed(NamedTuple):
 
 
 class Block(nnx.Module):
-    """The weights of one decoder layer: attention and gated MLP or experts, each behind an RMSNorm and,
-    in some models, before another one."""
+    """The weights of one decoder layer: attention and gated MLP or experts, each after an RMSNorm and, in some models,
+    before another one."""
 
     def __init__(self, spec: ModelSpec, rngs: nnx.Rngs):
         embed, mlp, mixed = spec.embed_dim, spec.mlp_dim, spec.query_heads * spec.head_dim
@@ -88,7 +86,7 @@ class Block(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """All weights of the model; `blocks` holds every layer, stacked on a leading axis L."""
+    """All weights of the model. `blocks` has all layers, stacked on a leading axis L."""
 
     def __init__(self, spec: ModelSpec, rngs: nnx.Rngs):
         table = (spec.vocab_size, spec.embed_dim)
@@ -100,12 +98,13 @@ class Decoder(nnx.Module):
 
 
 def initial_parameters(spec: ModelSpec, seed: int) -> Tree:
-    """Freshly drawn weights, float32, whole; run it under jit with shardings to have them born split."""
+    """Draw full weights in float32. To create them split, run it under jit with shardings."""
     return nnx.to_pure_dict(nnx.state(Decoder(spec, nnx.Rngs(seed))))
 
 
 class Tables(NamedTuple):
-    """The two ends of the model; one and the same where the embedding is tied, so that its gradient is summed once."""
+    """The two tables of the model. They are the same object if the embedding is tied, so that its gradient is summed
+    once."""
 
     first: Table
     last: Table
@@ -117,10 +116,10 @@ class Tables(NamedTuple):
 
 
 def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
-    """Of this device's sequences: rows of S + 1 tokens [B, S + 1].
+    """Return the sums of this device's sequences, given as rows of S + 1 tokens [B, S + 1].
 
-    Runs inside a shard_map over the whole mesh. Gradients by matrices come out as `weights` says, those by norm
-    scales are this device's share only.
+    It runs inside a shard_map over the whole mesh. Gradients by matrices are reduced by `weights`. Gradients by norm
+    scales are only this device's share.
     """
     inputs, targets, counted = inputs_and_targets(tokens, forward)
     tables = Tables.of(weights, forward.model)
@@ -131,10 +130,10 @@ def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
 
 
 def inputs_and_targets(tokens: jax.Array, forward: Forward) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What is seen, what is to be predicted, and each prediction's weight in float32; each [..., S]."""
+    """Return inputs, targets and the float32 weight of each prediction, each [..., S]."""
     marks = None
     if forward.training.reads_marks:
-        # See `workloads.data.packing`. PADDING, of which all bits are set, stays as it is.
+        # See `workloads.data.packing`. PADDING has all bits set, so it does not change.
         tokens, marks = tokens >> 1, tokens & 1
     targets = tokens[..., 1:]
     counts = jnp.ones(targets.shape, jnp.float32)
@@ -148,7 +147,7 @@ def inputs_and_targets(tokens: jax.Array, forward: Forward) -> tuple[jax.Array, 
 
 
 def embed(tables: Tables, inputs: jax.Array, spec: ModelSpec) -> jax.Array:
-    """Inputs [..., S] to [..., S, D], of which a device has its part of S."""
+    """Embed inputs [..., S] as [..., part of S, D]."""
     x = look_up(tables.first, own_part(inputs, (TENSOR,), inputs.ndim - 1))
     return x * jnp.asarray(spec.embed_dim**0.5, x.dtype) if spec.scaled_embedding else x
 
@@ -156,8 +155,10 @@ def embed(tables: Tables, inputs: jax.Array, spec: ModelSpec) -> jax.Array:
 def positions_loss(
     tables: Tables, x: jax.Array, targets: jax.Array, counted: jax.Array, dealt: tuple[str, ...], forward: Forward
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Summed loss, the z-loss in it, and count of positions; of S, normed x [..., part of S, D] has what is left by the
-    axes `dealt`."""
+    """Return the summed loss, the z-loss in it, and the number of positions.
+
+    S of the normed x [..., part of S, D] is split over the axes `dealt`.
+    """
     targets, counted = (own_part(array, dealt, array.ndim - 1).reshape(-1) for array in (targets, counted))
     head = LossHead(forward.model.logit_soft_cap, forward.training.z_loss, forward.on_tpu)
     loss, z_loss = summed_loss(x.reshape(-1, x.shape[-1]), tables.last, targets, counted, head)
@@ -167,7 +168,7 @@ def positions_loss(
 def run_layers(
     weights: Weights, x: jax.Array, inputs: jax.Array, counted: jax.Array, forward: Forward
 ) -> tuple[jax.Array, jax.Array]:
-    """All layers that this device holds, and the sum of their balance losses."""
+    """Run all layers that this device holds. Return their output and the sum of their balance losses."""
     segments, pattern = _segments(inputs, forward.training), forward.model.pattern
 
     def layer_of(reach: Reach) -> Layer:
@@ -185,7 +186,7 @@ def run_layers(
 def _in_pattern(
     layer_of: Mapping[Reach, Layer], pattern: Sequence[Reach], x: jax.Array, layers: Tree
 ) -> tuple[jax.Array, jax.Array]:
-    """All layers, whose kinds repeat like `pattern`: what is compiled is each run of equal layers in it, once."""
+    """Run all layers, whose kinds repeat like `pattern`. Each run of equal layers in it is compiled once."""
 
     def runs(x: jax.Array, layers: Tree, kinds: Sequence[Reach]) -> tuple[jax.Array, jax.Array]:
         equal: list[tuple[Reach, int]] = [(reach, len([*same])) for reach, same in groupby(kinds)]
@@ -209,7 +210,7 @@ def _in_pattern(
 
 
 def _split(layers: Tree, sizes: Sequence[int]) -> list[Tree]:
-    """Consecutive parts of all arrays of `layers` along their first axis."""
+    """Split all arrays of `layers` into consecutive parts along their first axis."""
     leaves, structure = jax.tree.flatten(layers)
     parts = [jax.lax.split(leaf, sizes, axis=0) if len(sizes) > 1 else [leaf] for leaf in leaves]
     return [jax.tree.unflatten(structure, part) for part in zip(*parts, strict=True)]
@@ -218,7 +219,7 @@ def _split(layers: Tree, sizes: Sequence[int]) -> list[Tree]:
 def _block(
     x: jax.Array, weights: Tree, sequence: Positions, counted: jax.Array, forward: Forward
 ) -> tuple[jax.Array, jax.Array]:
-    """[B, part of S, D] to the same, and the layer's balance loss."""
+    """Run a layer on [B, part of S, D]. Return the output of the same shape and the layer's balance loss."""
     spec, norm = forward.model, Norm.of(forward.model)
     head_norms = HeadNorms(norm, weights["query_scale"], weights["key_scale"]) if spec.query_key_norm else None
 
@@ -233,31 +234,31 @@ def _block(
     if spec.experts is None:
         return x + output(_mlp(normed, weights, forward), "mlp_output_scale"), jnp.float32(0)
     mixed, balance = route_and_mix(normed, weights, spec.experts, counted, ACTIVATIONS[spec.activation])
-    # Every device along `tensor` routes all positions alike.
+    # Every device along `tensor` routes all positions in the same way.
     return x + output(mixed, "mlp_output_scale"), balance / jax.lax.axis_size(TENSOR)
 
 
 def _mlp(x: jax.Array, weights: Tree, forward: Forward) -> jax.Array:
-    # A CPU has fast code for products of two dimensions; compiled for TPU they cost a fifth of a step in copies.
+    # A CPU has fast code for products of two dimensions. Compiled for TPU, they cost a fifth of a step in copies.
     rows, activate = x if forward.on_tpu else x.reshape(-1, x.shape[-1]), ACTIVATIONS[forward.model.activation]
     gate, up = (named(product(rows, weights[name]), PROJECTION) for name in ("gate", "up"))
     return product(named(activate(gate) * up, PRODUCT), weights["down"]).reshape(x.shape)
 
 
 def _all_positions(x: jax.Array) -> jax.Array:
-    """From a device's part of S to all of it, along `tensor`."""
+    """Gather all of S from the devices' parts along `tensor`."""
     return jax.lax.all_gather(x, TENSOR, axis=1, tiled=True) if jax.lax.axis_size(TENSOR) > 1 else x
 
 
 def _own_positions(partial_sums: jax.Array) -> jax.Array:
-    """The sum along `tensor` of what each device made of its heads or columns, for a device's part of S."""
+    """Sum along `tensor` what each device computed from its heads or columns, for this device's part of S."""
     if jax.lax.axis_size(TENSOR) == 1:
         return partial_sums
     return jax.lax.psum_scatter(partial_sums, TENSOR, scatter_dimension=1, tiled=True)
 
 
 def _segments(inputs: jax.Array, training: TrainingSpec) -> jax.Array | None:
-    """A number for each document of a row; the token that ends one belongs to it."""
+    """Return the number of each token's document in its row. The token that ends a document belongs to it."""
     if training.document_end is None:
         return None
     ends = (inputs == training.document_end).astype(jnp.int32)
@@ -281,9 +282,10 @@ def _stacked_blocks(spec: ModelSpec, rngs: nnx.Rngs) -> Block:
 def route_and_mix(
     x: jax.Array, weights: Tree, spec: ExpertsSpec, counted: jax.Array, activate: Callable[[jax.Array], jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """x [B, S, D] to [B, S, D], and the balance loss summed over the positions that `counted` [B, S] weighs.
+    """Return the experts' output [B, S, D] for x [B, S, D], and the balance loss.
 
-    Weights: router [D, E], gate and up [E, D, F], down [E, F, D].
+    The balance loss is summed over positions with weights `counted` [B, S]. Model weights: router [D, E], gate and up
+    [E, D, F], down [E, F, D].
     """
     scores = jnp.einsum("bsd,de->bse", x, weights["router"], preferred_element_type=jnp.float32)
     chosen_scores, chosen = jax.lax.top_k(scores, spec.per_token)
@@ -306,8 +308,8 @@ def route_and_mix(
 
 
 def _balance(scores: jax.Array, chosen: jax.Array, counted: jax.Array) -> jax.Array:
-    """Summed over sequences: positions that count x E x (their shares of the choices . mean probabilities), which is 1
-    per position when even."""
+    """Return the balance loss, summed over sequences: positions that count x E x (the experts' shares of the choices .
+    their mean probabilities). It is 1 per position if the load is even."""
     experts = scores.shape[-1]
     positions = jnp.sum(counted, axis=1)
     weights = (counted / jnp.maximum(positions, 1)[:, None])[..., None]

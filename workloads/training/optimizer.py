@@ -1,12 +1,12 @@
 """AdamW or Muon with warm-up and cosine decay, as optax transformations that work on shards.
 
-Clipping needs the norm over the whole mesh, so it is a function of that norm; `step` computes it.
+Clipping needs the norm over the whole mesh, so it is a function of that norm, which `step` computes.
 
 Muon, for the matrices of the layers: an update is the momentum with all its singular values brought close to 1
 (https://kellerjordan.github.io/posts/muon/, sizes of updates as in https://arxiv.org/abs/2502.16982). The Newton-Schulz
-iteration needs a whole matrix, and a device holds a part of each. The devices of a slice exchange parts of as many
-matrices as they are, so that each has one whole, and send the parts of its update back. Beyond its parts a device thus
-holds one matrix at a time. In a slice no matrix is computed twice; every slice computes all.
+iteration needs a full matrix, but a device has only a part of each. The N devices of a slice exchange parts of N
+matrices, so that each has one full matrix, and send the parts of its update back. So a device holds one matrix at a
+time in addition to its parts. No matrix is computed twice in a slice, but every slice computes all of them.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from workloads.spec import ModelSpec, OptimizerSpec
 from workloads.training.layout import BLOCKS, KeyPath, Split, Tree, splits
 
 FINAL_LEARNING_RATE_SHARE = 0.1
-"""The cosine ends at this share of the peak learning rate."""
+"""Learning rate at the end of the cosine, as a share of its peak."""
 
 
 def build_optimizer(spec: OptimizerSpec, model: ModelSpec, steps: int) -> optax.GradientTransformation:
     """Return the optimizer without clipping. AdamW is elementwise and may run on any shard of the weights. Muon needs
-    the mesh around it, see `muon`."""
+    the mesh; see `muon`."""
     rate = learning_rate(spec, steps)
     if spec.kind == "adamw":
         return optax.adamw(rate, b1=spec.beta1, b2=spec.beta2, weight_decay=spec.weight_decay, mask=_decays)
@@ -43,7 +43,7 @@ def _is_left_to_adamw(parameters: Tree) -> Tree:
 
 
 def learning_rate(spec: OptimizerSpec, steps: int) -> optax.Schedule:
-    """By the number of updates before, of a run that ends after `steps`."""
+    """Return the learning rate by the number of earlier updates, for a run that ends after `steps`."""
     return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=spec.learning_rate,
@@ -54,19 +54,19 @@ def learning_rate(spec: OptimizerSpec, steps: int) -> optax.Schedule:
 
 
 def updates(state: Tree) -> int:
-    """How many the optimizer's `state` has behind it; a step that was skipped is none."""
+    """Return the number of updates in the optimizer's `state`. Skipped steps do not count."""
     (counter,) = (part for part in state if isinstance(part, optax.ScaleByScheduleState))
     return int(jnp.asarray(counter.count))
 
 
 def clip(gradients: Tree, norm: jax.Array, limit: float) -> Tree:
-    """`gradients` scaled down so that their global norm is at most `limit`."""
+    """Return `gradients` scaled down to a global norm of at most `limit`."""
     factor = jnp.minimum(1.0, limit / jnp.maximum(norm, limit))
     return jax.tree.map(lambda gradient: gradient * factor, gradients)
 
 
 def _decays(parameters: Tree) -> Tree:
-    """Matrices decay, norm scales do not."""
+    """Return which weights decay: matrices, but not norm scales."""
 
     def decays(path: KeyPath, _: jax.Array) -> bool:
         return not path[-1].key.endswith("scale")
@@ -75,13 +75,13 @@ def _decays(parameters: Tree) -> Tree:
 
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the polynomial a X + b (X X^T) X + c (X X^T)^2 X."""
+"""Coefficients a, b and c of the polynomial a X + b (X X^T) X + c (X X^T)^2 X."""
 
 ITERATIONS = 5
 
 UPDATE_SIZE = 0.2
-"""Root mean square of an update before the learning rate. It is about that of AdamW, so that learning rate and weight
-decay suit both: https://arxiv.org/abs/2502.16982, section 2.2."""
+"""Root mean square of an update before the learning rate. It is about that of AdamW, so that the same learning rate and
+weight decay suit both: https://arxiv.org/abs/2502.16982, section 2.2."""
 
 _SMALLEST_NORM = 1e-7
 
@@ -89,7 +89,7 @@ _SMALLEST_NORM = 1e-7
 def muon(momentum: float, model: ModelSpec) -> optax.GradientTransformation:
     """Return Nesterov momentum and orthogonalisation, without learning rate and weight decay.
 
-    Its update runs inside a shard_map over the whole mesh, on a device's parts of the weights.
+    The update runs inside a shard_map over the whole mesh, on a device's parts of the weights.
     """
 
     def orthogonal(updates: Tree, parameters: Tree | None = None) -> Tree:
@@ -102,7 +102,7 @@ def muon(momentum: float, model: ModelSpec) -> optax.GradientTransformation:
 
 
 def is_layer_matrix(parameters: Tree) -> Tree:
-    """Whether Muon updates each weight: the matrices of the layers, but neither tables nor norm scales."""
+    """Return which weights Muon updates: the matrices of the layers, but neither tables nor norm scales."""
 
     def updates(path: KeyPath, split: Split) -> bool:
         return path[0].key == BLOCKS and split.is_matrix
@@ -111,7 +111,7 @@ def is_layer_matrix(parameters: Tree) -> Tree:
 
 
 def orthogonalised(matrix: jax.Array) -> jax.Array:
-    """Return `matrix` [rows, columns] with singular values between about 0.7 and 1.2; zeros stay zeros.
+    """Return `matrix` [rows, columns] with singular values between about 0.7 and 1.2. Zero matrices stay zero.
 
     TPUs multiply it in bfloat16, as the authors do.
     """
@@ -126,7 +126,7 @@ def orthogonalised(matrix: jax.Array) -> jax.Array:
 
 
 def _of_whole_matrices(shard: jax.Array, split: Split, name: str, model: ModelSpec) -> jax.Array:
-    """This device's part of the updates, from its part of stacked matrices [layers, ..., rows, columns]."""
+    """Return this device's part of the updates, from its part of stacked matrices [layers, ..., rows, columns]."""
     parts = [*_parts(split)]
     at_once = prod(jax.lax.axis_size(axes) for _, axes in parts)
 
@@ -146,7 +146,7 @@ def _of_whole_matrices(shard: jax.Array, split: Split, name: str, model: ModelSp
 
 
 def _parts(split: Split) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The mesh axes by which rows (1) and columns (2) of a matrix are split, where they have several devices."""
+    """Yield the mesh axes with several devices by which rows (1) and columns (2) of a matrix are split."""
     for dimension, part in enumerate(split.spec[-2:], 1):
         axes = (part,) if isinstance(part, str) else tuple(part or ())
         if axes and jax.lax.axis_size(axes) > 1:
@@ -154,7 +154,7 @@ def _parts(split: Split) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _update(matrix: jax.Array, name: str, model: ModelSpec) -> jax.Array:
-    """The update of one whole matrix; queries, keys and values are matrices of their own, which lie in one."""
+    """Return the update of one full matrix. Queries, keys and values are separate matrices inside one array."""
     if name != "query_key_value":
         return _sized(matrix)
     grouped = model.queries_per_kv_head

@@ -1,9 +1,8 @@
-"""How the hosts keep pace with each other.
+"""Compares the pace of the hosts and finds stragglers.
 
-Owns the comparison of step times and the name of the straggler. A step ends on all hosts together,
-because its collectives wait for the last one; what differs is the time that a host keeps the others
-waiting (reading rows, Python, saving) after the step before has ended. A slow chip slows the step time of all
-hosts alike and cannot be told apart here: that needs a profile.
+A step ends on all hosts together, because its collectives wait for the last one. What differs is the time that a host
+keeps the others waiting after the previous step (reading rows, Python, saving). A slow chip slows the steps of all
+hosts equally and is not found here. That needs a profile.
 """
 
 import json
@@ -13,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 STRAGGLING_SHARE = 0.1
-"""A host whose own time exceeds the median host's by this share of a step is named."""
+"""Share of a step by which a straggler's own time exceeds that of the median host."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Means of one host over its last steps."""
+    """Mean times of one host over its last steps."""
 
     host: str
     step: int
@@ -27,7 +26,7 @@ class Pace:
     """Part of it in which the devices waited for this host to give them the step."""
 
     def word(self) -> str:
-        """For the other hosts."""
+        """Return the text for the other hosts."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -37,20 +36,20 @@ class Pace:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All hosts side by side."""
+    """Comparison of all hosts."""
 
     hosts: int
     deviation_seconds: float
-    """Standard deviation over the hosts of their mean step time."""
+    """Standard deviation of the hosts' mean step times."""
     slowest: str
-    """Host with the most time of its own."""
+    """Host that keeps the devices waiting longest."""
     slowest_seconds: float
     median_seconds: float
     straggles: bool
 
 
 def compare(paces: Sequence[Pace]) -> Comparison:
-    """The hosts' paces, which are at least one."""
+    """Compare the paces of one or more hosts."""
     slowest = max(paces, key=lambda pace: pace.host_seconds)
     median = statistics.median(pace.host_seconds for pace in paces)
     return Comparison(

@@ -1,9 +1,7 @@
-"""A folder that holds the parameters of a model and nothing else.
+"""Reads and writes a folder with only the parameters of a model:
 
-Owns its layout:
-
-    parameters/     Orbax checkpoint: a nested dict of whole float32 arrays
-    export.json     which model they are of, fingerprint of each array, where they come from
+    parameters/     Orbax checkpoint: a nested dict of full float32 arrays
+    export.json     the model, the fingerprint of each array, and their origin
 
 `export` and `workloads.weights` write such folders; `initial_weights` and `workloads.weights` read them.
 """
@@ -23,48 +21,51 @@ from pydantic import ValidationError
 from workloads.spec import LoraSpec, ModelSpec, Spec
 from workloads.training.adapters import initial_adapters
 from workloads.training.failures import InvalidSpec
-from workloads.training.fingerprint import Fingerprints, compile_fingerprints, differing
+from workloads.training.fingerprint import Fingerprints, compile_fingerprints, differences
 from workloads.training.layout import Tree
 from workloads.training.mesh import AXES
 from workloads.training.model import initial_parameters
 
 PARAMETERS = "parameters"
-"""Their name in the training state, in the checkpoint and in the folder."""
+"""Name of the parameters in the training state, in the checkpoint and in the folder."""
 
 _ABOUT = "export.json"
 
 
 class About(Spec):
-    """What the folder says of its arrays."""
+    """Facts of the arrays in the folder."""
 
     step: int
-    """Optimizer steps that they have behind them; 0 when they were imported."""
+    """Number of optimizer steps done. 0 if the parameters were imported."""
     model: ModelSpec
     sequence_length: int
-    """Tokens per sequence that they are made for."""
+    """Tokens per sequence that the parameters are made for."""
     fingerprints: Fingerprints
     manifest: dict[str, Any]
-    """Of the start that trained them, see `runs`, or of the import."""
+    """Manifest of the attempt that trained them (see `runs`) or of the import."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the fingerprints: the same wherever the folder is."""
+        """SHA-256 of the fingerprints, which does not depend on the folder's path."""
         return hashlib.sha256(json.dumps(self.fingerprints, sort_keys=True).encode()).hexdigest()
 
 
 def require_new(folder: epath.Path) -> None:
-    """Refuse to write over anything.
+    """Check that a folder does not exist.
 
     Raises:
         InvalidSpec: `folder` exists.
     """
     if folder.exists():
-        raise InvalidSpec(f"{folder} must be a new folder, but it exists; name another")
+        raise InvalidSpec(f"{folder} must be a new folder, but it exists; choose another")
 
 
 def write(folder: epath.Path, parameters: Tree, about: About) -> None:
-    """Write the folder; `export.json` comes last, and without it the folder is not finished. Nothing is left of one
-    that cannot be finished, since it would be in the way of the next attempt."""
+    """Write the folder.
+
+    `export.json` is written last and completes the folder. After an error, the folder is removed, so that it does not
+    block the next try.
+    """
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(folder / PARAMETERS, parameters)
@@ -75,25 +76,25 @@ def write(folder: epath.Path, parameters: Tree, about: About) -> None:
 
 
 def read_about(folder: epath.Path) -> About:
-    """What the parameters in `folder` are.
+    """Return the facts of the parameters in `folder`.
 
     Raises:
-        InvalidSpec: it is no such folder.
+        InvalidSpec: it is not such a folder.
     """
     path = folder / _ABOUT
     if not path.exists():
         raise InvalidSpec(
-            f"{folder} must hold {_ABOUT}, but does not; make the folder by python -m workloads.weights import or"
+            f"{folder} must have {_ABOUT}, but does not; make the folder with python -m workloads.weights import or"
             " python -m workloads.training.export"
         )
     try:
         return About.model_validate_json(path.read_text())
     except ValidationError as fault:
-        raise InvalidSpec(f"{path} does not describe parameters, make the folder anew: {fault}") from None
+        raise InvalidSpec(f"{path} does not describe parameters; make the folder again: {fault}") from None
 
 
 def read(folder: epath.Path, shapes: Tree) -> Tree:
-    """The parameters with the shapes and shardings of `shapes`; a process reads what lies on its own devices."""
+    """Read the parameters with the shapes and shardings of `shapes`. A process reads only the parts on its devices."""
     handler = ocp.StandardCheckpointHandler()
     try:
         return jax.block_until_ready(handler.restore(folder / PARAMETERS, args=ocp.args.StandardRestore(shapes)))
@@ -102,19 +103,19 @@ def read(folder: epath.Path, shapes: Tree) -> Tree:
 
 
 def read_whole(folder: epath.Path, about: About) -> Tree:
-    """The parameters on the first device.
+    """Read the parameters to the first device.
 
     Raises:
-        InvalidSpec: they are not what was written.
+        InvalidSpec: they differ from what was written.
     """
     parameters = read(folder, whole_shapes(about.model))
-    if wrong := differing(about.fingerprints, [fingerprints(parameters)]):
-        raise InvalidSpec(f"{folder} does not hold what was written: {'; '.join(wrong)}; make the folder anew")
+    if wrong := differences(about.fingerprints, [fingerprints(parameters)]):
+        raise InvalidSpec(f"{folder} differs from what was written: {'; '.join(wrong)}; make the folder again")
     return parameters
 
 
 def whole_shapes(model: ModelSpec, lora: LoraSpec | None = None) -> Tree:
-    """Shapes of the parameters of `model`, or of its adapters, all on the first device."""
+    """Return shapes of the parameters of `model`, or of its adapters, all on the first device."""
     mesh = Mesh(np.array(jax.devices()[:1]).reshape((1,) * len(AXES)), AXES)
     shapes = jax.eval_shape(lambda: initial_parameters(model, seed=0))
     if lora:
@@ -125,7 +126,8 @@ def whole_shapes(model: ModelSpec, lora: LoraSpec | None = None) -> Tree:
 
 
 def fingerprints(parameters: Tree) -> Fingerprints:
-    """Of parameters that lie as `whole_shapes` says; one after the other, since each needs its own size in memory."""
+    """Return the fingerprints of parameters that are placed as in `whole_shapes`. They are taken one after the other,
+    because each needs as much memory as its array."""
     found: Fingerprints = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path({PARAMETERS: parameters}):
         alone = reduce(lambda tree, step: {step.key: tree}, reversed(path), leaf)

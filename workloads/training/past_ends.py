@@ -1,7 +1,4 @@
-"""How earlier starts of a submission ended, by their failure records.
-
-Owns the choice of one record for each start; the records are written by `ending`.
-"""
+"""Reads how earlier attempts of a submission ended, from one failure record of each. `ending` writes the records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,15 +13,15 @@ from workloads.training.start import Start
 
 @dataclass(frozen=True)
 class PastEnd:
-    """Starts that ended with the same exit code."""
+    """Attempts that ended with the same exit code."""
 
     count: int
     last: float
-    """Unix seconds."""
+    """Unix time of the last end."""
 
 
 def past_ends(storage: epath.Path, start: Start) -> dict[str, PastEnd]:
-    """The ends before `start`, by the name of their exit code; one for each restart of the JobSet."""
+    """Return the ends before `start` by the name of their exit code, one for each restart of the JobSet."""
     ends: dict[str, PastEnd] = {}
     for record in _first_words(storage / "failures" / start.run_id, start.restart_attempt):
         code = _name(record.code)
@@ -34,13 +31,13 @@ def past_ends(storage: epath.Path, start: Start) -> dict[str, PastEnd]:
 
 
 def _first_words(folder: epath.Path, restarts: int) -> Iterator[FailureRecord]:
-    """Of each earlier restart the record of the host that failed itself; after a hang every host leaves one."""
+    """Yield for each earlier restart the record of a host that failed itself. After a hang, every host has a record."""
     if not folder.exists():
         return
     paths = sorted((path for path in folder.iterdir() if path.suffix == ".json"), key=_restart_and_second)
     for restart, of_one_start in groupby(paths, key=lambda path: _restart_and_second(path)[0]):
         if restart >= restarts:
-            # Of the start that runs: a host may keep a record of what it may soon end for.
+            # This is the current attempt, where a host may keep a record of a failure that may come.
             return
         records = filter(None, map(_read, of_one_start))
         first = next((record for record in records if not record.elsewhere), None)
@@ -57,7 +54,7 @@ def _read(path: epath.Path) -> FailureRecord | None:
     try:
         return FailureRecord.model_validate_json(path.read_bytes())
     except (OSError, ValueError):
-        # One that is being written, or damaged: the others of this start say the same.
+        # It is being written or damaged. The other records of this attempt have the same failure.
         return None
 
 

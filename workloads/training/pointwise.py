@@ -1,6 +1,7 @@
-"""Functions of each position alone: RMSNorm, the activation of an MLP, soft caps, and rotary position embedding.
+"""Functions of single positions: RMSNorm, the activation of an MLP, soft caps, and rotary position embedding.
 
-Rotary embedding turns halves, as in Llama: dimension i turns with dimension i + H/2, where H is the size of a head.
+Rotary embedding rotates halves, as in Llama: dimension i is paired with dimension i + H/2, where H is the size of a
+head.
 """
 
 from collections.abc import Callable
@@ -18,32 +19,32 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
     "gelu": partial(jax.nn.gelu, approximate=True),
 }
-"""By their names in the specification."""
+"""Activations by their names in the specification."""
 
 
 def soft_capped(x: jax.Array, cap: float) -> jax.Array:
-    """Bend x so that it stays between -cap and cap."""
+    """Limit x smoothly to values between -cap and cap."""
     return cap * jnp.tanh(x / cap)
 
 
 @dataclass(frozen=True)
 class Norm:
-    """How a model normalises."""
+    """Normalisation of a model."""
 
     epsilon: float
     from_one: bool
-    """Whether a weight is the difference of its factor from 1."""
+    """Whether the factor is 1 + the weight."""
 
     @classmethod
     def of(cls, model: ModelSpec) -> Self:
         return cls(model.norm_epsilon, model.norm_scales_from_one)
 
     def first(self, size: int) -> jax.Array:
-        """Weights by which nothing changes."""
+        """Return initial weights, whose factor is 1."""
         return jnp.zeros(size) if self.from_one else jnp.ones(size)
 
     def __call__(self, x: jax.Array, weight: jax.Array, axis: int = -1) -> jax.Array:
-        """Of x over an axis counted from the last, in float32; the weight is as long as that axis."""
+        """Normalise x in float32 over a negative axis. The weight has the length of that axis."""
         wide = x.astype(jnp.float32)
         normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=axis, keepdims=True) + self.epsilon)
         factor = weight + 1 if self.from_one else weight
@@ -59,13 +60,13 @@ class Rotation(NamedTuple):
 
 
 def rotation(spec: ModelSpec, positions: int, reach: Reach = "global") -> Rotation:
-    """Of the places 0 to `positions` - 1 of a row, in a layer of this reach."""
+    """Return the rotation of positions 0 to `positions` - 1 of a row, in a layer of this reach."""
     angles = frequencies(spec, reach)[:, None] * jnp.arange(positions, dtype=jnp.float32)[None]
     return Rotation(jnp.cos(angles), jnp.sin(angles))
 
 
 def frequencies(spec: ModelSpec, reach: Reach = "global") -> np.ndarray:
-    """Radians per position, float32 [H / 2]. Computed in float64 on the host, so that every backend has the same."""
+    """Return radians per position, float32 [H / 2], computed in float64 on the host to be equal on all backends."""
     half = spec.head_dim // 2
     local = spec.windows if reach == "local" else None
     base = local.rope_base or spec.rope_base if local else spec.rope_base
@@ -78,7 +79,7 @@ def frequencies(spec: ModelSpec, reach: Reach = "global") -> np.ndarray:
 
 
 def rotate(x: jax.Array, turn: Rotation, head_axis: int) -> jax.Array:
-    """`x` [..., H, S] or [..., S, H], whose `head_axis` is -2 or -1, turned by its position, in its own type."""
+    """Rotate `x` [..., H, S] or [..., S, H], with `head_axis` -2 or -1, by its positions, in its own type."""
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=head_axis)
     if head_axis == -1:
         turn = Rotation(turn.cos.T, turn.sin.T)

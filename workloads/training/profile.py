@@ -1,9 +1,9 @@
-"""Profiles of some steps, for XProf.
+"""Captures profiles of steps for XProf.
 
-Captures the steps that the specification names and those that are asked for by a file `profiles/request` in the run's
-folder. The leader looks for that file, removes it and lets the other hosts know, in a thread, so no step waits for it.
-A profile goes to `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*` in the same folder, where XProf
-finds all hosts of one capture. One that a stop cuts short is kept, up to the step that began last.
+It captures the steps in the specification and those that a file `profiles/request` in the run's folder requests. The
+leader looks for that file, removes it and informs the other hosts, in a thread, so that no step waits. A profile goes
+to `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*` in the same folder, where XProf finds all hosts
+of one capture. If the run stops during a capture, it is kept up to the last step that began.
 """
 
 import json
@@ -27,20 +27,20 @@ STEPS_ON_REQUEST = 5
 POLL_SECONDS = 1.0
 
 REQUEST_SECONDS = 5.0
-"""Time between two looks for a request, each of which is a paid operation of a bucket."""
+"""Time between two checks for a request, each of which is a paid operation of a bucket."""
 
 HEARD_SECONDS = 3.0
-"""By then every host has heard of a request; one that has not begins later than the others."""
+"""Time after which every host has got a request. A host that has not begins later than the others."""
 
 type Range = tuple[int, int]
 """First and last step of a capture, counted from 1."""
 
 
 class StepProfiler:
-    """Captures steps on this host; a context manager that listens for requests."""
+    """Captures steps on this host. It is a context manager that listens for requests."""
 
     def __init__(self, steps: Range | None, folder: epath.Path, start: int, processes: Processes):
-        """`folder` is the run's own folder, `start` the ordinal of this start of it."""
+        """`folder` is the run's folder, `start` the number of this attempt."""
         self._wanted = (steps,) if steps else ()
         self._folder = folder / PROFILES / XPROF_FOLDER
         self._request = folder / PROFILE_REQUEST
@@ -51,10 +51,10 @@ class StepProfiler:
         self._listener = threading.Thread(target=self._listen, name="profile requests", daemon=True)
         self._step_began: float | None = None
         self._captured: Range = (0, 0)
-        """The last capture, or the one that runs."""
+        """The current or last capture."""
         self._step = 0
-        """The last that began."""
-        # JAX writes to a local folder; the run's may be in a bucket.
+        """The last step that began."""
+        # JAX writes to a local folder, and the run's folder may be in a bucket.
         self._local: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -74,29 +74,29 @@ class StepProfiler:
         now = time.monotonic()
         if self._requested.is_set() and self._step_began is not None:
             self._requested.clear()
-            self._tell(step, now - self._step_began)
+            self._schedule(step, now - self._step_began)
         self._step_began, self._step = now, step
-        if self._local is None and (due := self._due(step)):
+        if self._local is None and (due := self._requested_range(step)):
             self._captured = due
             self._local = tempfile.TemporaryDirectory(prefix="profile-")
             jax.profiler.start_trace(self._local.name)
 
     def after(self, step: int) -> None:
-        """Call when `step` is done; at once if a capture is `cut_after` it."""
+        """Call when `step` is done. If a capture is `cut_after` it, call it before the next step begins."""
         if self._local and step == self._captured[1]:
             self._end(self._local)
 
     def cut_after(self, step: int) -> bool:
-        """Whether a capture ends with `step`, or begins with the next one, which must therefore not begin before
-        `step` has ended."""
-        return step == self._captured[1] if self._local else self._due(step + 1) is not None
+        """Return whether a capture ends with `step` or begins after it. The next step must then not begin before `step`
+        has ended."""
+        return step == self._captured[1] if self._local else self._requested_range(step + 1) is not None
 
-    def _due(self, step: int) -> Range | None:
-        """What is wanted of `step`, unless it began before the last capture ended."""
+    def _requested_range(self, step: int) -> Range | None:
+        """Return the requested range that includes `step`, unless the range began before the last capture ended."""
         return next((each for each in self._wanted if self._captured[1] < each[0] <= step <= each[1]), None)
 
-    def _tell(self, step: int, step_seconds: float) -> None:
-        """Ask all hosts for the first steps that they can all hear of in time."""
+    def _schedule(self, step: int, step_seconds: float) -> None:
+        """Publish a capture for all hosts, of the first steps that all of them can learn of in time."""
         alone = self._processes.count == 1
         first = step + (1 if alone else math.ceil(HEARD_SECONDS / max(step_seconds, 1e-3)))
         wanted = (first, first + STEPS_ON_REQUEST - 1)
@@ -110,18 +110,20 @@ class StepProfiler:
                 looked = time.monotonic()
                 self._look_for_request()
             with suppress(jax.errors.JaxRuntimeError):
-                told: list[Range] = [(first, last) for first, last in map(json.loads, self._processes.left("profile"))]
-                self._wanted = (*self._wanted, *(each for each in told if each not in self._wanted))
+                requests: list[Range] = [
+                    (first, last) for first, last in map(json.loads, self._processes.read_all("profile"))
+                ]
+                self._wanted = (*self._wanted, *(each for each in requests if each not in self._wanted))
 
     def _look_for_request(self) -> None:
-        # Each object store has exceptions of its own, and none of them may stop a run: the next look may succeed.
+        # Each object store has its own exceptions, and none may stop a run. The next check may succeed.
         with suppress(Exception):
             if self._request.exists():
                 self._request.unlink()
                 self._requested.set()
 
     def _end(self, local: tempfile.TemporaryDirectory[str]) -> None:
-        """Store what was captured. Where that fails, training goes on, or ends for the cause that it has already."""
+        """Store the capture. If this fails, training continues, or ends for the cause that it already has."""
         first, last = self._captured
         folder = self._folder / f"{self._start}-{first}-{last}"
         self._local = None

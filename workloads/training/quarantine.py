@@ -1,13 +1,12 @@
-"""A slice with a bad host marks its nodes, so that the next start goes elsewhere.
+"""Taints the nodes of a slice with a bad host, so that the next attempt runs elsewhere.
 
-Owns the taint, when it is not to be set, and the few requests to the API server that set it. Each pod marks its own
-node, for no token of a trainer may change another (`infra.borders` renders what allows it). All nodes of the slice
-are marked: without one of its hosts a slice is of no use, and its first node decides where exclusive topology puts the
-rest. How a node is taken back is in docs/operations.md.
+Each pod taints its own node, because a trainer's token may change no other (`infra.borders` renders the permission).
+All nodes of the slice are tainted: a slice cannot be used without one of its hosts, and its first node determines where
+exclusive topology puts the others. docs/operations.md describes how to remove the taint.
 
-A fault of software looks the same on every host. To mark nodes for it would set aside one slice after the other,
-restart after restart, and none of them would count: so nothing is marked when more than one slice is at fault, or all
-hosts of the only slice, and the failure counts.
+A software error looks the same on every host. Tainting for it would take out one slice after the other, with restarts
+that do not count. So if more than one slice is bad, or all hosts of the only slice, no node is tainted and the failure
+counts.
 """
 
 import http.client
@@ -27,7 +26,7 @@ from workloads.training.failures import BadHost, BadHostStays
 from workloads.training.runtime import Place, Processes
 
 ATTEMPTS = 5
-"""Another client may change the node between reading and writing: kubelet reports its status when it changes, and
+"""Number of tries. Other clients may change the node between reading and writing: kubelet reports its status, and
 controllers label and taint it."""
 
 REQUEST_SECONDS = 5.0
@@ -37,21 +36,21 @@ _CONFLICT = 409
 
 
 class NotMarked(Exception):
-    """The node could not be marked; the message says why."""
+    """Raised when the node could not be marked. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class OwnNode:
-    """The node that this pod runs on, and the way to it."""
+    """The node of this pod and the access to it."""
 
     name: str
     url: str
     access: Path
-    """Folder with `token` and `ca.crt`; kubelet renews the token."""
+    """Folder with `token` and `ca.crt`. kubelet renews the token."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], access: Path = Path(API_ACCESS_PATH)) -> Self | None:
-        """The node that the variables name; None where there is none, as on a desk."""
+        """Return the node in the environment variables. `None` if there is none, as on a workstation."""
         name, host = environment.get(NODE_VARIABLE), environment.get("KUBERNETES_SERVICE_HOST")
         port = environment.get("KUBERNETES_SERVICE_PORT")
         if not name or not host or not port or not (access / "token").exists():
@@ -60,7 +59,7 @@ class OwnNode:
         return cls(name, f"https://{bracketed}:{port}", access)
 
     def mark(self, cause: str) -> None:
-        """Keep new pods off the node, and say there why.
+        """Keep new pods off the node, and write the reason to it.
 
         Raises:
             NotMarked: the API server refuses or cannot be reached.
@@ -70,7 +69,7 @@ class OwnNode:
             try:
                 self._mark(cause)
             except urllib.error.HTTPError as error:
-                fault = _said(error)
+                fault = _error_text(error)
                 if error.code != _CONFLICT and error.code < 500:
                     break
             except (OSError, ValueError, http.client.HTTPException) as error:
@@ -84,7 +83,8 @@ class OwnNode:
         found = self._request("GET")
         taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != BAD_HOST_KEY]
         patch = {
-            # Refused when the node has changed since: a list of taints is written as a whole.
+            # The version makes the API server refuse the write if the node has changed, because a list of taints is
+            # written as a whole.
             "metadata": {
                 "resourceVersion": found["metadata"]["resourceVersion"],
                 "annotations": {BAD_HOST_KEY: cause[:BAD_HOST_CHARACTERS]},
@@ -101,7 +101,7 @@ class OwnNode:
         }
         request = urllib.request.Request(f"{self.url}/api/v1/nodes/{self.name}", body, headers, method=method)
         trusted = ssl.create_default_context(cafile=self.access / "ca.crt")
-        # A proxy is for the world outside the cluster, and no business of the token.
+        # Proxies are for traffic outside of the cluster, and the token must not be sent to them.
         direct = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
         )
@@ -110,42 +110,42 @@ class OwnNode:
 
 
 def set_aside(bad: BadHost, node: OwnNode | None, place: Place, processes: Processes) -> BadHost:
-    """Mark this process's node if `bad` is of its slice; the failure to end with, the same in every process.
+    """Mark this process's node if `bad` is about its slice, and return the failure to end with, the same everywhere.
 
-    It counts toward the restarts when the next start may meet the same fault: when it may be one of software, or
-    when any node of the slice could not be marked.
+    The failure counts as a restart if the next attempt may fail in the same way: if the cause may be software, or if a
+    node of the slice could not be marked.
     """
     if reason := _not_of_one_slice(bad, place):
         return BadHostStays(
-            f"{bad}; {reason}: look at the image, its libtpu and its permissions on the devices; no node is marked,"
+            f"{bad}; {reason}: check the image, its libtpu and its permissions on the devices; no node is marked,"
             " and the restart counts",
             bad.suspects,
         )
-    words = [json.loads(word) for word in processes.gather("quarantine", json.dumps(_marked(bad, node, place)))]
+    words = [json.loads(word) for word in processes.gather("quarantine", json.dumps(_mark_own_node(bad, node, place)))]
     asked = [word for word in words if word is not None]
     named = ", ".join(word["node"] for word in asked if not word["fault"])
     faults = "; ".join(f"{word['node']}: {word['fault']}" for word in asked if word["fault"])
     if faults:
         return BadHostStays(
-            f"{bad}; its slice may be met again, for not all of its nodes could be marked {BAD_HOST_KEY}: {faults};"
+            f"{bad}; its slice may be used again, because some nodes could not be marked {BAD_HOST_KEY}: {faults};"
             f" marked: {named or 'none'}",
             bad.suspects,
         )
-    return BadHost(f"{bad}; marked {BAD_HOST_KEY}: {named}; the next start goes elsewhere", bad.suspects)
+    return BadHost(f"{bad}; marked {BAD_HOST_KEY}: {named}; the next attempt runs elsewhere", bad.suspects)
 
 
 def _not_of_one_slice(bad: BadHost, place: Place) -> str:
-    """Why the fault may be no host's; empty when it is that of one slice among good ones, or of a host among them."""
+    """Return why the cause may be software. Empty if one slice among good ones, or one host among them, is bad."""
     if place.slice_count > 1:
-        return f"{len(bad.slices)} slices at once are rather a fault of software" if len(bad.slices) > 1 else ""
+        return f"{len(bad.slices)} bad slices at once are more likely a software error" if len(bad.slices) > 1 else ""
     if len(bad.suspects) < len(place.hosts):
         return ""
     # A wrong sum reaches all hosts of a slice as well.
-    return "whether the only slice or its software is at fault cannot be told"
+    return "the cause may be the only slice or its software"
 
 
-def _marked(bad: BadHost, node: OwnNode | None, place: Place) -> dict[str, str] | None:
-    """What became of this process's node; None when it is not asked for."""
+def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> dict[str, str] | None:
+    """Mark this process's node and return the result. `None` if the node is not to be marked."""
     if place.slice not in bad.slices:
         return None
     if node is None:
@@ -161,7 +161,7 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(error.read())["message"])
     except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):

@@ -1,7 +1,6 @@
-"""Reads what is needed next before it is asked for, and tries again where storage fails.
+"""Reads ahead, and retries if storage fails.
 
-Reads are told apart by number and not by their order, so that a start at any step and a jump over batches need no
-state.
+Reads have numbers, so that beginning at any step and jumping over batches need no state.
 """
 
 import random
@@ -15,47 +14,47 @@ from workloads.data.manifest import DataFault
 from workloads.training.failures import DataUnreadable
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
-"""Before a read is tried again. Each wait is twice the one before, and of random length from half of that on, so that
-hosts do not all ask at once when storage is back."""
+"""First and longest wait before a retry. Each wait is twice the previous one, times a random factor from 0.5 to 1, so
+that hosts do not all read at once when storage is back."""
 
 NOTES_APART_SECONDS = 30.0
-"""Between lines in the log about reads that fail."""
+"""Time between lines in the log about failing reads."""
 
 OPEN_SECONDS = 600.0
-"""How long a start tries to open its data: long enough for an outage, and the next start tries again."""
+"""Time limit of an attempt to open its data. It is long enough for an outage, and the next attempt tries again."""
 
 _FINAL = (DataFault, FileNotFoundError)
-"""Errors that no second read mends."""
+"""Errors that a retry cannot fix."""
 
 
 @dataclass
 class ReadAhead[T]:
-    """What `read` returns by number; the numbers after one that is taken are read meanwhile."""
+    """Results of `read` by number. After each `take`, the following numbers are read in the background."""
 
     read: Callable[[int], T]
     what: str
-    """What is read, for messages."""
+    """Name of what is read, for messages."""
     depth: int
-    """How many numbers after the one that is taken are read or kept."""
+    """Number of results to read ahead or keep."""
     period: int
-    """After so many numbers they begin with 0 again."""
+    """Number of results after which the numbers begin with 0 again."""
     patience_seconds: float
-    """How long `take` waits before it gives up."""
+    """Time limit of `take`."""
     pool: Executor
-    """Its threads read, each one number at a time."""
+    """Threads that read, each one number at a time."""
     _reads: dict[int, Future[T]] = field(default_factory=dict[int, Future[T]])
     _faults: dict[int, Exception] = field(default_factory=dict[int, Exception])
     _stopped: threading.Event = field(default_factory=threading.Event)
     _noted: float = float("-inf")
 
     def close(self) -> None:
-        """End all reads; those that fail are not tried again."""
+        """End all reads without retries."""
         self._stopped.set()
         for read in self._reads.values():
             read.cancel()
 
     def take(self, number: int) -> T:
-        """Return what is read for `number`, and begin to read what follows it.
+        """Return the result for `number`, and begin to read the following ones.
 
         Raises:
             DataUnreadable: it cannot be read, or not within `patience_seconds`.
@@ -65,16 +64,16 @@ class ReadAhead[T]:
             return self._reads.pop(number).result(self.patience_seconds)
         except TimeoutError:
             fault = self._faults.get(number)
-            last = f"the last error was {_described(fault)}" if fault else "storage gave no answer"
+            last = f"the last error was {_describe(fault)}" if fault else "storage gave no answer"
             raise DataUnreadable(
                 f"data: {self.what} cannot be read for {self.patience_seconds / 60:.3g} minutes, {last};"
-                " see whether this host reaches the storage, which another start tries again"
+                " check whether this host reaches the storage; the next attempt tries again"
             ) from fault
         except FileNotFoundError as error:
-            raise DataUnreadable(f"data: {self.what} cannot be read: {_described(error)}") from error
+            raise DataUnreadable(f"data: {self.what} cannot be read: {_describe(error)}") from error
 
     def expect(self, number: int) -> None:
-        """Begin to read `number` and what follows it."""
+        """Begin to read `number` and the following ones."""
         wanted = [(number + ahead) % self.period for ahead in range(min(self.depth + 1, self.period))]
         for stale in self._reads.keys() - wanted:
             self._reads.pop(stale).cancel()
@@ -103,15 +102,15 @@ class ReadAhead[T]:
         now = time.monotonic()
         if now - self._noted >= NOTES_APART_SECONDS:
             self._noted = now
-            print(f"data: {self.what} cannot be read, trying again: {_described(error)}", flush=True)
+            print(f"data: {self.what} cannot be read, trying again: {_describe(error)}", flush=True)
 
 
 def read_patiently[T](read: Callable[[], T], what: str) -> T:
-    """What `read` returns, tried for OPEN_SECONDS.
+    """Return the result of `read`, with retries for OPEN_SECONDS.
 
     Raises:
-        DataFault: what is read cannot be used.
-        DataUnreadable: it cannot be read.
+        DataFault: the data cannot be used.
+        DataUnreadable: the data cannot be read.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="open") as pool:
         reader = ReadAhead(lambda _: read(), what, 0, 1, OPEN_SECONDS, pool)
@@ -121,5 +120,5 @@ def read_patiently[T](read: Callable[[], T], what: str) -> T:
             reader.close()
 
 
-def _described(error: BaseException | None) -> str:
+def _describe(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -1,7 +1,6 @@
-"""What of a layer's forward pass is kept until its backward pass.
+"""Policies for which results of a layer's forward pass are kept until its backward pass.
 
-Owns the names of the intermediate results that can be kept, and the policies over them. The gathered weights
-are never kept: they are what is too large.
+Gathered weights are never kept, because they are too large.
 """
 
 from collections.abc import Callable
@@ -14,16 +13,16 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from workloads.spec import Remat
 
 ATTENTION = "attention"
-"""Output of attention and, of a kernel, what its backward pass needs beside it."""
+"""Output of attention and, for a kernel, other results that its backward pass needs."""
 
 PROJECTION = "projection"
 """Output of a matrix product of a layer."""
 
 PRODUCT = "product"
-"""The gated MLP's product, input of its last matrix."""
+"""Product in the gated MLP, which is the input of its last matrix."""
 
 KEYS_SCOPE = "keys_"
-"""Before the number of keys that a block of queries meets in a kernel with a window: the scope around that kernel."""
+"""Prefix of the scope around a kernel with a window, before the number of keys for each block of queries."""
 
 INPUT = "input"
 """Input of the layer."""
@@ -37,15 +36,15 @@ _KEPT: dict[Remat, tuple[str, ...]] = {
 
 
 def rematerialised[**P, T](layer: Callable[P, T], policy: Remat) -> Callable[P, T]:
-    """`layer`, of whose forward pass `policy` says what is kept."""
+    """Return `layer` with the policy for which results of its forward pass are kept."""
     return jax.checkpoint(layer, policy=_policy(policy), prevent_cse=False)
 
 
 def named(value: jax.Array, name: str) -> jax.Array:
-    """`value` under the name that the policies know it by, in row-major order.
+    """Return `value` with its name for the policies, in row-major order.
 
-    A result that is kept for all layers is an array of all layers. Without a fixed order, the TPU compiler lets one
-    product choose another for it and copies the array for the others: 18 % of a step of Llama-3.2-1B on v6e.
+    Results that are kept for all layers are one array. Without a fixed order, the TPU compiler lets one product choose
+    another order for it and copies the array for the others: 18 % of a step of Llama-3.2-1B on v6e.
     """
     order = Layout(major_to_minor=tuple(range(value.ndim)))
     return checkpoint_name(with_layout_constraint(value, order), name)

@@ -1,7 +1,8 @@
-"""Arrays from storage to all replicas: each host reads its own shards, or the first replica's hosts read for all.
+"""Reads arrays from storage to all replicas: each host reads its own shards, or the first replica's hosts read for all.
 
-Every replica holds the same, so what all of them read grows with their number while a bucket's rate does not. From
-`training.read_once_from_replicas` on, the hosts of the first replica read and the mesh carries it to the others.
+All replicas hold the same arrays, so the bytes to read grow with their number, while a bucket's rate does not. From
+`training.read_once_from_replicas` replicas on, only the hosts of the first replica read, and the arrays are sent to the
+others over the mesh.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,29 +18,29 @@ from workloads.training.layout import Tree
 from workloads.training.mesh import REPLICA
 
 type Read = Callable[[Tree], Tree]
-"""Reads arrays of the given shapes and shardings from storage, in every process that has a device of them."""
+"""Function that reads arrays of the given shapes and shardings from storage, in every process with a device of them."""
 
 CHUNK_BYTES = 64 << 20
-"""Most of a shard that is sent at once, unless one row of its first dimension is larger. Sending takes twice as much
+"""Largest part of a shard to send at once, unless one row of its first dimension is larger. Sending takes twice as much
 memory in addition to the arrays."""
 
 
 @dataclass(frozen=True)
 class Restore:
-    """How arrays of `shapes`, which no replica holds a part of for another, get from storage to the mesh."""
+    """Reads arrays of `shapes` from storage to the mesh. They must not be split over replicas."""
 
     shapes: Tree
     once_from_replicas: int
 
     def read(self, read: Read) -> Tree:
-        """Read this process's part, without waiting for another process.
+        """Read this process's part without waiting for other processes.
 
-        The result is for `spread` only: replicas that do not read hold zeros in it.
+        The result is only for `spread`, because replicas that do not read have zeros in it.
         """
         return jax.block_until_ready(self._as_first_replica(read) if self._once else read(self.shapes))
 
     def spread(self, found: Tree) -> Tree:
-        """Return what all replicas then hold, from `found`, which is used up. A collective of all processes."""
+        """Return the arrays on all replicas from `found`, which is donated. It is a collective of all processes."""
         return jax.block_until_ready(_sent(found)) if self._once else found
 
     @property
@@ -63,7 +64,7 @@ def _moved(leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
 
 
 def _on_all_replicas(leaf: Any, read: Sequence[Any]) -> jax.Array:
-    """The array of the shape `leaf` with these shards on this process's devices, and zeros on its other devices."""
+    """Return the array of the shape `leaf` with these shards on this process's devices, and zeros on the others."""
     shards = {shard.device: shard.data for shard in read}
     shape = leaf.sharding.shard_shape(leaf.shape)
     for device in leaf.sharding.addressable_devices - shards.keys():
@@ -81,7 +82,7 @@ def _kind(array: jax.Array) -> tuple[object, ...]:
 
 
 def sending(leaf: Any) -> jax.stages.Wrapped:
-    """Return the program that gives all replicas what the first one holds of an array such as `leaf`, in its memory."""
+    """Return the program that copies an array such as `leaf` from the first replica to all replicas, in place."""
     mesh, spec = leaf.sharding.mesh, leaf.sharding.spec
     local = jax.shard_map(_from_first, mesh=mesh, in_specs=(spec,), out_specs=spec, check_vma=False)
     return jax.jit(local, donate_argnums=0)
@@ -93,7 +94,7 @@ def _from_first(shard: jax.Array) -> jax.Array:
     rows = max(shard.shape[0] * CHUNK_BYTES // shard.nbytes, 1)
 
     def send(number: jax.Array, whole: jax.Array) -> jax.Array:
-        # At the end, rows that were sent already are sent once more.
+        # The last part may send rows again that were already sent.
         part = jax.lax.dynamic_slice_in_dim(whole, number * rows, rows)
         return jax.lax.dynamic_update_slice_in_dim(whole, first_replica_s(part), number * rows, 0)
 
@@ -101,7 +102,7 @@ def _from_first(shard: jax.Array) -> jax.Array:
 
 
 def first_replica_s(part: jax.Array) -> jax.Array:
-    """A sum of integers, since one of floats would turn -0.0 into 0.0."""
+    """Return the first replica's part as a sum of integers, because a sum of floats would turn -0.0 into 0.0."""
     bits = jax.lax.bitcast_convert_type(part, jnp.dtype(f"uint{8 * part.dtype.itemsize}"))
     bits = jnp.where(jax.lax.axis_index(REPLICA) == 0, bits, 0)
     return jax.lax.bitcast_convert_type(jax.lax.psum(bits, REPLICA), part.dtype)

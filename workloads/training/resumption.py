@@ -22,8 +22,8 @@ from workloads.training.step import CompiledProgram, TrainState
 
 
 def settings_change(run: Run, state: TrainState) -> SettingsChanged | None:
-    """Which settings are other ones than those of the checkpoint that `state` is from, and the learning rates of the
-    next step with both; None if the length and the optimizer are the same."""
+    """Return the settings that differ from those of the checkpoint that `state` is from, and both learning rates of the
+    next step. `None` if the length and the optimizer are the same."""
     step = int(state.step)
     specs = read_record(run.checkpoints / str(step)).manifest["spec"], run.manifest["spec"]
     optimizers = [OptimizerSpec.model_validate(spec["optimizer"]) for spec in specs]
@@ -45,26 +45,26 @@ def settings_change(run: Run, state: TrainState) -> SettingsChanged | None:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands."""
+    """Position of a run."""
 
     step: int
-    """Steps that are done."""
+    """Number of steps done."""
     batch: int
-    """Number of the next batch; a rollback takes the steps back, but never the data."""
+    """Number of the next batch. A rollback repeats steps, but never batches."""
 
     @classmethod
     def of(cls, state: TrainState) -> Self:
-        """Where `state` stands."""
+        """Return the position of `state`."""
         return cls(int(state.step), int(state.batch))
 
     @property
     def next(self) -> "Position":
-        """One step on."""
+        """Return the position after one more step."""
         return Position(self.step + 1, self.batch + 1)
 
 
 class Rollbacks:
-    """The rollbacks of one start; every process of the job holds one and calls it alike."""
+    """The rollbacks of one attempt. Every process of the job has this object and makes the same calls."""
 
     def __init__(self, most: int, checkpoints: Checkpoints, program: CompiledProgram, announce: Callable[[Line], None]):
         self._most = most
@@ -74,18 +74,18 @@ class Rollbacks:
         self._announce = announce
 
     def go_back(self, position: Position, skipped: int) -> TrainState:
-        """An earlier state, made ready for the batch at `position`, before which `skipped` steps changed nothing.
+        """Return an earlier state with the batch at `position` as its next one, after `skipped` steps were skipped.
 
-        Skipped steps change no weight, so a checkpoint from any of them, or from the step before them, has the
-        weights that all these batches failed with: the state comes from before that step.
+        Skipped steps change no weights. A checkpoint from one of them, or from the step before them, has the weights
+        with which all these batches failed, so the returned state is from before that step.
 
         Raises:
-            Diverged: it has gone back as often as it may, or there is no such checkpoint.
+            Diverged: no rollbacks are left, or there is no such checkpoint.
             NoCheckpoint: none of these checkpoints can be used.
         """
         fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite or too large"
         advice = (
-            "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or look at the"
+            "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or check the"
             " data of these steps"
         )
         if self._done == self._most:

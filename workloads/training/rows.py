@@ -1,7 +1,6 @@
-"""The rows of a job's data: opened, compared with what their manifests and the model say, and split.
+"""Opens the rows of a job's data, checks them against their manifests and the model, and splits them.
 
-Rows come from `standard_library` or from token folders (`workloads.data`). Which of them make up which batch is in
-`data`.
+Rows come from `standard_library` or from token folders (`workloads.data`). `data` determines the rows of each batch.
 """
 
 import hashlib
@@ -29,18 +28,18 @@ from workloads.training.standard_library import standard_library_rows
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows of `sequence_length + 1` tokens; the last ones are held out."""
+    """Rows of `sequence_length + 1` tokens. The last rows are held out."""
 
     setting: str
-    """The setting that names it, such as `data` or `data.datasets.web`."""
+    """Setting of the dataset, such as `data` or `data.datasets.web`."""
     tokens: RowReader
     training_count: int
     weight: int
-    """Relative to the weights of the job's other datasets."""
+    """Weight of the dataset, relative to the weights of the job's other datasets."""
     digest: str
     """SHA-256 of the tokens."""
     marked: bool = False
-    """Whether they are stored with marks, see `workloads.data.packing`."""
+    """Whether tokens are stored with marks; see `workloads.data.packing`."""
 
     @property
     def count(self) -> int:
@@ -53,13 +52,14 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of all datasets of a job, numbered from the first row of the first dataset to the last of the last."""
+    """The rows of all datasets of a job, numbered through from the first dataset to the last."""
 
     datasets: tuple[Dataset, ...]
     dtype: TokenType
-    """What the model's vocabulary needs; the readers' own may be smaller."""
+    """Type for the model's vocabulary. The stored type may be smaller."""
     marked: bool = False
-    """Whether rows that are read carry marks, see `workloads.data.packing`: without prompts, everything is learned."""
+    """Whether rows are returned with marks; see `workloads.data.packing`. In data without prompts, all tokens are
+    learned."""
 
     @property
     def row_length(self) -> int:
@@ -67,19 +67,19 @@ class Rows:
 
     @property
     def firsts(self) -> list[int]:
-        """The number of each dataset's first row."""
+        """Number of each dataset's first row."""
         return [*accumulate((dataset.count for dataset in self.datasets[:-1]), initial=0)]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the rows, of how they are split, and of how they are mixed: what must not change in a run."""
+        """SHA-256 of the rows, their split and their mixture, which must not change in a run."""
         each = [[one.digest, self.row_length - 1, one.training_count] for one in self.datasets]
         mixed = [[*of_one, one.weight] for of_one, one in zip(each, self.datasets, strict=True)]
         return hashlib.sha256(json.dumps(each[0] if len(each) == 1 else mixed).encode()).hexdigest()
 
     @property
     def record(self) -> list[dict[str, object]]:
-        """What the manifest of a run says of each dataset."""
+        """Facts of each dataset for the manifest of a run."""
         return [
             {
                 "setting": one.setting,
@@ -92,7 +92,7 @@ class Rows:
         ]
 
     def read(self, numbers: Sequence[int]) -> np.ndarray:
-        """The rows of these numbers."""
+        """Return the rows with these numbers."""
         found = np.empty((len(numbers), self.row_length), self.dtype)
         wanted = np.array(numbers, np.int64)
         for first, dataset in zip(self.firsts, self.datasets, strict=True):
@@ -108,17 +108,17 @@ class Rows:
 
 
 def cache_folder() -> Path:
-    """Where this user's corpus files lie between runs on this machine."""
+    """Return the folder of this user's corpus files on this machine."""
     return Path(tempfile.gettempdir()) / f"tpu-multislice-{os.getuid()}"
 
 
 def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path, marked: bool = False) -> Rows:
-    """The rows of `spec` for a model of `vocab_size`; what must be built first is kept in `cache`. With `marked`, they
-    carry the marks of what is not learned.
+    """Return the rows of `spec` for a model of `vocab_size`, with marks if `marked`.
+
+    Data that must be built first is kept in `cache`.
 
     Raises:
-        InvalidSpec: data is damaged, too small, or of tokens that the model does not know; the message names all
-            that is wrong.
+        InvalidSpec: data is damaged, too small, or has tokens outside of the vocabulary. The message has all errors.
         DataUnreadable: storage does not answer.
     """
     sources: list[_Source] = []
@@ -145,7 +145,7 @@ def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path
 
 @dataclass(frozen=True)
 class _Source:
-    """One dataset, before it is split."""
+    """One dataset before it is split."""
 
     setting: str
     rows: RowReader
@@ -156,7 +156,7 @@ class _Source:
 
 
 def _openers(spec: DataSpec, row_length: int, cache: Path) -> dict[str, Callable[[], _Source]]:
-    """What opens each dataset, by setting."""
+    """Return the functions that open the datasets, by setting."""
     if isinstance(spec, StandardLibrarySpec):
         return {"data": lambda: _standard_library(spec, row_length, cache)}
     return {
@@ -186,7 +186,7 @@ def _token_folder(setting: str, spec: TokenFolderSpec, row_length: int) -> _Sour
 
 
 def _token_faults(sources: Sequence[_Source], vocab_size: int) -> Iterator[str]:
-    """The model must know every token, and one number must mean the same text in all datasets."""
+    """Check that all tokens are in the model's vocabulary, and that all datasets have the same tokenizer."""
     vocabulary = max((source.vocabulary for source in sources), default=0)
     if vocabulary > vocab_size:
         yield f"model.vocab_size must be at least the {vocabulary} of the data's tokens, got {vocab_size}"
@@ -204,7 +204,7 @@ def _training_count(rows: RowReader, spec: DataSpec) -> int:
 
 
 def _weights(spec: DataSpec) -> list[int]:
-    """The weights as written, in whole numbers, so that no rounding adds up over a long run."""
+    """Return the weights as integers, so that no rounding adds up over a long run."""
     if not isinstance(spec, MixtureSpec):
         return [1]
     exact = [Fraction(repr(dataset.weight)) for _, dataset in sorted(spec.datasets.items())]

@@ -1,11 +1,11 @@
-"""Which run a start works on, and what is written down about it.
+"""Opens the run that an attempt works on, and records its manifest.
 
-Owns the layout below the storage path:
+The layout below the storage path is:
 
-    current.json                   {"run": id} of the run that `resume` goes on with
-    runs/<run>/manifest.json       what its first start was: specification, data, image, commit, versions; but the
-                                   optimizer of its newest start, and the newest attention kernel on each
-                                   generation of chips
+    current.json                   {"run": id} of the run that `resume` continues
+    runs/<run>/manifest.json       specification, data, image, commit and versions of its first attempt, with the
+                                   optimizer of its newest attempt and the newest attention kernel on each generation
+                                   of chips
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `metrics`
     runs/<run>/steps/              see `step_metrics`
@@ -15,8 +15,8 @@ Owns the layout below the storage path:
     starts/, failures/             see `start_check` and `ending`
     writer.json                    see `writer`
 
-The leader decides, and every process gets its decision. Later starts may run on other slices or with another
-image: each checkpoint holds the manifest of the start that saved it.
+The leader decides, and every process gets its decision. Later attempts may run on other slices or with another image,
+so each checkpoint has the manifest of the attempt that saved it.
 """
 
 import json
@@ -48,28 +48,28 @@ FIXED_TRAINING_FIELDS = (
     "z_loss",
     "compute_dtype",
 )
-"""Fields of the training section that say which rows a step sees, what of them it learns, and in which numbers it
-computes: a resume cannot change them."""
+"""Fields of the training section that cannot change when a run resumes: they determine the rows of a step, which tokens
+count, and the types of the computation."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run in storage and the ordinal of this start of it, from 0."""
+    """One run in storage and the number of this attempt, from 0."""
 
     id: str
     folder: epath.Path
     start: int
     manifest: dict[str, Any]
-    """Of this start."""
+    """Manifest of this attempt."""
 
     @property
     def checkpoints(self) -> epath.Path:
-        """Folder of Orbax."""
+        """Folder of the checkpoints, which Orbax writes."""
         return self.folder / "checkpoints"
 
     @property
     def ledger(self) -> epath.Path:
-        """Folder of the ledgers of all starts and processes."""
+        """Folder of the ledgers of all attempts and processes."""
         return self.folder / "ledger"
 
     @property
@@ -84,12 +84,12 @@ class Run:
 
     @property
     def placement(self) -> epath.Path:
-        """Where devices and arrays are in this start."""
+        """File with the positions of devices and arrays in this attempt."""
         return self.folder / "placement" / f"{self.start}.json"
 
 
 class DataRecord(TypedDict):
-    """What a manifest says of the data."""
+    """Facts of the data in a manifest."""
 
     data_digest: str
     data_order: str
@@ -104,8 +104,11 @@ def manifest(
     kernel: Kernel,
     frozen: str | None = None,
 ) -> dict[str, Any]:
-    """What one start runs: enough to run it again. `kernel` is the attention kernel that it really computes with,
-    `frozen` the digest of the weights that it trains adapters for."""
+    """Return the manifest of one attempt, which is enough to repeat it.
+
+    `kernel` is the attention kernel that it really uses; `frozen` is the digest of the weights that it trains adapters
+    for.
+    """
     return {
         "spec": spec.model_dump(),
         "attention": {spec.slices.generation: kernel},
@@ -123,10 +126,10 @@ def manifest(
 
 
 def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Processes) -> Run:
-    """The run that this start works on, the same in every process.
+    """Return the run that this attempt works on. It is the same in every process.
 
     Raises:
-        InvalidSpec: the run in storage was trained with other settings, see FIXED_TRAINING_FIELDS, or on other data.
+        InvalidSpec: the run in storage was trained with other settings (see FIXED_TRAINING_FIELDS) or on other data.
     """
     decision = json.loads(processes.share("run", _decide(spec.storage, run_id, manifest) if processes.leads else ""))
     if decision["fault"]:
@@ -147,7 +150,7 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> str:
 
 
 def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
-    """The attention kernel that the run which this start continues used last on chips of `generation`."""
+    """Return the attention kernel that the current run last used on chips of `generation`."""
     storage = epath.Path(spec.path)
     run = _current(storage) if spec.existing_run == "resume" else None
     path = storage / "runs" / (run or "") / "manifest.json"
@@ -156,7 +159,7 @@ def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
     manifest = json.loads(path.read_text())
     if "attention" in manifest:
         return manifest["attention"].get(generation)
-    # Runs that are older than the record of the kernel named one in their specification.
+    # Runs from before the kernel was recorded have it in their specification.
     before = JobSpec.model_validate(manifest["spec"])
     named = manifest["spec"]["training"].get("attention", "auto")
     return named if named != "auto" and before.slices.generation == generation else None
@@ -168,9 +171,9 @@ def _current(storage: epath.Path) -> str | None:
 
 
 def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]) -> str | None:
-    """Write the manifest of a new run; for an earlier one, what keeps it from going on.
+    """Write the manifest. If an earlier run cannot continue with it, return the reason.
 
-    The manifest of an earlier run gets the new optimizer, which its later starts are compared with, and the attention
+    The manifest of an earlier run gets the new optimizer, with which its later attempts are compared, and the attention
     kernel, which they keep.
     """
     if path.exists():
@@ -180,7 +183,7 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
         now = {
             **earlier,
             "spec": {**earlier["spec"], "optimizer": manifest["spec"]["optimizer"]},
-            # Runs did not always record these two.
+            # Old runs did not record these two.
             "data_order": manifest["data_order"],
             "attention": {**earlier.get("attention", {}), **manifest["attention"]},
         }
@@ -195,32 +198,32 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
 def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[str], run: str) -> str | None:
     before, after = _identity(earlier), _identity(now)
     if after["initial_weights"] is None:
-        # They lie behind the run; only other ones would not be what the run began with.
+        # A run that has begun no longer needs its initial weights. Only different ones are a conflict.
         before["initial_weights"] = None
     if (
         before["data.order"] is None
         or before["data.digest"] != after["data.digest"]
         or before["training.seed"] != after["training.seed"]
     ):
-        # Not recorded, or other only because rows or seed are.
+        # The order was not recorded, or it differs only because rows or seed do.
         before["data.order"] = after["data.order"]
     changed = [name for name in after if before[name] != after[name] and name not in allowed]
     if not changed:
         return None
-    told = "; ".join(f"{name}: expected {before[name]}, got {after[name]}" for name in changed)
+    changes = "; ".join(f"{name}: expected {before[name]}, got {after[name]}" for name in changed)
     if "data.order" in changed:
         shuffles = [f"grain {found['versions']['grain']} of {found['image']}" for found in (earlier, now)]
-        told += f" (rows of the same seed were shuffled by {shuffles[0]}, and would be otherwise by {shuffles[1]})"
+        changes += f" (the same seed gives another order of rows with {shuffles[1]} than with {shuffles[0]})"
     optional = all(name in CHANGEABLE for name in changed)
     allow = f", allow the change with allow_changes: [{', '.join(changed)}] in the stack file," if optional else ""
     return (
-        f"run {run} cannot go on with other settings than it began with: {told};"
+        f"run {run} cannot continue with other settings than it began with: {changes};"
         f" restore them{allow} or begin a new run with existing_run: anew"
     )
 
 
 def _identity(manifest: dict[str, Any]) -> dict[str, object]:
-    """What must not change between the starts of one run; slices, mesh, length and saves may."""
+    """Return the settings that must not change between attempts of one run. Slices, mesh, length and saves may."""
     spec = JobSpec.model_validate(manifest["spec"])
     training = {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS}
     sections = {
@@ -231,12 +234,12 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
     }
     named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
     frozen = manifest.get("frozen_weights")
-    # Adapters fit these weights and no others, but wherever they are.
+    # Adapters fit only these weights, but their path may change.
     return {**named, "initial_weights": spec.initial_weights if frozen is None else f"weights with the digest {frozen}"}
 
 
 def _version(package: str) -> str | None:
-    """None where it is not installed, as libtpu on a desk."""
+    """Return the version of a package. `None` if it is not installed, like libtpu on a workstation."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -244,7 +247,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Commit of the checkout that runs, `-dirty` when it was edited; None in an image, whose digest says it."""
+    """Return the commit of the checkout, with `-dirty` if it was edited. `None` in an image, which has a digest."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -256,6 +259,6 @@ def _commit() -> str | None:
 
 
 def _next_start(ledger: epath.Path) -> int:
-    """One more than the latest start that left a ledger."""
+    """Return the number of the latest attempt that left a ledger, plus one."""
     names = [path.name for path in ledger.iterdir()] if ledger.exists() else []
     return max((int(name.split("-")[0]) + 1 for name in names if name.endswith(".jsonl")), default=0)

@@ -1,7 +1,6 @@
-"""The host process among the others: joining, agreeing, being told to stop.
+"""Connects the processes of a job: joining, exchanging values, and stopping together on SIGTERM.
 
-Owns `jax.distributed`, the only use of JAX's private parts for it, and SIGTERM. Knows nothing of
-models or storage.
+Only this module uses `jax.distributed` and JAX's private parts for it.
 """
 
 import errno
@@ -26,44 +25,45 @@ from workloads.training.deadline import Deadline
 from workloads.training.failures import BadHostStays, HostMissing, Suspect
 
 HEARTBEAT_TIMEOUT_SECONDS = 100
-"""A host that died without closing its sockets is given up half of this later at the earliest, all of it at the
-latest; its peers then abort and restart. A host that stands still is named before (`watchdog`). This is JAX's default,
-because less would end whole jobs for a host that is merely busy, as it is when it compiles. Google's multislice tests
-had to raise it (https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
+"""Time limit of JAX's heartbeat. A host that died without closing its sockets counts as lost after half of it at the
+earliest; its peers then abort and restart. A host that hangs is found earlier (`watchdog`). This is JAX's default,
+because less would end whole jobs for a host that is only busy, as when it compiles. Google's multislice tests had to
+raise it (https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
 
 SHUTDOWN_TIMEOUT_SECONDS = 15
-"""Bounds the barrier at exit: with JAX's default of 300 s one failed host would hold all others that long."""
+"""Time limit of the barrier at exit. With JAX's default of 300 s, one failed host would delay all others that long."""
 
 LEAVE_TIMEOUT_SECONDS = 15
-"""How long a process that stops for a known cause waits for the others to stop for it too."""
+"""Time that a process which stops for a known cause waits for the others to stop too."""
 
 LEADER_LINGERS_SECONDS = 1.0
-"""Time for the others to end after they were all there to leave."""
+"""Time that the leader gives the others to end after the barrier at exit."""
 
 JOIN_MARGIN_SECONDS = 60
-"""JAX aborts a process whose join takes too long and names nobody: our own limit, which does, comes first."""
+"""Time that JAX's limit for joining is above ours. JAX aborts the process without naming the missing hosts, so our
+limit, which names them, has to come first."""
 
 FAILURE_KEY = "failure"
 
 FAILURE_IS_HEARD_SECONDS = 4.0
-"""Every host looks once a second for the word of one that failed, and needs a moment to end."""
+"""Time for the others to notice a failure. Every host checks once a second and needs a moment to end."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where GKE's and JobSet's variables put this process."""
+    """Position of this process in the job, from the variables of GKE and JobSet."""
 
     hosts: tuple[str, ...]
-    """Of this slice, in worker order."""
+    """Hosts of this slice in worker order."""
     worker: int
     slice_count: int
     slice: int
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Return the place that the variables in `environment` name, of which JAX prefers the same
+        """Return the place in `environment`. Its variables have the same precedence as in JAX
         (jax/_src/clusters/cloud_tpu_cluster.py)."""
-        # Names with ports, on 7x.
+        # On 7x, the names have ports.
         named = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
         path = environment.get("TPU_PROCESS_ADDRESSES_PATH")
         addresses = Path(path).read_text().strip() if path else named
@@ -80,7 +80,7 @@ class Place:
 
     @property
     def process(self) -> int:
-        """Index among all processes, as JAX counts them."""
+        """Index among all processes, in JAX's order."""
         return self.slice * len(self.hosts) + self.worker
 
     @property
@@ -90,15 +90,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Processes:
-    """This host's place among the processes of the job."""
+    """This host's connection to the processes of the job."""
 
     index: int
     count: int
     host: str
     deadline: Deadline = field(default_factory=Deadline)
-    """What this process is to finish next."""
+    """Deadline of what this process does next."""
     sigterm: threading.Event = field(default_factory=threading.Event)
-    """Set when a process that is alone was told to stop; among several, JAX's own service keeps that."""
+    """Set on SIGTERM if this is the only process. With several processes, JAX's service records it."""
 
     @property
     def leads(self) -> bool:
@@ -106,7 +106,7 @@ class Processes:
         return self.index == 0
 
     def share(self, key: str, value: str) -> str:
-        """The leader's `value`, everywhere. Each key may be used once."""
+        """Return the leader's `value` on all processes. Each key may be used once."""
         if self.count == 1:
             return value
         if self.leads:
@@ -114,10 +114,10 @@ class Processes:
         return self._read(key, 0)
 
     def gather(self, key: str, value: str) -> list[str]:
-        """Every process's `value`, by process index. Each key may be used once.
+        """Return every process's `value` by process index. Each key may be used once.
 
         The leader collects them and shares the list. If each of N processes read N keys, or listed them all, the
-        leader would answer N squared reads: for thousands of processes that takes minutes, or fails.
+        leader would have to answer N squared reads. For thousands of processes, this takes minutes or fails.
         """
         if self.count == 1:
             return [value]
@@ -125,16 +125,16 @@ class Processes:
         words = [self._read(key, index) for index in range(self.count)] if self.leads else []
         return json.loads(self.share(f"{key}/all", json.dumps(words)))
 
-    def told_to_stop(self, step: int) -> bool:
-        """Whether any process got SIGTERM: the same answer everywhere for the same `step`."""
+    def should_stop(self, step: int) -> bool:
+        """Return whether any process got SIGTERM. For the same `step`, the answer is the same on all processes."""
         if self.count == 1:
             return self.sigterm.is_set()
         return multihost_utils.reached_preemption_sync_point(step)
 
     def leave_together(self) -> bool:
-        """Before an exit that every process is about to make: whether all came, so that each may end by itself.
+        """Wait for all processes before an exit that all of them make. Return whether all came.
 
-        The coordination service ends with the leader and aborts those that are still there, so it goes last.
+        The leader exits last, because the coordination service ends with it and aborts the remaining processes.
         """
         if self.count == 1:
             return True
@@ -147,19 +147,19 @@ class Processes:
         return True
 
     def put(self, key: str, value: str) -> None:
-        """Leave this process's present `value` for the others; they need not read it."""
+        """Publish this process's current `value` for the others."""
         if self.count > 1:
             self._client.key_value_set(f"{key}/{self.index}", value, allow_overwrite=True)
 
-    def left(self, key: str) -> list[str]:
-        """What the processes left at `key` so far, in no order; waits for nobody."""
+    def read_all(self, key: str) -> list[str]:
+        """Return the values that processes have published at `key` so far, unordered and without waiting."""
         return [value for _, value in self._client.key_value_dir_get(key)] if self.count > 1 else []
 
-    def tell_failure(self, word: str) -> None:
-        """Before this process fails: end the others too. Only the first word in the job counts.
+    def publish_failure(self, word: str) -> None:
+        """Publish this process's failure, so that the others end too. Only the first failure in the job counts.
 
-        Whoever said it stays until it is heard, since its exit breaks the collectives of the others; so does
-        the leader, who passes it on.
+        The failed process waits until the others have read it, because its exit breaks their collectives. So does the
+        leader, which serves it.
         """
         if self.count == 1:
             return
@@ -171,8 +171,8 @@ class Processes:
         if first or self.leads:
             time.sleep(FAILURE_IS_HEARD_SECONDS)
 
-    def hear_failure(self) -> str | None:
-        """The word of a process that failed, if any did."""
+    def read_failure(self) -> str | None:
+        """Return the published failure, if a process failed."""
         if self.count == 1:
             return None
         with suppress(jax.errors.JaxRuntimeError):
@@ -188,7 +188,7 @@ class Processes:
 
     def _read(self, key: str, index: int) -> str:
         left = self.deadline.seconds_left()
-        # The leader gives up first, so that the others hear from it which process is missing.
+        # The leader times out first, so that it can report to the others which process is missing.
         seconds = max(left - FAILURE_IS_HEARD_SECONDS, left / 2) if self.leads else left
         try:
             return self._client.blocking_key_value_get(f"{key}/{index}", math.ceil(1000 * seconds))
@@ -197,12 +197,12 @@ class Processes:
                 raise
             raise HostMissing(
                 f"process {index} of {self.count} did not answer {self.host} within {seconds:.0f} s"
-                f" (waited for {key!r}); look at that host's log"
+                f" (waited for {key!r}); see that host's log"
             ) from None
 
 
 def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> None:
-    """Before JAX's coordination service listens on the leader: without its port JAX ends the process without a word.
+    """Check that the port of JAX's coordination service is free on the leader. If not, JAX would exit without an error.
 
     Raises:
         BadHostStays: something else listens there.
@@ -216,7 +216,7 @@ def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> No
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             candidate.bind((host.strip("[]"), int(port)))
     except OSError as error:
-        # Whatever else is wrong with the address, JAX may know better.
+        # Other errors of the address are left to JAX.
         if error.errno == errno.EADDRINUSE:
             raise BadHostStays(
                 f"host {place.host}: expected port {port} to be free for JAX's coordination service, but something"
@@ -226,12 +226,12 @@ def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> No
 
 
 def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
-    """Join the other processes of the job, which may come up to `start_minutes` later than this one."""
+    """Join the other processes of the job, which may start up to `start_minutes` later than this one."""
     if place.alone:
         alone = Processes(0, 1, place.host, deadline)
         signal.signal(signal.SIGTERM, lambda *_: alone.sigterm.set())
         return alone
-    # No arguments that place this process: JAX's own GKE detection reads them from the same variables.
+    # The process's position is not passed, because JAX's GKE detection reads it from the same variables.
     jax.distributed.initialize(
         initialization_timeout=int(60 * start_minutes) + JOIN_MARGIN_SECONDS,
         heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,

@@ -1,9 +1,9 @@
-"""Whether the chips compute and pass on what they should, before training trusts them.
+"""Checks computation and communication of the chips before training.
 
-Owns the two rounds of the check and the judgement whose fault it is. First each device multiplies matrices of small
-integers, and the host compares the product without the device's help. Only then, for no host may be missing there,
-collectives run within each slice and across all, on numbers whose sums every host knows. A chip that errs now and
-then may pass: see `compare_slices_every_steps` for what is watched later.
+The check has two rounds. First, each device multiplies matrices of small integers, and the host compares the product
+without the device's help. Then collectives run within each slice and across all slices, on numbers whose sums every
+host knows. They come second because no host may be missing. A chip with rare errors may pass; during training,
+`compare_slices_every_steps` finds those.
 """
 
 import json
@@ -22,85 +22,85 @@ from workloads.training.failures import BadHost, OutOfMemory, Suspect, WrongColl
 from workloads.training.runtime import Place, Processes
 
 MINUTES = 10.0
-"""How long the check may take before the host counts as hung; it takes seconds, most of them compiling."""
+"""Time limit of the check in minutes, after which a host counts as hung. It takes seconds, most of them to compile."""
 
 SIZE = {"tpu": 8192, "cpu": 256}
-"""Rows and columns of the matrices by platform. On a TPU all of the matrix unit and 512 MiB of memory take part, for
-a millisecond of computing and some seconds of one core of the host; on a CPU the path is the same, and cheap."""
+"""Rows and columns of the matrices by platform. On a TPU, this uses all of the matrix unit and 512 MiB of memory, and
+takes a millisecond of the chip and some seconds of one core of the host. On a CPU, it is the same code, but cheap."""
 
 QUICK_SIZE = {"tpu": 2048, "cpu": 256}
-"""The same for a check before a short program: 8 MiB of memory, and a tenth of a second of the host."""
+"""Rows and columns for a check before a short program. It takes 8 MiB of memory and 0.1 s of the host."""
 
 EXACT = 2**24
-"""Up to here float32 holds every integer."""
+"""Limit up to which float32 represents every integer."""
 
 PROBES = 2**15
-"""Numbers of the vector that products are compared by are below it. Any one wrong element of a row shows; several
-cancel by chance in about one of so many."""
+"""Limit of the numbers in the vector that products are compared with. A single wrong element of a row is always found.
+Several cancel out by chance in about one of this many cases."""
 
 WIDTH = 1024
-"""Numbers that each device puts into a collective."""
+"""Number of values that each device contributes to a collective."""
 
 _SLICE, _DEVICE = "slice", "device"
 _MODULUS = 251
-"""Numbers in collectives are below it: their sums over all devices there can be stay exact in float32."""
+"""Limit of the values in collectives, so that their sums over the largest number of devices are exact in float32."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What one host found wrong in one round of the check."""
+    """Errors that one host found in one round of the check."""
 
     host: str
     slice: int
     own: tuple[str, ...] = ()
-    """About its own devices alone."""
+    """Errors of its own devices."""
     within: tuple[str, ...] = ()
-    """In collectives of its slice."""
+    """Errors in collectives of its slice."""
     across: tuple[str, ...] = ()
-    """In collectives over all slices."""
+    """Errors in collectives over all slices."""
 
 
 def check_slices(
     slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes, sizes: Mapping[str, int]
 ) -> None:
-    """Let all devices compute, with matrices of `sizes`, and communicate; every process comes to the same answer.
+    """Check computation of all devices, with matrices of `sizes`, and communication. The result is the same everywhere.
 
     Raises:
         BadHost: a host multiplies wrongly, or collectives within a slice are wrong.
-        WrongCollective: collectives across slices are wrong, and whose fault it is cannot be told.
+        WrongCollective: collectives across slices are wrong, so the faulty host is unknown.
     """
     local = [device for device in devices if device.process_index == processes.index]
     own = Findings(place.host, place.slice, own=wrong_products(local, sizes))
-    judge(_gathered("products", own, processes))
+    judge(_gather_findings("products", own, processes))
     own = Findings(place.host, place.slice, **wrong_collectives(slices, devices))
-    judge(_gathered("collectives", own, processes))
+    judge(_gather_findings("collectives", own, processes))
 
 
 def judge(hosts: Sequence[Findings]) -> None:
-    """Raise the failure that the findings of all hosts amount to, if any."""
+    """Raise the failure for the findings of all hosts, if there is one."""
     if bad := [host for host in hosts if host.own]:
         named = "; ".join(f"host {host.host} of slice {host.slice}: {_first(host.own)}" for host in bad)
         raise BadHost(named, _suspects(bad))
     if saw := [host for host in hosts if host.within]:
         named = "; ".join(f"host {host.host} of slice {host.slice} saw: {_first(host.within)}" for host in saw)
-        raise BadHost(f"{named}; which host of the slice is at fault cannot be told", _suspects(saw))
+        raise BadHost(f"{named}; the faulty host of the slice is unknown", _suspects(saw))
     if saw := [host for host in hosts if host.across]:
         named = "; ".join(f"host {host.host} of slice {host.slice} saw: {_first(host.across)}" for host in saw)
         raise WrongCollective(
-            f"{named}; within each slice all is right, so whose fault it is cannot be told: look at the network"
+            f"{named}; collectives within each slice are right, so the faulty host is unknown: check the network"
             " between the slices"
         )
 
 
 def wrong_products(devices: Sequence[Any], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """What these devices of this host multiply wrongly, one sentence for each device.
+    """Return a sentence for each of these devices that multiplies wrongly.
 
     Raises:
         OutOfMemory: something else fills a device.
     """
     task = Multiplication.of_size(sizes[devices[0].platform])
     try:
-        # All of them, since the way back from the device may fail as well.
+        # The whole loop is in the try block, because copying from the device may fail too.
         wrong = {name: task.wrong_rows(product) for name, product in products(task, devices)}
     except jax.errors.JaxRuntimeError as error:
         cause = str(error).splitlines()[0]
@@ -116,18 +116,18 @@ def wrong_products(devices: Sequence[Any], sizes: Mapping[str, int]) -> tuple[st
 
 @dataclass(frozen=True)
 class Multiplication:
-    """Two matrices of integers so small that every sum on the way to their product is exact in float32."""
+    """Two matrices of integers small enough that every partial sum of their product is exact in float32."""
 
     left: np.ndarray
     right: np.ndarray
     probe: np.ndarray
-    """A vector by which a product is compared: multiplying it by one matrix after the other takes O(n^2)."""
+    """Vector to compare products with. Multiplying it by one matrix after the other takes O(n^2)."""
     expected: np.ndarray
     """left · (right · probe)."""
 
     @classmethod
     def of_size(cls, size: int) -> "Multiplication":
-        """The same matrices on every host. All numbers, also on the host in float64, are exact integers."""
+        """Return the same matrices on every host. All numbers are exact integers, also in float64 on the host."""
         random = np.random.default_rng(size)
         largest = largest_entry(size)
         left, right = (random.integers(-largest, largest, (size, size), dtype=np.int8, endpoint=True) for _ in range(2))
@@ -139,18 +139,18 @@ class Multiplication:
         return len(self.probe)
 
     def wrong_rows(self, product: np.ndarray) -> int:
-        """Rows of `product` that are not those of left · right."""
-        # Not `!=` after a subtraction: infinities and NaN must count.
+        """Return the number of rows of `product` that differ from left · right."""
+        # This is not `!=`, so that NaN counts as wrong.
         return int(np.sum(~(_times(product, self.probe) == self.expected)))
 
 
 def largest_entry(size: int) -> int:
-    """Of matrices whose product stays exact, and of what one byte holds."""
+    """Return the largest entry of matrices whose product is exact, and that fits in one byte."""
     return min(math.isqrt(EXACT // size), 127)
 
 
 def products(task: Multiplication, devices: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and product of each device, one after the other on the host."""
+    """Yield name and product of each device, so that only one product at a time is on the host."""
     mesh = Mesh(np.array(devices), (_DEVICE,))
     everywhere = NamedSharding(mesh, PartitionSpec())
     factors = [jax.device_put(factor, everywhere) for factor in (task.left, task.right)]
@@ -166,7 +166,10 @@ def products(task: Multiplication, devices: Sequence[Any]) -> Iterator[tuple[str
 
 
 def wrong_collectives(slices: SliceSpec, devices: Sequence[Any]) -> dict[str, tuple[str, ...]]:
-    """What this host's devices got wrongly, `within` slices and `across` them; all processes call it at once."""
+    """Return errors of this host's devices in collectives, `within` slices and `across` them.
+
+    All processes must call it at the same time.
+    """
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     mesh = Mesh(np.array(ordered).reshape(slices.count, -1), (_SLICE, _DEVICE))
     numbers = _numbers(*mesh.devices.shape)
@@ -174,16 +177,16 @@ def wrong_collectives(slices: SliceSpec, devices: Sequence[Any]) -> dict[str, tu
     own_slice, every_slice = numbers.sum(axis=1), numbers.sum(axis=0)
     return {
         "within": (
-            *_differing("sum over its slice", summed, lambda slice_, _: own_slice[slice_]),
-            *_differing("gathering from its slice", gathered, lambda slice_, _: numbers[slice_].ravel()),
+            *_differences("sum over its slice", summed, lambda slice_, _: own_slice[slice_]),
+            *_differences("gathering from its slice", gathered, lambda slice_, _: numbers[slice_].ravel()),
         ),
-        "across": tuple(_differing("sum over all slices", across, lambda _, device: every_slice[device])),
+        "across": tuple(_differences("sum over all slices", across, lambda _, device: every_slice[device])),
     }
 
 
 def collectives(mesh: Mesh, numbers: np.ndarray) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What each device [slice, device] gets: its slice's sum and its slice's numbers, and the sum of all slices' at
-    its place."""
+    """Return what each device [slice, device] gets: the sum of its slice, the numbers of its slice, and the sum over
+    all slices at its position."""
     split = PartitionSpec(_SLICE, _DEVICE)
     own = jax.make_array_from_callback(numbers.shape, NamedSharding(mesh, split), lambda index: numbers[index])
 
@@ -196,12 +199,12 @@ def collectives(mesh: Mesh, numbers: np.ndarray) -> tuple[jax.Array, jax.Array, 
 
 
 def _numbers(slices: int, devices: int) -> np.ndarray:
-    """[slice, device, number]: others on each device."""
+    """Return numbers [slice, device, number], which differ on each device."""
     count = slices * devices * WIDTH
     return (np.arange(count) * 7 % _MODULUS).reshape(slices, devices, WIDTH).astype(np.float32)
 
 
-def _differing(what: str, got: jax.Array, expected: Callable[[int, int], np.ndarray]) -> Iterator[str]:
+def _differences(what: str, got: jax.Array, expected: Callable[[int, int], np.ndarray]) -> Iterator[str]:
     for shard in got.addressable_shards:
         slice_, device = shard.index[0].start or 0, shard.index[1].start or 0
         wrong = int(np.sum(~(np.asarray(shard.data).ravel() == expected(slice_, device))))
@@ -209,13 +212,13 @@ def _differing(what: str, got: jax.Array, expected: Callable[[int, int], np.ndar
             yield f"a {what} with {wrong} wrong numbers at device {shard.device.id}"
 
 
-def _gathered(name: str, own: Findings, processes: Processes) -> list[Findings]:
+def _gather_findings(name: str, own: Findings, processes: Processes) -> list[Findings]:
     words = processes.gather(f"slice check/{name}", json.dumps(asdict(own)))
     return [Findings(**json.loads(word)) for word in words]
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Their product in float64, a few rows at a time: the whole matrix in float64 would take 512 MiB."""
+    """Multiply in float64, a few rows at a time, because the whole matrix in float64 would take 512 MiB."""
     return np.concatenate([rows.astype(np.float64) @ vector for rows in np.array_split(matrix, 16)])
 
 

@@ -1,6 +1,6 @@
-"""The standard library of the running Python as rows of bytes: data that every host has already.
+"""Makes rows of bytes from the standard library of the running Python, data that every host already has.
 
-Owns the corpus file in the cache, which is built once for each Python, size and row length.
+The corpus file is built once in the cache for each Python, size and row length.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from workloads.data.manifest import DataFault
 
 
 def standard_library_rows(max_bytes: int, row_length: int, cache: Path) -> np.ndarray:
-    """Rows of `row_length` bytes, mapped from a file in `cache` that is built first if it is not there.
+    """Return rows of `row_length` bytes, mapped from a file in `cache`, which is built if it does not exist.
 
     Raises:
-        DataFault: `max_bytes` holds no training row beside a held-out row.
+        DataFault: `max_bytes` is too small for a training row and a held-out row.
     """
     path = cache / f"{_cache_key(max_bytes, row_length)}.tokens"
     if not path.exists():
@@ -44,7 +44,7 @@ def _standard_library(max_bytes: int) -> bytes:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    """All modules of the standard library in one order on every machine; installed packages are left out."""
+    """Yield all modules of the standard library, without installed packages, in the same order on every machine."""
     for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
         if not {"site-packages", "dist-packages"} & set(path.parts):
             yield path
@@ -57,5 +57,5 @@ def _write_rows(path: Path, text: bytes, row_length: int) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as unfinished:
         unfinished.write(text[: count * row_length])
-    # Several hosts of one machine may build at once: each renames a whole file over the same bytes.
+    # Several hosts on one machine may build at the same time. Each replaces the file with one of the same bytes.
     os.replace(unfinished.name, path)

@@ -1,19 +1,19 @@
-"""One start of a job, as its processes are told of it."""
+"""The facts of one attempt of a job that its processes get."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Start:
-    """One start of the job: who asked for it and when."""
+    """One attempt of the job: one run of its processes."""
 
     run_id: str
     restart_attempt: int
     began: float
-    """Unix seconds."""
+    """Unix time at which this host's process began."""
     image: str | None
-    """Container image with its digest, where it is known."""
+    """Container image with its digest. `None` if unknown."""
     asked_slices: int
-    """Slices that the job has when all are there."""
+    """Number of slices that the job asks for."""
     usd_per_hour: float | None
-    """What all of these cost; None: unknown."""
+    """Price of all of these slices. `None` if unknown."""

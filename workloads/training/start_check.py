@@ -1,8 +1,7 @@
-"""What must hold before training begins: the right hosts, all of them, with the right devices.
+"""Checks before training begins that all hosts are present with the right devices.
 
-Owns those checks and the roll `starts/<run id>/<start>/` below the storage path, in which every host
-signs before it joins. It lies in storage because JAX's own join names nobody when it gives up. Whether
-the devices compute rightly is the business of `slice_check`.
+Every host signs the roll `starts/<run id>/<start>/` below the storage path before it joins. The roll is in storage
+because the error of JAX's join does not name the missing hosts. `slice_check` tests the devices' computation.
 """
 
 import json
@@ -21,10 +20,10 @@ from workloads.training.runtime import Place, Processes
 
 
 def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
-    """The job as it runs on the slices of its JobSet, before anything waits for anybody.
+    """Return the job as it runs on the slices of its JobSet, before this process waits for others.
 
     Raises:
-        InvalidSpec: they are not what the job is for.
+        InvalidSpec: the slices do not match the job.
     """
     require_place(job.slices, place)
     return job if place.slice_count == job.slices.count else job.on_slices(place.slice_count)
@@ -34,8 +33,7 @@ def require_place(slices: SliceSpec, place: Place) -> None:
     """Compare the slices of the JobSet with those of the specification.
 
     Raises:
-        InvalidSpec: more slices than it has or fewer than it may go on with, another number of hosts, or a place
-            outside them.
+        InvalidSpec: too many or too few slices, another number of hosts, or a place outside of them.
     """
     fewest = slices.count if slices.min_count is None else slices.min_count
     faults: list[str] = []
@@ -43,27 +41,27 @@ def require_place(slices: SliceSpec, place: Place) -> None:
         expected = slices.count if fewest == slices.count else f"{fewest} to {slices.count}"
         faults.append(f"expected {expected} slices (MEGASCALE_NUM_SLICES), got {place.slice_count}")
     if len(place.hosts) != slices.hosts:
-        told = "TPU_WORKER_HOSTNAMES or TPU_PROCESS_ADDRESSES"
-        faults.append(f"expected {slices.hosts} hosts per slice ({told}), got {len(place.hosts)}")
+        variables = "TPU_WORKER_HOSTNAMES or TPU_PROCESS_ADDRESSES"
+        faults.append(f"expected {slices.hosts} hosts per slice ({variables}), got {len(place.hosts)}")
     if place.slice not in range(place.slice_count):
         faults.append(f"expected a MEGASCALE_SLICE_ID below {place.slice_count}, got {place.slice}")
     if faults:
         raise InvalidSpec(
-            f"host {place.host}: {'; '.join(faults)}; submit the job anew so that its specification is that of"
+            f"host {place.host}: {'; '.join(faults)}; submit the job again with a specification for"
             f" {slices.count} slices of {slices.topology}"
         )
 
 
 CACHED_FROM_SECONDS = {"cpu": 0.0, "tpu": 1.0}
-"""By platform: how long a program must take to compile for JAX's compilation cache to keep it. That of chips lies in a
-bucket, where each small program would cost every host a round trip."""
+"""Compilation time in seconds from which JAX's compilation cache keeps a program, by platform. The cache for chips is
+in a bucket, where each small program would cost every host a round trip."""
 
 
 def open_devices(place: Place) -> Sequence[Any]:
     """Return all devices of the job, and print those of this host.
 
     Raises:
-        NoDevices: those of this host do not open, or another host's are waited for in vain.
+        NoDevices: those of this host do not open, or those of another host never appear.
     """
     try:
         devices = jax.devices()
@@ -72,13 +70,13 @@ def open_devices(place: Place) -> Sequence[Any]:
         return devices
     except RuntimeError as error:
         raise NoDevices(
-            f"host {place.host}: its devices do not open ({str(error).splitlines()[0]}); if other hosts say so too,"
-            " look at the image, its libtpu and its permissions on the devices"
+            f"host {place.host}: its devices do not open ({str(error).splitlines()[0]}); if other hosts report it too,"
+            " check the image, its libtpu and its permissions on the devices"
         ) from error
 
 
 def own_devices(place: Place, local: Sequence[Any]) -> str:
-    """Return a line with the devices of this host and where they are in their slice."""
+    """Return a line with the devices of this host and their positions in the slice."""
     return f"host {place.host} has in slice {place.slice}: {', '.join(map(_device, local))}"
 
 
@@ -90,21 +88,23 @@ def _device(device: Any) -> str:
 
 
 def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes) -> None:
-    """Compare the devices of all hosts with the specification; every process comes to the same answer.
+    """Compare the devices of all hosts with the specification. The result is the same in every process.
 
     Raises:
         BadHost: a host has too few devices.
-        InvalidSpec: a host has too many, or devices are not in the slice that GKE says.
+        InvalidSpec: a host has too many, or devices are not in the slice that GKE reports.
     """
     local = [device for device in devices if device.process_index == processes.index]
-    own = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": _slices_seen(local, place)}
+    own = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": _reported_slices(local, place)}
     hosts = [json.loads(word) for word in processes.gather("devices", json.dumps(own))]
     expected = slices.devices_per_host
     if few := [host for host in hosts if host["devices"] < expected]:
         suspects = {Suspect(host["slice"], host["host"]) for host in few}
-        raise BadHost(f"{_listed(few)}: expected {expected} devices per host", suspects)
+        raise BadHost(f"{_list_hosts(few)}: expected {expected} devices per host", suspects)
     if many := [host for host in hosts if host["devices"] > expected]:
-        raise InvalidSpec(f"{_listed(many)}: expected {expected} devices per host; submit the job for these machines")
+        raise InvalidSpec(
+            f"{_list_hosts(many)}: expected {expected} devices per host; submit the job for these machines"
+        )
     if elsewhere := [host for host in hosts if host["seen"] != [host["slice"]]]:
         words = [
             f"host {host['host']} is in slice {host['slice']}, its devices in {host['seen']}" for host in elsewhere
@@ -115,19 +115,19 @@ def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, pro
         raise InvalidSpec(f"expected {slices.hosts} hosts in each of {slices.count} slices, got {dict(sizes)}")
 
 
-def _slices_seen(local: Sequence[Any], place: Place) -> list[int]:
-    """Slices that the devices say they are in; CPU devices and those of a single slice say nothing of use."""
+def _reported_slices(local: Sequence[Any], place: Place) -> list[int]:
+    """Return the slices that the devices report. CPU devices and those of a single slice report nothing useful."""
     if place.slice_count == 1 or not local or local[0].platform != "tpu":
         return [place.slice]
     return sorted({device.slice_index for device in local})
 
 
-def _listed(hosts: Sequence[dict[str, Any]]) -> str:
+def _list_hosts(hosts: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"host {host['host']} has {host['devices']} devices" for host in hosts)
 
 
 class Roll:
-    """Which hosts began this start."""
+    """Records which hosts began this attempt."""
 
     def __init__(self, storage: epath.Path, run_id: str, start: int, slices: SliceSpec):
         self._folder = storage / "starts" / run_id / str(start)
@@ -135,12 +135,12 @@ class Roll:
         self._slices = slices
 
     def sign(self, place: Place) -> None:
-        """This host is there."""
+        """Record that this host began."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / str(place.process)).write_text(place.host)
 
     def missing(self) -> str:
-        """The hosts that did not sign, in words; when none is missing, what else may keep them apart."""
+        """Describe the hosts that did not sign, or if all did, another possible cause."""
         signed = {path.name for path in self._folder.iterdir()}
         count = self._slices.total_hosts
         absent = [process for process in range(count) if str(process) not in signed]
@@ -152,14 +152,14 @@ class Roll:
         return f"{count - len(absent)} of {count} hosts began, missing: {', '.join(names)}"
 
     def forget(self) -> None:
-        """All have joined: remove this roll and earlier ones of the submission, beside whatever else there is to do.
+        """Remove this roll and earlier ones of the submission in the background, after all hosts have joined.
 
-        This one too, since a job that is evicted and goes on begins again under the same number.
+        This roll is removed too, because a job that is evicted and continues begins again under the same number.
         """
         threading.Thread(target=self._remove, name="rolls", daemon=True).start()
 
     def _remove(self) -> None:
-        # What is left over harms nothing, and the next start tries again.
+        # Remaining files are harmless, and the next attempt tries again.
         with suppress(Exception):
             for folder in self._folder.parent.iterdir():
                 if folder.name.isdecimal() and int(folder.name) <= self._start:

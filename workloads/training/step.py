@@ -1,7 +1,7 @@
-"""One training step and one evaluation step over the whole mesh, compiled.
+"""Compiles the training step and the evaluation step over the whole mesh.
 
-Owns the training state, its shardings, and the one fully manual shard_map around forward, backward
-and update: every collective of a step is written in the sources, none is left to the partitioner.
+It has the training state, its shardings, and a fully manual shard_map around forward, backward and update. Every
+collective of a step is in the sources; none is left to the partitioner.
 """
 
 import time
@@ -28,29 +28,29 @@ from workloads.training.model import PADDING, Forward, Summed, initial_parameter
 from workloads.training.optimizer import build_optimizer, clip
 
 BATCH = PartitionSpec(DATA_AXES)
-"""Sequences are dealt over replicas and their fsdp shards."""
+"""Partition of a batch: sequences are distributed over replicas and their fsdp shards."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
-    """All that a checkpoint must hold to go on bit by bit."""
+    """Everything that a checkpoint needs for a bitwise equal continuation."""
 
     step: Tree
     batch: Tree
-    """Number of the next batch: those before it were taken, or left out by a rollback."""
+    """Number of the next batch. Those before it were used, or left out by a rollback."""
     parameters: Tree
-    """The model's weights, or of a job with `training.lora` the adapters."""
+    """The model's weights, or the adapters of a job with `training.lora`."""
     optimizer: Tree
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Held(TrainState):
-    """All that the devices hold between two steps of a job with `training.lora`."""
+    """Everything that the devices hold between two steps of a job with `training.lora`."""
 
     frozen: Tree
-    """The model's weights, matrices in the compute type."""
+    """The model's frozen weights, with matrices in the compute type."""
 
 
 def _held(state: TrainState, frozen: Tree | None) -> TrainState:
@@ -60,15 +60,15 @@ def _held(state: TrainState, frozen: Tree | None) -> TrainState:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepResult:
-    """Means over all tokens of the global batch, and the gradient's global norm before clipping."""
+    """Results of a step: means over all tokens of the global batch, and the gradient's global norm before clipping."""
 
     loss: jax.Array
-    """Cross-entropy."""
+    """Mean cross-entropy."""
     z_loss: jax.Array
     gradient_norm: jax.Array
     skipped: jax.Array
-    """Whether loss or norm is not finite, or the norm is above `optimizer.skip_norm`; the weights and the optimizer are
-    then as before the step."""
+    """Whether the step was skipped because loss or norm is not finite, or the norm is above `optimizer.skip_norm`. A
+    skipped step changes neither weights nor optimizer."""
 
 
 @dataclass(frozen=True)
@@ -77,49 +77,49 @@ class _Timed:
     seconds: float
 
 
-def _timed(compile_function: Callable[[], jax.stages.Compiled]) -> _Timed:
+def _measure(compile_function: Callable[[], jax.stages.Compiled]) -> _Timed:
     began = time.monotonic()
     return _Timed(compile_function(), time.monotonic() - began)
 
 
 class CompiledProgram:
-    """A program's functions: the step compiles in the background at once, the others when first called."""
+    """A program's compiled functions. The step compiles in the background at once, the others on their first call."""
 
     def __init__(self, program: "Program", compiler: Executor):
         self.state_shapes = program.state_shapes
         self.held_shapes = program.held_shapes
         self.frozen_shapes = program.frozen_shapes
         self.frozen: Tree | None = None
-        """Weights that are not trained; where there are `frozen_shapes`, they are needed before anything is called."""
+        """Weights that are not trained. If there are `frozen_shapes`, they must be set before any call."""
         self.batch_sharding = program.batch_sharding
         self.choices = program.choices
         self.compiler_options = program.compiler_options
         self._program = program
         self._compiler = compiler
-        self._step = compiler.submit(_timed, program.compile_step)
+        self._step = compiler.submit(_measure, program.compile_step)
 
     def prepare(self) -> float:
-        """Wait until the step can run; the seconds that its compilation took."""
+        """Wait until the step is compiled, and return the seconds that it took."""
         return self._step.result().seconds
 
     def initial(self) -> TrainState:
-        """A fresh state from the job's seed; compiled here, since a resumed run never needs it."""
+        """Return a new state from the job's seed. It is compiled here, because a resumed run does not need it."""
         return self._program.compile_initial()()
 
     def step(self, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
-        """One optimizer step; `state` is used up."""
+        """Run one optimizer step. `state` is donated."""
         return self._step.result().call(state, batch, *self._frozen)
 
     def fingerprints(self, state: TrainState) -> list[Fingerprints]:
-        """What `state` and the frozen weights hold, for each replica."""
+        """Return the fingerprints of `state` and the frozen weights for each replica."""
         return self.prepare_fingerprints().result()(_held(state, self.frozen))
 
     def prepare_fingerprints(self) -> Future[Take]:
-        """What takes them; the first call begins to compile it in the background."""
+        """Return the function that takes fingerprints. The first call begins to compile it in the background."""
         return self._fingerprints
 
     def evaluate(self, parameters: Tree, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Summed loss of one batch, and how many tokens it is of."""
+        """Return the summed loss of one batch, and its number of tokens."""
         return self._evaluation(parameters, batch, *self._frozen)
 
     @property
@@ -136,7 +136,7 @@ class CompiledProgram:
 
 
 class Program:
-    """The functions of one job on one mesh; nothing is compiled until `compile_*` is called."""
+    """The functions of one job on one mesh. Nothing is compiled before a call of `compile_*`."""
 
     def __init__(self, spec: JobSpec, mesh: Mesh):
         self._spec = spec
@@ -158,32 +158,34 @@ class Program:
             self._specs,
         )
         self.frozen_shapes: Tree | None = self._shapes_of_frozen() if spec.training.lora else None
-        """Of the third argument of step and evaluation; None: they take two."""
+        """Shapes of the third argument of step and evaluation. `None` if they have only two."""
 
     @property
     def held_shapes(self) -> TrainState:
-        """Of all that the devices hold between two steps."""
+        """Shapes of everything that the devices hold between two steps."""
         return _held(self.state_shapes, self.frozen_shapes)
 
     def compile_initial(self) -> jax.stages.Compiled:
-        """() -> TrainState, drawn from the job's seed and born split."""
+        """Compile () -> TrainState, which draws the weights from the job's seed, already split."""
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state_shapes)
-        # It runs once: on a CPU, compiling less well saves 0.6 s, and not optimising at all costs 0.6 s when it runs.
+        # It runs only once. On a CPU, less optimisation saves 0.6 s of compilation, but none costs 0.6 s when it runs.
         return jax.jit(self._initial, out_shardings=shardings).lower().compile({"xla_backend_optimization_level": 1})
 
     def compile_step(self, **more: Any) -> jax.stages.Compiled:
-        """(TrainState, tokens[, frozen weights]) -> (TrainState, StepResult); the state's memory is reused. `more` are
-        further options of the compiler."""
+        """Compile (TrainState, tokens[, frozen weights]) -> (TrainState, StepResult). The state's memory is reused.
+
+        `more` are further options of the compiler.
+        """
         return self.lower_step().compile(self.compiler_options | more)
 
     def lower_step(self) -> jax.stages.Lowered:
-        """The same before compilation."""
+        """Return the step before compilation."""
         arguments = (self._specs, BATCH, *self._frozen_specs)
         step = self._over_mesh(self.local_step, arguments, (self._specs, PartitionSpec()))
         return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch, *self._frozen)
 
     def compile_evaluation(self) -> jax.stages.Compiled:
-        """(parameters, tokens[, frozen weights]) -> (summed loss, tokens that count)."""
+        """Compile (parameters, tokens[, frozen weights]) -> (summed loss, tokens that count)."""
         arguments = (self._specs.parameters, BATCH, *self._frozen_specs)
         evaluate = self._over_mesh(self._local_evaluation, arguments, PartitionSpec())
         lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch, *self._frozen)
@@ -191,12 +193,12 @@ class Program:
 
     @property
     def compiler_options(self) -> dict[str, Any]:
-        """What it is compiled with."""
+        """Options that the program is compiled with."""
         return compiler_options(self._spec, self._mesh)
 
     @property
     def choices(self) -> dict[str, str]:
-        """What the step computes with here, whatever was asked for."""
+        """Attention kernel and types that the step really uses on these devices."""
         return {"attention": self._forward.heads.kernel, "compute_dtype": self._dtype.name}
 
     @property
@@ -275,7 +277,7 @@ class Program:
         return after, StepResult(loss, z_loss, norm, ~keeps)
 
     def _marked(self, tokens: jax.Array) -> jax.Array:
-        """This device's rows [B, S + 1] as int32, with PADDING in those behind the global batch."""
+        """Return this device's rows [B, S + 1] as int32, with PADDING in those after the global batch."""
         tokens = tokens.astype(jnp.int32)
         if not self._forward.padded:
             return tokens
@@ -284,8 +286,10 @@ class Program:
         return jnp.where((numbers < self._spec.training.global_batch)[:, None], tokens, PADDING)
 
     def _reduced(self, own: Summed, gradients: Tree) -> tuple[Summed, Tree]:
-        """Sum over the mesh what is not summed yet, the sums and the gradients of small weights, and make the
-        gradients those of the mean over the positions that count."""
+        """Sum over the mesh what is not yet summed: the sums and the gradients of small weights.
+
+        The returned gradients are those of the mean over the positions that count.
+        """
         leaves, structure = jax.tree.flatten(gradients)
         small = [index for index, split in enumerate(self._leaf_splits()) if not split.is_matrix]
         by_axes = {self._leaf_splits()[index].repeated_over for index in small}
@@ -311,7 +315,7 @@ class Program:
 
 
 def compiler_options(spec: JobSpec, mesh: Mesh) -> dict[str, Any]:
-    """What the job's programs are compiled with; those of TPUs mean nothing to the compiler of a CPU."""
+    """Return the options that the job's programs are compiled with. The CPU compiler gets none of those for TPUs."""
     return dict(spec.compiler_options) if _on_tpu(mesh) else {}
 
 

@@ -1,7 +1,6 @@
-"""What each step took and gave: one JSON line per step, written by the leader.
+"""Writes the metrics of each step as a JSON line, on the leader, and counts skipped steps.
 
-Owns the files `steps/<start>-<part>.jsonl` of a run, what their fields mean (docs/metrics.md), and the count of skipped
-steps.
+The files are `steps/<start>-<part>.jsonl` of a run. Their fields are in docs/metrics.md.
 """
 
 import math
@@ -23,13 +22,13 @@ from workloads.training.runtime import Processes
 
 @dataclass(frozen=True)
 class Measured:
-    """One finished step."""
+    """Measurements of a finished step."""
 
     step: int
     batch: int
-    """Number of the batch that it took."""
+    """Number of its batch."""
     ended: float
-    """Unix seconds."""
+    """Unix time of its end."""
     seconds: float
     host_seconds: float
     """Part of `seconds` in which the devices waited for this host to give them the step."""
@@ -40,7 +39,8 @@ class Measured:
 
 
 class StepMetrics:
-    """Keeps every process's recent steps, and writes the leader's; a context manager that writes the rest."""
+    """Keeps the recent steps of this process, and writes them on the leader. It is a context manager that writes the
+    rest when it ends."""
 
     def __init__(self, spec: JobSpec, run: Run, processes: Processes):
         self.skipped_in_a_row = 0
@@ -65,7 +65,7 @@ class StepMetrics:
             self._lines.__exit__(kind, error, traceback)
 
     def add(self, measured: Measured) -> Mapping[str, object]:
-        """Take note of a step; its line."""
+        """Record a step and return its line."""
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if measured.skipped else 0
         self._skipped += measured.skipped
         self._recent.append(measured)
@@ -75,15 +75,15 @@ class StepMetrics:
         return line
 
     def forget_skipped(self) -> None:
-        """The run goes on elsewhere: the next step is the first of a new row."""
+        """Reset the number of skipped steps in a row, because the run continues from another step."""
         self.skipped_in_a_row = 0
 
     def tokens_per_second(self, measured: Measured) -> float:
-        """Over all slices."""
+        """Return the tokens per second over all slices."""
         return self._tokens / measured.seconds
 
     def pace(self, step: int) -> Pace:
-        """Means of this process since hosts were last compared."""
+        """Return this process's mean times since the hosts were last compared."""
         count = len(self._recent)
         return Pace(
             self._processes.host,
@@ -111,7 +111,7 @@ class StepMetrics:
         }
 
     def _memory(self) -> dict[str, object]:
-        """Of this host's devices; CPU devices tell nothing."""
+        """Return the memory of this host's devices. CPU devices report none."""
         stats = [device.memory_stats() or {} for device in self._devices]
         return {
             "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],
@@ -120,5 +120,5 @@ class StepMetrics:
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no NaN."""
+    """Replace NaN and infinities by `None`, because JSON has neither."""
     return value if math.isfinite(value) else None

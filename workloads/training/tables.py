@@ -1,8 +1,8 @@
-"""The two ends of the model on its tables: looking tokens up, and the loss over the vocabulary.
+"""Computes the two ends of the model that use tables: embedding lookup, and the loss over the vocabulary.
 
-Owns their derivatives. A table's gradient is summed in float32 over the positions of a device. The loss runs in
-chunks of positions, so that full logits never exist, and makes its gradients while a chunk's logits are there.
-A table with `reduce` None is frozen, and no gradient by it is made.
+It defines their derivatives. A table's gradient is summed in float32 over the positions of a device. The loss runs in
+chunks of positions, so that full logits never exist, and computes its gradients while a chunk's logits exist. A table
+with `reduce` None is frozen and gets no gradient.
 Dimensions: T positions of a device, D embed, V vocabulary.
 """
 
@@ -17,11 +17,11 @@ from workloads.training.pointwise import soft_capped
 from workloads.training.weights import Reduce, Table
 
 LOGITS_BYTES_PER_CHUNK = 1 << 30
-"""What the logits of a chunk may take. Each chunk also reads and writes the table's gradient once."""
+"""Largest size of a chunk's logits. Each chunk also reads and writes the table's gradient once."""
 
 
 def look_up(table: Table, tokens: jax.Array) -> jax.Array:
-    """The rows of `tokens` (any shape) in the compute type, on a new last dimension D."""
+    """Return the rows of `tokens` (any shape) in the compute type, with a new last dimension D."""
     return _look_up(table.kept, jax.lax.stop_gradient(table.whole), tokens, table.reduce)
 
 
@@ -51,20 +51,22 @@ _look_up.defvjp(_look_up_forward, _look_up_backward)
 
 @dataclass(frozen=True)
 class LossHead:
-    """How the loss is made of logits."""
+    """Settings of the loss."""
 
     soft_cap: float | None
-    """Limit of the logits' size; None: there is none."""
+    """Limit of the logits' absolute value. `None` means no limit."""
     z_loss: float
-    """Weight of log(Z)^2, Z being the sum of the exponentials of a position's logits."""
+    """Weight of log(Z)^2, where Z is the sum of the exponentials of a position's logits."""
     on_tpu: bool
 
 
 def summed_loss(
     x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array, head: LossHead
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the loss of x [T, D] for targets [T], summed with weights [T] in float32: cross-entropy and z-loss
-    together, and the z-loss in it, which has no gradient of its own."""
+    """Return the loss of x [T, D] for targets [T], summed with weights [T] in float32, and the z-loss in it.
+
+    The loss includes cross-entropy and z-loss. The second value has no gradient.
+    """
     whole = jax.lax.stop_gradient(table.whole)
     return _summed_loss(x, table.kept, whole, targets, weights, table.reduce, head)
 
@@ -134,7 +136,7 @@ _summed_loss.defvjp(_forward, _backward)
 def _added(
     sums: tuple[jax.Array, jax.Array], normaliser: jax.Array, picked: jax.Array, weights: jax.Array, head: LossHead
 ) -> tuple[jax.Array, jax.Array]:
-    """The loss so far and the z-loss in it, with those of a chunk's positions."""
+    """Return the loss so far and the z-loss in it, with those of a chunk's positions added."""
     loss, z_loss = sums
     loss += jnp.sum(weights * (normaliser - picked))
     if not head.z_loss:
@@ -152,9 +154,10 @@ def _capped(logits: jax.Array, soft_cap: float | None) -> jax.Array:
 
 
 def _softmax(wide: jax.Array, on_tpu: bool) -> tuple[jax.Array, jax.Array]:
-    """Of each row in float32, and the logarithm of its sum of exponentials."""
+    """Return the softmax of each row in float32, and the logarithm of the row's sum of exponentials."""
     if on_tpu:
-        # Two exponentials of each logit, so that none is written to memory: matrix products make them as they read.
+        # This computes the exponential of each logit twice, so that it is never written to memory: matrix products
+        # compute it as they read.
         normaliser = jax.nn.logsumexp(wide, axis=1)
         return jnp.exp(wide - normaliser[:, None]), normaliser
     largest = jnp.max(wide, axis=1, keepdims=True)
@@ -164,13 +167,16 @@ def _softmax(wide: jax.Array, on_tpu: bool) -> tuple[jax.Array, jax.Array]:
 
 
 def _hits(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Where in logits [T, V] the targets are."""
+    """Return a mask of the targets in logits [T, V]."""
     return jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
 
 
 def _picked(logits: jax.Array, hits: jax.Array) -> jax.Array:
-    """The targets' logits in float32. They are those of the normaliser, in the compute type, so that no loss is
-    negative; a sum over all of them, which the compiler makes in the pass that reads them for the normaliser."""
+    """Return the targets' logits in float32.
+
+    They are the same values, in the compute type, as in the normaliser, so that no loss is negative. They are computed
+    as a sum over all logits, which the compiler fuses into the pass that reads them for the normaliser.
+    """
     return jnp.sum(jnp.where(hits, logits, 0), axis=1, dtype=jnp.float32)
 
 

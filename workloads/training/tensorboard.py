@@ -1,6 +1,6 @@
-"""A run's curves as TensorBoard reads them, in `tensorboard/events.out.tfevents.<start>.<part>` of the run.
+"""Writes a run's curves for TensorBoard to `tensorboard/events.out.tfevents.<start>.<part>` of the run.
 
-The names sort as the starts followed each other, whatever the clocks of their hosts say.
+The names sort in the order of the attempts, whatever the clocks of their hosts.
 """
 
 import time
@@ -15,14 +15,14 @@ FLUSH_SECONDS = 30.0
 """Time between two writes. An object store gets the whole part each time."""
 
 POINTS_PER_PART = 5000
-"""About 1.5 MB, which is written within a second."""
+"""Number of points in a part. It is about 1.5 MB, which is written within a second."""
 
 
 class TensorBoard:
-    """The curves of one start.
+    """The curves of one attempt.
 
-    Written by the library's RecordWriter and not by its SummaryWriter: the thread of that one ends when storage fails,
-    and whoever writes or exits afterwards waits for it without end.
+    They are written with the library's RecordWriter and not with its SummaryWriter, whose thread ends if storage fails.
+    Later writes and the exit would then wait for it forever.
     """
 
     def __init__(self, folder: epath.Path, start: int):
@@ -36,7 +36,7 @@ class TensorBoard:
             self._file.close()
             self._begin_part(self._part + 1)
         if point.again:
-            # Since version 2 of the files, this alone makes TensorBoard forget a step and those after it.
+            # Since version 2 of the files, only this makes TensorBoard discard a step and those after it.
             self._write(step=point.step, session_log=writer.SessionLog(status=writer.SessionLog.START))
         values = [summary.Summary.Value(tag=tag, simple_value=value) for tag, value in point.values.items()]
         self._write(step=point.step, summary=summary.Summary(value=values))

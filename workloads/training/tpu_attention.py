@@ -1,6 +1,6 @@
-"""Causal attention of one layer by a kernel for TPUs: JAX's splash attention, or `kernels`.
+"""Computes causal attention of one layer with a TPU kernel: JAX's splash attention, or `kernels`.
 
-Owns the layout around them. Dimensions and columns are those of `attention`, which chooses.
+Dimensions and columns are the same as in `attention`, which chooses the implementation.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +22,7 @@ from workloads.training.pointwise import rotate
 from workloads.training.remat import ATTENTION, KEYS_SCOPE, PROJECTION, named
 
 SPLASH_BLOCKS = {"splash": 1024, "splash-2048": 2048}
-"""Positions that splash attention works on at once, at most; fewer where they do not divide the sequence."""
+"""Largest block of positions of splash attention. Blocks are smaller if it does not divide the sequence."""
 
 
 def attend_by_kernel(
@@ -33,13 +33,13 @@ def attend_by_kernel(
     sequence: Sequence,
     norms: HeadNorms | None,
 ) -> jax.Array:
-    """As `attention.attend`."""
-    # Positions last, as the kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
+    """Compute attention like `attention.attend`."""
+    # Positions come last, as the kernels need, because heads of 64 would fill only half of a TPU's 128 lanes.
     turned, back = partial(jnp.einsum, "bsd,df->bfs"), partial(jnp.einsum, "bds,df->bfs")
     projected = named(product(x, query_key_value, turned, back), PROJECTION)
 
-    # Within a jit of its own: of what is kept for the backward pass and used beside it, JAX rounds the values to the
-    # type that they have, a pass over memory for nothing. It looks at the outermost level alone.
+    # This is in a separate jit, because JAX rounds values that are kept for the backward pass and also used elsewhere
+    # to the type that they already have, which is a useless pass over memory. It does so only at the outermost level.
     @jax.jit
     def mix(projected: jax.Array, out: Matrix) -> jax.Array:
         mixed = mix_by_kernel(projected, heads, sequence, norms)
@@ -55,15 +55,17 @@ def attend_by_kernel(
 
 
 def mix_by_kernel(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None) -> jax.Array:
-    """Values mixed by attention, of [B, K (G + 2) H, S]: [B, K G H, S] by the fused kernel, and [B, K, G, S, H] by
-    splash attention."""
+    """Mix values by attention. `projected` is [B, K (G + 2) H, S].
+
+    The result is [B, K G H, S] with the fused kernel and [B, K, G, S, H] with splash attention.
+    """
     return (_fused if heads.kernel == "fused" else _splash)(projected, heads, sequence, norms)
 
 
 def _fused(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None) -> jax.Array:
-    """[B, K (G + 2) H, S] to [B, K G H, S]."""
+    """Compute [B, K G H, S] from [B, K (G + 2) H, S] with the fused kernel."""
     if heads.window or heads.soft_cap:
-        raise InvalidSpec("training.attention fused has no windows and no soft cap; set it to splash or reference")
+        raise InvalidSpec("training.attention fused has neither windows nor soft cap; set it to splash or reference")
     rows = (heads.queries_per_kv_head + 2) * heads.head_dim
     shape = HeadShape(projected.shape[1] // rows, heads.queries_per_kv_head, heads.head_dim)
     if norms or heads.score_dim:
@@ -78,14 +80,14 @@ def _fused(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNo
 
 
 def _splash(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None) -> jax.Array:
-    """[B, K (G + 2) H, S] to [B, K, G, S, H], by JAX's kernel for several query heads on one key head."""
+    """Compute [B, K, G, S, H] from [B, K (G + 2) H, S] with JAX's kernel for several query heads on one key head."""
     query, key, value = _parts(projected, heads)
     query, key = normed(query, key, norms, -2)
     query, key = rotate(query, sequence.rotation, -2), rotate(key, sequence.rotation, -2)
     positions = projected.shape[2]
     block = _splash_block(positions, SPLASH_BLOCKS[heads.kernel])
     kernel = _splash_kernel(positions, block, heads)
-    # The kernel takes positions before heads, and turns them back in memory by itself.
+    # The kernel takes positions before heads, and transposes them back in memory.
     query, key, value = (jnp.swapaxes(part, -1, -2) for part in (query * heads.score_scale, key, value))
     over_kv_heads: Any = jax.vmap(kernel, in_axes=(0, 0, 0, None))
     with _windowed(positions, block, heads):
@@ -96,7 +98,7 @@ def _splash(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadN
 
 
 def _windowed(positions: int, block: int, heads: Heads) -> AbstractContextManager[object]:
-    """Name a kernel that computes some blocks of keys only: the preflight cannot see its mask."""
+    """Name a kernel that computes only some blocks of keys, because the preflight cannot see its mask."""
     if not heads.window or heads.window >= positions:
         return nullcontext()
     keys = min(positions, (ceil((heads.window - 1) / block) + 1) * block)
@@ -104,7 +106,7 @@ def _windowed(positions: int, block: int, heads: Heads) -> AbstractContextManage
 
 
 def _parts(projected: jax.Array, heads: Heads) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """[B, K (G + 2) H, S] to queries [B, K, G, H, S], keys and values [B, K, H, S]."""
+    """Split [B, K (G + 2) H, S] into queries [B, K, G, H, S], keys and values [B, K, H, S]."""
     batch, _, positions = projected.shape
     grouped = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
     return grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
@@ -128,7 +130,7 @@ def _splash_kernel(positions: int, block: int, heads: Heads) -> splash_kernel.Sp
     computed = next(part for part in range(min(block, SPLASH_BLOCKS["splash"]), 0, -LANES) if block % part == 0)
     sizes = splash_kernel.BlockSizes(
         **dict.fromkeys(names, block),
-        # Scores of more keys at once do not fit the 32 MiB of VMEM that a program for v5p may use.
+        # Scores of more keys at once do not fit the 32 MiB of VMEM that a program on v5p may use.
         block_kv_compute=computed,
         block_kv_dkv_compute=computed,
         use_fused_bwd_kernel=fused_backward,

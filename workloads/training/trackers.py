@@ -1,7 +1,7 @@
-"""A run's curves on their way to the trackers that its job names, written by the leader.
+"""Sends a run's curves to the trackers of its job. Only the leader does this.
 
-Each has a thread of its own, so that none of them can hold up or end training or the others. One that fails is dropped
-for the rest of the start, and that is said once.
+Each tracker has its own thread, so that it cannot delay or end training or other trackers. A tracker that fails is
+dropped for the rest of the attempt with one warning.
 """
 
 import math
@@ -23,56 +23,58 @@ CURVES = ("loss", "z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_
 """Fields of a step's line that are plotted. A curve has a gap where its field is `null`."""
 
 CLOSE_SECONDS = 10.0
-"""Longest wait for trackers at the end of a start. Spot capacity that is taken back leaves 15 seconds for all."""
+"""Time limit for trackers at the end of an attempt. Spot capacity leaves 15 seconds in all when it is taken back."""
 
 WAITING_POINTS = 10_000
-"""Most points that wait for a tracker which does not answer."""
+"""Largest number of points that wait for a tracker that does not answer."""
 
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
 class Point(NamedTuple):
-    """Values by curve, after one step."""
+    """Values of the curves after one step."""
 
     step: int
     values: Mapping[str, float]
     again: bool
-    """Whether what a tracker has of this step and later ones no longer holds."""
+    """Whether the step repeats, so that earlier points of this step and later ones are no longer valid."""
 
 
 class Tracker(Protocol):
-    """One service that shows curves. Its methods may raise anything, and are called from one thread."""
+    """A service that shows curves. Its methods may raise any exception, and are called from one thread."""
 
     def log(self, point: Point) -> None:
         """Show `point`."""
         ...
 
     def close(self, completed: bool) -> None:
-        """Show what is not shown yet; `completed`: the run has reached its last step."""
+        """Show all remaining points. `completed` means that the run has reached its last step."""
         ...
 
 
 def require_packages(spec: TrackersSpec) -> None:
-    """Check that this image has what the job's trackers need.
+    """Check that this image has the packages of the job's trackers.
 
     Raises:
         InvalidSpec: a package is missing. The message names all of them.
     """
-    missing = [f"job.trackers.{name} needs {_PACKAGES[name]}" for name in _asked(spec) if not _has(_PACKAGES[name])]
+    missing = [
+        f"job.trackers.{name} needs {_PACKAGES[name]}" for name in _tracker_names(spec) if not _has(_PACKAGES[name])
+    ]
     if missing:
         raise InvalidSpec(
-            f"the image lacks packages: {', '.join(missing)}; name an image that has them, see docs/metrics.md,"
-            " or remove these trackers"
+            f"the image lacks packages: {', '.join(missing)}; use an image that has them (docs/metrics.md) or remove"
+            " these trackers"
         )
 
 
 def trackers_of(spec: JobSpec, run: Run, processes: Processes) -> "Trackers":
-    """Return the trackers of the job; all processes but the leader have none."""
+    """Return the trackers of the job on the leader, and none on other processes."""
     makers = {"tensorboard": partial(_tensorboard, run), "wandb": partial(_wandb, spec, run)}
-    return Trackers({name: makers[name] for name in _asked(spec.trackers) if processes.leads})
+    return Trackers({name: makers[name] for name in _tracker_names(spec.trackers) if processes.leads})
 
 
-def _asked(spec: TrackersSpec) -> list[str]:
+def _tracker_names(spec: TrackersSpec) -> list[str]:
     return [name for name in _PACKAGES if getattr(spec, name)]
 
 
@@ -80,7 +82,7 @@ def _has(package: str) -> bool:
     return find_spec(package) is not None
 
 
-# Imported late, since most jobs need neither library.
+# The libraries are imported late, because most jobs need neither.
 
 
 def _tensorboard(run: Run) -> Tracker:
@@ -97,7 +99,7 @@ def _wandb(spec: JobSpec, run: Run) -> Tracker:
 
 
 class Trackers:
-    """The trackers of one start."""
+    """The trackers of one attempt."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Tracker]]):
         self._makers = makers
@@ -105,13 +107,13 @@ class Trackers:
         self._last_step: int | None = None
 
     def open(self, warn: Callable[[str], None]) -> None:
-        """Begin to serve them; `warn` is told of each that fails."""
+        """Begin to serve them. `warn` is called for each that fails."""
         self._served = [_Served(name, make, warn) for name, make in self._makers.items()]
         for served in self._served:
             served.start()
 
     def step(self, step: int, line: Mapping[str, object]) -> None:
-        """Show what `step` gave, as its line says it."""
+        """Show the results of `step` from its line."""
         again = self._last_step is None or step <= self._last_step
         self._last_step = step
         values = {name: float(one) for name in CURVES if isinstance(one := line[name], int | float)}
@@ -123,7 +125,7 @@ class Trackers:
             self._show(Point(step, {"held_out_loss": loss}, again=False))
 
     def close(self, completed: bool) -> None:
-        """Wait a short time for what is not shown yet."""
+        """Wait a short time for points that are not shown yet."""
         for served in self._served:
             served.end(completed)
         latest = time.monotonic() + CLOSE_SECONDS
@@ -136,7 +138,7 @@ class Trackers:
 
 
 class _Served(threading.Thread):
-    """One tracker, which is made and used in this thread."""
+    """A thread that creates and uses one tracker."""
 
     def __init__(self, name: str, make: Callable[[], Tracker], warn: Callable[[str], None]):
         super().__init__(name=f"tracker {name}", daemon=True)
@@ -145,7 +147,7 @@ class _Served(threading.Thread):
         self._completed = self._is_dropped = False
 
     def show(self, point: Point) -> None:
-        """Have the tracker show `point`, unless it was dropped."""
+        """Pass `point` to the tracker, unless it was dropped."""
         with suppress(ShutDown):
             try:
                 self._points.put_nowait(point)
@@ -153,12 +155,12 @@ class _Served(threading.Thread):
                 self._drop(f"it has not taken the last {WAITING_POINTS} points")
 
     def end(self, completed: bool) -> None:
-        """Have the tracker close once it has all points."""
+        """Close the tracker once it has all points."""
         self._completed = completed
         self._points.shutdown()
 
     def wait_until(self, latest: float) -> None:
-        """Wait for its end, but not beyond `latest` of `time.monotonic()`."""
+        """Wait for its end, until `latest` by `time.monotonic()`."""
         self.join(max(0.0, latest - time.monotonic()))
         if self.is_alive():
             self._drop("it has not taken the last points in time")
@@ -178,4 +180,4 @@ class _Served(threading.Thread):
         self._points.shutdown(immediate=True)
         if not self._is_dropped:
             self._is_dropped = True
-            self._warn(f"{self._setting} fails and is left out until the next start: {why}")
+            self._warn(f"{self._setting} fails and is left out until the next attempt: {why}")

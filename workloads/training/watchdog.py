@@ -1,10 +1,10 @@
-"""The thread that ends a process whose main thread cannot: it hangs, or waits for a host that failed.
+"""Ends a process from another thread if its main thread hangs or waits for a host that failed.
 
-It dumps all stacks first. `deadline` says what is expected by when, `ending` how a process ends. A call that blocks and
-holds Python's lock stops this thread too, as does anyone who stops the process. The other hosts then miss its sign of
-life: each host leaves one once a second, and the leader keeps the list of hosts that stopped. JAX aborts all hosts when
-one is silent for long, but names none in storage; the list is there earlier. It accuses no host for good: one that
-holds Python's lock for some seconds is on the list for as long, and nothing ends because of it.
+It dumps all stacks first. `deadline` has what is expected by when, and `ending` how a process ends. A call that blocks
+and holds Python's lock stops this thread too, and so does stopping the process. The other hosts then miss its sign of
+life: each host publishes one every second, and the leader keeps the list of hosts that stopped. JAX aborts all hosts if
+one is silent for long, but does not record which one, so the list comes first. A host that holds Python's lock for some
+seconds is on the list only for that time, and nothing ends because of it.
 """
 
 import faulthandler
@@ -23,39 +23,40 @@ from workloads.training.ending import Ending, Failure
 from workloads.training.runtime import Processes
 
 SILENT_SECONDS = 5.0
-"""Well below half of JAX's heartbeat time-out (`runtime`), after which it may abort the others."""
+"""Time without a sign of life after which a host is on the list. It is well below half of JAX's heartbeat timeout
+(`runtime`), after which JAX may abort the others."""
 
 _SIGNS = "signs-of-life"
 _SILENT = "silent-hosts"
 
 
 class Signs:
-    """The signs of one process, and on the leader those of all."""
+    """The signs of life of one process, and on the leader those of all processes."""
 
     def __init__(self, processes: Processes):
         self._processes = processes
         self._given = 0
         self._seen: dict[str, tuple[str, float]] = {}
-        """By host: its last sign, and when this process saw it first, by its own clock."""
+        """Last sign of each host, and when this process first saw it, by its own clock."""
 
     def exchange(self) -> None:
-        """Give a sign; on the leader, look who gave none."""
+        """Publish a sign of life. On the leader, update the list of silent hosts."""
         self._given += 1
-        # Where the signs are kept is on the leader: when it is gone there is nobody to name anyone.
+        # The signs are stored on the leader, so they are lost with it.
         with suppress(jax.errors.JaxRuntimeError):
             self._processes.put(_SIGNS, f"{self._processes.host} {self._given}")
             if self._processes.leads:
                 self._processes.put(_SILENT, ", ".join(self._look()))
 
     def silent(self) -> str:
-        """Hosts that give no sign of life, in words; empty when all do, or nobody can tell."""
+        """Describe the hosts without a sign of life. Empty if there are none, or if the leader is gone."""
         with suppress(jax.errors.JaxRuntimeError):
-            return "".join(self._processes.left(_SILENT))
+            return "".join(self._processes.read_all(_SILENT))
         return ""
 
     def _look(self) -> list[str]:
         now = time.monotonic()
-        for host, _, number in (sign.rpartition(" ") for sign in self._processes.left(_SIGNS)):
+        for host, _, number in (sign.rpartition(" ") for sign in self._processes.read_all(_SIGNS)):
             if self._seen.get(host, ("", now))[0] != number:
                 self._seen[host] = (number, now)
         return sorted(host for host, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
@@ -67,7 +68,7 @@ _NO_SIGN = "no sign of life from "
 
 
 class Watchdog:
-    """Watches one process; a context manager that ends with its thread."""
+    """Watches one process. It is a context manager that ends its thread."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Watchdog:
         explain: Callable[[Expectation], str],
         each_second: Callable[[], None] | None = None,
     ):
-        """`each_second` is called in the watchdog's thread, and may change what is expected."""
+        """`each_second` is called in the watchdog's thread, and may change the deadline."""
         self._processes = processes
         self._ending = ending
         self._explain = explain
@@ -101,26 +102,26 @@ class Watchdog:
             self._signs.exchange()
             if self._processes.leads:
                 self._suspect(self._signs.silent())
-            if word := self._processes.hear_failure():
-                self._ending.fail(Failure.heard(word, stacks(), self._processes.host), self._processes)
+            if word := self._processes.read_failure():
+                self._ending.fail(Failure.from_other_host(word, stacks(), self._processes.host), self._processes)
             if self._each_second:
                 self._each_second()
             if missed := self._processes.deadline.missed():
-                # Followers ask for it only now: the leader answers the questions of all hosts, every second.
+                # Followers read it only now, because otherwise the leader would serve all hosts every second.
                 silent = self._signs.silent()
                 cause = self._explain(missed) + (f"; {_NO_SIGN}{silent}" if silent else "")
                 self._ending.fail(Failure.hang(cause, stacks(), self._processes.host), self._processes)
         self._suspect("")
 
     def _suspect(self, silent: str) -> None:
-        """Have the leader's record say so before JAX aborts this process, which leaves no time for it."""
+        """Write the leader's record before JAX aborts this process, which leaves no time for it."""
         if silent != self._suspected:
             self._ending.note(Failure.lost(f"{_NO_SIGN}{silent}", self._processes.host) if silent else None)
         self._suspected = silent
 
 
 def stacks() -> str:
-    """Where every thread of this process is."""
+    """Return the stacks of all threads of this process."""
     with tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)

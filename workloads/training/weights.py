@@ -1,9 +1,7 @@
-"""When the devices of a slice put a weight together, and when its gradient leaves the slice.
-
-Owns the two ways, behind one interface that the model computes with:
+"""Gathers the weights of a slice and reduces their gradients, in one of two ways with the same interface:
 
     EachLayer  before each layer, and again in the backward pass (ZeRO-3); a layer's gradient is scattered over
-               the slice and summed over slices while the backward pass goes on with the layer before
+               the slice and summed over slices while the backward pass continues with the layer before
     EachStep   once a step (ZeRO-1)
 
 WithAdapters adds the adapters of a frozen model to either of them.
@@ -26,23 +24,23 @@ type Reduce = Callable[[jax.Array], jax.Array]
 
 
 class Weights(Protocol):
-    """The weights as the model gets at them."""
+    """The model's interface to the weights."""
 
     @property
     def layers(self) -> Tree:
-        """What a scan over the layers runs over."""
+        """Return the tree that a scan over the layers runs over."""
         ...
 
     def layer(self, one: Tree) -> Tree:
-        """The whole weights of one layer, in the compute type, from its part of `layers`."""
+        """Return the full weights of one layer in the compute type, from its part of `layers`."""
         ...
 
     def small(self, name: str) -> jax.Array:
-        """A weight that lies whole on every device."""
+        """Return a weight that is not split over devices."""
         ...
 
     def table(self, name: str) -> "Table":
-        """The table of that name."""
+        """Return the table with that name."""
         ...
 
 
@@ -51,23 +49,24 @@ class Table:
     """An embedding table [V, D]."""
 
     whole: jax.Array
-    """In the compute type; not to be differentiated by."""
+    """Full table in the compute type. Gradients are not taken by it."""
     kept: jax.Array
-    """What the gradient is by: this device's rows, or all."""
+    """Table that gradients are taken by: this device's rows, or all rows."""
     reduce: Reduce | None
-    """A whole gradient of this device's positions, float32, to the one by `kept`; None: the table is frozen."""
+    """Reduces the full float32 gradient of this device's positions to the gradient by `kept`. `None` if the table is
+    frozen."""
 
 
 @dataclass(frozen=True)
 class EachLayer:
-    """Shards that are gathered where they are used."""
+    """Shards of weights that are gathered where they are used."""
 
     parameters: Tree
     dtype: jnp.dtype
     leaves_slice: bool
-    """Whether the gradients are summed over slices: for the last part of the batch alone."""
+    """Whether the gradients are summed over slices, which is only done for the last part of the batch."""
     pending: Tree | None
-    """Gradients of the parts before, to be added before that."""
+    """Gradients of the earlier parts, which are added before the sum over slices."""
     _splits: Tree = field(init=False)
 
     def __post_init__(self):
@@ -93,7 +92,7 @@ class EachLayer:
         return Table(gather(shard, split.gathered_over, split.gathered_dimension, self.dtype), shard, reduce)
 
     def whole(self, name: str) -> jax.Array:
-        """A weight outside the layers."""
+        """Return a full weight outside of the layers."""
         return self._whole(self.parameters[name], None, self._splits[name])
 
     def _whole(self, shard: jax.Array, pending: jax.Array | None, split: Split) -> jax.Array:
@@ -108,7 +107,7 @@ class EachLayer:
 
 @dataclass(frozen=True)
 class EachStep:
-    """Whole weights, gathered by `gather_all` before the first part of the batch."""
+    """Full weights, gathered by `gather_all` before the first part of the batch."""
 
     parameters: Tree
     dtype: jnp.dtype
@@ -129,13 +128,14 @@ class EachStep:
 
     @property
     def in_float32(self) -> Self:
-        """With layers in the type that their gradients are summed in where a scan uses them in every round."""
+        """Return the weights with layers in float32, because a scan that uses them in every iteration sums their
+        gradients in their own type."""
         return replace(self, parameters={**self.parameters, BLOCKS: _wide(self.layers)})
 
 
 @dataclass(frozen=True)
 class WithAdapters:
-    """Frozen weights, and the whole adapters of their layers, by which gradients are."""
+    """Frozen weights and the full adapters of their layers. Gradients are taken by the adapters."""
 
     frozen: EachLayer | EachStep
     adapters: Tree
@@ -157,20 +157,22 @@ class WithAdapters:
 
     @property
     def in_float32(self) -> Self:
-        """With adapters in the type that their gradients are summed in where a scan uses them in every round."""
+        """Return the weights with adapters in float32, because a scan that uses them in every iteration sums their
+        gradients in their own type."""
         return replace(self, adapters=_wide(self.adapters))
 
 
 def gather_all(parameters: Tree, dtype: jnp.dtype) -> Tree:
-    """All weights of this device's stage, whole; layer by layer, as are the sums of their gradients."""
+    """Return all full weights of this device's stage. They are gathered layer by layer, and so are the sums of their
+    gradients."""
     shards = EachLayer(parameters, dtype, leaves_slice=True, pending=None)
     blocks = jax.lax.map(lambda one: shards.layer((one, None)), parameters[BLOCKS])
     return {BLOCKS: blocks, **{name: shards.whole(name) for name in sorted(parameters.keys() - {BLOCKS})}}
 
 
 def gather_adapters(shards: Tree, spec: LoraSpec, dtype: jnp.dtype) -> Tree:
-    """All adapters of this device's stage, whole. They are small, so all layers are gathered at once; the sums of their
-    gradients too leave the slice once a step."""
+    """Return all full adapters of this device's stage. They are small, so all layers are gathered at once, and the sums
+    of their gradients leave the slice once a step."""
 
     def whole(shard: jax.Array, split: Split) -> jax.Array:
         return gather(shard, split.gathered_over, split.gathered_dimension + 1, dtype)

@@ -1,4 +1,4 @@
-"""A run's curves in Weights & Biases, whose library is no part of the trainer's image."""
+"""Sends a run's curves to Weights & Biases, whose library is not in the trainer's image."""
 
 import tempfile
 from importlib import import_module
@@ -12,7 +12,7 @@ LOGIN_SECONDS = 30.0
 
 
 class WeightsAndBiases:
-    """One run there for all starts of a run here: both have the same id.
+    """The run in Weights & Biases. It has the same id as the run here and continues in all its attempts.
 
     https://docs.wandb.ai/ref/python/sdk/functions/init/
     """
@@ -27,10 +27,10 @@ class WeightsAndBiases:
             resume="allow",
             config=run.manifest,
             dir=tempfile.mkdtemp(prefix="wandb-"),
-            # The end of the process waits for a login that is under way, and without limit for uploads.
+            # The exit of the process waits for a login in progress, and without a limit for uploads.
             settings={"console": "off", "init_timeout": LOGIN_SECONDS, "finish_timeout": close_seconds},
         )
-        # Its own count of steps drops those that a restart or rollback does again.
+        # The library's own step counter drops steps that a restart or rollback repeats.
         self._run.define_metric("*", step_metric="step")
 
     def log(self, point: Point) -> None:

@@ -1,24 +1,25 @@
-"""That one submission at a time writes below a storage path.
+"""Ensures that only one submission at a time writes below a storage path.
 
-Owns the lease `writer.json` there: which submission writes, in which process, when it last said so, and which ones
-wrote before it. The leader takes it before training and renews it meanwhile.
+The lease `writer.json` there records which submission writes, in which process, when it last renewed the lease, and
+which submissions wrote before. The leader takes it before training and renews it during training.
 
-Who may take it, since a submission may go on later, say when Kueue admits it again:
+A submission may continue later, for example when Kueue admits it again. So who may take the lease depends on its state:
 
-    an end after which nothing restarts at once   anybody, at once: DONE, FATAL_CODES, and PREEMPTED, for whoever
-    (`left`)                                      replaces a job that was deleted must not wait
-    a crash, a hang or the like                   the same submission at once; others once the lease has not changed
+    its holder ended, and nothing restarts at     anybody, at once. This is after DONE, FATAL_CODES and PREEMPTED,
+    once (`left`)                                 because the replacement of a deleted job must not wait
+    its holder crashed, hung or the like          the same submission at once; others after the lease has not changed
                                                   for EXPIRES_SECONDS by their own clock
-    it is renewed                                 a later start of the same submission, at once
+    it is renewed                                 a later attempt of the same submission, at once
 
-Who is not let in ends. A submission that never wrote there fails for good (InvalidSpec). One that wrote before, and was
-away while another took over, fails in a way that counts (PathTaken): its restarts may find the other one gone.
+A process that may not take it ends. A submission that never wrote there fails permanently (InvalidSpec). One that wrote
+before, and was paused while another took over, fails in a way that counts (PathTaken), because the other one may be
+gone when it restarts.
 
-Meant are file systems and object stores through epath, which has no compare-and-set; Cloud Storage has preconditions,
-but gcsfs passes on none that could replace an object. So the lease is written and read back. Two that find it free in
-the same moment may both go on until one of them renews it, finds the other's and ends, RENEWED_EVERY_SECONDS later at
-most. What that costs: they may have begun two runs, or saved checkpoints of a step each over the other's. In the same
-way ends one that was cut off so long that another took over.
+File systems and object stores through epath have no compare-and-set. Cloud Storage has preconditions, but gcsfs
+supports none for replacing an object. So the lease is written and read back. Two processes that find it free at the
+same moment may both continue until one of them renews it, finds the other's lease and ends, at most
+RENEWED_EVERY_SECONDS later. Until then, they may have begun two runs, or overwritten each other's checkpoints of a
+step. A process that was cut off so long that another took over ends in the same way.
 """
 
 import json
@@ -40,42 +41,44 @@ from workloads.training.runtime import Processes
 RENEWED_EVERY_SECONDS = 10.0
 
 EXPIRES_SECONDS = 60.0
-"""A lease that does not change for so long is nobody's: its holder was killed. Renewing may fail a few times first."""
+"""Time without a change after which a lease is free, because its holder was killed. Renewing may fail a few times
+before."""
 
 LOOKS_EVERY_SECONDS = 2.0
 
 RELEASED_WITHIN_SECONDS = 10.0
-"""Storage may be what failed: an end does not wait longer for it."""
+"""Time that an exit waits for storage, which may be what failed."""
 
 MINUTES = 5.0
-"""How long taking the lease may take before the host counts as hung: two expiries, and slow storage."""
+"""Time limit of taking the lease in minutes, after which a host counts as hung. It allows for two expiries and slow
+storage."""
 
 _LETS_GO = (*FATAL_CODES, ExitCode.PREEMPTED)
 
 
 @dataclass(frozen=True)
 class Lease:
-    """Who writes, or wrote last."""
+    """The current or last writer."""
 
     run_id: str
-    """Of the submission."""
+    """Id of the submission."""
     start: int
-    """Restarts of it before this start."""
+    """Number of restarts before this attempt."""
     holder: str
-    """The process: one that was evicted and goes on has the run id and the start of the one before it."""
+    """Id of the process. After an eviction, the next process has the same run id and start."""
     earlier: list[str]
-    """Submissions that wrote before and may come back."""
+    """Submissions that wrote before and may continue."""
     left: bool
-    """Whether its holder let go."""
+    """Whether its holder released it."""
     time: float
-    """Unix seconds of the last word, for people: no two machines' clocks are compared."""
+    """Unix time of the last renewal, only for people, because clocks of machines differ."""
 
 
 _UNREADABLE = Lease("(its lease cannot be read)", 0, "", [], left=False, time=0.0)
 
 
 class Writer:
-    """The right of one start to write below `storage`; a context manager, which all processes of the job enter."""
+    """The right of one attempt to write below `storage`. All processes of the job enter this context manager."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Writer:
         processes: Processes,
         lost: Callable[[TrainingStopped], None],
     ):
-        """`lost` is called from another thread when somebody else took over."""
+        """`lost` is called from another thread when another process has taken over."""
         self._path = storage / "writer.json"
         self._own = Lease(run_id, start, secrets.token_hex(8), [], left=False, time=0.0)
         self._processes = processes
@@ -97,8 +100,8 @@ class Writer:
         """Wait until the path is free.
 
         Raises:
-            InvalidSpec: another submission goes on writing there.
-            PathTaken: it does since this one was away, or a later start of this one does.
+            InvalidSpec: another submission is writing there.
+            PathTaken: another submission took over while this one was paused, or a later attempt of this one did.
         """
         self._processes.deadline.expect(f"the right to write to {self._path.parent}", MINUTES)
         fault = self._take() if self._processes.leads else None
@@ -114,7 +117,7 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._done.set()
-        # After another failure a restart takes it at once, and no time is to be lost with telling the other hosts.
+        # After another failure, a restart takes it at once, and the other hosts must be informed without delay.
         lets_go = error is None or (isinstance(error, TrainingStopped) and error.code in _LETS_GO)
         if self._processes.leads and lets_go:
             releasing = threading.Thread(target=self._release, name="writer's release", daemon=True)
@@ -122,7 +125,7 @@ class Writer:
             releasing.join(RELEASED_WITHIN_SECONDS)
 
     def _take(self) -> TrainingStopped | None:
-        """Wait for the lease and take it; why not, if another holder renews it after the time it takes to expire."""
+        """Wait for the lease and take it. If another holder renews it beyond the time to expire, return the failure."""
         began = changed = time.monotonic()
         found, seen = self._read(), ""
         while found and not self._may_take(found):
@@ -148,7 +151,7 @@ class Writer:
         return found.left or (found.run_id == self._own.run_id and found.start <= self._own.start)
 
     def _lost_to(self, found: Lease) -> bool:
-        """Whether another process took over; an earlier start's last word is no such thing."""
+        """Return whether another process took over. A late write of an earlier attempt does not count."""
         earlier_start = found.run_id == self._own.run_id and found.start < self._own.start
         return found != _UNREADABLE and found.holder != self._own.holder and not earlier_start
 
@@ -156,12 +159,12 @@ class Writer:
         path, own = self._path.parent, self._own.run_id
         if other.run_id == own:
             return PathTaken(
-                f"another start of run {own} writes to storage.path {path} and goes on: this one was cut off"
+                f"another attempt of run {own} writes to storage.path {path} and continues; this one was cut off"
             )
         heard = time.strftime("%H:%M:%S", time.gmtime(other.time))
         text = f"storage.path {path} is written by run {other.run_id}, last heard of at {heard} UTC, and run {own}"
         if own in other.earlier:
-            return PathTaken(f"{text}, which wrote there before, was away; delete one of the two jobs")
+            return PathTaken(f"{text}, which wrote there before, was paused; delete one of the two jobs")
         return InvalidSpec(f"{text} would spoil it; wait until that job has ended, delete it, or set another path")
 
     def _renew(self) -> None:

@@ -1,1 +1,1 @@
-"""Weights from and to the files of Hugging Face: `python -m workloads.weights`."""
+"""Converts weights from and to files of Hugging Face: `python -m workloads.weights`."""

@@ -1,6 +1,6 @@
-"""`python -m workloads.weights`: weights from and to the safetensors files of Hugging Face.
+"""Implements `python -m workloads.weights`, which converts weights from and to safetensors files of Hugging Face.
 
-Owns the command line. Input of `import` is local; all other folders may be local or `gs://`.
+The input of `import` is local. All other folders may be local or `gs://`.
 """
 
 import argparse
@@ -26,11 +26,11 @@ _REPORT_SECONDS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; 0 when it is done, else the exit code of the cause."""
+    """Run the command and return its exit code."""
     options = _parser().parse_args(arguments)
-    # Chips, if there are any, may be busy training.
+    # Chips of this machine may be busy with training.
     jax.config.update("jax_platforms", "cpu")
-    # It warns at every call that it found no default credentials; what it cannot do, it raises.
+    # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
     logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         print(options.command(options))
@@ -42,24 +42,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m workloads.weights", description="Weights from and to the safetensors files of Hugging Face."
+        prog="python -m workloads.weights", description="Convert weights from and to safetensors files of Hugging Face."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     importing = commands.add_parser("import", help="make a folder that training can begin with")
     importing.add_argument("source", type=Path, metavar="SAFETENSORS_FOLDER", help="local folder with *.safetensors")
     importing.add_argument("out", type=epath.Path, metavar="OUT", help="new folder, local or gs://")
-    importing.add_argument("--preset", required=True, choices=preset_names(), help="whose model the weights are of")
     importing.add_argument(
-        "--model", type=Path, metavar="FILE", help="YAML file of what the job's section `model` changes of the preset"
+        "--preset", required=True, choices=preset_names(), help="preset with the model of the weights"
+    )
+    importing.add_argument(
+        "--model", type=Path, metavar="FILE", help="YAML file with the job's section `model`, which changes the preset"
     )
     importing.set_defaults(command=_import)
     exporting = commands.add_parser("export", help="make a folder that transformers can load")
     exporting.add_argument(
-        "folder", type=epath.Path, metavar="EXPORTED_FOLDER", help="what workloads.training.export or import made"
+        "folder",
+        type=epath.Path,
+        metavar="EXPORTED_FOLDER",
+        help="output of workloads.training.export or import",
     )
     exporting.add_argument("out", type=epath.Path, metavar="OUT", help="new folder, local or gs://")
     exporting.add_argument(
-        "--dtype", choices=get_args(DType), default="float32", help="of the written values; float32 is exact"
+        "--dtype",
+        choices=get_args(DType),
+        default="float32",
+        help="type of the written values; float32 is exact",
     )
     exporting.set_defaults(command=_export)
     return parser
@@ -68,12 +76,12 @@ def _parser() -> argparse.ArgumentParser:
 def _import(options: argparse.Namespace) -> str:
     preset = load_preset(options.preset)
     if options.model:
-        preset = preset.model_copy(update={"model": _changed(preset, options.model)})
+        preset = preset.model_copy(update={"model": _change_model(preset, options.model)})
     about = import_weights(options.source, options.out, options.preset, preset, _Report())
     return f"{options.out}: {total_parameters(about.model):,} weights of {options.preset}"
 
 
-def _changed(preset: Preset, file: Path) -> ModelSpec:
+def _change_model(preset: Preset, file: Path) -> ModelSpec:
     try:
         return preset.model_with(yaml.safe_load(file.read_text()))
     except ValidationError as error:
@@ -89,7 +97,7 @@ def _export(options: argparse.Namespace) -> str:
 
 
 class _Report:
-    """Progress on stderr, now and then."""
+    """Prints progress to stderr at intervals."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

@@ -1,6 +1,6 @@
-"""Weights of Hugging Face into a folder that training begins with, and such a folder into theirs.
+"""Converts weights of Hugging Face to a folder that training can begin with, and back.
 
-Owns the two conversions; memory for the parameters in float32, once, is what they need.
+Both directions need memory for one copy of the parameters in float32.
 """
 
 import json
@@ -33,23 +33,21 @@ from workloads.weights.tensor_files import DType, TensorFiles, read_object, shar
 CONFIG = "config.json"
 
 type Report = Callable[[int, int, str], None]
-"""Is told the tensors done, all of them, and the last one's name."""
+"""Called with the number of tensors done, the number of all tensors, and the last one's name."""
 
 
 def import_weights(source: Path, out: epath.Path, name: str, preset: Preset, report: Report) -> About:
     """Write the weights in the folder `source`, of the model of the preset `name`, to the new folder `out`.
 
     Raises:
-        InvalidSpec: the files cannot be read or are not those of the preset's model; names all that is wrong.
+        InvalidSpec: the files cannot be read or do not match the preset's model. The message has all errors.
     """
     require_new(out)
     model = preset.model
     wanted = list(tensors(model))
     with TensorFiles(source) as files:
         if wrong := _faults(source, model, wanted, files):
-            raise InvalidSpec(
-                f"{source} must hold the weights of {name}, but is not what that needs: {'; '.join(wrong)}"
-            )
+            raise InvalidSpec(f"{source} must have the weights of {name}, but does not: {'; '.join(wrong)}")
         parameters = _parameters(model, wanted, files, report)
     about = About(
         step=0,
@@ -63,10 +61,10 @@ def import_weights(source: Path, out: epath.Path, name: str, preset: Preset, rep
 
 
 def export_weights(folder: epath.Path, out: epath.Path, dtype: DType, report: Report) -> ModelSpec:
-    """Write the parameters in `folder` to the new folder `out` as Hugging Face has them.
+    """Write the parameters in `folder` to the new folder `out` in the layout of Hugging Face.
 
     Raises:
-        InvalidSpec: `folder` does not hold parameters, or not those that were written.
+        InvalidSpec: `folder` has no parameters, or they differ from those that were written.
     """
     require_new(out)
     about = read_about(folder)
@@ -89,14 +87,14 @@ def export_weights(folder: epath.Path, out: epath.Path, dtype: DType, report: Re
 
 
 def _faults(source: Path, model: ModelSpec, wanted: list[Tensor], files: TensorFiles) -> list[str]:
-    """All that is wrong with the folder and what to do about it; nothing when it holds `wanted`."""
+    """Return all errors of the folder and what to do about them. Empty if it has the `wanted` tensors."""
     unreadable, path = list(files.unreadable), source / CONFIG
     said: Config = {}
     try:
         said = read_object(path) if path.exists() else {}
     except InvalidSpec as fault:
         unreadable.append(str(fault))
-    # Of files that are not all there it cannot be said which tensors are missing.
+    # If files are missing, the missing tensors cannot be listed.
     differing = [*config_faults(said, model), *([] if files.unreadable else files.faults(wanted, copies(model)))]
     if differing and said.get("model_type") not in (None, *MODEL_TYPES):
         differing.append(f"choose weights of a model of type {', '.join(MODEL_TYPES)}; no others can be imported")
@@ -106,7 +104,7 @@ def _faults(source: Path, model: ModelSpec, wanted: list[Tensor], files: TensorF
 
 
 def _parameters(model: ModelSpec, wanted: list[Tensor], files: TensorFiles, report: Report) -> Tree:
-    """The trainer's arrays, one after the other, so that at most one of them is in memory twice."""
+    """Return the trainer's arrays. They are filled one after the other, so that at most one is in memory twice."""
     of_array: defaultdict[tuple[str, ...], list[Tensor]] = defaultdict(list)
     for tensor in wanted:
         of_array[tensor.array].append(tensor)

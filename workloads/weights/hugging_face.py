@@ -1,7 +1,7 @@
-"""The layouts of Hugging Face that the trainer knows: where each of their tensors lies in the trainer's weights.
+"""The supported layouts of Hugging Face: names and shapes of tensors, and the configuration file.
 
-Owns the names, shapes and the configuration file. One table serves both directions: a tensor is a view of one of
-the trainer's arrays. Reads and writes no files.
+One table is used in both directions: each tensor is a view of one of the trainer's arrays. This module reads and writes
+no files.
 
 Letters as in `workloads.training.model`: D embed, N query heads, K kv heads, H head, F mlp, V vocabulary; G query
 heads for each kv head.
@@ -29,9 +29,9 @@ class _Family:
     parts: frozenset[str]
     """Fields of the model that all members of the family set."""
     options: frozenset[str]
-    """Fields that some of them set."""
+    """Fields that some members set."""
     constants: Mapping[str, bool | None]
-    """What else their `config.json` says."""
+    """Other entries of their `config.json`."""
 
 
 _STRETCHED = frozenset({"rope_scaling", "rope_linear_factor"})
@@ -57,13 +57,13 @@ _FAMILIES = {
 }
 
 MODEL_TYPES = tuple(_FAMILIES)
-"""Those of `config.json` whose layouts are known here."""
+"""Supported values of `model_type` in `config.json`."""
 
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}
 _REACHES = {"local": "sliding_attention", "global": "full_attention"}
 
 type Place = Callable[[np.ndarray], np.ndarray]
-"""From one of the trainer's arrays to the view of it that holds a tensor."""
+"""Function from one of the trainer's arrays to its view with a tensor."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     array: tuple[str, ...]
-    """Keys that lead to the trainer's array."""
+    """Keys of the trainer's array."""
     _place: Place
 
     def put(self, array: np.ndarray, values: np.ndarray) -> None:
@@ -82,15 +82,15 @@ class Tensor:
         place[...] = values.reshape(place.shape)
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """The tensor as the array has it."""
+        """Return the tensor's values from the array."""
         return self._place(array).reshape(self.shape)
 
 
 def model_type(model: ModelSpec) -> str:
-    """The one whose layout holds `model`.
+    """Return the `model_type` with the layout of `model`.
 
     Raises:
-        InvalidSpec: none does.
+        InvalidSpec: there is no such layout.
     """
     special = {name for family in _FAMILIES.values() for name in family.parts | family.options} - {_LOCAL_ROPE}
     used = {name for name in special if getattr(model, name) != ModelSpec.model_fields[name].default}
@@ -100,18 +100,18 @@ def model_type(model: ModelSpec) -> str:
         if family.parts <= used <= family.parts | family.options:
             return name
     raise InvalidSpec(
-        f"a model with {', '.join(sorted(used))} fits none of the layouts of Hugging Face that are known here:"
+        f"a model with {', '.join(sorted(used))} fits none of the supported layouts of Hugging Face:"
         f" {', '.join(MODEL_TYPES)}"
     )
 
 
 def copies(model: ModelSpec) -> dict[str, str]:
-    """Tensors that files may hold twice, as those of Qwen3 0.6B do, with the name of the other."""
+    """Return tensors that files may have twice, as those of Qwen3 0.6B do, with the name of the other one."""
     return {"lm_head.weight": "model.embed_tokens.weight"} if model.tied_embedding else {}
 
 
 def tensors(model: ModelSpec) -> Iterator[Tensor]:
-    """All tensors of `model`, layer after layer.
+    """Yield all tensors of `model`, layer by layer.
 
     Raises:
         InvalidSpec: Hugging Face has no layout for it.
@@ -152,7 +152,7 @@ def _attention(model: ModelSpec, layer: int) -> Iterator[Tensor]:
     kinds = {"q": slice(0, grouped), "k": slice(grouped, grouped + 1), "v": slice(grouped + 1, grouped + 2)}
 
     def heads(kind: slice) -> Place:
-        # Columns D,K(G+2)H of the trainer; rows of whole heads, (KG)H,D or KH,D, in the files.
+        # The trainer has columns D,K(G+2)H. The files have rows of whole heads, (KG)H,D or KH,D.
         return lambda array: array[layer].reshape(embed, model.kv_heads, -1, head)[:, :, kind].transpose(1, 2, 3, 0)
 
     for kind, columns in kinds.items():
@@ -176,11 +176,11 @@ def _experts(model: ModelSpec, experts: ExpertsSpec, layer: int) -> Iterator[Ten
     numbers = {"gate": 1, "down": 2, "up": 3}
     for expert in range(experts.count):
         for name, shape in _mlp_shapes(model).items():
-            place = _of_expert(layer, expert)
+            place = _expert_place(layer, expert)
             yield Tensor(f"block_sparse_moe.experts.{expert}.w{numbers[name]}.weight", shape, (name,), place)
 
 
-def _of_expert(layer: int, expert: int) -> Place:
+def _expert_place(layer: int, expert: int) -> Place:
     return lambda array: array[layer, expert].T
 
 
@@ -190,9 +190,9 @@ def _mlp_shapes(model: ModelSpec) -> dict[str, tuple[int, int]]:
 
 
 def config(model: ModelSpec, sequence_length: int, dtype: str) -> Config:
-    """`config.json` for `model`; the tokenizer's special tokens are not known here."""
+    """Return the `config.json` of `model`, without the tokenizer's special tokens."""
     experts = model.experts
-    # Its loss adds up a token's choices of experts where ours takes their mean.
+    # The loss of Hugging Face sums over a token's experts, where ours takes the mean.
     balance = {"router_aux_loss_coef": experts.balance_weight / experts.per_token} if experts else {}
     return {
         **_architecture(model),
@@ -205,7 +205,7 @@ def config(model: ModelSpec, sequence_length: int, dtype: str) -> Config:
 
 
 def config_faults(found: Config, model: ModelSpec) -> list[str]:
-    """Where a `config.json` says something else than `model`, in words."""
+    """Return a message for each difference between a `config.json` and `model`."""
     found = _with_rope_apart(found)
     return [
         f"config.json {name}: expected {expected}, got {found[name]}"
@@ -215,15 +215,15 @@ def config_faults(found: Config, model: ModelSpec) -> list[str]:
 
 
 def _architecture(model: ModelSpec) -> Config:
-    """What the weights alone do not show is in here too: the same tensors with another RoPE are another model."""
+    """Return the entries that determine the model, including what the weights do not show, such as RoPE."""
     name = model_type(model)
     family = _FAMILIES[name]
     return {
         "model_type": name,
         "architectures": [family.architecture],
         **family.constants,
-        **(_of_experts(model.experts) if model.experts else {}),
-        **(_of_gemma(model, family) if family.parts >= _GEMMA else {"hidden_act": _ACTIVATIONS[model.activation]}),
+        **(_experts_config(model.experts) if model.experts else {}),
+        **(_gemma_config(model, family) if family.parts >= _GEMMA else {"hidden_act": _ACTIVATIONS[model.activation]}),
         "vocab_size": model.vocab_size,
         "hidden_size": model.embed_dim,
         "intermediate_size": model.mlp_dim,
@@ -238,11 +238,11 @@ def _architecture(model: ModelSpec) -> Config:
     }
 
 
-def _of_experts(experts: ExpertsSpec) -> Config:
+def _experts_config(experts: ExpertsSpec) -> Config:
     return {"num_local_experts": experts.count, "num_experts_per_tok": experts.per_token}
 
 
-def _of_gemma(model: ModelSpec, family: _Family) -> Config:
+def _gemma_config(model: ModelSpec, family: _Family) -> Config:
     windows = model.windows
     local = {"rope_local_base_freq": windows and windows.rope_base or model.rope_base}
     return {
@@ -273,7 +273,7 @@ def _stretching(scaling: RopeScaling) -> Config:
 
 
 def _with_rope_apart(found: Mapping[str, Any]) -> Config:
-    """Transformers 5 writes base and scaling as one `rope_parameters`."""
+    """Split `rope_parameters`, in which Transformers 5 writes base and scaling."""
     if not isinstance(rope := found.get("rope_parameters"), dict):
         return dict(found)
     if "full_attention" in rope:

@@ -1,7 +1,4 @@
-"""Folders of safetensors files, in one file or many.
-
-Owns the reading, the writing and the index beside the files; what the tensors mean is up to `hugging_face`.
-"""
+"""Reads and writes folders of safetensors files and their index. `hugging_face` has the layout of the tensors."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,10 +20,10 @@ from workloads.weights.hugging_face import Tensor
 INDEX = "model.safetensors.index.json"
 
 SHARD_BYTES = 5 * 10**9
-"""A file is closed before it would be larger, as those of Hugging Face are."""
+"""Largest size of a file, as for Hugging Face."""
 
 NAMED_FAULTS = 8
-"""As many of each kind a fault names at most; a wrong preset makes thousands."""
+"""Largest number of errors of each kind in a message. A wrong preset causes thousands."""
 
 DType = Literal["float32", "bfloat16"]
 
@@ -35,12 +32,12 @@ _READ_TYPES = ("BF16", "F16", "F32")
 
 
 class TensorFiles:
-    """The tensors of a local folder; each is read when it is asked for."""
+    """The tensors of a local folder. Each is read on demand."""
 
     def __init__(self, folder: Path):
-        """Open the files that the index names, or all there are."""
+        """Open the files in the index, or all files if there is no index."""
         self.unreadable: list[str] = []
-        """Files that are missing or damaged, in words."""
+        """Messages about files that are missing or damaged."""
         self._open = ExitStack()
         self._files: dict[str, Any] = {}
         for path in self._paths(folder):
@@ -58,18 +55,20 @@ class TensorFiles:
         self._open.close()
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor; of bfloat16 as NumPy knows it through ml_dtypes."""
+        """Return a tensor. A bfloat16 tensor has the type of ml_dtypes."""
         return self._files[name].get_tensor(name)
 
     def faults(self, expected: Sequence[Tensor], copies: Mapping[str, str]) -> list[str]:
-        """What keeps the files, which can all be read, from being the `expected` tensors, in words. They may hold
-        `copies`, by name with the name of what they must equal."""
+        """Return a message for each difference between the files, which must be readable, and the `expected` tensors.
+
+        The files may also have `copies`, each with the name of the tensor that it must equal.
+        """
         names = {tensor.name for tensor in expected} | copies.keys()
         there = [tensor for tensor in expected if tensor.name in self._files]
         wrong = [
             *_some("missing", [f"{tensor.name} {list(tensor.shape)}" for tensor in expected if tensor not in there]),
             *_some("unexpected", [f"{name} {self._shape(name)}" for name in self._files if name not in names]),
-            *_some("of another shape", [told for tensor in there if (told := self._other_shape(tensor))]),
+            *_some("of another shape", [found for tensor in there if (found := self._other_shape(tensor))]),
         ]
         types = {name: self._files[name].get_slice(name).get_dtype() for name in self._files}
         odd = [f"{name} {one}" for name, one in types.items() if one not in _READ_TYPES]
@@ -84,12 +83,12 @@ class TensorFiles:
     def _paths(self, folder: Path) -> list[Path]:
         index = folder / INDEX
         try:
-            paths = _named_by(index) if index.exists() else sorted(folder.glob("*.safetensors"))
+            paths = _indexed_files(index) if index.exists() else sorted(folder.glob("*.safetensors"))
         except InvalidSpec as fault:
             self.unreadable.append(str(fault))
             return []
         if not paths:
-            self.unreadable.append(f"{folder} must be a folder with *.safetensors files, but has none; name another")
+            self.unreadable.append(f"{folder} must be a folder with *.safetensors files, but has none; choose another")
         return paths
 
     def _shape(self, name: str) -> list[int]:
@@ -101,10 +100,10 @@ class TensorFiles:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object that the file is.
+    """Read a JSON object.
 
     Raises:
-        InvalidSpec: it is none.
+        InvalidSpec: the file is not a JSON object.
     """
     try:
         found = json.loads(path.read_text())
@@ -115,11 +114,11 @@ def read_object(path: Path) -> dict[str, Any]:
     return found
 
 
-def _named_by(index: Path) -> list[Path]:
+def _indexed_files(index: Path) -> list[Path]:
     files = read_object(index).get("weight_map")
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise InvalidSpec(
-            f"{index} must say by weight_map which file each tensor is in, but does not; download it again"
+            f"{index} must have a weight_map with the file of each tensor, but has none; download it again"
         )
     return [index.with_name(name) for name in sorted(set(files.values()))]
 
@@ -132,16 +131,16 @@ def _some(what: str, names: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file that is to be written, and its tensors."""
+    """A file to write, and its tensors."""
 
     name: str
     tensors: Sequence[Tensor]
     dtype: DType
 
     def begin(self, file: IO[bytes]) -> None:
-        """Write the header; the tensors' values follow in order.
+        """Write the header. The tensors' values follow in order.
 
-        The library's own writer wants all values of a file in memory at once
+        The library's writer needs all values of a file in memory at once
         (format: https://github.com/huggingface/safetensors#format).
         """
         ends = list(accumulate(size_bytes(tensor, self.dtype) for tensor in self.tensors))
@@ -155,7 +154,7 @@ class Shard:
 
 
 def shards(tensors: Sequence[Tensor], dtype: DType) -> list[Shard]:
-    """The files that hold `tensors`, each of at most `SHARD_BYTES` or of one tensor."""
+    """Return the files for `tensors`, each of at most `SHARD_BYTES` or with one tensor."""
     groups: list[list[Tensor]] = [[]]
     size = 0
     for tensor in tensors:
@@ -172,7 +171,7 @@ def shards(tensors: Sequence[Tensor], dtype: DType) -> list[Shard]:
 
 
 def write_index(folder: epath.Path, written: Sequence[Shard]) -> None:
-    """The index of the files `written` in `folder`."""
+    """Write the index of the files `written` in `folder`."""
     total = sum(size_bytes(tensor, shard.dtype) for shard in written for tensor in shard.tensors)
     names = {tensor.name: shard.name for shard in written for tensor in shard.tensors}
     index = {"metadata": {"total_size": total}, "weight_map": names}
@@ -180,5 +179,5 @@ def write_index(folder: epath.Path, written: Sequence[Shard]) -> None:
 
 
 def size_bytes(tensor: Tensor, dtype: DType) -> int:
-    """Bytes of the tensor's values in a file."""
+    """Return the bytes of the tensor's values in a file."""
     return prod(tensor.shape) * jnp.dtype(dtype).itemsize

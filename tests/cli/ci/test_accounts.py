@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cli.ci.accounts import Environment, Place, Work, environments, of_environment, of_project, variables
+from cli.ci.accounts import Environment, Place, Work, environments, prepare_environment, prepare_project, variables
 from tests.ci.test_workflows import WORKFLOWS, jobs
 from tests.infra.permissions import USES, granted, needed
 from tests.infra.recording import ROOT
@@ -16,7 +16,7 @@ OWN_ROLES = {"driftReader": {SECRETS, "storage.managedFolders.get"}}
 
 
 def commands(environment: Environment) -> list[str]:
-    return [" ".join(command.words) for command in of_environment(environment, "42", "owner/name")]
+    return [" ".join(command.words) for command in prepare_environment(environment, "42", "owner/name")]
 
 
 def allowed(environment: Environment) -> set[str]:
@@ -60,7 +60,7 @@ def test_an_environment_has_rights_in_the_project_of_its_own_stack_alone(environ
 
 
 @pytest.mark.parametrize("environment", ALL, ids=lambda each: each.name)
-def test_code_that_nobody_has_reviewed_gets_no_credentials(environment: Environment) -> None:
+def test_unreviewed_code_gets_no_credentials(environment: Environment) -> None:
     assert environment.reviewed or environment.branches == ("main",)
 
 
@@ -80,7 +80,7 @@ def test_a_job_is_believed_in_its_environment_alone_and_only_once_the_account_ha
 
 
 def test_the_identity_provider_believes_this_repository_alone() -> None:
-    (oidc,) = (command.words for command in of_project("project-dev", 4711) if "create-oidc" in command.words)
+    (oidc,) = (command.words for command in prepare_project("project-dev", 4711) if "create-oidc" in command.words)
     assert oidc[oidc.index("--attribute-condition") + 1] == "assertion.repository_id == '4711'"
 
 

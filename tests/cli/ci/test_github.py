@@ -80,7 +80,7 @@ def test_a_text_longer_than_github_takes_is_cut_and_says_so(stand_in: StandIn, t
     comment("dev", text, 5, RUN)
     body = written(stand_in)[1]["body"]
     assert len(body) < 65_536
-    assert "cut here" in body
+    assert "(truncated; " in body
 
 
 def test_a_preview_that_was_cut_for_github_is_posted_as_it_is(stand_in: StandIn, text: Path) -> None:

@@ -66,8 +66,8 @@ def test_a_project_without_a_usable_licence_is_refused(tmp_path: Path, stated: s
 
 def test_every_allowed_licence_is_somebodys() -> None:
     known = licences()
-    told = " AND ".join(licence_of(package, known) or "" for package in locked(IMAGE_LOCK))
-    used = {part for choice in told.split(" OR ") for part in choice.split(" AND ")}
+    found = " AND ".join(licence_of(package, known) or "" for package in locked(IMAGE_LOCK))
+    used = {part for choice in found.split(" OR ") for part in choice.split(" AND ")}
     assert known.allowed <= used
 
 
@@ -101,7 +101,7 @@ def test_what_a_package_states_is_read_in_the_words_of_spdx(site: Path, lines: l
     assert licence_of("stated", KNOWN) == licence
 
 
-def test_a_licence_that_is_not_allowed_is_told_with_the_package_and_the_file(site: Path) -> None:
+def test_a_licence_that_is_not_allowed_is_reported_with_the_package_and_the_file(site: Path) -> None:
     installed(site, "copyleft", "License-Expression: AGPL-3.0-only")
     with pytest.raises(Halt, match=r"licences\.yaml.*\n  copyleft: AGPL-3\.0-only\n.*allow the licence there"):
         require_allowed(["copyleft"], KNOWN)
@@ -114,7 +114,7 @@ def test_a_package_that_is_not_installed_is_not_taken_for_allowed() -> None:
         require_allowed(["no-such-package"], KNOWN)
 
 
-def test_what_was_read_of_a_package_that_is_gone_is_told() -> None:
+def test_what_was_read_of_a_package_that_is_gone_is_reported() -> None:
     gone = KNOWN.model_copy(update={"read": {"gone": "MIT"}})
     with pytest.raises(Halt, match="gone: listed under `read`, but in no lock"):
         require_allowed([], gone)
@@ -133,7 +133,7 @@ def test_the_bill_names_every_package_of_the_lock_with_its_hashes_and_licence_an
     bill = json.loads(text)
     assert {component["name"] for component in bill["components"]} == {"jax", "libtpu", "numpy"}
     for entry, component in zip(chosen, bill["components"], strict=True):
-        hashes = [told["content"] for told in component["externalReferences"][0]["hashes"]]
+        hashes = [found["content"] for found in component["externalReferences"][0]["hashes"]]
         assert hashes == re.findall(r"sha256:([0-9a-f]{64})", entry)
         assert component["licenses"][0]["expression"]
     assert "serialNumber" not in bill

@@ -89,6 +89,6 @@ def test_a_lock_that_cannot_be_written_whole_is_not_written(archives: Path, serv
     before = (tmp_path / "lock").read_text()
     assert hashlib.sha256((archives / PLUGIN.archive("linux-arm64")).read_bytes()).hexdigest() in before
     (archives / PLUGIN.archive("linux-arm64")).unlink()
-    with pytest.raises(Halt, match="nothing has changed"):
+    with pytest.raises(Halt, match="nothing was changed"):
         lock(tmp_path / "lock", server, [PLUGIN])
     assert (tmp_path / "lock").read_text() == before

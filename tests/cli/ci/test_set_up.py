@@ -49,7 +49,7 @@ def test_without_apply_everything_is_printed_and_nothing_changes(stand_in: Stand
     assert all("projects describe" in line for line in stand_in.asked if line.startswith("gcloud "))
     reviewed = "for main and refs/pull/*/merge, after a review by octocat or owner/platform"
     assert f"  environment preview-prod: {reviewed}" in printed
-    assert printed[-1] == "Nothing was changed. Add --apply to do this."
+    assert printed[-1] == "Nothing was changed. Add --apply to run these steps."
 
 
 def test_what_was_printed_is_done(stand_in: StandIn, stacks: Path) -> None:
@@ -100,7 +100,7 @@ def test_every_error_is_reported_before_anything_is_asked(stand_in: StandIn, sta
     with pytest.raises(Halt) as halted:
         list(set_up(wish, stacks, apply=True))
     message = str(halted.value)
-    assert "project-dev, which is that of dev" in message
+    assert "project-dev, which is the project of dev" in message
     for place in ("secretsprovider of prod", "--ephemeral", "--unattended", "--reviewer"):
         assert place in message
     assert stand_in.asked == []

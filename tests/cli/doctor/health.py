@@ -85,9 +85,9 @@ def scope(cluster: Cluster, storage: Path, google: Google | None = None) -> Gene
 
 def _bill(settings: Settings) -> Json:
     """Of the stack whose slices are pool-0 and pool-1."""
-    told = bill(settings, {}, None)
-    groups = tuple(group.model_copy(update={"name": "pool"}) for group in told.groups)
-    return told.model_copy(update={"groups": groups}).model_dump(exclude={"delta"})
+    answer = bill(settings, {}, None)
+    groups = tuple(group.model_copy(update={"name": "pool"}) for group in answer.groups)
+    return answer.model_copy(update={"groups": groups}).model_dump(exclude={"delta"})
 
 
 def examined(found: Scope) -> list[Check]:

@@ -40,8 +40,8 @@ def test_nothing_is_wrong_with_a_healthy_stack_and_each_group_says_so(tmp_path: 
 
 def test_what_only_google_knows_is_not_asked_in_the_sandbox(tmp_path: Path) -> None:
     with scope(healthy(), tmp_path) as found:
-        told = {(check.group, check.says) for check in examined(found) if check.verdict is Verdict.SKIPPED}
-    assert {group for group, says in told if says == "the sandbox has no Google Cloud"} == {
+        reported = {(check.group, check.says) for check in examined(found) if check.verdict is Verdict.SKIPPED}
+    assert {group for group, says in reported if says == "the sandbox has no Google Cloud"} == {
         "credentials",
         "APIs",
         "quota",
@@ -117,9 +117,9 @@ def cordoned(cluster: Cluster) -> None:
     [
         (no_right, "credentials", "namespace research", "may not submit jobs", "teams.NAME.members"),
         (no_kueue, "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "pulumi up --refresh --stack local"),
-        (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower its quota"),
-        (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower its quota"),
-        (newer_node, "versions", "nodes", "pool-0-host-0, is v1.37.0", "let GKE upgrade them"),
+        (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower the quota"),
+        (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower the quota"),
+        (newer_node, "versions", "nodes", "such as pool-0-host-0 with v1.37.0", "let GKE upgrade them"),
         (other_kueue, "versions", "Kueue", "the cluster has 0.18.6", "pulumi up --stack local"),
         (slow_clock, "clocks", "nodes", "pool-0-host-0 renewed its lease 5", "kubectl describe node pool-0-host-0"),
         (stopped_queue, "queues", "queue research", "FlavorNotFound: trillium", "kubectl describe clusterqueue"),
@@ -131,7 +131,7 @@ def cordoned(cluster: Cluster) -> None:
             "nodes",
             "slice pool-0",
             "bad hosts since 2026-11-01T00:00:00Z: pool-0-host-0",
-            "bad-host-, once they work again",
+            "once they work again: kubectl taint nodes",
         ),
         (cordoned, "nodes", "slice pool-0", "cordoned: pool-0-host-0", "kubectl uncordon pool-0-host-0"),
     ],
@@ -167,13 +167,13 @@ def test_a_queue_on_hold_is_no_fault(tmp_path: Path) -> None:
         assert not faults(found)
 
 
-def test_a_slice_that_lacks_a_host_is_told(tmp_path: Path) -> None:
+def test_a_slice_that_lacks_a_host_is_reported(tmp_path: Path) -> None:
     cluster = healthy()
     for path in (NODE, LEASE):
         del cluster.objects[path]
     with scope(cluster, tmp_path) as found:
-        told = faults(found)
-    assert ("nodes", "slice pool-0", "1 of 2 hosts exist", "see pools: GKE makes a slice as a whole") in told
+        reported = faults(found)
+    assert ("nodes", "slice pool-0", "1 of 2 hosts exist", "see the pools: GKE creates whole slices") in reported
 
 
 def without_nodes(*pools: str) -> Cluster:
@@ -188,18 +188,18 @@ def without_nodes(*pools: str) -> Cluster:
     return cluster
 
 
-def test_a_slice_without_a_host_is_told(tmp_path: Path) -> None:
+def test_a_slice_without_a_host_is_reported(tmp_path: Path) -> None:
     with scope(without_nodes("pool-1"), tmp_path) as found:
-        told = [fault for fault in faults(found) if fault[0] == "nodes"]
-    ((_, subject, says, fix),) = told
-    assert (subject, says) == ("slice pool-1", "it has no host, of 2x4")
+        reported = [fault for fault in faults(found) if fault[0] == "nodes"]
+    ((_, subject, says, fix),) = reported
+    assert (subject, says) == ("slice pool-1", "has no hosts; topology 2x4")
     assert "see pools; `pulumi up --refresh --stack local`" in fix
 
 
-def test_without_any_node_each_slice_is_told_by_its_name(tmp_path: Path) -> None:
+def test_without_any_node_each_slice_is_reported_by_its_name(tmp_path: Path) -> None:
     with scope(without_nodes("pool-0", "pool-1"), tmp_path) as found:
-        told = [subject for group, subject, _, _ in faults(found) if group == "nodes"]
-    assert told == ["slice pool-0", "slice pool-1"]
+        reported = [subject for group, subject, _, _ in faults(found) if group == "nodes"]
+    assert reported == ["slice pool-0", "slice pool-1"]
 
 
 @pytest.mark.parametrize(
@@ -210,16 +210,16 @@ def test_no_node_at_all_is_a_fault_unless_all_slices_come_on_request(
 ) -> None:
     with scope(without_nodes("pool-0", "pool-1"), tmp_path) as found:
         outputs = dict(found.up.outputs)
-        told = outputs.pop(BILL_OUTPUT)
+        reported = outputs.pop(BILL_OUTPUT)
         if billed:
-            outputs[BILL_OUTPUT] = {**told, "groups": [{**group, "billed": billed} for group in told["groups"]]}
+            outputs[BILL_OUTPUT] = {**reported, "groups": [{**group, "billed": billed} for group in reported["groups"]]}
         checks = examined(replace(found, deployed=replace(found.up, outputs=outputs)))
     (check,) = [check for check in checks if (check.group, check.subject) == ("nodes", "slices")]
     assert "the cluster has no TPU node" in check.says
     assert (check.verdict is Verdict.FAILED) is faulty
 
 
-def test_a_bucket_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_bucket_that_is_gone_is_reported(tmp_path: Path) -> None:
     with scope(healthy(), tmp_path / "gone") as found:
         ((group, subject, _, fix),) = faults(found)
     assert (group, subject, fix) == ("credentials", "bucket", "pulumi up --refresh --stack local")
@@ -231,7 +231,7 @@ def test_what_this_user_may_not_ask_is_no_fault(tmp_path: Path) -> None:
     with scope(cluster, tmp_path) as found:
         checks = examined(found)
     assert [check for check in checks if check.verdict is Verdict.FAILED] == []
-    assert {check.group for check in checks if "this user may not read it: nodes is forbidden" in check.says} == {
+    assert {check.group for check in checks if "not allowed to read it: nodes is forbidden" in check.says} == {
         "quota",
         "versions",
         "clocks",
@@ -239,7 +239,7 @@ def test_what_this_user_may_not_ask_is_no_fault(tmp_path: Path) -> None:
     }
 
 
-def test_who_waits_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_waiting_job_is_reported_with_its_reason(tmp_path: Path) -> None:
     cluster = healthy()
     workload = {
         "metadata": {"name": "jobset-big"},
@@ -247,8 +247,8 @@ def test_who_waits_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
     }
     cluster.objects[f"{WORKLOADS}/jobset-big"] = workload
     with scope(cluster, tmp_path) as found:
-        told = [check.says for check in examined(found) if check.subject == "namespace research"]
-    assert "1 wait: jobset-big: insufficient quota for google.com/tpu" in told
+        reported = [check.says for check in examined(found) if check.subject == "namespace research"]
+    assert "1 waiting: jobset-big: insufficient quota for google.com/tpu" in reported
 
 
 def test_a_stack_that_does_not_stand_fails_once_and_the_rest_is_not_asked(tmp_path: Path) -> None:
@@ -263,8 +263,8 @@ def test_a_cluster_that_does_not_answer_is_one_fault_and_is_not_waited_for_again
     ((group, subject, says, _),) = faults(found)
     assert (group, subject) == ("credentials", "stack")
     assert "the cluster does not answer" in says
-    told = [check.says for check in examined(found) if check.group == "nodes"]
-    assert told[0] == "the cluster does not answer, see above"
+    reported = [check.says for check in examined(found) if check.group == "nodes"]
+    assert reported[0] == "the cluster does not answer, see above"
 
 
 def test_a_failed_check_is_the_exit_status_and_everything_is_in_the_json(
@@ -273,11 +273,11 @@ def test_a_failed_check_is_the_exit_status_and_everything_is_in_the_json(
     monkeypatch.chdir(tmp_path)
     written = io.StringIO()
     status = doctor("local", tmp_path / "no-sandbox", Console(file=written), as_json=True)
-    told = json.loads(written.getvalue())
+    reported = json.loads(written.getvalue())
     assert status == 2
-    assert told["stack"] == "local"
-    assert [check["verdict"] for check in told["checks"]].count("failed") == 1
-    assert "expected a sandbox in the folder" in told["checks"][0]["says"]
+    assert reported["stack"] == "local"
+    assert [check["verdict"] for check in reported["checks"]].count("failed") == 1
+    assert "expected a sandbox in the folder" in reported["checks"][0]["says"]
 
 
 def test_objects_that_are_half_there_end_no_check_with_a_traceback(tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def test_objects_that_are_half_there_end_no_check_with_a_traceback(tmp_path: Pat
     del cluster.objects[NODE]["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
     cluster.objects[LEASE]["spec"] = {}
     with scope(cluster, tmp_path) as found:
-        told = {check.subject: check.says for check in examined(found)}
-    assert told["slice without a node pool"] == "1 of 2 hosts exist"
+        reported = {check.subject: check.says for check in examined(found)}
+    assert reported["slice without a node pool"] == "1 of 2 hosts exist"

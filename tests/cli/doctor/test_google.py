@@ -72,7 +72,7 @@ def cloud(answers: dict[str, Json]) -> Generator[Google]:
 
 def test_google_is_asked_for_services_quota_and_pools(cloud: Google, tmp_path: Path) -> None:
     with scope(healthy(), tmp_path, cloud) as found:
-        told = {(check.group, check.subject): check for check in examined(found)}
+        answer = {(check.group, check.subject): check for check in examined(found)}
     for asked in (
         ("credentials", "gcloud"),
         ("credentials", "billing"),
@@ -81,7 +81,7 @@ def test_google_is_asked_for_services_quota_and_pools(cloud: Google, tmp_path: P
         ("quota", "slices.trillium.zone"),
         ("nodes", "pool trillium-0"),
     ):
-        assert told[asked].verdict is Verdict.OK, told[asked]
+        assert answer[asked].verdict is Verdict.OK, answer[asked]
 
 
 def test_services_that_are_off_are_named_with_the_command_that_switches_them_on(
@@ -89,21 +89,21 @@ def test_services_that_are_off_are_named_with_the_command_that_switches_them_on(
 ) -> None:
     answers[SERVICES] = {"services": [{"config": {"name": "compute.googleapis.com"}}]}
     with scope(healthy(), tmp_path, cloud) as found:
-        told = [fault for fault in faults(found) if fault[:2] == ("APIs", "services")]
-    ((_, _, says, fix),) = told
-    assert says.startswith("off: artifactregistry, cloudresourcemanager, container")
+        answer = [fault for fault in faults(found) if fault[:2] == ("APIs", "services")]
+    ((_, _, says, fix),) = answer
+    assert says.startswith("not enabled: artifactregistry, cloudresourcemanager, container")
     assert fix.startswith("gcloud services enable artifactregistry.googleapis.com")
 
 
-def test_too_few_chips_are_told_with_the_quota_to_ask_for(
+def test_too_few_chips_are_reported_with_the_quota_to_ask_for(
     cloud: Google, answers: dict[str, Json], tmp_path: Path
 ) -> None:
     answers[QUOTA]["dimensionsInfos"][1]["details"]["value"] = "8"
     with scope(healthy(), tmp_path, cloud) as found:
-        told = [fault for fault in faults(found) if fault[0] == "quota"]
-    ((_, _, says, fix),) = told
+        answer = [fault for fault in faults(found) if fault[0] == "quota"]
+    ((_, _, says, fix),) = answer
     assert says == "Google grants 8 chips in us-east5, the group has 16"
-    assert "ask for more of TPUS-PER-TPU-FAMILY-per-project-region" in fix
+    assert "request a higher TPUS-PER-TPU-FAMILY-per-project-region" in fix
 
 
 @pytest.mark.parametrize(("capacity", "granted"), [("on-demand", 32), ({"kind": "flex-start", "max_run_hours": 1}, 16)])
@@ -120,42 +120,42 @@ def test_groups_in_two_zones_share_the_quota_of_the_region(
         slices = {name: SliceGroup.model_validate(group | {"zone": zone}) for name, zone in ZONES.items()}
         found = replace(found, settings=found.settings.model_copy(update={"slices": slices}))
         says = {check.subject: (check.verdict, check.says) for check in quota.google_quota(found)}
-        told = f"Google grants {granted - 1} chips in us-east5, near and far need {granted}"
-        assert says == {f"slices.{name}": (Verdict.FAILED, told) for name in slices}
+        answer = f"Google grants {granted - 1} chips in us-east5, near and far need {granted}"
+        assert says == {f"slices.{name}": (Verdict.FAILED, answer) for name in slices}
         info["details"]["value"] = str(granted)
         assert {check.verdict for check in quota.google_quota(found)} == {Verdict.OK}
 
 
-def test_a_zone_without_the_chips_is_told_with_those_that_have_them(
+def test_a_zone_without_the_chips_is_reported_with_those_that_have_them(
     cloud: Google, answers: dict[str, Json], tmp_path: Path
 ) -> None:
     here, there = ("quota", "slices.trillium.zone", "us-east5-b has no ct6e-standard-4t"), {"machineTypes": [{}]}
     with scope(healthy(), tmp_path, cloud) as found:
         answers[MACHINES] = {"items": {"zones/us-east5-a": there, "zones/us-east1-d": there}}
-        assert (*here, "name one of us-east5-a") in faults(found)
+        assert (*here, "choose one of us-east5-a") in faults(found)
         answers[MACHINES] = {"items": {"zones/us-east1-d": there}}
         assert (*here, "choose another region: us-east1-d") in faults(found)
 
 
-def test_a_pool_that_got_no_capacity_is_told_in_googles_words(
+def test_a_pool_that_got_no_capacity_is_reported_in_googles_words(
     cloud: Google, answers: dict[str, Json], tmp_path: Path
 ) -> None:
     pool = {"name": "trillium-1", "status": "ERROR", "conditions": [{"message": "GCE_STOCKOUT"}]}
     answers[POOLS] = {"nodePools": [pool]}
     with scope(healthy(), tmp_path, cloud) as found:
         again = "pulumi up --stack local --replace '**::slices-trillium-1'"
-        fix = f"pause the jobs on it, then create it again: {again}"
+        fix = f"pause the jobs on it, then recreate it: {again}"
         assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", fix) in faults(found)
 
 
 def test_a_pool_that_google_repairs_is_waited_for(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
     answers[POOLS] = {"nodePools": [{"name": "trillium-1", "status": "RUNNING_WITH_ERROR"}]}
     with scope(healthy(), tmp_path, cloud) as found:
-        wait = "wait; GKE is still working on it, or repairs it"
+        wait = "wait: GKE is creating, deleting or repairing it"
         assert ("nodes", "pool trillium-1", "RUNNING_WITH_ERROR: ", wait) in faults(found)
 
 
-def test_a_project_without_a_billing_account_is_told(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
+def test_a_project_without_billing_is_reported(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
     answers[BILLING] = {"billingEnabled": False}
     with scope(healthy(), tmp_path, cloud) as found:
         fix = "gcloud billing projects link p --billing-account ACCOUNT"
@@ -169,8 +169,8 @@ def test_each_missing_login_is_a_fault_with_the_command_that_logs_in(
     with scope(healthy(), tmp_path) as found, pytest.raises(NotAsked) as missing:
         google("p", "us-east5")
     desk = replace(found, sandbox=False, google=missing.value)
-    told = [(subject, fix) for _, subject, _, fix in faults(desk) if fix.startswith("gcloud auth")]
-    assert told == [("gcloud", "gcloud auth login"), ("application default", "gcloud auth application-default login")]
+    answer = [(subject, fix) for _, subject, _, fix in faults(desk) if fix.startswith("gcloud auth")]
+    assert answer == [("gcloud", "gcloud auth login"), ("application default", "gcloud auth application-default login")]
 
 
 def test_credentials_that_pulumis_provider_takes_from_the_environment_are_enough(
@@ -189,20 +189,20 @@ def test_what_google_refuses_is_not_asked_and_no_fault(cloud: Google) -> None:
         cloud.get("container", "/v1/nothing")
 
 
-def test_a_gcloud_without_credentials_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gcloud_without_credentials_is_reported_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _without_logins(tmp_path, monkeypatch)
     with pytest.raises(NotAsked, match="You do not have an active account.; run `gcloud auth login`"):
         google("p", "us-east5")
 
 
-def test_without_gcloud_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gcloud_google_cloud_is_not_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NotAsked, match="gcloud is not installed"):
         google("p", "us-east5")
 
 
 def _without_logins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a gcloud on the PATH at which nobody is logged in."""
+    """Put a gcloud without a login on the PATH."""
     program = folder / "gcloud"
     program.write_text("#!/bin/sh\necho 'You do not have an active account.' >&2\nexit 1\n")
     program.chmod(0o755)

@@ -68,5 +68,5 @@ class Remembered(Backend):
 
 
 def config_of(path: Path) -> dict[str, object]:
-    """What stands below `config` of a stack file."""
+    """Return the content of `config` in a stack file."""
     return yaml.safe_load(path.read_text())["config"]

@@ -97,7 +97,7 @@ def test_updates_reach_back_to_the_first_behind_many_others(site: Site, files: F
 
 
 @pytest.mark.costs(cpu_seconds=8)
-def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site, files: Files) -> None:
+def test_a_stack_that_was_never_updated_is_reported_and_can_be_forgotten(site: Site, files: Files) -> None:
     stack_of(site)
     backend = SandboxBackend(files, SandboxStacks(site.root))
     assert ([*backend.names()], [*backend.updates(NAME)], [*backend.resources(NAME)]) == ([NAME], [], [])
@@ -108,7 +108,7 @@ def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site,
 def test_a_sandbox_that_does_not_run_is_asked_and_not_operated(site: Site, files: Files) -> None:
     backend = SandboxBackend(files, SandboxStacks(site.root))
     assert [*backend.names()] == []
-    with pytest.raises(StacksError, match="does not run; start it with `make up`"):
+    with pytest.raises(StacksError, match="is not running; start it with `make up`"):
         backend.up(NAME)
 
 

@@ -17,7 +17,7 @@ from cli.halt import Halt
 from infra.settings.errors import FieldError
 from infra.stacks import StacksError
 from tests.cli.environments.remembered import Remembered, Stack, config_of
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.infra.one_job import only_team
 
 WISH = Wish("pr-1", "dev", "8h")
@@ -26,7 +26,7 @@ WISH = Wish("pr-1", "dev", "8h")
 def made(wish: Wish, backend: Remembered | None, files: Files, now: datetime) -> str:
     console = Console(file=io.StringIO(), width=200)
     assert create(wish, backend, files, now, Form.TEXT, console) == 0
-    return told(console)
+    return read_output(console)
 
 
 def refused(wish: Wish, backend: Remembered, files: Files, now: datetime) -> str:
@@ -40,7 +40,7 @@ def refused(wish: Wish, backend: Remembered, files: Files, now: datetime) -> str
 
 def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered, files: Files, now: datetime) -> None:
     files.policy("dev").write_text(json.dumps({"all": "advisory"}))
-    told = made(WISH, backend, files, now)
+    answer = made(WISH, backend, files, now)
     settings, source = stack_file.read(files.stack("pr-1")), stack_file.read(files.stack("dev"))
     assert settings.checkpoint_bucket == "our-project-pr-1-checkpoints"
     assert only_team(settings).namespace == "pr-1-research"
@@ -48,15 +48,15 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     assert (settings.environment.source, settings.environment.expires_at) == ("dev", "2026-03-01T18:00:00Z")
     assert (settings.jobs, settings.slices, settings.image) == (source.jobs, source.slices, source.image)
     assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
-    assert "$19.44 an hour" in told
-    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in told
-    assert "pr-1 is up" in told
+    assert "$19.44 an hour" in answer
+    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in answer
+    assert "pr-1 is up" in answer
 
 
 def test_as_json_the_answer_is_one_object(files: Files, now: datetime) -> None:
     console = Console(file=io.StringIO(), width=200)
     assert create(WISH, None, files, now, Form.JSON, console) == 0
-    answer = json.loads(told(console))
+    answer = json.loads(read_output(console))
     assert (answer["source"], answer["expires_at"], answer["up"]) == ("dev", "2026-03-01T18:00:00Z", False)
     assert answer["file"] == str(files.stack("pr-1"))
     assert answer["bill"]["at_once"]["usd_per_hour"] == 19.44
@@ -73,29 +73,29 @@ def test_a_source_that_is_protected_gives_an_environment_that_is_not(
 
 
 def test_without_a_backend_the_file_is_written_and_the_next_command_named(files: Files, now: datetime) -> None:
-    told = made(WISH, None, files, now)
-    assert "pulumi stack init pr-1" in told
+    answer = made(WISH, None, files, now)
+    assert "pulumi stack init pr-1" in answer
     assert files.stack("pr-1").exists()
 
 
-def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: datetime) -> None:
-    told = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
-    assert "3 error(s)" in told
-    assert "NAME: expected a name of at most 20" in told
-    assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in told
-    assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in told
+def test_every_fault_is_reported_at_once(backend: Remembered, files: Files, now: datetime) -> None:
+    answer = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
+    assert "3 error(s)" in answer
+    assert "NAME: expected a name of at most 20" in answer
+    assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in answer
+    assert "slices.cubes.capacity: expected capacity that no other stack needs" in answer
 
 
 def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files, now: datetime) -> None:
-    told = refused(Wish("dev", "dev", "8h"), backend, files, now)
-    assert "Pulumi.dev.yaml and the backend" in told
-    assert "destroy" not in told, "a stack that stays is not for an environment to end"
+    answer = refused(Wish("dev", "dev", "8h"), backend, files, now)
+    assert "Pulumi.dev.yaml and the backend" in answer
+    assert "destroy" not in answer, "a permanent stack must not be destroyed as an environment"
     backend.stacks["pr-1"] = Stack()
     assert "got 'pr-1', which is in the backend" in refused(WISH, backend, files, now)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\xfd", b"config: &a [*a]", b"a: 1\na: 2", b"config: {1: {2: 3}}"])
-def test_another_stacks_file_that_cannot_be_read_is_in_nobodys_way(
+def test_an_unreadable_file_of_another_stack_is_ignored(
     content: bytes, backend: Remembered, files: Files, now: datetime
 ) -> None:
     files.stack("bad").write_bytes(content)
@@ -111,7 +111,7 @@ def test_example_values_are_refused_before_anything_is_made(backend: Remembered,
     made(WISH, None, files, now)
 
 
-def test_a_source_that_does_not_exist_is_told_by_its_option(backend: Remembered, files: Files, now: datetime) -> None:
+def test_a_missing_source_is_reported_by_its_option(backend: Remembered, files: Files, now: datetime) -> None:
     with pytest.raises(Halt, match="^did you mean dev. --from must name a file"):
         create(Wish("pr-1", "devel", "8h"), backend, files, now, Form.TEXT, Console(file=io.StringIO()))
 
@@ -132,13 +132,13 @@ def test_a_namespace_of_another_stack_is_refused(backend: Remembered, files: Fil
 
 def test_an_environment_is_no_source(backend: Remembered, files: Files, now: datetime) -> None:
     made(WISH, backend, files, now)
-    with pytest.raises(Halt, match="--from: expected a stack that stays, got the environment pr-1"):
+    with pytest.raises(Halt, match="--from: expected a permanent stack, got the environment pr-1"):
         create(Wish("other", "pr-1", "8h"), backend, files, now, Form.TEXT, Console(file=io.StringIO()))
 
 
 def test_nothing_is_left_when_no_stack_could_be_made(backend: Remembered, files: Files, now: datetime) -> None:
     backend.refuses = "no access"
-    assert "pr-1 is not up, nothing was made\nno access" in refused(WISH, backend, files, now)
+    assert "pr-1 is not up, and nothing was created\nno access" in refused(WISH, backend, files, now)
 
 
 def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
@@ -149,7 +149,7 @@ def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
         raise StacksError("a mandatory rule is broken")
 
     backend.up = up
-    assert "pr-1 is not up, nothing was made\na mandatory rule" in refused(WISH, backend, files, now)
+    assert "pr-1 is not up, and nothing was created\na mandatory rule" in refused(WISH, backend, files, now)
     assert [*backend.stacks] == ["dev"]
 
 
@@ -160,7 +160,9 @@ def test_what_a_failed_update_has_made_can_be_found(backend: Remembered, files: 
         Remembered.up(backend, name)
 
     backend.up = up
-    with pytest.raises(Halt, match="what was made is billed; go on: .* or multislice env destroy pr-1\nno chips"):
+    with pytest.raises(
+        Halt, match="and its resources are billed; continue .* run multislice env destroy pr-1\nno chips"
+    ):
         made(WISH, backend, files, now)
     assert config_of(files.stack("pr-1"))
 

@@ -11,7 +11,7 @@ from cli.environments.create import Wish, create
 from cli.environments.destroy import destroy, end
 from cli.environments.files import Files
 from tests.cli.environments.remembered import Remembered, Stack
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 
 LATER = timedelta(hours=9)
 
@@ -45,7 +45,7 @@ def test_one_that_was_never_brought_up_is_its_files(environments: Remembered, fi
     assert not files.stack("pr-3").exists()
 
 
-def test_one_of_which_nothing_stands_is_forgotten_without_the_engine(environments: Remembered, files: Files) -> None:
+def test_an_environment_without_resources_is_removed_without_the_engine(environments: Remembered, files: Files) -> None:
     environments.stacks["pr-1"].resources = []
     environments.stacks["pr-1"].stays = "the engine ran"
     assert end("pr-1", environments, files).result == "destroyed"
@@ -55,15 +55,18 @@ def test_one_of_which_nothing_stands_is_forgotten_without_the_engine(environment
 def test_a_stack_that_stays_is_never_touched(known_by: str, environments: Remembered, files: Files) -> None:
     if known_by == "file":
         del environments.stacks["dev"]
-    told = end("dev", environments, files)
-    assert (told.result, "expected an environment, got the permanent stack dev" in told.message) == ("failed", True)
+    answer = end("dev", environments, files)
+    assert (answer.result, "expected an environment, got the permanent stack dev" in answer.message) == (
+        "failed",
+        True,
+    )
     assert files.stack("dev").exists()
 
 
 def test_one_whose_file_says_that_it_stays_is_never_touched(environments: Remembered, files: Files) -> None:
     files.stack("pr-1").write_text(files.stack("dev").read_text())
-    told = end("pr-1", environments, files)
-    assert (told.result, "meant to be permanent" in told.message) == ("failed", True)
+    answer = end("pr-1", environments, files)
+    assert (answer.result, "should be permanent" in answer.message) == ("failed", True)
     assert environments.stacks["pr-1"].resources
     assert files.stack("pr-1").exists()
 
@@ -71,8 +74,8 @@ def test_one_whose_file_says_that_it_stays_is_never_touched(environments: Rememb
 def test_a_file_whose_end_cannot_be_read_stays_with_the_reason(environments: Remembered, files: Files) -> None:
     del environments.stacks["pr-1"]
     files.stack("pr-1").write_text("config: {tpu-multislice:environment: {source: dev, expires_at: tomorrow}}")
-    told = end("pr-1", environments, files)
-    assert (told.result, "a time in UTC" in told.message) == ("failed", True)
+    answer = end("pr-1", environments, files)
+    assert (answer.result, "a time in UTC" in answer.message) == ("failed", True)
     assert files.stack("pr-1").exists()
 
 
@@ -83,8 +86,8 @@ def test_an_empty_name_is_not_all_that_expired(environments: Remembered, files: 
 
 def test_a_stack_that_may_be_one_is_never_touched(environments: Remembered, files: Files) -> None:
     environments.stacks["pr-9"] = Stack()
-    told = end("pr-9", environments, files)
-    assert (told.result, "nothing is known of it" in told.message) == ("failed", True)
+    answer = end("pr-9", environments, files)
+    assert (answer.result, "cannot be read" in answer.message) == ("failed", True)
     assert "pr-9" in environments.stacks
 
 
@@ -96,7 +99,7 @@ def test_all_that_expired_are_destroyed_and_one_that_stays_holds_up_no_other(
     assert destroy(None, environments, files, now, Form.TEXT, console) == 0
     console = Console(file=io.StringIO())
     assert destroy(None, environments, files, now + LATER, Form.JSON, console) == 1
-    found: dict[str, Any] = {each["name"]: each for each in json.loads(told(console))["environments"]}
+    found: dict[str, Any] = {each["name"]: each for each in json.loads(read_output(console))["environments"]}
     assert found["pr-1"]["remaining"] == ["gcp:storage/bucket:Bucket checkpoints"]
     assert found["pr-1"]["message"] == "the cluster does not answer"
     assert found["pr-2"]["result"] == "destroyed"

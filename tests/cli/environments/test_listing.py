@@ -11,7 +11,7 @@ from cli.environments.listing import Listed, listing, show
 from infra.cost import bill
 from infra.settings.read import parse
 from tests.cli.environments.remembered import Remembered, Stack
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.infra.recording import stack_values
 
 LATER = timedelta(hours=9)
@@ -27,7 +27,7 @@ def listed(backend: Remembered, files: Files, now: datetime, *, expired: bool = 
     return {each.name: each for each in listing(backend, files, now, expired=expired).environments}
 
 
-def test_environments_are_told_with_what_they_cost_and_the_next_to_end_comes_first(
+def test_environments_are_reported_with_what_they_cost_and_the_next_to_end_comes_first(
     backend: Remembered, files: Files, now: datetime
 ) -> None:
     make("pr-2", "2d", backend, files)
@@ -52,11 +52,11 @@ def test_one_is_found_without_its_file_and_after_an_update_that_failed(
     assert found.trouble == "its last update failed"
 
 
-def test_a_stack_of_which_nothing_is_known_is_told(backend: Remembered, files: Files, now: datetime) -> None:
+def test_a_stack_of_which_nothing_is_known_is_reported(backend: Remembered, files: Files, now: datetime) -> None:
     backend.stacks["pr-9"] = Stack()
     console = Console(file=io.StringIO(), width=200)
     assert show(backend, files, now, Form.MARKDOWN, console, expired=True) == 1
-    assert "pr-9: it was never deployed and has no file here" in told(console)
+    assert "pr-9: it was never deployed and has no stack file here" in read_output(console)
 
 
 def test_the_exit_status_of_expired_ones_says_whether_there_are_some(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.environments.create import derived
+from cli.environments.create import derive
 from cli.stack_file import PREFIX
 from infra.settings.schema import Environment
 from tests.infra.recording import Recording, Registration, Values, run_program, stack_values
@@ -29,7 +29,7 @@ _OF_THE_PROJECT = {
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": ("location", "repository", "role", "member"),
     "gcp:projects/iAMMember:IAMMember": ("project", "role", "member"),
 }
-"""What tells two resources of a type apart within a project."""
+"""Properties that distinguish two resources of a type within a project."""
 _SHARED = "gcp:projects/service:Service"
 """APIs of the project."""
 
@@ -48,7 +48,7 @@ def source() -> Values:
 
 def environment_of(values: Values, name: str) -> Values:
     content: Values = {"config": {f"{PREFIX}{section}": value for section, value in values.items()}}
-    config = derived(content, name, Environment(source="dev", expires_at=_END))["config"]
+    config = derive(content, name, Environment(source="dev", expires_at=_END))["config"]
     return {key.removeprefix(PREFIX): value for key, value in config.items()}
 
 

@@ -31,11 +31,11 @@ from tests.cli.explain.cases import (
     said,
     workload,
 )
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.cli.standing import running, stack, waiting
 
 
-def test_a_job_that_is_not_there_is_submitted_anew() -> None:
+def test_a_missing_job_is_submitted_again() -> None:
     found = only(Job(PLACE, declared=True))
     assert (found.cause, found.next) == (Cause.MISSING, ("submit it: pulumi up --stack dev --replace '**::job-tiny'",))
 
@@ -45,7 +45,7 @@ def test_a_job_that_somebody_submitted_by_hand_is_submitted_by_hand_again() -> N
     assert "kubectl delete jobset tiny -n research" in line
 
 
-def test_a_paused_job_is_told_how_to_go_on_and_nothing_else() -> None:
+def test_a_paused_job_is_reported_only_with_how_to_resume_it() -> None:
     evicted = workload(
         said("Evicted", True, "LocalQueueStopped", "The LocalQueue is stopped"),
         said("QuotaReserved", False, "Inadmissible", "LocalQueue research.tiny is stopped"),
@@ -60,7 +60,7 @@ def test_a_job_that_names_no_queue_waits_for_ever() -> None:
     assert (found.cause, "names no queue" in found.what) == (Cause.NO_WORKLOAD, True)
 
 
-def test_a_job_that_kueue_has_not_looked_at_is_told_with_the_queues_there_are() -> None:
+def test_a_job_that_kueue_has_not_looked_at_is_reported_with_the_queues_there_are() -> None:
     found = only(replace(JOB, workload=None, suspended=True))
     assert (found.cause, found.evidence[-1]) == (Cause.NO_WORKLOAD, "existing queues: research")
 
@@ -70,9 +70,9 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     other = workload(said("QuotaReserved", True), admitted=True, name="other")
     found = only(replace(JOB, workload=waiting, position=2), others=(other,))
     assert found.cause is Cause.QUOTA_TAKEN
-    assert found.what == "The job asks for 16 chips and 8 of them are taken. It is number 2 in line."
+    assert found.what == "The job requests 16 chips, and 8 of them are in use. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`",)
+    assert found.next == ("to run it earlier, raise its `priority` in the stack file of dev, then run `pulumi up`",)
     assert found.since == 9_000.0
 
 
@@ -110,18 +110,18 @@ def test_a_queue_that_admits_nothing_comes_before_what_it_says_of_the_job(reason
     assert (found.cause, words in found.what) == (Cause.QUEUE_CLOSED, True)
 
 
-def test_a_job_that_rests_after_an_eviction_is_told_when_it_is_looked_at_again() -> None:
+def test_a_job_that_rests_after_an_eviction_is_reported_when_it_is_looked_at_again() -> None:
     found = only(replace(JOB, workload=replace(workload(), requeue_at=NOW + 60)))
     assert (found.cause, "in 60 s" in found.what) == (Cause.BACKING_OFF, True)
 
 
-def test_slices_that_google_cloud_has_yet_to_bring_are_told() -> None:
+def test_slices_that_google_cloud_has_yet_to_bring_are_reported() -> None:
     reserved = replace(workload(said("QuotaReserved", True), admitted=True), checks=(("queued", "Pending", "ETA"),))
     found = only(replace(JOB, workload=reserved))
     assert (found.cause, found.evidence) == (Cause.CAPACITY_PENDING, ("queued: Pending: ETA",))
 
 
-def test_a_preempted_job_is_told_by_whom_and_why() -> None:
+def test_a_preempted_job_is_reported_with_the_preemptor_and_the_reason() -> None:
     evicted = workload(
         said("Evicted", True, "Preempted", PREEMPTED),
         said("Preempted", True, "InClusterQueue", PREEMPTED),
@@ -130,11 +130,11 @@ def test_a_preempted_job_is_told_by_whom_and_why() -> None:
     other = workload(said("QuotaReserved", True), admitted=True, name="other")
     preempted, waits = findings(replace(JOB, workload=evicted, position=1), others=(other,))
     assert preempted.cause is Cause.PREEMPTED
-    assert "for job other of research, for it has a higher priority in the same queue." in preempted.what
+    assert "by job other of research, because it has a higher priority in the same queue." in preempted.what
     assert waits.cause is Cause.QUOTA_TAKEN
 
 
-def test_an_eviction_that_is_over_is_told_as_one() -> None:
+def test_an_eviction_that_is_over_is_reported() -> None:
     again = replace(
         workload(
             said("Evicted", False, "QuotaReserved", "Previously: exceeded the PodsReady timeout"),
@@ -146,7 +146,7 @@ def test_an_eviction_that_is_over_is_told_as_one() -> None:
     )
     found = findings(replace(JOB, workload=again, pods=PODS))[0]
     assert (found.cause, found.next) == (Cause.EVICTED, ())
-    assert found.what.endswith("its hosts did not all become ready in time. It was admitted again since.")
+    assert found.what.endswith("its hosts did not all become ready in time. It has been admitted again since.")
     assert found.evidence == ("exceeded the PodsReady timeout", "PodsReadyTimeout: 2 times so far")
 
 
@@ -158,7 +158,7 @@ def test_an_eviction_that_is_over_is_told_as_one() -> None:
         ("Deactivated", "until its Workload is activated", "kubectl patch workload jobset-tiny -n research"),
     ],
 )
-def test_a_job_that_is_never_admitted_again_is_told_why(reason: str, words: str, advice: str) -> None:
+def test_a_job_that_is_never_admitted_again_is_reported_why(reason: str, words: str, advice: str) -> None:
     held = replace(workload(said("Evicted", True, reason, "The workload is deactivated")), active=False)
     found = only(replace(JOB, workload=held))
     assert (found.cause, words in found.what) == (Cause.DEACTIVATED, True)
@@ -166,7 +166,7 @@ def test_a_job_that_is_never_admitted_again_is_told_why(reason: str, words: str,
     assert advice not in only(replace(JOB, kind=Kind.FUNCTION, workload=held)).next[0]
 
 
-def test_what_the_scheduler_says_of_hosts_without_a_node_is_told() -> None:
+def test_what_the_scheduler_says_of_hosts_without_a_node_is_reported() -> None:
     pending = replace(PODS[3], phase="Pending", node="", waits_for="0/4 nodes are available")
     found = only(replace(JOB, pods=(*PODS[:3], pending)))
     assert (found.cause, found.what) == (Cause.NO_NODE, "1 host of the job has no node.")
@@ -178,7 +178,7 @@ def test_a_marked_slice_is_named_when_hosts_find_no_other() -> None:
     nodes = (*NODES[:3], replace(NODES[3], bad_host="wrong product", taints=("tpu-multislice.dev/bad-host",)))
     found = only(replace(JOB, pods=(*PODS[:3], pending)), nodes=nodes)
     assert found.cause is Cause.BAD_HOST
-    assert f"{NODES[3].name} is marked as one with a bad host: wrong product" in found.evidence
+    assert f"{NODES[3].name} is marked as a bad host: wrong product" in found.evidence
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -188,13 +188,13 @@ def test_a_host_on_a_node_that_does_not_answer_is_named(gone: bool) -> None:
     assert (found.cause, "slice-1-1" in found.what) == (Cause.NODE_LOST, True)
 
 
-def test_a_container_that_does_not_start_is_told_in_kubelets_words() -> None:
+def test_a_container_that_does_not_start_is_reported_in_kubelets_words() -> None:
     held = replace(PODS[0], phase="Pending", held_up="ImagePullBackOff: no such image")
     found = only(replace(JOB, pods=(held, *PODS[1:])))
     assert (found.cause, found.what) == (Cause.NOT_STARTED, "1 host cannot start the container: ImagePullBackOff.")
 
 
-def test_a_job_whose_pods_are_refused_is_told_what_refuses_them() -> None:
+def test_a_job_whose_pods_are_refused_is_reported_what_refuses_them() -> None:
     refused = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'Unsupported value: "x"', True)
     waits = Event(9_500.0, "Job", "tiny-slice-0", "FailedCreate", "follower pod node selector not found", True)
     found = only(replace(JOB, events=(waits, refused)))
@@ -217,14 +217,14 @@ def answered(folder: Path, *, as_json: bool) -> str:
     with playing(running()) as server:
         server.collections[WORKLOADS] = [waiting("tiny")]
         assert command(stack(server, folder), None, shown, json=as_json) == 0
-    return told(shown)
+    return read_output(shown)
 
 
 def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -> None:
     lines = answered(tmp_path, as_json=False).splitlines()
     assert lines[0] == "tiny  queued"
-    assert lines[2].startswith("The job asks for 0 chips and 16 of them are taken. It is number 1 in line.  since ")
-    assert "  -> to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`" in [
+    assert lines[2].startswith("The job requests 0 chips, and 16 of them are in use. It is number 1 in line.  since ")
+    assert "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `pulumi up`" in [
         line.rstrip() for line in lines
     ]
 

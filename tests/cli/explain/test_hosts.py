@@ -12,7 +12,7 @@ from tests.cli.explain.cases import JOB, NOW, PODS, findings, only, said
 from workloads.spec import ExitCode
 
 
-def test_a_restart_is_told_by_the_host_that_failed_first_and_not_by_those_that_lost_it() -> None:
+def test_a_restart_is_reported_by_the_host_that_failed_first_and_not_by_those_that_lost_it() -> None:
     records = (
         Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1),
         Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError: no such row", 0, 1),
@@ -27,12 +27,12 @@ def test_a_restart_is_told_by_the_host_that_failed_first_and_not_by_those_that_l
     assert restart.next == ("read its log: multislice logs tiny -s dev --all --previous",)
 
 
-def test_a_host_that_was_killed_left_no_record_and_is_told_by_its_pod() -> None:
+def test_a_host_that_was_killed_left_no_record_and_is_reported_by_its_pod() -> None:
     killed = replace(PODS[2], phase="Failed", exit_code=137)
     lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
     job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
     restart = findings(job)[-1]
-    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed: by the kernel")
+    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed by the kernel")
 
 
 @pytest.mark.parametrize("killed_at", [9_099.0, 9_001.0])
@@ -66,19 +66,19 @@ def test_what_ended_a_start_is_not_what_ended_the_one_before_it_of_the_same_atte
     assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
 
 
-def test_a_word_from_before_the_hosts_were_made_anew_is_of_another_start() -> None:
+def test_a_record_older_than_the_pods_belongs_to_another_start() -> None:
     suspended = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
     killed = replace(PODS[2], phase="Failed", exit_code=137, created=9_080.0)
     job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=(suspended,)))
     assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
 
 
-def test_a_restart_of_which_nobody_tells_is_counted() -> None:
+def test_a_restart_without_evidence_is_counted() -> None:
     found = findings(replace(JOB, pods=PODS, restarts=2))[-1]
     assert (found.cause, found.what) == (Cause.RESTARTED, "The job restarted 2 times for an unknown reason.")
 
 
-def test_a_failed_job_is_told_with_its_cause_and_the_way_to_try_again() -> None:
+def test_a_failed_job_is_reported_with_its_cause_and_the_way_to_try_again() -> None:
     diverged = Failure(9_100.0, "slice-0-0", ExitCode.DIVERGED, "loss is nan", 1, 1)
     over = said("Failed", True, "FailJobSetFailurePolicyAction", "jobset failed")
     job = replace(JOB, terminal="Failed", restarts=1, conditions=(over,), files=Files(failures=(diverged,)))
@@ -89,7 +89,7 @@ def test_a_failed_job_is_told_with_its_cause_and_the_way_to_try_again() -> None:
     assert found.next[-1] == "try again from its last checkpoint: pulumi up --stack dev --replace '**::job-tiny'"
 
 
-def test_a_job_that_used_up_its_restarts_is_told_so() -> None:
+def test_a_job_that_used_up_its_restarts_is_reported() -> None:
     job = replace(JOB, terminal="Failed", restarts=4, restarts_counted=3)
     assert "It had used up its 3 restarts." in findings(job)[0].what
 
@@ -121,7 +121,7 @@ def test_a_job_that_compiles_is_not_silent() -> None:
     assert only(replace(JOB, pods=PODS)).cause is Cause.RUNNING
 
 
-def test_a_complete_job_is_told_as_one() -> None:
+def test_a_complete_job_is_reported() -> None:
     job = replace(JOB, terminal="Completed", files=Files(Training(step=9, steps=9)))
     assert (only(job).cause, only(job).what) == (Cause.COMPLETED, "The job is complete, after 9 steps.")
 
@@ -147,13 +147,13 @@ def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
         )
         for code in (22, 137)
     ]
-    assert "host slice-0-0 exited 22: its program ended with a code of its own." in codes[0].what
-    assert "host slice-0-0 exited 137 (SIGKILL): it was killed: by the kernel" in codes[1].what
+    assert "host slice-0-0 exited 22: its program exited with a code of its own." in codes[0].what
+    assert "host slice-0-0 exited 137 (SIGKILL): it was killed by the kernel" in codes[1].what
     assert codes[0].next[-1] == "try again: pulumi up --stack dev --replace '**::job-tiny'"
 
 
 def test_a_call_that_failed_is_not_submitted_again() -> None:
     raised = Failure(9_100.0, "slice-0-0", ExitCode.FUNCTION_RAISED, "ValueError", 0, 1)
     found = only(replace(JOB, kind=Kind.FUNCTION, terminal="Failed", files=Files(failures=(raised,))))
-    assert "the function of the call raised" in found.what
+    assert "the function raised an exception" in found.what
     assert [line for line in found.next if "--replace" in line] == []

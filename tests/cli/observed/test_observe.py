@@ -10,7 +10,7 @@ import pytest
 
 from cli.answer import as_json
 from cli.halt import Halt
-from cli.observed.cluster import without_hosts
+from cli.observed.cluster import find_hostless
 from cli.observed.files import UNREAD, read_files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import summary
@@ -50,9 +50,9 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
     (share,) = found.queues[0].shares
     assert (share.flavor, share.quota, share.used, found.queues[0].pending) == ("v6e", 16, 16, 1)
     job = found.job("tiny")
-    told = summary(job, found.at)
-    assert (told.state, told.hosts, told.hosts_running, told.restarts) == (State.RUNNING, 4, 4, 0)
-    assert (told.step, told.steps, told.loss, told.usd) == (5, 5, 3.0, 54.0)
+    reported = summary(job, found.at)
+    assert (reported.state, reported.hosts, reported.hosts_running, reported.restarts) == (State.RUNNING, 4, 4, 0)
+    assert (reported.step, reported.steps, reported.loss, reported.usd) == (5, 5, 3.0, 54.0)
     assert [event.reason for event in job.events] == ["Created"]
     assert (found.notes, found.usd_per_hour) == (("manifest.json is missing",), 21.6)
 
@@ -94,14 +94,14 @@ def test_a_job_whose_own_queue_is_stopped_is_paused_once_its_hosts_have_ended(se
     assert (found.job("other").position, found.job("other").declared) == (2, False)
 
 
-def test_what_cannot_be_read_is_told_and_all_else_is_there(server: Played, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_and_all_else_is_there(server: Played, tmp_path: Path) -> None:
     server.refused[QUEUES] = 403
     found = Observer(stack(server, tmp_path)).look("tiny")
     assert found.notes == ("cannot read kueue.x-k8s.io/v1beta2/clusterqueues: 403 Forbidden",)
     assert (found.answered, found.queues, found.job("tiny").running) == (True, (), 4)
 
 
-def test_a_cluster_that_does_not_answer_is_told_as_such(server: Played, tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_reported(server: Played, tmp_path: Path) -> None:
     deployed = stack(server, tmp_path)
     for path in (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, EVENTS, PODS, api_objects.JOBS):
         server.refused[path] = 503
@@ -109,11 +109,11 @@ def test_a_cluster_that_does_not_answer_is_told_as_such(server: Played, tmp_path
     assert (found.answered, found.job("tiny").state) == (False, State.MISSING)
 
 
-def test_storage_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_storage_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "runs").write_text("not a folder")
-    (told,) = read_files(str(tmp_path / "job")).notes
-    assert "expected files that can be read, got NotADirectoryError" in told
+    (reported,) = read_files(str(tmp_path / "job")).notes
+    assert "cannot read its files: NotADirectoryError" in reported
 
 
 def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None
     assert [(fail.host, fail.code, fail.attempt) for fail in found.failures] == [("host-1", 1, 0)]
 
 
-def test_a_job_that_nobody_knows_is_told_with_those_there_are(server: Played, tmp_path: Path) -> None:
+def test_an_unknown_job_is_reported_with_the_existing_ones(server: Played, tmp_path: Path) -> None:
     observer = Observer(stack(server, tmp_path))
     assert observer.job("other")[1].place.name == "other"
-    with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny, other\), got 'x'"):
+    with pytest.raises(Halt, match=r"one of the jobs of stack dev \(tiny, other\), got 'x'"):
         observer.job("x")
 
 
@@ -148,7 +148,7 @@ def test_a_snapshot_is_json_whatever_its_numbers(server: Played, tmp_path: Path)
 @pytest.mark.parametrize(
     ("variable", "kind"), [("JOB_SPEC", Kind.TRAINING), ("CALL_SPEC", Kind.FUNCTION), ("HOME", Kind.CONTAINER)]
 )
-def test_what_a_job_runs_is_told_by_what_its_containers_are_told(variable: str, kind: Kind) -> None:
+def test_the_kind_of_a_job_is_that_of_its_containers(variable: str, kind: Kind) -> None:
     found = api_objects.jobset()
     (job,) = found["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["containers"] = [{"env": [{"name": variable}]}, {"name": "beside it"}]
@@ -193,21 +193,21 @@ POOL = "gcp:container/nodePool:NodePool"
 
 
 def outputs(values: Values) -> Mapping[str, Any]:
-    """As Pulumi tells them."""
-    told = bill(parse(values), {}, None).model_dump(exclude={"delta"}, exclude_none=True)
-    return json.loads(json.dumps({BILL_OUTPUT: told}))
+    """Return the outputs in Pulumi's format."""
+    reported = bill(parse(values), {}, None).model_dump(exclude={"delta"}, exclude_none=True)
+    return json.loads(json.dumps({BILL_OUTPUT: reported}))
 
 
 def test_a_slice_without_hosts_is_named_with_its_topology_and_one_with_hosts_is_not() -> None:
-    told = outputs(stack_values("local"))
-    assert without_hosts(told, ["trillium-0", "system"]) == {"trillium-1": "2x4"}
-    assert without_hosts(told, ["trillium-0", "trillium-1"]) == {}
+    reported = outputs(stack_values("local"))
+    assert find_hostless(reported, ["trillium-0", "system"]) == {"trillium-1": "2x4"}
+    assert find_hostless(reported, ["trillium-0", "trillium-1"]) == {}
 
 
 def test_slices_have_the_names_of_the_node_pools_that_the_program_declares() -> None:
     values = stack_values("local")
     pools = [pool.inputs["name"] for pool in run_program(values).of_type(POOL)]
-    assert {"system", *(without_hosts(outputs(values), []) or {})} == {*pools}
+    assert {"system", *(find_hostless(outputs(values), []) or {})} == {*pools}
 
 
 @pytest.mark.parametrize("kind", ["flex-start", "queued"])
@@ -215,9 +215,9 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
     values = stack_values("local")
     values["slices"]["trillium"]["capacity"] = {"kind": kind, "max_run_hours": 2}
     values["job"]["slices"]["count"] = 1
-    assert without_hosts(outputs(values), []) == {}
+    assert find_hostless(outputs(values), []) == {}
 
 
-@pytest.mark.parametrize("told", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
-def test_outputs_of_another_version_tell_nothing(told: Mapping[str, Any]) -> None:
-    assert without_hosts(told, []) is None
+@pytest.mark.parametrize("reported", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
+def test_outputs_of_another_version_are_ignored(reported: Mapping[str, Any]) -> None:
+    assert find_hostless(reported, []) is None

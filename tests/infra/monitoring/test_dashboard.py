@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import monitoring
-from infra.monitoring import JOBSET, SIDECAR_LABEL, dashboard_config, load_declared
+from infra.monitoring import JOBSET, SIDECAR_LABEL, dashboard, dashboard_config, load_declared
 
 _IN_PLACE = {"__rate_interval": "5m", "__interval": "1m", "__range": "6h", "namespace": "(one|two)", "jobset": ".+"}
 """What Grafana writes for variables: spans of time for its own, regular expressions for those of the dashboard."""
@@ -35,11 +34,11 @@ def test_grafanas_sidecar_finds_it() -> None:
     assert manifest["metadata"]["labels"] == SIDECAR_LABEL == {"grafana_dashboard": "1"}
     ((name, text),) = manifest["data"].items()
     assert name.endswith(".json")
-    assert json.loads(text) == json.loads(json.dumps(monitoring()))
+    assert json.loads(text) == json.loads(json.dumps(dashboard()))
 
 
 def test_panels_lie_beside_each_other_in_the_24_units_of_a_row() -> None:
-    panels: Any = monitoring()["panels"]
+    panels: Any = dashboard()["panels"]
     assert len(panels) == len(load_declared().panels)
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
@@ -48,7 +47,7 @@ def test_panels_lie_beside_each_other_in_the_24_units_of_a_row() -> None:
 
 
 def test_queries_use_the_variables_that_there_are() -> None:
-    variables: Any = monitoring()["templating"]
+    variables: Any = dashboard()["templating"]
     names = {variable["name"] for variable in variables["list"]}
     assert names == {"datasource", "namespace", JOBSET}
     queries = " ".join(query.expression for panel in load_declared().panels for query in panel.queries)
@@ -56,7 +55,7 @@ def test_queries_use_the_variables_that_there_are() -> None:
 
 
 def test_prometheus_itself_can_read_every_query(promtool: Path, tmp_path: Path) -> None:
-    panels: Any = monitoring()["panels"]
+    panels: Any = dashboard()["panels"]
     queries = {
         f"panel_{panel['id']}:{target['refId']}": target["expr"] for panel in panels for target in panel["targets"]
     }

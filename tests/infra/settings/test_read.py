@@ -133,9 +133,9 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         put("job.data", mixture(web={"path": "gs://b/t", "weight": 1}, code={"path": "gs://b/t/", "weight": 1})),
         "job.data.datasets",
-        "each folder once, but web and code are both gs://b/t, got",
+        "each folder only once, but web and code are both gs://b/t, got",
     ),
-    (put("job.data", mixture()), "job.data.datasets", "at least one dataset by name, got {}"),
+    (put("job.data", mixture()), "job.data.datasets", "at least one dataset with a name, got {}"),
     (put("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
     (put("job.training", {"lora": {"rank": 0, "alpha": 16}}), "job.training.lora.rank", "greater than 0, got 0"),
     (put("job.training", {"lora": {"rank": 8, "alpha": 16}}), "job.initial_weights", "job.training.lora adapts"),
@@ -147,8 +147,8 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         put("job.mesh", {"replica": 2, "fsdp": 4}),
         "job",
-        "mesh replica 2 x fsdp 4 must be the 16 devices of 2 slices of 8 devices, got 8; nearest that fit: replica 2 x"
-        " fsdp 8, or replica 4 x fsdp 4, or replica 2 x fsdp 4 x tensor 2; change job.slices, job.mesh,",
+        "mesh replica 2 x fsdp 4 must have the 16 devices of 2 slices of 8 devices, got 8; nearest that fit: replica 2"
+        " x fsdp 8, or replica 4 x fsdp 4, or replica 2 x fsdp 4 x tensor 2; change job.slices, job.mesh,",
     ),
     (put("job.mesh", {"replica": 1, "fsdp": 16}), "job", "fsdp x tensor must divide the 8 devices of a slice"),
     (put("job.slices.min_count", 3), "job", "slices.min_count must be at most slices.count (2), got 3; change"),

@@ -44,7 +44,7 @@ def _two_teams(values: Values, more: Values, scheduling: Values) -> Values:
             {"preemption": {"while_borrowing": "lower-priority"}},
             {"fair_sharing": True},
             "preemption.while_borrowing",
-            "never, since fair sharing itself decides which teams preempt others, got lower-priority; remove it",
+            "never, since fair sharing itself decides which jobs are preempted, got lower-priority; remove it",
         ),
         (
             {"preemption": {"while_borrowing": "lower-priority", "reclaim": "never"}},
@@ -205,7 +205,9 @@ def test_a_plan_may_cost_just_its_budget(values: Values) -> None:
 def test_a_fault_tells_what_each_group_costs(values: Values) -> None:
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "on-demand"}
     values["budget"] = {"usd_per_hour": 50}
-    assert "at most 50.00 USD per hour when all of them exist, got 62.64 (trillium 19.44, spare 43.20)" in str(told(values))
+    assert "at most 50.00 USD per hour when all of them exist, got 62.64 (trillium 19.44, spare 43.20)" in str(
+        told(values)
+    )
 
 
 def test_capacity_that_has_yet_to_come_counts(values: Values) -> None:

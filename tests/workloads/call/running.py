@@ -1,4 +1,4 @@
-"""Calls in real host processes, without a cluster: packed as a desk packs them, carried out as the image does."""
+"""Calls in real host processes without a cluster: packed as by a caller, run as by the image."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ from threading import Timer
 from typing import Any
 
 from cli.hosts import Hosts, Program, start_program
-from multislice.call import of_function
-from multislice.outcome import Outcome, found_outcome
+from multislice.call import filter_lines
+from multislice.outcome import Outcome, read_outcome
 from multislice.packing import pack
 from multislice.project import Project
 from workloads.call.folder import CallFolder, Seals, new_keys
@@ -27,12 +27,12 @@ class Called:
     """What became of a call."""
 
     codes: Sequence[int]
-    """Exit codes by process."""
+    """Exit codes of the processes."""
     outcome: Outcome | None
     logs: Sequence[str]
-    """Whole logs by process."""
+    """Full logs of the processes."""
     printed: Sequence[str]
-    """What the function printed on the leader."""
+    """Output of the function on the leader."""
 
 
 def submitted(
@@ -45,7 +45,7 @@ def submitted(
     return_minutes: float = 10,
     check_slices: bool = False,
 ) -> CallSpec:
-    """A call that lies in `folder` and waits for its hosts."""
+    """Write a call to `folder`, which waits for its hosts."""
     packed = pack(function, arguments, {}, Project(ships))
     parcel = Parcel.of("call-1", packed.function, packed.parts)
     parcel.write(CallFolder.at(str(folder)))
@@ -64,7 +64,7 @@ def submitted(
 
 @contextmanager
 def hosts_of(spec: CallSpec, logs: Path, environment: Mapping[str, str] | None = None) -> Generator[Hosts]:
-    """The host processes of a call, killed when they take too long."""
+    """Run the host processes of a call, and kill them if they take too long."""
     program = Program("workloads.call", {CALL_SPEC_VARIABLE: spec.model_dump_json(), CALL_KEY_VARIABLE: PRIVATE_KEY})
     with start_program(program, spec.slices, "run-1", 0, logs, environment or {}) as hosts:
         deadline = Timer(SECONDS, hosts.stop, kwargs={"grace_seconds": 0})
@@ -81,5 +81,5 @@ def carried_out(spec: CallSpec, logs: Path, environment: Mapping[str, str] | Non
         codes = [host.process.wait() for host in hosts.all]
         texts = [host.log.read_text(errors="replace") for host in hosts.all]
     print(*texts, sep="\n=====\n")
-    outcome = found_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
-    return Called(codes, outcome, texts, list(of_function(spec.id, texts[0].splitlines())))
+    outcome = read_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
+    return Called(codes, outcome, texts, list(filter_lines(spec.id, texts[0].splitlines())))

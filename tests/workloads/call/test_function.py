@@ -16,14 +16,14 @@ from workloads.call.function import (
     OUTPUT_VARIABLE,
     Function,
     KerasOnAllHosts,
-    packed_exception,
+    pack_exception,
     presentable,
 )
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """What a function finds around it is gone after the test."""
+    """Restore the function's surroundings after the test."""
     monkeypatch.setenv(OUTPUT_VARIABLE, "")
     with monkeypatch.context() as patched:
         patched.setitem(__import__("sys").modules, CALLER, None)
@@ -36,10 +36,10 @@ def unpacked(function: Any, *arguments: Any, text: dict[str, str] | None = None)
         ARGUMENTS: pickle.dumps((arguments, {})),
         TEXT: json.dumps(text or {}).encode(),
     }
-    return Function.unpacked(parts, "gs://bucket/calls/one/output")
+    return Function.unpack(parts, "gs://bucket/calls/one/output")
 
 
-def test_a_function_is_told_where_to_write() -> None:
+def test_a_function_knows_where_to_write() -> None:
     def where() -> str:
         import os
 
@@ -73,7 +73,7 @@ def test_modules_that_were_sent_along_import_what_they_like_of_the_package_that_
 
     same, error, refusal = unpacked(names)()
     assert (same, error) == (True, True)
-    assert "do it from where you called" in refusal
+    assert "make this call from the machine that you called from" in refusal
 
 
 def test_keras_computes_with_jax_unless_something_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,15 +106,15 @@ def test_a_function_may_end_by_leaving_the_program() -> None:
     assert unpacked(sys.exit, 0)() is None
     with pytest.raises(SystemExit) as end:
         unpacked(sys.exit, 3)()
-    assert packed_exception(end.value) is None
+    assert pack_exception(end.value) is None
 
 
-def test_an_exception_that_cannot_tell_its_text_has_one_that_stands_for_it() -> None:
+def test_an_exception_without_a_text_is_replaced() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise KeyError("text")
 
-    assert str(presentable(Mute())) == "Mute, whose text cannot be had (KeyError)"
+    assert str(presentable(Mute())) == "Mute, whose text is not available (KeyError)"
     error = ValueError("x")
     assert presentable(error) is error
 

@@ -1,4 +1,4 @@
-"""Calls as the image carries them out: real processes, joined by JAX, on CPU devices."""
+"""Calls as the image runs them: real processes, joined by JAX, on CPU devices."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from workloads.training import slice_check
 products = slice_check.products
 slice_check.products = lambda *given: [(name, product + 1) for name, product in products(*given)]
 """
-"""Runs in a host's process before its own code."""
+"""Code that runs in a host's process before its own."""
 
 pytestmark = pytest.mark.timeout(SECONDS + 60)
 
@@ -39,7 +39,7 @@ def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_come
         local = np.arange(jax.local_device_count(), dtype=np.float32) + 10 * jax.process_index()
         rows = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)
         total = jax.jit(lambda x: scale * x.sum())(rows).block_until_ready()
-        # As progress bars do, it does not end its line.
+        # Like a progress bar, it does not end its line.
         print(f"process {jax.process_index()} of {jax.process_count()}", end="")
         return {"sum": total, "devices": jax.device_count()}
 
@@ -73,10 +73,10 @@ def test_an_exception_on_one_host_ends_the_others_that_wait_for_it_and_is_raised
     assert isinstance(error, TooFewHosts)
     assert error.args == ("1 of 2",)
     assert isinstance(error.__cause__, HostTraceback)
-    told = str(error.__cause__)
-    assert told.startswith("on slice-1-0:")
-    assert 'raise TooFewHosts("1 of 2")' in told
-    assert str(ROOT / "workloads") not in told
+    message = str(error.__cause__)
+    assert message.startswith("on slice-1-0:")
+    assert 'raise TooFewHosts("1 of 2")' in message
+    assert str(ROOT / "workloads") not in message
     records = [json.loads(path.read_text()) for path in (tmp_path / "call" / "failures").rglob("*.json")]
     assert {record["code"] for record in records} == {ExitCode.FUNCTION_RAISED}
 
@@ -88,9 +88,9 @@ def test_what_was_changed_on_the_way_is_not_opened(tmp_path: Path) -> None:
     called = carried_out(spec, tmp_path / "logs")
     assert called.codes == [ExitCode.INVALID_SPEC]
     assert not called.printed
-    told = host_failure(CallFolder.at(spec.folder))
-    assert told is not None
-    assert "function.pkl: expected SHA-256" in told
+    message = host_failure(CallFolder.at(spec.folder))
+    assert message is not None
+    assert "function.pkl: expected SHA-256" in message
 
 
 def test_modules_of_the_project_are_found_in_the_folders_that_were_shipped(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
     called = carried_out(submitted(tmp_path / "call", trained), tmp_path / "logs")
     assert called.codes == [ExitCode.FUNCTION_RAISED]
     assert called.outcome
-    with pytest.raises(ValueError, match=r"its value cannot come back:\nthe result\['state'\]\[0\] is a lock"):
+    with pytest.raises(ValueError, match=r"its value cannot be sent back:\nthe result\['state'\]\[0\] is a lock"):
         called.outcome.result()
 
 
@@ -131,10 +131,10 @@ def test_a_function_that_takes_too_long_is_ended_and_shown_where_it_was(tmp_path
     spec = submitted(tmp_path / "call", stands_still, max_hours=0.001)
     called = carried_out(spec, tmp_path / "logs")
     assert (called.codes, called.outcome) == ([ExitCode.HANG], None)
-    told = host_failure(CallFolder.at(spec.folder))
-    assert told is not None
-    assert "max_hours" in told
-    assert "in stands_still" in told
+    message = host_failure(CallFolder.at(spec.folder))
+    assert message is not None
+    assert "max_hours" in message
+    assert "in stands_still" in message
 
 
 @pytest.mark.costs(cpu_seconds=15)
@@ -149,10 +149,10 @@ def test_a_host_that_waits_for_one_that_has_returned_is_ended_and_shown_where_it
     spec = submitted(tmp_path / "call", leaves_early, slices=TWO_SLICES, return_minutes=0.05)
     called = carried_out(spec, tmp_path / "logs")
     assert (called.codes, called.outcome) == ([ExitCode.HANG] * 2, None)
-    told = host_failure(CallFolder.at(spec.folder))
-    assert told is not None
-    assert "has returned on slice-1-0" in told
-    assert "in leaves_early" in told
+    message = host_failure(CallFolder.at(spec.folder))
+    assert message is not None
+    assert "has returned on slice-1-0" in message
+    assert "in leaves_early" in message
 
 
 def test_a_host_whose_chips_multiply_wrongly_does_not_begin_the_function(tmp_path: Path) -> None:
@@ -161,12 +161,12 @@ def test_a_host_whose_chips_multiply_wrongly_does_not_begin_the_function(tmp_pat
     called = carried_out(spec, tmp_path / "logs", {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))})
     assert called.codes[0] in (ExitCode.BAD_HOST, ExitCode.CRASH)
     assert not called.printed
-    told = host_failure(CallFolder.at(spec.folder))
-    assert told is not None
-    assert "rows of the product are wrong" in told
+    message = host_failure(CallFolder.at(spec.folder))
+    assert message is not None
+    assert "rows of the product are wrong" in message
 
 
-def test_a_host_ends_as_soon_as_it_is_told_to(tmp_path: Path) -> None:
+def test_a_host_ends_at_once_on_sigterm(tmp_path: Path) -> None:
     def waits() -> None:
         print("waiting", flush=True)
         time.sleep(SECONDS)
@@ -178,7 +178,7 @@ def test_a_host_ends_as_soon_as_it_is_told_to(tmp_path: Path) -> None:
         assert hosts.leader.process.wait() == ExitCode.PREEMPTED
 
 
-def test_a_specification_that_does_not_hold_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_a_specification_that_is_not_valid_is_reported_before_anything_is_loaded(tmp_path: Path) -> None:
     spec = submitted(tmp_path / "call", print).model_copy(update={"public_key": "short"})
     with hosts_of(spec, tmp_path / "logs") as hosts:
         assert hosts.leader.process.wait() == ExitCode.INVALID_SPEC

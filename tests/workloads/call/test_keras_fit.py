@@ -1,4 +1,4 @@
-"""Keras on several hosts of a call, by code that says nothing of them."""
+"""Keras on several hosts of a call, with code written for one host."""
 
 import importlib
 import os
@@ -23,7 +23,7 @@ def keras_fit() -> Any:
 def fed(
     keras_fit: Any, monkeypatch: pytest.MonkeyPatch, process: int, rows: int = ROWS, **options: Any
 ) -> list[list[int]]:
-    """Rows that a process of two with two devices each feeds, batch by batch."""
+    """Return the rows of each batch that one of two processes with two devices each feeds."""
     alike = SimpleNamespace(num_processes=2, num_model_replicas=4, data_shard_id=process, auto_shard_dataset=True)
     monkeypatch.setattr("keras.distribution.distribution", lambda: alike)
     np.random.seed(0)

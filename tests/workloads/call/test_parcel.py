@@ -67,7 +67,7 @@ def test_a_call_packed_by_another_python_is_refused_with_both_versions(
     assert json.loads(folder.read(MANIFEST, MOST_BYTES) or b"")["python"] == "3.12"
     monkeypatch.undo()
     with pytest.raises(
-        ValueError, match=r"packed by Python 3\.13 and cloudpickle 3, .* got one packed by 3\.12 and 3;"
+        ValueError, match=r"packed by the image's Python 3\.13 and cloudpickle 3, got one packed by 3\.12 and 3;"
     ):
         read_parcel(spec, folder)
 
@@ -76,5 +76,5 @@ def test_a_call_packed_by_another_cloudpickle_is_refused(tmp_path: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr("workloads.call.parcel._CLOUDPICKLE", "2.2.1")
         spec, folder = parcel(tmp_path)
-    with pytest.raises(ValueError, match=r"and cloudpickle 3, .* got one packed by 3\.13 and 2;"):
+    with pytest.raises(ValueError, match=r"and cloudpickle 3, got one packed by 3\.13 and 2;"):
         read_parcel(spec, folder)

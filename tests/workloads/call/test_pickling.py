@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workloads.call.function import packed_exception, packed_result
+from workloads.call.function import pack_exception, pack_result
 from workloads.call.pickling import Unpicklable, never_travels, pickled, sizes
 
 
@@ -26,12 +26,12 @@ def test_what_cannot_travel_is_named_by_the_way_to_it(tmp_path: Path) -> None:
         assert refused({"log": file}) == f"x['log'] is an open file ({file.name}); give its path or its content instead"
     assert (
         refused([1, Box(threading.Lock())])
-        == "x[1].inside is a lock, which stays with its process; make one where it is needed"
+        == "x[1].inside is a lock, which belongs to its process; create it where it is needed"
     )
-    told = "x is a generator, which stays with its process; give a list of what comes out of it instead"
-    assert refused(character for character in "ab") == told
+    message = "x is a generator, which belongs to its process; give a list of its items instead"
+    assert refused(character for character in "ab") == message
     assert refused([threading.local()]).startswith(
-        "x[0]: cannot pickle '_thread._local' object; give what it is made from"
+        "x[0]: cannot pickle '_thread._local' object; send what it is made from"
     )
 
 
@@ -54,7 +54,7 @@ def test_jax_arrays_come_back_as_those_of_numpy() -> None:
 
     import jax.numpy as jnp
 
-    back = pickle.loads(packed_result({"weights": [jnp.arange(3), 1.5]}))
+    back = pickle.loads(pack_result({"weights": [jnp.arange(3), 1.5]}))
     assert type(back["weights"][0]).__module__ == "numpy"
     assert back["weights"][0].tolist() == [0, 1, 2]
     assert back["weights"][1] == 1.5
@@ -63,14 +63,14 @@ def test_jax_arrays_come_back_as_those_of_numpy() -> None:
 def test_a_result_that_is_too_large_is_refused_with_its_largest_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.call.parcel.MOST_BYTES", 1 << 20)
     with pytest.raises(Unpicklable, match=r"at most 1\.0 MiB .* the largest is result\['b'\] with 2\.0 MiB"):
-        packed_result({"a": b"x", "b": b"x" * (2 << 20)})
+        pack_result({"a": b"x", "b": b"x" * (2 << 20)})
 
 
 def test_a_result_that_cannot_travel_is_shown_as_far_as_a_line_does() -> None:
     with pytest.raises(
-        Unpicklable, match="the function returned, but its value cannot come back:\nthe result"
+        Unpicklable, match="the function returned, but its value cannot be sent back:\nthe result"
     ) as fault:
-        packed_result({"loss": 1.5, "state": threading.Lock()})
+        pack_result({"loss": 1.5, "state": threading.Lock()})
     assert "it returned {'loss': 1.5, 'state': <unlocked" in fault.value.__notes__[0]
 
 
@@ -89,6 +89,6 @@ class Picky(Exception):
 
 
 def test_an_exception_that_cannot_be_made_again_does_not_travel() -> None:
-    assert packed_exception(ValueError("x"))
-    assert packed_exception(Picky(reason="x")) is None
-    assert packed_exception(ValueError(threading.Lock())) is None
+    assert pack_exception(ValueError("x"))
+    assert pack_exception(Picky(reason="x")) is None
+    assert pack_exception(ValueError(threading.Lock())) is None

@@ -50,12 +50,12 @@ def test_a_record_without_text_is_named_by_file_and_line(tmp_path: Path, line: s
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "some.txt.gz", gzip.compress(b"some text" * 1000)[:-20])
-    with pytest.raises(DataFault, match=r"some.txt.gz: cannot be read to its end: Compressed file ended"):
+    with pytest.raises(DataFault, match=r"some.txt.gz cannot be read to its end: Compressed file ended"):
         list(read_pieces(path, TextField("text")))
 
 
 class OneColumn:
-    """What is used of `pyarrow.parquet.ParquetFile`, over the lines of the file."""
+    """The used part of `pyarrow.parquet.ParquetFile`, over the lines of the file."""
 
     def __init__(self, file: documents.Any):
         self._lines = file.read().decode().split()
@@ -70,12 +70,12 @@ def test_each_row_of_parquet_is_a_document(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", SimpleNamespace(ParquetFile=OneColumn))
     path = written(tmp_path / "some.parquet", b"one two")
     assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
-    with pytest.raises(DataFault, match="expected a column 'body', got text; name one by --text-field"):
+    with pytest.raises(DataFault, match="expected a column 'body', got text; set --text-field"):
         list(read_pieces(path, TextField("body")))
 
 
 class Stream(OneColumn):
-    """What is used of `pyarrow.ipc`."""
+    """The used part of `pyarrow.ipc`."""
 
     schema = SimpleNamespace(names=["text"])
 
@@ -88,7 +88,7 @@ def test_each_row_of_arrow_is_a_document(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(ipc=SimpleNamespace(open_stream=Stream)))
     path = written(tmp_path / "some.arrow", b"one two")
     assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
-    with pytest.raises(DataFault, match="expected a column 'body', got text; name one by --text-field"):
+    with pytest.raises(DataFault, match="expected a column 'body', got text; set --text-field"):
         list(read_pieces(path, TextField("body")))
 
 
@@ -98,7 +98,7 @@ def test_zst_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         list(read_pieces(written(tmp_path / "some.jsonl.zst", b""), TextField("text")))
 
 
-def test_a_missing_library_is_told_with_the_command_that_installs_it(
+def test_a_missing_library_is_reported_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -168,7 +168,7 @@ def test_a_folder_without_the_split_names_those_that_it_has(tmp_path: Path) -> N
     for name in ("test-0.parquet", "dev.jsonl"):
         (tmp_path / name).write_text("")
     with pytest.raises(
-        DataFault, match="expected files of the split 'train' in .*, got splits: dev, test; name another"
+        DataFault, match="expected files of the split 'train' in .*, got splits: dev, test; choose another"
     ):
         data_files(str(tmp_path), "train")
     (tmp_path / "nothing").mkdir()

@@ -13,7 +13,7 @@ WORDS = {"one": 3, "two": 70_000, "<end>": 5}
 
 
 class Words:
-    """What is used of `tokenizers.Tokenizer`: a token is a word, and <end> is a special one."""
+    """The used part of `tokenizers.Tokenizer`. A token is a word, and <end> is a special token."""
 
     encode_special_tokens = False
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(words: str, content: str | None,
         load_encoder(words)
 
 
-def test_a_missing_library_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(DataFault, match=r"--tokenizer t.json needs the library tokenizers.*; pip install tokenizers"):
         load_encoder("t.json")

@@ -4,21 +4,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.data import packing
-from workloads.data.packing import Rows, marked
+from workloads.data.packing import Rows, mark
 
 
 def packed(rows: Rows, sizes: list[int]) -> list[np.ndarray]:
-    """Conversations of these sizes, each of tokens of its own number, of which the first is a prompt's."""
+    """Pack conversations of these sizes. All tokens of each are its number, and the first token is the prompt."""
     found: list[np.ndarray] = []
     for number, size in enumerate(sizes, 1):
         tokens = np.full(size, number)
-        found += rows.add([marked(tokens[:1], False), marked(tokens[1:], True)])
+        found += rows.add([mark(tokens[:1], False), mark(tokens[1:], True)])
     return [*found, *rows.rest()]
 
 
 def test_a_token_is_stored_twice_with_the_mark_in_its_last_bit() -> None:
-    assert marked(np.array([0, 5, 127], np.uint8), True).tolist() == [0, 10, 254]
-    assert marked(np.array([0, 5, 127], np.uint8), False).tolist() == [1, 11, 255]
+    assert mark(np.array([0, 5, 127], np.uint8), True).tolist() == [0, 10, 254]
+    assert mark(np.array([0, 5, 127], np.uint8), False).tolist() == [1, 11, 255]
 
 
 @given(st.lists(st.integers(1, 12), max_size=40))

@@ -27,7 +27,7 @@ def two_files(tmp_path: Path) -> list[Path]:
 
 
 class WideEncoder(ByteEncoder):
-    """Tokens beyond a byte."""
+    """An encoder with tokens above 255."""
 
     vocabulary = 70_000
 
@@ -75,11 +75,11 @@ def test_what_was_stopped_is_no_token_folder_and_can_be_made_again(tmp_path: Pat
 def test_a_finished_folder_is_never_written_over(tmp_path: Path) -> None:
     asked = request(tmp_path, *two_files(tmp_path))
     prepare(asked, ByteEncoder(), lambda _: None)
-    with pytest.raises(DataFault, match="is a token folder already, which a run may be reading; name another"):
+    with pytest.raises(DataFault, match="is already a token folder, which a run may be reading; choose another"):
         prepare(asked, ByteEncoder(), lambda _: None)
 
 
-def test_a_missing_input_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_missing_input_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(DataFault, match="expected files, got .*/nothing"):
         prepare(request(tmp_path, *two_files(tmp_path), tmp_path / "nothing"), ByteEncoder(), lambda _: None)
     assert not (tmp_path / "tokens").exists()
@@ -117,7 +117,7 @@ QUESTIONS = [("1+1=", "2"), ("who?", "nobody at all"), ("hi", "ho")]
 
 
 def conversations(folder: Path) -> Path:
-    """A folder as the hub of Hugging Face has it, with one file of each split."""
+    """Write a folder in the layout of the Hugging Face hub, with one file for each split."""
     (folder / "data").mkdir(parents=True)
     lines = [json.dumps({"prompt": prompt, "completion": completion}) for prompt, completion in QUESTIONS]
     (folder / "data" / "train-00000.jsonl").write_text("\n".join(lines))
@@ -134,7 +134,7 @@ def test_conversations_are_whole_in_rows_and_their_prompts_are_marked(tmp_path: 
     assert (manifest.documents, manifest.dtype, manifest.tokens) == (3, "uint16", 24)
     folder = TokenFolder.open(asked.output)
     folder.check("full")
-    # The second one fills a row and loses its end, so its row is full first.
+    # The second conversation fills a row and loses its end, so its row is full first.
     stored = folder.rows(12)[[0, 1]]
     assert [bytes(row) for row in (stored >> 1).astype(np.uint8)] == [b"who?nobody a", b"1+1=2|hiho|\0"]
     assert ["".join(map(str, row)) for row in stored & 1] == ["111100000000", "111100110001"]

@@ -17,7 +17,7 @@ from workloads.data.token_folder import SAMPLE_BYTES, SAMPLE_SPANS, TokenFolder
 
 SIZE = 3 * SAMPLE_BYTES * SAMPLE_SPANS
 
-# As the first format was written, with the whole file as its sample.
+# A manifest of the first format, with the whole file as its sample.
 FIRST_FORMAT = """{
   "format_version": 1,
   "sha256": "HASH",
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> str:
 
 @pytest.fixture
 def several(folder: str, tmp_path: Path) -> str:
-    """The stream of `folder` in files of which none ends with a row of 1000 tokens, and one is empty."""
+    """Split the stream of `folder` into files. None ends at the end of a row of 1000 tokens, and one is empty."""
     stream = (Path(folder) / "tokens-00000.bin").read_bytes()
     cuts = [0, 1500, 1500, 1501, 400_001, SIZE]
     texts = [tmp_path / f"part-{number}" for number in range(len(cuts) - 1)]
@@ -121,7 +121,7 @@ def test_a_folder_of_the_first_format_is_read_as_before(tmp_path: Path) -> None:
 
 
 class Ranges(SimpleHTTPRequestHandler):
-    """Serves ranges of a folder's files, but hangs where they begin at 5000."""
+    """Serves ranges of a folder's files, but hangs if they begin at 5000."""
 
     hung = threading.Event()
 
@@ -186,7 +186,7 @@ def test_the_sample_finds_a_lost_stretch_wherever_it_is(folder: str, start: int)
 
 
 def test_the_full_hash_finds_one_flipped_bit(folder: str) -> None:
-    # Between two spans of the sample.
+    # This is between two spans of the sample.
     change(
         folder,
         SAMPLE_BYTES + 1,
@@ -205,7 +205,7 @@ def test_a_later_format_is_refused(folder: str) -> None:
 
 
 def test_a_stream_shorter_than_a_row_is_refused(folder: str) -> None:
-    with pytest.raises(DataFault, match=f"expected a row of {SIZE + 1} tokens at least, got {SIZE}"):
+    with pytest.raises(DataFault, match=f"expected at least a row of {SIZE + 1} tokens, got {SIZE}"):
         TokenFolder.open(folder).rows(SIZE + 1)
 
 

@@ -57,13 +57,13 @@ def test_a_record_without_messages_is_named(record: Any, fault: str) -> None:
 
 
 def test_a_template_without_room_for_the_content_is_refused() -> None:
-    with pytest.raises(DataFault, match=r"--turn: expected a text with {content} once, got '{role}'"):
+    with pytest.raises(DataFault, match=r"--turn: expected a text with {content} exactly once, got '{role}'"):
         Turns(("messages",), "{role}", "")
 
 
 def test_a_file_of_plain_text_has_no_prompts(tmp_path: Path) -> None:
     (tmp_path / "some.txt").write_text("x")
-    with pytest.raises(DataFault, match=r"some.txt: expected records in .jsonl, .*, got a file of plain text"):
+    with pytest.raises(DataFault, match=r"some.txt: expected records in .jsonl, .*, got plain text"):
         list(read_pieces(str(tmp_path / "some.txt"), CHAT))
 
 

@@ -7,7 +7,7 @@ from workloads.training import step
 
 @pytest.fixture
 def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps without the optimisations that cost the compiler most: what moves between chips is the same."""
+    """Compile steps without the most expensive optimisations. The traffic between chips is the same."""
     pytest.importorskip("libtpu")
 
     def options(spec: JobSpec, mesh: Mesh) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Jobs whose program is compiled ahead of time, or whose compiled text is at hand."""
+"""Jobs whose program is compiled ahead of time, or whose compiled text is stored."""
 
 from infra.submission import slice_spec
 from infra.tpu import resolve
@@ -6,7 +6,7 @@ from workloads.spec import JobSpec, MeshSpec, StorageSpec, load_preset
 
 
 def v6e_job() -> JobSpec:
-    """The tiny preset on two v6e slices of 16 chips."""
+    """Return the tiny preset on two v6e slices of 16 chips."""
     preset = load_preset("tiny")
     assert preset.data
     return JobSpec(
@@ -17,7 +17,7 @@ def v6e_job() -> JobSpec:
         model=preset.model,
         data=preset.data,
         optimizer=preset.optimizer,
-        # One kernel, since the preflight of `auto` compiles others as well.
+        # The kernel is set, because the preflight of `auto` compiles others too.
         training=preset.training.model_copy(update={"attention": "splash"}),
         storage=StorageSpec(path="unused", existing_run="resume"),
     )

@@ -26,7 +26,7 @@ def test_an_array_is_named_by_what_makes_it() -> None:
     text = HEAD + entry(
         "%a = f32[] parameter(0)",
         f"%scores = f32[4,8192,8192] broadcast(%a), {named('jit(f)/transpose(jvp())/scores')}",
-        # The compiler's own instruction has no name; what it moves has.
+        # The compiler's own instruction has no name, but its operand has.
         "%gathered = f32[16,512] all-gather(%scores)",
     )
 

@@ -3,7 +3,7 @@ import pytest
 
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight import attention
-from workloads.preflight.attention import likely, settled
+from workloads.preflight.attention import likely, settle
 from workloads.spec import Attention, JobSpec, Kernel
 from workloads.training.attention import Sequence
 from workloads.training.attention_trial import Mix
@@ -25,7 +25,7 @@ def test_auto_is_compiled_with_the_first_kernel_that_compiles_and_says_what_the_
 
     kernels: dict[Kernel, Mix] = {"fused": refused, "splash": lambda projected, sequence: 2 * projected}
     monkeypatch.setattr(attention, "candidates", lambda platform, model: kernels)
-    assert settled(job("auto")) == job("splash")
+    assert settle(job("auto")) == job("splash")
     found = likely(job("auto"))
     assert found
     assert (found.kernel, found.refused) == ("splash", ("fused does not compile (too many heads)",))
@@ -35,5 +35,5 @@ def test_auto_is_compiled_with_the_first_kernel_that_compiles_and_says_what_the_
 
 @pytest.mark.parametrize("kernel", ["fused", "splash-2048", "splash", "reference"])
 def test_a_kernel_that_is_set_is_compiled_as_it_is(kernel: Kernel) -> None:
-    assert settled(job(kernel)) == job(kernel)
+    assert settle(job(kernel)) == job(kernel)
     assert likely(job(kernel)) is None

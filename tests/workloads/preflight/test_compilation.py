@@ -24,7 +24,7 @@ def mesh() -> Mesh:
 
 
 def lowered_scan(mesh: Mesh, tokens: int = TOKENS) -> jax.stages.Lowered:
-    """Layers with gathered weights, and one sum of the weights' shards between the slices."""
+    """Lower layers with gathered weights, and one sum of the weights' shards between the slices."""
 
     def step(x: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
         def layer(x: jax.Array, shard: jax.Array) -> tuple[jax.Array, None]:
@@ -49,7 +49,7 @@ def test_a_program_compiled_for_absent_chips_does_what_its_source_says(mesh: Mes
     assert done.matmul_flops == LAYERS * 2 * TOKENS * EMBED * EMBED
     assert done.ici == {Kind.ALL_GATHER: Total(LAYERS, LAYERS * layer, LAYERS * layer * 15 / 16)}
     assert done.dcn == {"ALL_REDUCE": Total(1, LAYERS * layer // 16, LAYERS * layer // 16)}
-    # No faster than the matrix units: 524288 FLOPs in a cycle.
+    # It is no faster than the matrix units with 524288 FLOPs per cycle.
     assert done.cycles > done.matmul_flops / 524288
     assert "lowered_scan.step.layer:" in {each.source.rstrip("0123456789") for each in done.operations}
     assert compilation.excess is None

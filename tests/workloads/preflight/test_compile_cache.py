@@ -1,4 +1,4 @@
-"""What the preflight leaves in JAX's compilation cache, in processes of their own, for JAX reads its settings once."""
+"""The preflight's entries in JAX's compilation cache, in separate processes, because JAX reads its settings once."""
 
 import os
 import shutil

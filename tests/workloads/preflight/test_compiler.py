@@ -1,4 +1,4 @@
-"""What libtpu makes of the table of compiler options: it takes every row, and gathers change as their rows say."""
+"""The table of compiler options in libtpu: it accepts every row, and gathers change as the rows say."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def _has_a_compiler() -> None:
 
 
 def gathering_text(slices: SliceSpec, options: dict[str, Value]) -> str:
-    """The program that gathers the weights of a layer before it runs, compiled as quickly as possible."""
+    """Return the program that gathers the weights of a layer before it runs, compiled as quickly as possible."""
     spec = MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice)
     mesh = build_mesh(spec, slices, describe_devices(slices, {}))
 

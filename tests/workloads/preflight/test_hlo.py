@@ -51,5 +51,5 @@ def test_an_instruction_knows_the_line_that_it_comes_from() -> None:
 
 
 def test_other_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="begins with 'HloModule', this text with 'module @jit_step'"):
+    with pytest.raises(ValueError, match="begins with 'HloModule', got 'module @jit_step'"):
         parse("module @jit_step")

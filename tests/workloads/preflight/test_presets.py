@@ -1,4 +1,4 @@
-"""Every preset compiles for slices that it is meant for, and fits them."""
+"""Every preset compiles for its intended slices, and fits them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from workloads.preflight.preflight import compile_step
 from workloads.spec import JobSpec, LoraSpec, MeshSpec, load_preset, preset_names
 
 TOPOLOGIES = {"llama-3.1-70b": "16x16", "mixtral-8x7b": "16x16"}
-"""Of two v6e slices; 4x4 for all others."""
+"""Topologies of two v6e slices. All other presets have 4x4."""
 
 
 def job(name: str) -> JobSpec:
@@ -44,6 +44,6 @@ def test_llama_8b_with_adapters_fits_and_needs_less_memory_than_without() -> Non
     memory = [compilation.memory for compilation in found]
     assert memory[0]
     assert memory[1]
-    # 2 bytes of each weight and 12 of each adapter, against 12 of each weight.
+    # These are 2 bytes of each weight and 12 of each adapter, instead of 12 of each weight.
     assert memory[0].arguments_gib < 0.2 * memory[1].arguments_gib
     assert memory[0].peak_gib < memory[1].peak_gib - 3

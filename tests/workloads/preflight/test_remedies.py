@@ -23,9 +23,9 @@ def words(spec: JobSpec) -> list[str]:
 
 
 def test_one_setting_is_changed_before_several_and_the_mesh_last() -> None:
-    told = words(job(attention="reference", remat="dots"))
+    tried = words(job(attention="reference", remat="dots"))
 
-    assert told[:6] == [
+    assert tried[:6] == [
         "training.attention: splash",
         "training.accumulation: 2",
         "training.remat: attention",
@@ -33,8 +33,8 @@ def test_one_setting_is_changed_before_several_and_the_mesh_last() -> None:
         "training.remat: full",
         "training.remat: offload",
     ]
-    assert told[6] == "training.attention: splash, training.accumulation: 4, training.remat: offload"
-    assert all("mesh: " in each for each in told[7:])
+    assert tried[6] == "training.attention: splash, training.accumulation: 4, training.remat: offload"
+    assert all("mesh: " in each for each in tried[7:])
 
 
 def test_every_change_keeps_batch_model_and_slices_and_is_another_job() -> None:

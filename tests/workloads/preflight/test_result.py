@@ -31,11 +31,11 @@ def of_generation(name: str) -> JobSpec:
 @pytest.mark.costs(cpu_seconds=25)
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_job_that_fits_is_answered_in_full() -> None:
-    told: list[str] = []
+    recorded: list[str] = []
 
-    found = preflight(v6e_job(), told.append, fill_cache=False, compare=True)
+    found = preflight(v6e_job(), recorded.append, fill_cache=False, compare=True)
 
-    assert told == ["the job as it is", "instead compile: quick"]
+    assert recorded == ["the job as it is", "instead compile: quick"]
     assert found.alternative
     assert (found.alternative.compile, found.alternative.fits) == ("quick", True)
     assert found.alternative.seconds
@@ -70,7 +70,7 @@ def test_a_job_that_does_not_fit_names_its_arrays_and_what_was_tried(monkeypatch
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (on_hosts_of(3), "hosts of 3 chips cannot be described to the compiler; of 1, 2, 4, 8 chips they can"),
+        (on_hosts_of(3), "hosts of 3 chips cannot be described to the compiler; expected 1, 2, 4, 8 chips"),
         (of_generation("cpu"), "a program for 'cpu' cannot be compiled ahead of time; choose one of v4"),
     ],
 )
@@ -109,9 +109,9 @@ def test_the_process_keeps_its_result_where_the_preview_looks(
 
     assert main([str(written), "--keep", str(tmp_path / "kept")]) == 1
 
-    told = capsys.readouterr()
-    assert told.out == "the job as it is\n"
-    assert "error: a program for 'cpu'" in told.err
+    recorded = capsys.readouterr()
+    assert recorded.out == "the job as it is\n"
+    assert "error: a program for 'cpu'" in recorded.err
     kept = cached(spec, tmp_path / "kept")
     assert kept
     assert kept.unsupported

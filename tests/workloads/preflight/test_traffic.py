@@ -174,6 +174,6 @@ def test_a_wait_in_a_loop_counts_for_each_trip() -> None:
     computations, begin, run = loop("loop", 0, 7, 1, "LT", body=body)
 
     assert waits(begin, run, computations=computations, compute=4) == 7
-    # What goes on around the loop is hidden behind all of its trips.
+    # A transfer around the loop is hidden behind all of its iterations.
     outer = (send("y", 36), begin, run, done("y"))
     assert waits(*outer, computations=computations, compute=4) == 7 + 1

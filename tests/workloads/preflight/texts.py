@@ -6,11 +6,11 @@ from workloads.preflight.hlo import Module, parse
 
 SCAN = (Path(__file__).parent / "scan.txt").read_text()
 """Five layers x @ all_gather(w) of 1024 x 1024 in bf16 on two slices of 16 chips, 512 tokens a chip, and one psum
-of w between the slices; kernels and most configuration are cut out."""
+of w between the slices. Kernels and most configuration are removed."""
 
 
 def module(*instructions: str, computations: str = "") -> Module:
-    """A program that runs `instructions`, the last of which is its result."""
+    """Return a program that runs `instructions`, the last of which is its result."""
     *body, last = instructions
     lines = "".join(f"  {line}\n" for line in (*body, f"ROOT {last}"))
     return parse(
@@ -19,7 +19,7 @@ def module(*instructions: str, computations: str = "") -> Module:
 
 
 def loop(name: str, first: int, limit: int, step: int, direction: str, body: str = "") -> tuple[str, str, str]:
-    """Computations of a loop that counts from `first`, and the two instructions that run it."""
+    """Return the computations of a loop that counts from `first`, and the two instructions that run it."""
     computations = f"""\
 %{name}_body (carried: (s32[])) -> (s32[]) {{
   %carried = (s32[]) parameter(0)

@@ -1,4 +1,4 @@
-"""Runs as the trainer leaves them, written by hand."""
+"""Files of runs as the trainer writes them, made by hand."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def failure(host: str, cause: str, code: int, *, began: float, time: float, atte
 def write_run(
     storage: Path, ledgers: Mapping[str, Sequence[Facts]], steps: Mapping[str, Sequence[Facts]], *failures: Facts
 ) -> Path:
-    """A run `one` whose files are named `<start>-<process>` and `<start>-<part>`."""
+    """Write a run `one` with files named `<start>-<process>` and `<start>-<part>`."""
     run = storage / "runs" / "one"
     for folder, files in (("ledger", ledgers), ("steps", steps)):
         (run / folder).mkdir(parents=True)
@@ -59,9 +59,9 @@ def write_run(
 
 
 def crashed_and_resumed(storage: Path, *usd_per_hour: float | None) -> Path:
-    """Steps 1 to 4 with a save after 2, a crash in step 5, and a second start that does steps 3 to 5.
+    """Write a run with steps 1 to 4, a save after 2, a crash in step 5, and a second attempt with steps 3 to 5.
 
-    `usd_per_hour` is the price of each start.
+    `usd_per_hour` is the price of each attempt.
     """
     prices = usd_per_hour or (None, None)
     first = [

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.report.chart import amount, nice_ticks, thinned
+from workloads.report.chart import amount, nice_ticks, thin
 
 values = st.floats(-1e9, 1e9, allow_subnormal=False)
 
@@ -22,7 +22,7 @@ def test_ticks_are_few_and_hold_all_values(one: float, other: float) -> None:
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300), st.integers(10, 50))
 def test_a_long_line_keeps_its_peaks_and_dips(heights: list[float], limit: int) -> None:
     piece = [(float(place), height) for place, height in enumerate(heights)]
-    kept = thinned(piece, limit)
+    kept = thin(piece, limit)
     assert len(kept) <= limit + 2
     assert kept == sorted(set(kept))
     assert min(height for _, height in kept) == min(heights)

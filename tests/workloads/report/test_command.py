@@ -18,7 +18,7 @@ from workloads.report.tables import WIDTH
 
 
 class Reader(HTMLParser):
-    """The words of a page, its sections, and what it would load."""
+    """Reads the words of a page, its sections, and what it would load."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -48,7 +48,7 @@ def report(storage: Path) -> Reader:
     return page
 
 
-def test_a_crashed_and_resumed_run_is_told_on_one_page(tmp_path: Path) -> None:
+def test_a_crashed_and_resumed_run_is_on_one_page(tmp_path: Path) -> None:
     run = crashed_and_resumed(tmp_path)
     job = small_job(tmp_path, replica=2, fsdp=4)
     (run / "manifest.json").write_text(json.dumps({"spec": job.model_dump(), "versions": {"jax": "1.2.3"}}))
@@ -107,7 +107,7 @@ def test_a_run_that_hardly_began_has_a_report_too(
 
 def test_an_empty_run_folder_has_a_report(tmp_path: Path) -> None:
     (tmp_path / "runs" / "one").mkdir(parents=True)
-    assert "No start has left a ledger." in report(tmp_path).words
+    assert "No attempt has left a ledger." in report(tmp_path).words
 
 
 def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
     assert find_run(epath.Path(tmp_path)).name == "two"
 
 
-def test_where_no_run_is_the_last_failure_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_no_run_is_the_last_failure_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "failures" / "job").mkdir(parents=True)
     for host, time in (("host-1", 9.0), ("host-0", 11.0)):
         record = failure(host, f"{host} lacks chips", 23, began=1, time=time)
@@ -128,7 +128,7 @@ def test_where_no_run_is_the_last_failure_is_told(tmp_path: Path, capsys: pytest
     assert "found no run; its last failure: host-0 lacks chips" in capsys.readouterr().err
 
 
-def test_a_start_that_opened_no_run_is_told_before_the_one_that_did(
+def test_a_start_that_opened_no_run_is_reported_before_the_one_that_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = failure("host-0", "wrong products", 23, began=10, time=70.0)
@@ -161,9 +161,9 @@ def test_the_page_and_the_screen_tell_the_same_dollars(tmp_path: Path, capsys: p
     crashed_and_resumed(tmp_path, 3600.0, 7200.0)
     words = report(tmp_path).words
     screen = capsys.readouterr().out
-    for told in ("down after CRASH", "$14.50", "What faults cost", "$54.00"):
-        assert told in words
-        assert told in screen
+    for text in ("down after CRASH", "$14.50", "What faults cost", "$54.00"):
+        assert text in words
+        assert text in screen
     assert max(map(len, screen.splitlines()[:-1])) <= WIDTH
 
 
@@ -173,7 +173,7 @@ def test_of_many_starts_some_are_left_out_and_an_unknown_price_is_named(
     write_run(tmp_path, {f"{start}-0": [began(2.0 * start + 1, 0, 2.0 * start)] for start in range(12)}, {})
     assert main([str(tmp_path)]) == 0
     screen = capsys.readouterr().out
-    assert "4 starts between the first and the last ones are in --json." in screen
+    assert "4 starts between the first and the last ones are left out; `--json` shows them." in screen
     assert [line for line in screen.splitlines() if line.startswith("Start ")] == [
         *(f"Start {start}: KILLED" for start in range(7)),
         "Start 11: no end recorded",
@@ -181,29 +181,29 @@ def test_of_many_starts_some_are_left_out_and_an_unknown_price_is_named(
     assert "The price of the job is unknown in start 0, 1, 2, 3" in screen
 
 
-def test_files_that_cannot_be_read_or_written_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_cannot_be_read_or_written_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = crashed_and_resumed(tmp_path)
     assert main([str(tmp_path), "--output", str(tmp_path / "nowhere" / "page.html")]) == 1
-    told = capsys.readouterr()
-    assert "page.html: expected to write the page there, got FileNotFoundError" in told.err
-    assert "goodput 8.9 % of 42.0 s in 2 starts" in told.out
+    captured = capsys.readouterr()
+    assert "page.html: expected to write the page there, got FileNotFoundError" in captured.err
+    assert "goodput 8.9 % of 42.0 s in 2 starts" in captured.out
     (run / "ledger" / "2-0.jsonl").mkdir()
     assert main([str(tmp_path)]) == 1
-    assert f"{tmp_path}: expected files that can be read, got IsADirectoryError" in capsys.readouterr().err
+    assert f"{tmp_path}: expected readable files, got IsADirectoryError" in capsys.readouterr().err
 
 
-def test_who_may_only_read_a_run_is_told_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_access_to_a_run_is_enough_for_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (crashed_and_resumed(tmp_path) / "report.html").mkdir()
     for asked in ([], ["--json"]):
         assert main([str(tmp_path), *asked]) == 0
-        told = capsys.readouterr()
-        assert "report.html: expected to write the page there, got IsADirectoryError" in told.err
-        assert "choose --output FILE" in told.err
+        captured = capsys.readouterr()
+        assert "report.html: expected to write the page there, got IsADirectoryError" in captured.err
+        assert "choose --output FILE" in captured.err
         if asked:
-            found = Report.model_validate_json(told.out)
+            found = Report.model_validate_json(captured.out)
             assert (found.page, found.goodput.seconds) == (None, 42.0)
         else:
-            assert told.out.splitlines()[-1] == "goodput 8.9 % of 42.0 s in 2 starts"
+            assert captured.out.splitlines()[-1] == "goodput 8.9 % of 42.0 s in 2 starts"
 
 
 def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path) -> None:
@@ -233,10 +233,10 @@ assert (status, time.monotonic() - began < 30) == (1, True)
 """
 
 
-def test_storage_that_does_not_answer_is_told_in_one_line() -> None:
-    """In a process of its own, since what gcsfs has begun ends with it."""
+def test_storage_that_does_not_answer_is_reported_in_one_line() -> None:
+    """The test runs in a separate process, with which the requests of gcsfs end."""
     ended = subprocess.run([sys.executable, "-c", _SILENT], capture_output=True, text=True, check=False)
     assert ended.returncode == 0
     (line,) = ended.stderr.splitlines()
     assert "gs://bucket/job" in line
-    assert "no answer of Cloud Storage within" in line
+    assert "no answer from Cloud Storage within" in line

@@ -22,7 +22,7 @@ def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path)
             "productive steps": 0.75 + 1 + 1 + 1,
             "steps waiting for the host": 0.25,
             "saves": 1.0 + 0.5,
-            # Steps 3 and 4, which were done again, what was done of step 5, and the step that was skipped.
+            # These are steps 3 and 4, which were repeated, the part of step 5 that was done, and the skipped step.
             "lost work after CRASH": 1 + 1 + 1.5,
             "lost work after a step was skipped": 1.0,
             "down after CRASH": 30 - 15.5,
@@ -46,15 +46,15 @@ def test_each_start_and_the_time_after_it_cost_the_price_of_that_start(tmp_path:
     assert [(start.seconds, start.usd) for start in found.starts] == [(30.0, 30.0), (12.0, 24.0)]
     assert (found.usd, found.unpriced) == (54.0, ())
     usd = {part.name: part.usd for part in found.parts}
-    # Steps 1 and 2 in the first start, 3 and 5 in the second.
+    # These are steps 1 and 2 in the first attempt, 3 and 5 in the second.
     assert usd["productive steps"] == pytest.approx(1.75 + 2 * 2)
     assert usd["down after CRASH"] == pytest.approx(14.5)
 
 
-def test_what_a_fault_cost_is_told_together_wherever_its_time_is_counted(tmp_path: Path) -> None:
+def test_what_a_fault_cost_is_counted_together_wherever_its_time_is_counted(tmp_path: Path) -> None:
     crash, skip = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 3600.0)).starts).losses
     assert (crash.after, skip.after) == ("CRASH", "a step was skipped")
-    # Lost steps and half a step, down, and start, restore and compilation of the second start.
+    # These are lost steps and half a step, downtime, and start, restore and compilation of the second attempt.
     parts = (crash.lost_work_seconds, crash.hung_seconds, crash.down_seconds, crash.restart_seconds)
     assert parts == pytest.approx((3.5, 0.0, 14.5, 6.0))
     assert crash.usd == pytest.approx(24.0)
@@ -74,7 +74,7 @@ def test_a_start_on_fewer_slices_costs_as_much_less() -> None:
 
 
 def test_work_is_lost_after_what_the_run_went_back_for() -> None:
-    """Start 1 goes on at step 5, and start 2 has to go back behind what start 0 had done."""
+    """Attempt 1 continues at step 5, and attempt 2 has to repeat steps of attempt 0."""
 
     def start(number: int, resumed: int, steps: Sequence[int], code: ExitCode) -> Start:
         at = 100.0 * number
@@ -118,11 +118,11 @@ def test_a_start_that_vanished_is_named_in_the_time_that_the_run_was_down(tmp_pa
 
 
 BAD_STARTS = ((0, 10), (1, 100), (2, 320))
-"""Attempt and begin."""
+"""Restarts before each attempt, and the time when it began."""
 
 
-def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_told_as_such(tmp_path: Path) -> None:
-    """Two before the first that opened the run, one after an eviction."""
+def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_reported_as_such(tmp_path: Path) -> None:
+    """Two attempts are before the first one that opened the run, one is after an eviction."""
     code = ExitCode.BAD_HOST
     bad = [failure("host-0", "wrong products", code, began=at, time=at + 60, attempt=place) for place, at in BAD_STARTS]
     evicted = failure("host-0", "SIGTERM", ExitCode.PREEMPTED, began=200, time=220.0, attempt=2)
@@ -131,7 +131,7 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_told_as_such(tm
         "1-0": [began(401, 3, 400, 7200.0), event(405, "RunStarted", step=1), event(406, "stop", code="DONE")],
     }
     run = write_run(tmp_path, ledgers, {"0-0": [step(1, 209)]}, *bad, evicted)
-    found = goodput(history(run).tried)
+    found = goodput(history(run).attempts)
     assert [(start.name, start.ending, start.seconds, start.usd) for start in found.starts] == [
         ("Before start 0", "BAD_HOST", 90.0, 90.0),
         ("Before start 0", "BAD_HOST", 100.0, 100.0),
@@ -155,7 +155,7 @@ def test_work_is_lost_after_the_end_of_the_start_that_did_it_and_not_of_one_that
     bad = failure("host-0", "wrong products", ExitCode.BAD_HOST, began=20, time=25.0, attempt=1)
     again = [began(31, 2, 30), event(32, "RunStarted", step=0)]
     run = write_run(tmp_path, {"0-0": [began(1)], "1-0": again}, {"0-0": [step(1, 3)]}, bad)
-    assert lost_steps(history(run).tried) == {(0, 0): "KILLED"}
+    assert lost_steps(history(run).attempts) == {(0, 0): "KILLED"}
 
 
 times = st.floats(0, 1e6)
@@ -196,7 +196,7 @@ def unopened(neighbour: Start) -> st.SearchStrategy[Start]:
 
 @st.composite
 def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
-    """Starts with clocks that disagree, events in any order, and files missing; some opened no run."""
+    """Draw attempts with clocks that disagree, events in any order and missing files. Some opened no run."""
     count = draw(st.integers(1, 4))
     opened = [
         Start(
@@ -229,7 +229,7 @@ def test_parts_are_positive_and_add_up_to_the_whole_in_time_and_money(starts: li
         assert (start.usd or 0.0) == pytest.approx(start.seconds * (start.usd_per_hour or 0.0) / 3600)
     assert sum(start.usd or 0.0 for start in found.starts) == pytest.approx(found.usd or 0.0)
     assert 0 <= found.productive <= 1
-    # The whole is what lies between the first begin and the last that is known of any start.
+    # The whole time is from the first begin to the last known event of any attempt.
     assert found.seconds >= max(0.0, starts[-1].ended - starts[0].began[0]) - 1e-6
 
 

@@ -32,10 +32,10 @@ def test_failures_elsewhere_and_of_other_attempts_are_not_the_cause(tmp_path: Pa
 
 
 def test_starts_of_one_attempt_have_the_failures_of_their_own_processes(tmp_path: Path) -> None:
-    """A job that is evicted and goes on keeps its attempt; the hosts' clocks differ."""
+    """A job that is evicted and continues keeps its number of restarts. The hosts' clocks differ."""
     evicted = failure("host-0", "SIGTERM", 143, began=0, time=9.0)
     crashed = failure("host-0", "a crash", 1, began=8, time=12.0)
-    # Of a host that fell before its first lines were written.
+    # This host failed before its first lines were written.
     soon = failure("host-1", "no such row", 1, began=8, time=9.5)
     ledgers = {"0-0": [began(1, at=0)], "1-0": [began(9, at=8.7)], "2-0": [began(22, attempt=1, at=20)]}
     found = history(write_run(tmp_path, ledgers, {}, evicted, crashed, soon))
@@ -51,7 +51,7 @@ def test_a_start_whose_ledger_is_lost_has_the_failures_of_its_time(tmp_path: Pat
     lost = failure("host-0", "a crash", 1, began=50, time=80.0, attempt=1)
     ledgers = {"0-0": [began(1, at=0)], "2-0": [began(101, attempt=2, at=100)]}
     found = history(write_run(tmp_path, ledgers, {"1-0": [step(1, 60), step(2, 79)]}, lost))
-    assert [start.ending for start in found.tried] == ["KILLED", "CRASH", "no end recorded"]
+    assert [start.ending for start in found.attempts] == ["KILLED", "CRASH", "no end recorded"]
 
 
 def test_a_failure_of_a_start_without_a_ledger_is_not_that_of_the_start_before(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_failure_of_a_start_without_a_ledger_is_not_that_of_the_start_before(t
     assert [start.ended for start in found.starts] == [20.0, 7_310.0]
     (unopened,) = found.unopened
     assert (unopened.number, unopened.began, unopened.ended) == (1, (7_100, 7_100), 7_200.0)
-    assert [start.ending for start in found.tried] == ["PREEMPTED", "BAD_HOST", "no end recorded"]
+    assert [start.ending for start in found.attempts] == ["PREEMPTED", "BAD_HOST", "no end recorded"]
 
 
 def test_hosts_that_failed_together_before_they_opened_the_run_are_one_start(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_hosts_that_failed_together_before_they_opened_the_run_are_one_start(tmp
     again = failure("host-0", "no peers", ExitCode.HANG, began=50, time=80.0)
     after = failure("host-1", "no peers", ExitCode.HANG, began=120, time=150.0)
     found = history(write_run(tmp_path, {"0-0": [began(101, at=100)]}, {}, *both, again, after))
-    assert [(start.number, start.opened, start.host_begins) for start in found.tried] == [
+    assert [(start.number, start.opened, start.host_begins) for start in found.attempts] == [
         (0, False, (10, 11)),
         (0, False, (50,)),
         (0, True, ()),

@@ -17,14 +17,17 @@ JOB = small_job(Path("somewhere"))
 EACH_STEP = JOB.training.model_copy(update={"gather_weights": "each-step"})
 
 
-def told(mesh: MeshSpec, model: ModelSpec = JOB.model, training: TrainingSpec = EACH_STEP) -> str:
+def describe_faults(mesh: MeshSpec, model: ModelSpec = JOB.model, training: TrainingSpec = EACH_STEP) -> str:
     return "; ".join(size_faults(JOB.slices, mesh, model, training))
 
 
 @pytest.mark.parametrize(
     ("mesh", "fault"),
     [
-        (MeshSpec(replica=2, fsdp=3), "mesh replica 2 x fsdp 3 must be the 8 devices of 2 slices of 4 devices, got 6"),
+        (
+            MeshSpec(replica=2, fsdp=3),
+            "mesh replica 2 x fsdp 3 must have the 8 devices of 2 slices of 4 devices, got 6",
+        ),
         (
             MeshSpec(replica=1, fsdp=8),
             "fsdp x tensor must divide the 4 devices of a slice so that neither leaves it, got 8 x 1",
@@ -33,8 +36,8 @@ def told(mesh: MeshSpec, model: ModelSpec = JOB.model, training: TrainingSpec = 
         (MeshSpec(replica=2, fsdp=1, tensor=4), "model.kv_heads must be a multiple of mesh.tensor (4), got 2"),
     ],
 )
-def test_a_mesh_that_does_not_fit_is_told_with_the_reason(mesh: MeshSpec, fault: str) -> None:
-    assert fault in told(mesh)
+def test_a_mesh_that_does_not_fit_is_reported_with_the_reason(mesh: MeshSpec, fault: str) -> None:
+    assert fault in describe_faults(mesh)
 
 
 @pytest.mark.parametrize(("stage", "replica", "fits"), [(2, 3, True), (3, 2, False), (6, 1, True)])
@@ -50,16 +53,16 @@ def test_stages_lie_within_a_slice_or_are_made_of_whole_ones(stage: int, replica
 def test_every_stage_holds_whole_rounds_of_a_pattern_of_layers() -> None:
     windows = WindowSpec(size=8, pattern=("local", "local", "global"))
     model = JOB.model.model_copy(update={"layers": 12, "windows": windows})
-    assert not told(MeshSpec(replica=1, stage=4, fsdp=2), model)
+    assert not describe_faults(MeshSpec(replica=1, stage=4, fsdp=2), model)
     fault = "model.layers must be a multiple of mesh.stage (8) x layers of model.windows.pattern (3), got 12"
-    assert fault in told(MeshSpec(replica=1, stage=8, fsdp=1), model)
-    assert not told(MeshSpec(replica=2, fsdp=4), model.model_copy(update={"layers": 5}))
+    assert fault in describe_faults(MeshSpec(replica=1, stage=8, fsdp=1), model)
+    assert not describe_faults(MeshSpec(replica=2, fsdp=4), model.model_copy(update={"layers": 5}))
 
 
 def test_all_faults_are_reported_at_once_and_the_nearest_meshes_named() -> None:
     model = JOB.model.model_copy(update={"kv_heads": 1, "query_heads": 1, "mlp_dim": 190})
     training = EACH_STEP.model_copy(update={"sequence_length": 63})
-    assert told(MeshSpec(replica=2, fsdp=2, tensor=2), model, training).split("; ") == [
+    assert describe_faults(MeshSpec(replica=2, fsdp=2, tensor=2), model, training).split("; ") == [
         "model.kv_heads must be a multiple of mesh.tensor (2), got 1",
         "model.mlp_dim must be a multiple of mesh.fsdp x mesh.tensor (4), got 190",
         "training.sequence_length must be a multiple of mesh.tensor x mesh.stage (2), got 63",
@@ -70,7 +73,7 @@ def test_all_faults_are_reported_at_once_and_the_nearest_meshes_named() -> None:
 def test_accumulation_must_divide_the_batch_of_each_shard() -> None:
     training = EACH_STEP.model_copy(update={"accumulation": 4})
     fault = "training.global_batch must be a multiple of mesh.replica x mesh.fsdp x accumulation (32), got 16"
-    assert fault in told(MeshSpec(replica=2, fsdp=4), training=training)
+    assert fault in describe_faults(MeshSpec(replica=2, fsdp=4), training=training)
 
 
 def test_adapters_of_queries_keys_and_values_are_split_by_columns_too() -> None:
@@ -90,15 +93,17 @@ def test_adapters_of_queries_keys_and_values_are_split_by_columns_too() -> None:
 
 def test_a_pipeline_gathers_its_weights_once_a_step() -> None:
     mesh = MeshSpec(replica=1, stage=2, fsdp=4)
-    assert "training.gather_weights must be each-step with mesh.stage above 1" in told(mesh, training=JOB.training)
-    assert told(mesh) == ""
+    assert "training.gather_weights must be each-step with mesh.stage above 1" in describe_faults(
+        mesh, training=JOB.training
+    )
+    assert describe_faults(mesh) == ""
 
 
-def test_a_pipeline_is_told_of_the_meshes_that_gathering_once_a_step_would_allow() -> None:
+def test_a_pipeline_gets_the_meshes_that_gathering_once_a_step_would_allow() -> None:
     faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=2, fsdp=4), JOB.model, JOB.training)
     assert faults[1:] == [
         "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2",
-        "nearest with stages, by training.gather_weights each-step: replica 1 x stage 2 x fsdp 4,"
+        "nearest with stages, using training.gather_weights each-step: replica 1 x stage 2 x fsdp 4,"
         " or replica 2 x stage 2 x fsdp 2, or replica 1 x stage 2 x fsdp 2 x tensor 2",
     ]
     assert not any(
@@ -111,23 +116,23 @@ def test_where_a_pipeline_alone_fits_no_size_is_to_blame() -> None:
     training = JOB.training.model_copy(update={"global_batch": 1})
     model = JOB.model.model_copy(update={"layers": 8, "kv_heads": 1})
     faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=8, fsdp=1), model, training)
-    assert faults[1:] == ["nearest with stages, by training.gather_weights each-step: replica 1 x stage 8 x fsdp 1"]
+    assert faults[1:] == ["nearest with stages, using training.gather_weights each-step: replica 1 x stage 8 x fsdp 1"]
 
 
 def test_of_meshes_equally_near_the_simplest_are_named_first() -> None:
     nearest = "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2"
-    assert told(MeshSpec(replica=2, fsdp=2)).endswith(nearest)
+    assert describe_faults(MeshSpec(replica=2, fsdp=2)).endswith(nearest)
 
 
 def test_where_no_mesh_fits_the_sizes_are_to_blame() -> None:
     training = EACH_STEP.model_copy(update={"global_batch": 7, "sequence_length": 63})
-    fault = "no mesh of these 8 devices fits the job's sizes: change one of the sizes above"
-    assert told(JOB.mesh, training=training).endswith(fault)
+    fault = "no mesh of these 8 devices fits the job's sizes; change one of the sizes above"
+    assert describe_faults(JOB.mesh, training=training).endswith(fault)
 
 
 @st.composite
 def jobs(draw: st.DrawFn) -> tuple[SliceSpec, ModelSpec, TrainingSpec]:
-    """Small slices, and sizes of which some fit some meshes."""
+    """Draw small slices, and sizes that fit some meshes."""
     slices = JOB.slices.model_copy(
         update={"count": draw(st.integers(1, 4)), "hosts": 1, "chips_per_host": draw(st.sampled_from([1, 2, 4, 6, 8]))}
     )

@@ -14,7 +14,7 @@ JOB = small_job(Path("somewhere"))
 
 
 def four_slices(**changes: Any) -> JobSpec:
-    """A job on four slices of two devices, with some values of its sections replaced."""
+    """Return a job on four slices of two devices, with some values of its sections replaced."""
     whole = small_job(Path("somewhere"), replica=4, fsdp=2).model_dump()
     for section, values in changes.items():
         whole[section] |= values
@@ -48,7 +48,9 @@ def test_a_token_that_the_model_does_not_know_is_refused(name: str) -> None:
 
 def test_adapters_need_weights_that_they_adapt() -> None:
     lora: dict[str, Any] = {"rank": 4, "alpha": 8, "targets": ["gate", "down"]}
-    with pytest.raises(ValidationError, match=r"initial_weights must name the weights that training.lora adapts"):
+    with pytest.raises(
+        ValidationError, match=r"initial_weights must be the folder of the weights that training.lora adapts"
+    ):
         four_slices(training={"lora": lora})
     whole: dict[str, Any] = JOB.model_dump() | {"initial_weights": "gs://bucket/weights"}
     whole["training"]["lora"] = lora
@@ -56,7 +58,7 @@ def test_adapters_need_weights_that_they_adapt() -> None:
         **lora
     )
     whole["training"]["lora"] = lora | {"targets": ["gate", "gate"]}
-    with pytest.raises(ValidationError, match="each target once, got gate, gate"):
+    with pytest.raises(ValidationError, match="each target only once, got gate, gate"):
         JobSpec.model_validate(whole)
 
 
@@ -90,7 +92,7 @@ def test_as_many_sequences_at_once_on_a_device_as_before_at_most() -> None:
 
 
 def test_on_fewer_slices_it_is_a_job_that_can_be_written_down_and_read() -> None:
-    # On 4 slices from 7 the accumulation would round up twice, to 4, which does not divide 840 sequences over them.
+    # From 7 slices to 4, the accumulation would round up twice, to 4, which does not divide 840 sequences over them.
     whole = small_job(Path("somewhere"), replica=8, fsdp=1, global_batch=840).model_dump()
     whole["slices"]["min_count"] = 4
     fewer = JobSpec.model_validate(whole).on_slices(7)

@@ -8,7 +8,7 @@ _COMPILED: dict[tuple[str, ...], jax.stages.Compiled] = {}
 
 @pytest.fixture(autouse=True)
 def compiled_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of one process share what they compile, since most train the same small job, unless marked `compiles`."""
+    """Share compiled programs between tests, because most train the same job. Tests marked `compiles` are excluded."""
     if request.node.get_closest_marker("compiles"):
         return
     compile_anew = jax.stages.Lowered.compile

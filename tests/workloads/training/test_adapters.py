@@ -1,4 +1,4 @@
-"""Low-rank adapters on a mesh against the textbook's model, whose matrices are W + alpha / rank A B."""
+"""Low-rank adapters on a mesh against a plain model with the matrices W + alpha / rank A B."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,14 @@ import pytest
 from tests.workloads.jobs import small_job
 from tests.workloads.training.test_model import plain_loss
 from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec
-from workloads.training.adapters import initial_adapters, merged
+from workloads.training.adapters import initial_adapters, merge_adapters
 from workloads.training.layout import Tree
 from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters
 from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 SPEC = ModelSpec(
     vocab_size=32, embed_dim=16, mlp_dim=24, layers=4, query_heads=4, kv_heads=2, head_dim=8, tied_embedding=False
@@ -78,7 +78,7 @@ def placed(tree: Tree, shapes: Tree) -> Tree:
 
 
 def adapters_with_values(spec: JobSpec, weights: Tree) -> Tree:
-    """Neither A nor B is zero."""
+    """Return adapters where neither A nor B is zero."""
     assert spec.training.lora
     adapters = initial_adapters(weights, spec.training.lora, 5)
     leaves, structure = jax.tree.flatten(adapters)
@@ -107,7 +107,7 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
     adapters = adapters_with_values(spec, weights)
 
     def loss(adapters: Tree) -> jax.Array:
-        return plain_loss(merged(weights, adapters, LORA), jnp.asarray(rows), spec)[0]
+        return plain_loss(merge_adapters(weights, adapters, LORA), jnp.asarray(rows), spec)[0]
 
     expected, gradients = jax.value_and_grad(loss)(adapters)
     norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))

@@ -1,4 +1,4 @@
-"""The kernels behind `training.attention` as the model calls them, in interpret mode, against the plain one."""
+"""The kernels of `training.attention` as the model calls them, in interpret mode, against plain attention."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,14 +21,14 @@ from workloads.training.pointwise import Norm, rotation
 from workloads.training.remat import rematerialised
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=64)
 HEADS = Heads(MODEL.queries_per_kv_head, MODEL.head_dim, "reference")
 
 
 def arguments(positions: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Input and both projections, float32."""
+    """Return input and both projections in float32."""
     draw = np.random.default_rng(0)
     mixed = MODEL.query_heads * MODEL.head_dim
     shapes = ((2, positions, 16), (16, mixed + 2 * MODEL.kv_heads * MODEL.head_dim), (mixed, 16))
@@ -41,7 +41,7 @@ def arguments(positions: int) -> tuple[jax.Array, jax.Array, jax.Array]:
 def test_a_kernel_computes_what_plain_attention_does(
     kernel: Attention, segmented: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Its backward pass runs in its own interpret mode alone.
+    # Its backward pass runs only in its own interpret mode.
     make = splash_kernel.make_splash_mqa_single_device
     monkeypatch.setattr(splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
     positions = 256

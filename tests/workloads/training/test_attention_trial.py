@@ -1,4 +1,4 @@
-"""The choice between attention kernels, by functions on a CPU in their place, and the trial's programs for TPUs."""
+"""The choice between attention kernels, with functions on a CPU in their place, and the trial's programs for TPUs."""
 
 import json
 import time
@@ -27,7 +27,7 @@ from workloads.training.attention_trial import (
     Layer,
     Mix,
     candidates,
-    chosen,
+    choose,
     settle,
     trial,
 )
@@ -36,7 +36,7 @@ from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=16)
 LAYER = Layer(MODEL, kv_heads=2, sequences=2, positions=128, dtype="bfloat16", segmented=True)
@@ -104,10 +104,10 @@ def test_what_does_not_compile_is_passed_over_with_what_the_compiler_says() -> N
 
 def test_the_fastest_of_the_right_kernels_is_chosen() -> None:
     found = findings({"fused": wrong_gradient, "splash": slow, "splash-2048": right})
-    choice = chosen([*found.values()], "v6e")
+    choice = choose([*found.values()], "v6e")
     assert choice.kernel == "splash-2048"
-    told = [(type(line), getattr(line, "kernel", None)) for line in choice.lines]
-    assert told == [
+    shared = [(type(line), getattr(line, "kernel", None)) for line in choice.lines]
+    assert shared == [
         (AttentionPassedOver, "fused"),
         (AttentionTried, "splash"),
         (AttentionTried, "splash-2048"),
@@ -116,7 +116,7 @@ def test_the_fastest_of_the_right_kernels_is_chosen() -> None:
 
 
 def test_plain_attention_is_left_when_no_kernel_is_right() -> None:
-    choice = chosen([*findings({"fused": refused, "splash": not_finite}).values()], "v6e")
+    choice = choose([*findings({"fused": refused, "splash": not_finite}).values()], "v6e")
     assert choice.kernel == "reference"
     assert choice.lines[-1] == AttentionChosen("reference", "v6e", "no kernel can be used")
 
@@ -149,29 +149,29 @@ def test_the_project_s_own_kernel_is_right_in_the_numbers_that_jobs_compute_with
 
 
 class Hosts(Processes):
-    """The first of two hosts of two slices; `others` is what the next one found."""
+    """The first of two hosts of two slices. `others` has the findings of the other one."""
 
     others: list[Finding]
-    told: dict[str, str]
+    shared: dict[str, str]
 
     def share(self, key: str, value: str) -> str:
         return value
 
     def gather(self, key: str, value: str) -> list[str]:
-        self.told[key] = value
+        self.shared[key] = value
         return [value, json.dumps(["host-1", [vars(finding) for finding in self.others]])]
 
 
 def hosts(index: int, *others: Finding) -> Hosts:
     made = Hosts(index, 2, f"host-{index}")
     object.__setattr__(made, "others", [*others])
-    object.__setattr__(made, "told", {})
+    object.__setattr__(made, "shared", {})
     return made
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[Kernel, Mix]:
-    """Stand in for the kernels of TPUs."""
+    """Replace the kernels of TPUs."""
     found: dict[Kernel, Mix] = {"fused": right, "splash": slow}
     monkeypatch.setattr(attention_trial, "candidates", lambda platform, model: found)
     return found
@@ -195,7 +195,7 @@ def test_a_kernel_that_is_wrong_on_one_host_is_passed_over_on_all(tmp_path: Path
 def test_hosts_of_other_slices_try_nothing_and_choose_the_same(tmp_path: Path, kernels: dict[Kernel, Mix]) -> None:
     processes = hosts(1, Finding("fused", 2.0, 0.01), Finding("splash", 1.0, 0.01))
     assert settled(processes, tmp_path).kernel == "splash"
-    assert json.loads(processes.told["attention"]) == ["host-1", []]
+    assert json.loads(processes.shared["attention"]) == ["host-1", []]
 
 
 @pytest.mark.parametrize("kernel", ["fused", "splash-2048", "splash", "reference"])
@@ -207,7 +207,7 @@ def test_a_kernel_that_is_set_is_used_without_a_trial(
 
 
 def earlier(storage: Path, kernel: Kernel) -> None:
-    """A run on CPU devices that used `kernel`."""
+    """Write a run on CPU devices that used `kernel`."""
     folder = storage / "runs" / "run-1"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps({"spec": {}, "attention": {"cpu": kernel, "v6e": "splash-2048"}}))
@@ -218,9 +218,9 @@ def test_a_run_keeps_its_kernel_although_another_would_be_faster(tmp_path: Path,
     earlier(tmp_path, "splash")
     choice = settled(Processes(0, 1, "host-0"), tmp_path)
     assert choice.kernel == "splash"
-    tried, told = choice.lines
+    tried, line = choice.lines
     assert isinstance(tried, AttentionTried)
-    assert told == AttentionChosen("splash", "cpu", "the run's earlier starts used it")
+    assert line == AttentionChosen("splash", "cpu", "the run's earlier attempts used it")
 
 
 def test_a_run_whose_kernel_fails_continues_with_another_and_says_so(

@@ -1,3 +1,4 @@
+import json
 import math
 import re
 from collections.abc import Callable
@@ -19,15 +20,15 @@ from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
 from workloads.training import checkpoint, restore
-from workloads.training.checkpoint import Checkpoints, SaveTimer, read_record
-from workloads.training.failures import NoCheckpoint, SaveFailed
+from workloads.training.checkpoint import FORMAT, Checkpoints, SaveTimer, read_record
+from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.mesh import REPLICA, build_mesh
 from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 ALONE = Processes(0, 1, "host-0")
 MANIFEST = {"image": "registry/image@sha256:abc"}
@@ -72,7 +73,7 @@ def save(state: TrainState, take: Take) -> Callable[..., None]:
 
 @pytest.fixture
 def saved(tmp_path: Path, save: Callable[..., None]) -> Path:
-    """Of steps 2, 4 and 6 the newest two were kept."""
+    """Save steps 2, 4 and 6, of which the newest two are kept."""
     save(tmp_path)
     return tmp_path
 
@@ -207,11 +208,36 @@ def test_training_does_not_start_over_when_no_checkpoint_can_be_used(
         assert stop.value.code is ExitCode.NO_CHECKPOINT
 
 
+def rewrite_record(folder: Path, **changed: object) -> None:
+    path = folder / "record" / "metadata"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+
+def test_a_checkpoint_of_a_newer_image_ends_the_attempt_and_stays_where_it_is(
+    saved: Path, shapes: TrainState, take: Take
+) -> None:
+    rewrite_record(saved / "checkpoints" / "6", format=FORMAT + 1, added="by a newer image")
+    with pytest.raises(NewerCheckpoint, match=rf"step 6 has format {FORMAT + 1}.* up to {FORMAT}; deploy") as stop:
+        opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line()))
+    assert stop.value.code is ExitCode.NO_CHECKPOINT
+    assert opened(saved).steps() == [4, 6]
+
+
+def test_a_checkpoint_from_before_formats_were_numbered_is_restored(
+    saved: Path, shapes: TrainState, take: Take
+) -> None:
+    path = saved / "checkpoints" / "6" / "record" / "metadata"
+    record = json.loads(path.read_text())
+    assert record.pop("format") == FORMAT
+    path.write_text(json.dumps(record))
+    assert opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line())) is not None
+
+
 def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path, shapes: TrainState, take: Take) -> None:
     assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is None
 
 
-def test_a_save_that_fails_is_told_with_its_cause_and_never_finished(
+def test_a_save_that_fails_is_reported_with_its_cause_and_never_finished(
     tmp_path: Path, state: TrainState, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object) -> None:
@@ -237,7 +263,7 @@ class Counted(Processes):
 
 
 def saves(paces: Callable[[int], float], steps: int) -> tuple[list[float], int]:
-    """Times between saves when step n takes paces(n) seconds, and how often the hosts talked."""
+    """Return the times between saves if step n takes paces(n) seconds, and how often the hosts communicated."""
     now, last, gaps = 0.0, 0.0, list[float]()
     processes = Counted(0, 1, "host-0")
     processes.asked.clear()
@@ -247,7 +273,7 @@ def saves(paces: Callable[[int], float], steps: int) -> tuple[list[float], int]:
         if timer.is_up(step):
             gaps.append(now - last)
             last = now
-            timer.saved(step)
+            timer.restart(step)
     return gaps, len(processes.asked)
 
 

@@ -18,7 +18,7 @@ from workloads.data.prepare import Request, prepare
 from workloads.data.turns import Turns
 from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec, TrainingSpec
 from workloads.training import read_ahead
-from workloads.training.data import Batches, Order, Part, mixed, require_same_rows, shares
+from workloads.training.data import Batches, Order, Part, find_element, require_same_rows, shares
 from workloads.training.failures import InvalidSpec, exit_code
 from workloads.training.rows import Dataset, Rows, load_rows
 from workloads.training.runtime import Processes
@@ -32,7 +32,7 @@ def numbered(setting: str, first: int, count: int, training_count: int, weight: 
 
 
 def numbered_rows(training_count: int = TRAINING_COUNT) -> Rows:
-    """Each row holds its own number."""
+    """Return rows that contain their own number."""
     return Rows((numbered("data", 0, ROW_COUNT, training_count),), "uint8")
 
 
@@ -73,7 +73,7 @@ def test_another_seed_gives_another_order() -> None:
 
 
 def test_the_shuffle_is_the_one_that_earlier_runs_were_trained_with() -> None:
-    """Another one would train runs in storage on rows twice, and must be refused: `data.order` of their manifests."""
+    """Another shuffle would train existing runs on rows twice. It must be refused by `data.order` of the manifests."""
     assert Order((Part(0, 160, 1),), 16, 3).training(0, range(8)) == [136, 7, 27, 57, 138, 124, 159, 78]
     assert Order((Part(0, 160, 1),), 160, 3).training(1, range(8)) == [118, 145, 12, 137, 53, 152, 97, 8]
     large = Order((Part(0, 1_000_003, 1),), 1, 2**32 - 1)
@@ -99,7 +99,7 @@ WEIGHTS = st.lists(st.integers(1, 1000), min_size=1, max_size=9)
 @settings(max_examples=50, deadline=None)
 @given(WEIGHTS, st.integers(0, 10**9), st.integers(1, 300))
 def test_any_window_of_a_mixture_has_the_share_of_each_weight(weights: list[int], start: int, length: int) -> None:
-    found = [mixed(place, weights)[0] for place in range(start, start + length)]
+    found = [find_element(place, weights)[0] for place in range(start, start + length)]
     depth = (len(weights) - 1).bit_length()
     for number, weight in enumerate(weights):
         assert abs(found.count(number) - length * weight / sum(weights)) < depth + 1e-6
@@ -108,13 +108,13 @@ def test_any_window_of_a_mixture_has_the_share_of_each_weight(weights: list[int]
 @settings(max_examples=50, deadline=None)
 @given(WEIGHTS, st.integers(0, 200))
 def test_a_mixture_takes_the_elements_of_each_sequence_one_after_the_other(weights: list[int], length: int) -> None:
-    found = [mixed(place, weights) for place in range(length)]
+    found = [find_element(place, weights) for place in range(length)]
     for number, share in enumerate(shares(length, weights)):
         assert [within for one, within in found if one == number] == list(range(share))
 
 
 def mixture() -> Rows:
-    """Of three datasets, with rows 0 to 99, 100 to 159, and 160 to 249; the last fifth of each is held out."""
+    """Return three datasets with rows 0 to 99, 100 to 159, and 160 to 249. The last fifth of each is held out."""
     parts = [("a", 100, 5), ("b", 60, 3), ("c", 90, 2)]
     firsts = [0, 100, 160]
     return Rows(
@@ -133,7 +133,7 @@ def test_a_mixture_has_one_order_on_any_devices_from_any_step_on(devices: int) -
     source = Batches(mixture(), spec, NamedSharding(mesh, PartitionSpec("devices")))
     order = Order.of(mixture(), 40, 5)
     whole = [row for step in range(8) for row in order.training(step, range(40))]
-    # Steps 3 to 7, as after a restart, and then an earlier one, as after a rollback.
+    # These are steps 3 to 7, as after a restart, and then an earlier one, as after a rollback.
     seen = {step: row_numbers(source.training(step)) for step in (3, 4, 5, 6, 7, 2)}
     assert all(whole[step * 40 : step * 40 + 40] == rows for step, rows in seen.items())
     assert [sum(low <= row < high for row in whole) for low, high in ((0, 80), (100, 148), (160, 232))] == [160, 96, 64]
@@ -148,16 +148,16 @@ def test_a_dataset_with_too_few_rows_for_its_weight_is_named_with_all_others() -
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("devices",)), PartitionSpec("devices"))
     with pytest.raises(InvalidSpec) as caught:
         Batches(mixture(), spec, sharding)
-    told = str(caught.value)
-    assert "data.datasets.a: 1 evaluation batches of 200 sequences need 100 held-out rows, got 20" in told
-    assert "data.datasets.b: 1 evaluation batches of 200 sequences need 60 held-out rows, got 12" in told
-    assert "data.datasets.b: batches of 200 sequences need 60 training rows, got 48" in told
-    assert "data.datasets.c: 1 evaluation batches of 200 sequences need 40 held-out rows, got 18" in told
+    message = str(caught.value)
+    assert "data.datasets.a: 1 evaluation batches of 200 sequences need 100 held-out rows, got 20" in message
+    assert "data.datasets.b: 1 evaluation batches of 200 sequences need 60 held-out rows, got 12" in message
+    assert "data.datasets.b: batches of 200 sequences need 60 training rows, got 48" in message
+    assert "data.datasets.c: 1 evaluation batches of 200 sequences need 40 held-out rows, got 18" in message
 
 
 @st.composite
 def starts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    """Hosts, steps trained and steps of them saved, for each start of a run."""
+    """Draw hosts, steps trained and steps saved for each attempt of a run."""
     trained = draw(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 7)), min_size=1, max_size=4))
     return [(hosts, steps, draw(st.integers(0, steps))) for hosts, steps in trained]
 
@@ -233,7 +233,7 @@ def test_rows_are_the_standard_library_and_the_same_when_read_again(tmp_path: Pa
 
 
 class ThreeHosts(Processes):
-    """Three hosts of which the last holds other data."""
+    """Three hosts, where the last one has other data."""
 
     def gather(self, key: str, value: str) -> list[str]:
         return [value, value.replace("host-0", "host-1"), '["host-2", "another digest"]']
@@ -301,7 +301,7 @@ def mixture_of(tmp_path: Path, **weights: float) -> MixtureSpec:
 
 
 class Unsteady:
-    """Rows of storage that fails at every other read."""
+    """Rows from storage that fails at every other read."""
 
     def __init__(self, rows: np.ndarray):
         self.shape, self._rows, self._reads = rows.shape, rows, itertools.count()
@@ -352,10 +352,12 @@ def test_all_that_is_wrong_with_a_mixture_is_said_at_once(tmp_path: Path) -> Non
     Path(spec.datasets["b"].path, "manifest.json").unlink()
     with pytest.raises(InvalidSpec) as caught:
         load_rows(spec, 100, 3, tmp_path)
-    told = str(caught.value).split("; ")
-    assert told[0].startswith(f"data.datasets.a: {spec.datasets['a'].path}/tokens-00000.bin: expected 300 bytes, got 0")
-    assert any(part.startswith("data.datasets.b: ") and "got no manifest.json" in part for part in told)
-    assert "model.vocab_size must be at least the 256 of the data's tokens, got 100" in told
+    message = str(caught.value).split("; ")
+    assert message[0].startswith(
+        f"data.datasets.a: {spec.datasets['a'].path}/tokens-00000.bin: expected 300 bytes, got 0"
+    )
+    assert any(part.startswith("data.datasets.b: ") and "got no manifest.json" in part for part in message)
+    assert "model.vocab_size must be at least the 256 of the data's tokens, got 100" in message
 
 
 def conversations(tmp_path: Path) -> TokenFileSpec:

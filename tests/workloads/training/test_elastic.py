@@ -25,17 +25,17 @@ def unhurried(self, number):
     return training(self, number)
 Batches.training = unhurried
 """
-"""`sitecustomize` of every process: hosts hear of a SIGTERM within a second, when steps must be left."""
+"""`sitecustomize` of every process. It slows steps, because hosts learn of a SIGTERM only within a second."""
 
 
 def elastic(storage: Path) -> JobSpec:
-    """A batch of 16 over three slices of two devices, which take three rows each, two of the 18 padding."""
+    """Return a job with a batch of 16 over three slices of two devices, with three rows each, two of 18 padding."""
     return small_job(storage, replica=3, fsdp=2, min_count=2, steps=STEPS, save_every_steps=3)
 
 
 @dataclass
 class Outcome:
-    """What the leader printed in one start."""
+    """Output of the leader in one attempt."""
 
     began: int
     losses: dict[int, float]
@@ -43,8 +43,8 @@ class Outcome:
 
 
 def start(job: JobSpec, slices: int, attempt: int, folder: Path, to_the_end: bool) -> Outcome:
-    """Run the job on that many slices; unless to its end, ask it to stop when it has saved."""
-    outcome, told = Outcome(-1, {}, []), False
+    """Run the job on `slices` slices. Unless `to_the_end`, send it SIGTERM when it has saved."""
+    outcome, signalled = Outcome(-1, {}, []), False
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site" / "sitecustomize.py").write_text(UNHURRIED)
     environment = {
@@ -58,8 +58,8 @@ def start(job: JobSpec, slices: int, attempt: int, folder: Path, to_the_end: boo
                 outcome.began = started.step
             elif step := StepProgress.parse(line):
                 outcome.losses[step.step] = step.loss
-            elif CheckpointSaved.parse(line) and not to_the_end and not told:
-                told = True
+            elif CheckpointSaved.parse(line) and not to_the_end and not signalled:
+                signalled = True
                 hosts.all[-1].process.send_signal(signal.SIGTERM)
             elif fewer := FewerSlices.parse(line):
                 outcome.fewer.append(fewer)
@@ -79,7 +79,7 @@ def test_a_job_goes_on_without_a_slice_and_with_it_again_and_sees_every_batch_on
     assert (whole.began, shrunk.began, grown.began) == (0, max(whole.losses), max(shrunk.losses))
     assert (whole.fewer, shrunk.fewer, grown.fewer) == ([], [FewerSlices(2, 3, 2, 16, 0)], [])
     assert history(tmp_path / "two") == ([*range(STEPS)], [])
-    # On the same slices bitwise; on others the sums over devices have another order.
+    # On the same slices, losses are bitwise equal. On others, sums over devices have another order.
     assert whole.losses == {step: uninterrupted.losses[step] for step in whole.losses}
     assert shrunk.losses | grown.losses == pytest.approx(
         {step: uninterrupted.losses[step] for step in range(shrunk.began + 1, STEPS + 1)}, rel=1e-5

@@ -1,4 +1,4 @@
-"""How the processes of a job end when one of them fails, hangs or does not come."""
+"""Tests how the processes of a job end if one of them fails, hangs or does not start."""
 
 import json
 import signal
@@ -18,10 +18,10 @@ from workloads.training.ending import LINGER_SECONDS
 
 TIMEOUT_SECONDS = 600
 STEP_MINUTES = 0.75
-"""Far longer than the first step takes, which compiles, on cores that other tests use as well, and shorter than JAX
-waits for a host that gives no sign of life."""
+"""Time limit of a step. It is far longer than the first step takes to compile on cores that other tests use too, and
+shorter than JAX's limit for a host without a sign of life."""
 BLOCKED_MINUTES = 2.0
-"""Longer still, where all hosts give signs of life."""
+"""Longer time limit of a step, if all hosts give signs of life."""
 
 pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
@@ -30,7 +30,7 @@ import os, threading
 if os.environ.get("TPU_WORKER_ID") == "1":
 {body}
 """
-"""Runs in every process before its own code, as Python's `sitecustomize`; strikes the second host alone."""
+"""Code that runs in every process before its own, as Python's `sitecustomize`; strikes the second host alone."""
 
 SABOTAGED_STEP = """
     from workloads.training.data import Batches
@@ -49,7 +49,7 @@ LEAVES_BEFORE_ANYTHING = """
 
 @dataclass
 class Ended:
-    """Exit codes, logs and failure records, first host first."""
+    """Exit codes, logs and failure records of all hosts, in order."""
 
     codes: list[int]
     logs: list[str]
@@ -60,7 +60,7 @@ class Ended:
 
 
 def ended(job: JobSpec, folder: Path, body: str, waits_for: int = 2) -> Ended:
-    """The first `waits_for` hosts must end by themselves."""
+    """Run a job. The first `waits_for` hosts must end by themselves."""
     (folder / "sabotage").mkdir()
     (folder / "sabotage" / "sitecustomize.py").write_text(SABOTAGE.format(body=body))
     checkout = Path(__file__).parents[3]
@@ -72,8 +72,8 @@ def ended(job: JobSpec, folder: Path, body: str, waits_for: int = 2) -> Ended:
         logs = [host.log.read_text() for host in hosts.all]
         records = folder / "storage" / "failures" / "run-1"
         found = [[*records.glob(f"{host.address}-0-*.json")] for host in hosts.all]
-        told = [json.loads(paths[0].read_text()) if paths else {} for paths in found]
-        return Ended(codes, logs, told, [host.address for host in hosts.all], ends[0] - ends[-1])
+        recorded = [json.loads(paths[0].read_text()) if paths else {} for paths in found]
+        return Ended(codes, logs, recorded, [host.address for host in hosts.all], ends[0] - ends[-1])
 
 
 def _end_of(process: Popen[bytes]) -> float:
@@ -92,7 +92,7 @@ def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> Non
     leader, culprit = found.records
     assert culprit["cause"] == "ValueError: no such row"
     assert any("in sabotaged" in line for line in culprit["details"])
-    # The record is that of the host where it happened; the others name it in their logs.
+    # Only the host where it happened has a record. The others name it in their logs.
     assert leader == {}
     assert f"stopped: host {culprit['host']} failed: ValueError: no such row" in found.logs[0]
 
@@ -101,8 +101,8 @@ def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> Non
 def test_a_host_that_is_killed_is_not_taken_for_the_one_that_misses_it(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path), tmp_path, SABOTAGED_STEP.format(deed="os.kill(os.getpid(), 9)"))
     assert found.codes == [ExitCode.PEER_LOST, -9]
-    assert found.records[0]["cause"].startswith("another host is gone, whose own end says why: ")
-    # For whoever looks which pod failed.
+    assert found.records[0]["cause"].startswith("another host is gone; see its own failure for the cause: ")
+    # The lost host must be the first pod that is seen to fail.
     assert found.outlived > LINGER_SECONDS - 0.5
 
 
@@ -112,8 +112,8 @@ def test_a_step_that_blocks_ends_all_hosts_and_shows_where_they_are(tmp_path: Pa
     found = ended(job, tmp_path, SABOTAGED_STEP.format(deed="threading.Event().wait()"))
     assert found.codes == [ExitCode.HANG] * 2
     leader, culprit = found.records
-    told = f"step 3 did not end within {BLOCKED_MINUTES:g} minutes"
-    assert any(told in record["cause"] for record in found.records), [record["cause"] for record in found.records]
+    cause = f"step 3 did not end within {BLOCKED_MINUTES:g} minutes"
+    assert any(cause in record["cause"] for record in found.records), [record["cause"] for record in found.records]
     assert not any("no sign of life" in record["cause"] for record in found.records)
     assert any("in sabotaged" in line for line in culprit["details"])
     assert any("in _advance" in line or "in _report" in line for line in leader["details"])
@@ -124,7 +124,7 @@ STANDS_STILL = SABOTAGED_STEP.format(deed="import signal; os.kill(os.getpid(), s
 
 
 @pytest.mark.complete
-def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
+def test_a_host_that_hangs_is_named(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path, step_timeout_minutes=STEP_MINUTES), tmp_path, STANDS_STILL, waits_for=1)
     silent = f"no sign of life from {found.addresses[1]}"
     # The host stops where it would dispatch step 3, while its devices may still be in step 2. On a loaded machine JAX
@@ -137,7 +137,7 @@ def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.complete
-def test_a_host_that_stands_still_is_named_also_where_jax_aborts_the_others_for_it(tmp_path: Path) -> None:
+def test_a_host_that_hangs_is_named_also_where_jax_aborts_the_others_for_it(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path), tmp_path, STANDS_STILL, waits_for=1)
     assert found.codes == [-signal.SIGABRT]
     assert found.records[0]["cause"] == f"no sign of life from {found.addresses[1]}"
@@ -152,11 +152,11 @@ def test_a_host_that_does_not_come_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.complete
-def test_devices_that_do_not_open_are_told_and_the_restart_counts(tmp_path: Path) -> None:
+def test_devices_that_do_not_open_are_reported_and_the_restart_counts(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=1, fsdp=1)
-    # As in a pod, on a machine without a TPU.
+    # This is as in a pod on a machine without a TPU.
     with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, {"JAX_PLATFORMS": "tpu,cpu"}) as hosts:
         assert hosts.leader.process.wait(TIMEOUT_SECONDS) == ExitCode.CRASH
         (said,) = [line for line in hosts.leader.log.read_text().splitlines() if line.startswith("stopped: ")]
     assert "its devices do not open (Unable to initialize backend 'tpu'" in said
-    assert "look at the image" in said
+    assert "check the image" in said

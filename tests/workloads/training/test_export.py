@@ -36,7 +36,7 @@ def state(program: Program) -> TrainState:
 
 @pytest.fixture(scope="module")
 def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFactory) -> epath.Path:
-    """A run with checkpoints of the steps 1 and 2."""
+    """Return a run with checkpoints of steps 1 and 2."""
     folder = epath.Path(tmp_path_factory.mktemp("run-1"))
     take = compile_fingerprints(program.state_shapes)
     checkpoints = Checkpoints(folder / "checkpoints", JOB.training, Processes(0, 1, "host-0"))
@@ -79,7 +79,7 @@ def test_an_earlier_export_is_not_written_over(run: epath.Path, tmp_path: Path) 
 
 
 @pytest.mark.costs(cpu_seconds=8)
-def test_the_command_refuses_a_step_that_was_not_saved_and_tells_those_that_were(
+def test_the_command_refuses_a_step_that_was_not_saved_and_lists_those_that_were(
     run: epath.Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "workloads.training.export", str(run), str(tmp_path / "out"), "--step", "7"]

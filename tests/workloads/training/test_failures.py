@@ -17,7 +17,7 @@ from workloads.training.failures import (
 
 
 def out_of_memory() -> BaseException:
-    """As jaxlib raises it, here for an array of a pebibyte."""
+    """Return the error that jaxlib raises, here for an array of a pebibyte."""
     try:
         jnp.zeros(1 << 48).block_until_ready()
     except jax.errors.JaxRuntimeError as error:

@@ -1,4 +1,4 @@
-"""Runs that train adapters of weights in a folder, from start to export."""
+"""Runs that train adapters of weights in a folder, from the start to the export."""
 
 import shutil
 import time
@@ -26,7 +26,7 @@ from workloads.training.start import Start
 from workloads.training.step import Program
 
 pytestmark = pytest.mark.costs(cpu_seconds=40)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 type Capture = pytest.CaptureFixture[str]
 
@@ -53,10 +53,10 @@ def job(storage: Path, weights: Path, steps: int = 8, lora: LoraSpec | None = LO
     return JobSpec.model_validate(plain.model_dump() | {"training": training, "initial_weights": str(weights)})
 
 
-class ToldToStop(Processes):
+class GetsSigterm(Processes):
     """Gets SIGTERM after step 5."""
 
-    def told_to_stop(self, step: int) -> bool:
+    def should_stop(self, step: int) -> bool:
         return step == 5
 
 
@@ -83,7 +83,7 @@ def test_a_run_saves_adapters_only_and_goes_on_bitwise_where_it_was(
 ) -> None:
     uninterrupted = losses(trained(job(tmp_path / "one", weights), capsys))
     with pytest.raises(Preempted):
-        trained(job(tmp_path / "two", weights), capsys, ToldToStop(0, 1, "host-0"))
+        trained(job(tmp_path / "two", weights), capsys, GetsSigterm(0, 1, "host-0"))
     before = losses(capsys.readouterr().out.splitlines())
     moved = Path(shutil.copytree(weights, tmp_path / "moved"))
     after = trained(job(tmp_path / "two", moved), capsys)
@@ -99,12 +99,12 @@ def test_a_run_saves_adapters_only_and_goes_on_bitwise_where_it_was(
 def test_other_weights_than_the_adapters_are_for_are_refused(tmp_path: Path, weights: Path, capsys: Capture) -> None:
     trained(job(tmp_path / "run", weights, steps=1), capsys)
     other = written(tmp_path / "other", seed=8)
-    with pytest.raises(InvalidSpec, match=r"cannot go on .*initial_weights: expected weights with the digest"):
+    with pytest.raises(InvalidSpec, match=r"cannot continue .*initial_weights: expected weights with the digest"):
         trained(job(tmp_path / "run", other, steps=2), capsys)
     with pytest.raises(InvalidSpec, match=r"training.lora: expected rank=4 alpha=8.* got rank=4 alpha=4"):
         trained(job(tmp_path / "run", weights, steps=2, lora=LoraSpec(rank=4, alpha=4)), capsys)
     run = epath.Path(tmp_path / "run" / "runs" / "run-1")
-    with pytest.raises(InvalidSpec, match=r"other must hold the weights that the adapters were trained for, .*name"):
+    with pytest.raises(InvalidSpec, match=r"other must have the weights that the adapters were trained for, .*give"):
         export(run, epath.Path(tmp_path / "out"), None, str(other))
 
 
@@ -128,5 +128,5 @@ def test_adapters_with_frozen_weights_take_less_memory_than_whole_weights(tmp_pa
         spec = job(tmp_path, weights, lora=lora)
         spec = spec.model_copy(update={"training": spec.training.model_copy(update={"compute_dtype": "bfloat16"})})
         held.append(bytes_per_device(Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices())).held_shapes))
-    # Weights in 2 bytes where training needs 12 of each, and adapters of a tenth of this small model.
+    # Frozen weights take 2 bytes each where training needs 12, and adapters are a tenth of this small model.
     assert held[0] < 0.35 * held[1]

@@ -16,7 +16,7 @@ from tests.workloads.jobs import small_job
 from workloads.progress import RunStarted, StepProgress
 from workloads.spec import ExitCode, MeshSpec
 from workloads.training.failures import ReplicasDiffer
-from workloads.training.fingerprint import Replicas, Take, compile_fingerprints, differing
+from workloads.training.fingerprint import Replicas, Take, compile_fingerprints, differences
 from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR
 
 SPLITS = {
@@ -108,8 +108,8 @@ def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]
     shards[2] = shards[2].at[3, 1].add(1e-6)
     drifted = {"rows": jax.make_array_from_single_device_arrays(whole.shape, whole.sharding, shards)}
     replicas = compile_fingerprints(drifted)(drifted)
-    (told,) = differing(replicas[0], replicas)
-    assert told.startswith(f"rows (expected {replicas[0]['rows']}, got {replicas[2]['rows']} in replica 2)")
+    (message,) = differences(replicas[0], replicas)
+    assert message.startswith(f"rows (expected {replicas[0]['rows']}, got {replicas[2]['rows']} in replica 2)")
 
 
 TIMEOUT_SECONDS = 600
@@ -131,7 +131,7 @@ def struck(self, state, batch):
     return step(self, state, batch)
 CompiledProgram.step = struck
 """
-"""Runs in every process before its own code, as Python's `sitecustomize`."""
+"""Code that runs in every process before its own, as Python's `sitecustomize`."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Chip:
 
 
 def replicas(*processes: list[int], hosts: int = 2) -> Replicas:
-    """One replica for each list of the processes that its devices belong to."""
+    """Return a replica for each list of the processes that its devices belong to."""
     devices = np.array([[Chip(index) for index in row] for row in processes], dtype=object)
     return Replicas(devices, small_job(Path("unused"), hosts=hosts).slices)
 
@@ -151,7 +151,7 @@ GOOD = {"a": "0", "b": "1", "c": "2"}
 def test_replicas_that_hold_the_same_agree_on_it() -> None:
     pair = replicas([0, 1], [2, 3])
     assert pair.several
-    assert pair.agreed(4, [GOOD, dict(GOOD)]) == GOOD
+    assert pair.require_equal(4, [GOOD, dict(GOOD)]) == GOOD
     assert not replicas([0, 1]).several
 
 
@@ -167,16 +167,16 @@ def test_replicas_that_hold_the_same_agree_on_it() -> None:
 def test_the_odd_one_out_is_named_and_of_two_both(found: list[dict[str, str]], named: str) -> None:
     rows = [[2 * index, 2 * index + 1] for index in range(len(found))]
     with pytest.raises(ReplicasDiffer, match=f"^step 8: all slices must hold the same, but {named}"):
-        replicas(*rows).agreed(8, found)
+        replicas(*rows).require_equal(8, found)
 
 
 def test_a_replica_over_two_slices_names_both() -> None:
     with pytest.raises(ReplicasDiffer, match="slices 4 or 5 computed wrongly"):
-        replicas([0, 1], [2, 3], [4, 5], hosts=1).agreed(8, [GOOD, GOOD, {**GOOD, "a": "9"}])
+        replicas([0, 1], [2, 3], [4, 5], hosts=1).require_equal(8, [GOOD, GOOD, {**GOOD, "a": "9"}])
 
 
 def started(folder: Path, attempt: int, **training: Any) -> tuple[list[int], list[str], list[str]]:
-    """Two slices of one host each, of which the second flips a bit of its weights after step 4 of its first start."""
+    """Run two slices of one host each. The second flips a bit of its weights after step 4 of its first attempt."""
     job = small_job(folder / "storage", replica=2, fsdp=2, hosts=1, steps=6, save_every_steps=3, **training)
     path = {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}"}
     with running_hosts(job, attempt, folder / f"logs-{attempt}", TIMEOUT_SECONDS, path) as hosts:
@@ -186,7 +186,7 @@ def started(folder: Path, attempt: int, **training: Any) -> tuple[list[int], lis
 
 
 def cause(folder: Path, address: str) -> str:
-    """What the host's first start recorded as the cause of its end."""
+    """Return the cause that the host's first attempt recorded."""
     (record,) = (folder / "storage" / "failures" / "run-1").glob(f"{address}-0-*.json")
     return json.loads(record.read_text())["cause"]
 
@@ -201,7 +201,7 @@ def test_a_bit_that_flips_in_one_slice_is_found_and_training_goes_on_from_before
     assert found.startswith("step 5: all slices must hold the same, but slices 0 or 1 computed wrongly: ")
     assert "parameters.final_scale (expected" in found
     codes, logs, _ = started(tmp_path, 1, compare_slices_every_steps=5)
-    assert codes == [0, 0]
+    assert codes == [0, 0], "\n".join(logs)
     lines = logs[0].splitlines()
     assert [found.step for found in map(RunStarted.parse, lines) if found] == [3]
     assert [found.step for found in map(StepProgress.parse, lines) if found] == [4, 5, 6]

@@ -90,6 +90,6 @@ def test_utilisation_of_a_published_size() -> None:
     assert flops == pytest.approx(6 * 6.607e9 + 6 * 32 * 4096 * 4096, rel=1e-3)
     slices = small_job(Path("somewhere")).slices
     rated = slices.model_copy(update={"peak_bf16_tflops_per_chip": 918.0})
-    # 8 chips of 918 TFLOP/s that all multiply all the time.
+    # These are 8 chips of 918 TFLOP/s that all multiply all the time.
     assert utilisation(8 * 918e12 / flops, flops, rated) == pytest.approx(1)
     assert utilisation(1000, flops, slices) is None

@@ -26,7 +26,7 @@ from workloads.training.step import Program, TrainState
 from workloads.weights.conversion import import_weights
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 ALONE = Processes(0, 1, "host-0")
 JOB = small_job(Path("unused"))
@@ -36,7 +36,7 @@ type Begin = Callable[..., TrainState]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> epath.Path:
-    """Imported weights of the tiny model."""
+    """Return a folder with imported weights of the tiny model."""
     root = tmp_path_factory.mktemp("weights")
     files = write_files(root / "files", random_tensors(JOB.model))
     import_weights(files, epath.Path(root / "imported"), "tiny", load_preset("tiny"), lambda *_: None)
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> epath.Path:
 
 @pytest.fixture(scope="module")
 def begin() -> Begin:
-    """The first state of the small job on its mesh, with the weights of a folder."""
+    """Return the first state of the small job on its mesh, with the weights of a folder."""
     program = Program(JOB, build_mesh(JOB.mesh, JOB.slices, jax.devices()))
     take, initial = compile_fingerprints(program.state_shapes), program.compile_initial()
 
@@ -92,7 +92,7 @@ def test_changed_weights_are_refused(folder: epath.Path, begin: Begin, tmp_path:
         begin(copy)
 
 
-def test_weights_that_nobody_vouches_for_are_refused(folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
+def test_weights_without_a_fingerprint_are_refused(folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
     copy = epath.Path(shutil.copytree(folder, tmp_path / "copy"))
     about = read_about(folder)
     del about.fingerprints["parameters.embedding"]
@@ -103,9 +103,9 @@ def test_weights_that_nobody_vouches_for_are_refused(folder: epath.Path, begin: 
 
 @pytest.mark.parametrize(
     ("remove", "fault"),
-    [("export.json", "must hold export.json, but does not; make"), ("parameters", "cannot be read")],
+    [("export.json", "must have export.json, but does not; make"), ("parameters", "cannot be read")],
 )
-def test_half_a_folder_is_told(remove: str, fault: str, folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
+def test_half_a_folder_is_an_error(remove: str, fault: str, folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
     copy = epath.Path(shutil.copytree(folder, tmp_path / "copy"))
     (copy / remove).rename(copy / "elsewhere")
     with pytest.raises(InvalidSpec, match=fault):
@@ -118,7 +118,7 @@ def trained(job: JobSpec, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_new_run_begins_where_the_exported_one_ended_and_a_resumed_one_where_it_stands(
+def test_a_new_run_begins_where_the_exported_one_ended_and_a_resumed_one_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = trained(small_job(tmp_path / "one", steps=4), capsys)

@@ -39,7 +39,7 @@ from workloads.training.step import CompiledProgram, StepResult, TrainState
 from workloads.training.step_metrics import StepMetrics
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 type Capture = pytest.CaptureFixture[str]
 
@@ -86,7 +86,7 @@ def test_only_the_evaluation_that_compiles_may_take_as_long_as_the_preparation(t
 
 
 class AtOnce(ThreadPoolExecutor):
-    """Does in the caller's thread what it is given, so that nothing is still to come."""
+    """An executor that runs everything in the caller's thread, so that nothing remains."""
 
     def submit[**P, T](self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         done = Future[T]()
@@ -100,7 +100,7 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
     compiled: list[set[str]] = []
 
     class Watched(Processes):
-        def told_to_stop(self, step: int) -> bool:
+        def should_stop(self, step: int) -> bool:
             compiled.append(set(re.findall(r"Compiling jit\((\w+)\)", caplog.text)))
             return False
 
@@ -108,15 +108,15 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
     with jax.log_compiles():
         start = Start("run-1", 0, time.time(), None, 2, None)
         train(small_job(tmp_path, steps=1), start, Watched(0, 1, "host-0"), LiveMetrics(start, leads=True))
-    # Optax makes its count by a conversion, which is compiled once in a process.
+    # Optax creates its count with a conversion, which is compiled once per process.
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
 
 def stopped(job: JobSpec, last: int, capsys: Capture) -> list[str]:
-    """What a start prints that gets SIGTERM after step `last`."""
+    """Return the output of an attempt that gets SIGTERM after step `last`."""
 
     class ToldToStop(Processes):
-        def told_to_stop(self, step: int) -> bool:
+        def should_stop(self, step: int) -> bool:
             return step == last
 
     with pytest.raises(Preempted, match=f"after step {last} with its state saved"):
@@ -135,7 +135,7 @@ def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, c
 
 
 def with_optimizer(job: JobSpec, **values: Any) -> JobSpec:
-    """The job, which may go on with these values of the optimizer whatever it had before."""
+    """Return the job, which may continue with these values of the optimizer whatever it had before."""
     allowed = tuple(f"optimizer.{name}" for name in values)
     return job.model_copy(
         update={
@@ -157,12 +157,12 @@ def test_a_run_that_goes_on_to_another_last_step_says_what_becomes_of_the_learni
         return settings_changes(trained(job, capsys))
 
     assert changes(4) == []
-    # From the end of the cosine, a tenth of the peak, to a third of its way, where it has fallen by a quarter of that.
-    told = SettingsChanged(4, "training.steps 4 to 8", earlier_learning_rate=0.0004, learning_rate=0.0031)
-    assert changes(8) == [told]
+    # It goes from the end of the cosine, a tenth of the peak, to a third of its way, after a quarter of the fall.
+    expected_line = SettingsChanged(4, "training.steps 4 to 8", earlier_learning_rate=0.0004, learning_rate=0.0031)
+    assert changes(8) == [expected_line]
     assert changes(8) == []
     (recorded,) = [event for event in ledger(tmp_path) if event["event"] == "SettingsChanged"]
-    assert recorded | vars(told) == pytest.approx(recorded)
+    assert recorded | vars(expected_line) == pytest.approx(recorded)
 
 
 def test_a_run_goes_on_with_the_learning_rate_that_it_may_change_to(tmp_path: Path, capsys: Capture) -> None:
@@ -174,9 +174,9 @@ def test_a_run_goes_on_with_the_learning_rate_that_it_may_change_to(tmp_path: Pa
     assert before == {step: loss for step, loss in losses(uninterrupted).items() if step <= 5}
     lines = trained(job(tmp_path / "two", learning_rate=1e-30), capsys)
     assert began(lines) == RunStarted("run-1", "resumed", 5, 8)
-    (told,) = settings_changes(lines)
-    assert (told.step, told.changes) == (5, "optimizer.learning_rate 0.003 to 1e-30")
-    # Weights and data of the first step are the same to the bit; from there on no weight moves.
+    (expected_line,) = settings_changes(lines)
+    assert (expected_line.step, expected_line.changes) == (5, "optimizer.learning_rate 0.003 to 1e-30")
+    # Weights and data of the first step are bitwise equal. After it, no weight changes.
     assert losses(lines)[6] == losses(uninterrupted)[6]
     assert losses(lines)[7] != losses(uninterrupted)[7]
     (at_the_change, _) = [found for line in uninterrupted if (found := Evaluation.parse(line))]
@@ -193,7 +193,7 @@ def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, c
 
 
 def exploding(job: JobSpec) -> JobSpec:
-    """Its first step makes the weights so large that no later loss is finite."""
+    """Return the job with a first step that makes the weights so large that no later loss is finite."""
     return job.model_copy(
         update={"optimizer": job.optimizer.model_copy(update={"learning_rate": 1e38, "warmup_steps": 0})}
     )
@@ -204,7 +204,7 @@ def step_metrics(storage: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.open()]
 
 
-def test_a_save_is_told_before_the_next_one_begins(tmp_path: Path, capsys: Capture) -> None:
+def test_a_save_is_reported_before_the_next_one_begins(tmp_path: Path, capsys: Capture) -> None:
     trained(small_job(tmp_path, steps=4, save_every_steps=1), capsys)
     events = [(event["event"], event["step"]) for event in ledger(tmp_path) if "step" in event]
     assert [event for event in events if event[0] in ("save", "CheckpointSaved")] == [
@@ -213,7 +213,7 @@ def test_a_save_is_told_before_the_next_one_begins(tmp_path: Path, capsys: Captu
 
 
 def ledger(storage: Path) -> list[dict[str, Any]]:
-    """Events of all starts."""
+    """Return the events of all attempts."""
     return [
         json.loads(line)
         for path in sorted(storage.glob("runs/*/ledger/*.jsonl"))
@@ -242,9 +242,9 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
     heads = Heads.of(small_job(tmp_path).model, "reference")
     monkeypatch.setattr(attention_trial, "candidates", lambda platform, model: kernels)
     lines = trained(small_job(tmp_path, steps=1), capsys)
-    told = "attention kernel fused is passed over: host host-0: NotImplementedError: too many heads"
-    assert lines[0] == told
-    assert lines[2] == "attention kernel splash is used on cpu: it is the fastest of those that are right"
+    expected_line = "attention kernel fused is passed over: host host-0: NotImplementedError: too many heads"
+    assert lines[0] == expected_line
+    assert lines[2] == "attention kernel splash is used on cpu: it is the fastest that computes correctly"
     kernels["fused"] = right
     trained(small_job(tmp_path, steps=2), capsys)
     kernels["splash"] = refused
@@ -294,12 +294,12 @@ def test_the_curves_of_a_run_go_to_tensorboard_only_if_its_job_asks_for_it(tmp_p
     longer = small_job(tmp_path, steps=4, z_loss=1e-3)
     trained(longer.model_copy(update={"trackers": TrackersSpec(tensorboard=True)}), capsys)
     curves = EventAccumulator(str(tmp_path / "runs/run-1/tensorboard")).Reload()
-    told = json.loads((tmp_path / "runs/run-1/steps/1-0.jsonl").read_text().splitlines()[-1])
+    expected_line = json.loads((tmp_path / "runs/run-1/steps/1-0.jsonl").read_text().splitlines()[-1])
     for name in ("loss", "z_loss", "gradient_norm"):
         points = curves.Scalars(name)
         assert [point.step for point in points] == [3, 4]
-        assert points[-1].value == pytest.approx(told[name])
-    assert told["z_loss"] > 0
+        assert points[-1].value == pytest.approx(expected_line[name])
+    assert expected_line["z_loss"] > 0
     assert [point.step for point in curves.Scalars("held_out_loss")] == [4]
 
 
@@ -323,7 +323,7 @@ def test_the_steps_asked_for_are_profiled(tmp_path: Path, capsys: Capture) -> No
 
 @pytest.fixture
 def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a run does with the devices and with the results of its steps, in order."""
+    """Return what a run does with the devices and with the results of its steps, in order."""
     done: list[str] = []
 
     def note(owner: type, name: str, words: Callable[..., str]) -> None:
@@ -335,7 +335,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(owner, name, noted)
 
-    note(Journal, "begun", lambda _, before, result: f"give {before.step + 1}")
+    note(Journal, "begin_step", lambda _, before, result: f"give {before.step + 1}")
     note(StepMetrics, "add", lambda _, measured: f"judge {measured.step}")
     note(Checkpoints, "save", lambda _, step, *rest: f"save {step}")
     note(Checkpoints, "go_back", lambda *_: "go back")
@@ -344,7 +344,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Late:
-    """A loss that cannot be read until the next step was given to the devices."""
+    """A loss that cannot be read before the devices have got the next step."""
 
     def __init__(self, loss: jax.Array, next_is_given: threading.Event):
         self._loss = loss
@@ -394,14 +394,14 @@ def test_sigterm_saves_the_state_of_a_step_that_is_judged(tmp_path: Path, capsys
 def test_a_step_that_may_be_the_last_before_a_rollback_is_judged_before_another_is_given(
     tmp_path: Path, capsys: Capture, order: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = Journal.begun
+    begun = Journal.begin_step
 
     def spoilt(journal: Journal, before: Position, result: StepResult) -> Any:
         bad = 5 <= before.batch <= 7
         return begun(journal, before, replace(result, skipped=result.skipped | bad))
 
-    monkeypatch.setattr(Journal, "begun", spoilt)
-    # The save at step 8 falls on a skipped step, and so must wait.
+    monkeypatch.setattr(Journal, "begin_step", spoilt)
+    # The save at step 8 falls on a skipped step, so it must wait.
     trained(small_job(tmp_path, steps=9, save_every_steps=4, max_skipped_steps=2, max_rollbacks=1), capsys)
     until = ["give 5", "give 6", "judge 5", "give 7", "judge 6", "give 8", "judge 7", "judge 8", "go back"]
     after = [*until[:-1], "save 8", "give 9", "judge 9", "save 9"]

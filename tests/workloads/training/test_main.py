@@ -40,7 +40,7 @@ def test_help_names_every_variable_it_reads() -> None:
     ("environment", "message"),
     [
         ({}, "stopped: JOB_SPEC must be set"),
-        ({"JOB_SPEC": "{}", "RUN_ID": "a", "JOB_RESTART_ATTEMPT": "0"}, "stopped: the job specification does not hold"),
+        ({"JOB_SPEC": "{}", "RUN_ID": "a", "JOB_RESTART_ATTEMPT": "0"}, "stopped: the job specification is not valid"),
     ],
 )
 def test_a_faulty_specification_ends_at_once_with_its_own_exit_code(environment: dict[str, str], message: str) -> None:

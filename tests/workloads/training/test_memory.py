@@ -65,7 +65,7 @@ def state_shapes() -> TrainState:
     return Program(job, build_mesh(job.mesh, job.slices, jax.devices())).state_shapes
 
 
-def test_a_state_is_counted_as_it_lies_on_a_device() -> None:
+def test_a_state_is_counted_as_it_is_on_a_device() -> None:
     job = small_job(Path("somewhere"))
     program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
     state = program.compile_initial()()

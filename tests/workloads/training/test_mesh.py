@@ -32,7 +32,7 @@ def slices(count: int, hosts: int, chips_per_host: int) -> SliceSpec:
 
 
 def v6e_4x4(slice_count: int) -> list[FakeDevice]:
-    """Devices of `slice_count` slices 4x4, four hosts of 2x2 chips each, in no useful order."""
+    """Return devices of `slice_count` slices 4x4, four hosts of 2x2 chips each, in no useful order."""
     places = product(range(slice_count), range(4), range(4))
     devices = [
         FakeDevice(number, slice_index * 4 + (y // 2) * 2 + x // 2, slice_index, (x, y, 0))
@@ -77,7 +77,7 @@ CPU_MESHES = [
 
 @pytest.mark.parametrize(("slice_count", "hosts", "chips", "mesh"), CPU_MESHES, ids=str)
 def test_on_cpus_the_inner_axes_stay_inside_one_slice(slice_count: int, hosts: int, chips: int, mesh: MeshSpec) -> None:
-    # As JAX numbers them: ids of CPU devices jump by 2048 from process to process.
+    # JAX numbers CPU devices with ids that jump by 2048 from process to process.
     devices = [
         FakeDevice(process * 2048 + chip, process, 0, (0, 0, 0), platform="cpu")
         for process in reversed(range(slice_count * hosts))
@@ -112,7 +112,7 @@ def test_shapes_and_shardings_of_the_state_are_recorded(tmp_path: Path) -> None:
         "rows": ((16,), (("replica", "fsdp"),), (2,)),
     }
     assert placed.state_bytes == 4 * (2 * 16 * 8 + 2)
-    # One process stands in for the host of each slice.
+    # One process has the devices of the host of each slice.
     assert placed.hosts == (0, 0, 0, 0, 1, 1, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""The model on a mesh against the textbook's, whole on one device."""
+"""The model on a mesh against a plain model on one device."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from workloads.training.model import initial_parameters, route_and_mix
 from workloads.training.step import Program
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 SPEC = ModelSpec(
     vocab_size=32, embed_dim=16, mlp_dim=24, layers=3, query_heads=4, kv_heads=2, head_dim=8, tied_embedding=False
@@ -50,9 +50,9 @@ def job(model: dict[str, Any], training: dict[str, Any]) -> JobSpec:
 def plain_loss(
     weights: Any, rows: jax.Array, spec: JobSpec, marks: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Cross-entropy and z-loss together, and the z-loss.
+    """Return the sum of cross-entropy and z-loss, and the z-loss.
 
-    `marks` [batch, position] are 1 at tokens whose prediction counts for nothing.
+    `marks` [batch, position] are 1 at tokens whose prediction does not count.
     """
     inputs, targets = rows[:, :-1], rows[:, 1:]
     segments = None
@@ -97,7 +97,7 @@ def test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device(
 
 
 def prompts(rows: np.ndarray) -> np.ndarray:
-    """Marks at the beginning of each row, of another length in each: the slices have unequal numbers that count."""
+    """Return marks at the beginning of each row, with different lengths, so that slices have unequal counts."""
     return (np.arange(rows.shape[1]) < np.arange(len(rows))[:, None] * rows.shape[1] // len(rows)).astype(np.int32)
 
 

@@ -48,7 +48,7 @@ def test_the_optimizer_counts_the_updates_that_its_schedule_goes_by(kind: str) -
 
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 DENSE = ModelSpec(
     vocab_size=32, embed_dim=16, mlp_dim=48, layers=6, query_heads=8, kv_heads=2, head_dim=4, tied_embedding=True
@@ -71,13 +71,13 @@ def test_singular_values_come_close_to_one_and_singular_vectors_stay(shape: tupl
 
 
 def matrices(model: ModelSpec) -> Tree:
-    """What Muon gets of a model: the matrices of its layers."""
+    """Return the part of a model that Muon updates: the matrices of its layers."""
     layers: Tree = initial_parameters(model, seed=0)[BLOCKS]
     return {BLOCKS: {name: leaf for name, leaf in layers.items() if not name.endswith("scale")}}
 
 
 def compiled_updates(mesh: MeshSpec, model: ModelSpec) -> jax.stages.Compiled:
-    """First updates by gradients of the shapes of the weights, on a mesh."""
+    """Compile the first updates from gradients with the shapes of the weights, on a mesh."""
     devices = jax.devices()[: mesh.devices]
     placed = build_mesh(mesh, SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=mesh.devices), devices)
     transform, specs = muon(0.95, model), partition_specs(matrices(model))
@@ -117,8 +117,8 @@ def test_no_device_holds_the_matrices_of_many_layers_whole() -> None:
     assert few
     assert many
     assert many.output_size_in_bytes > 7 * few.output_size_in_bytes
-    # Of the layers that are more, the momentum before the exchange is there in addition; gathered, they would be four
-    # times as much.
+    # Additional layers add only their momentum before the exchange. If they were gathered, they would take four times
+    # as much.
     own = many.output_size_in_bytes - few.output_size_in_bytes
     assert many.temp_size_in_bytes - few.temp_size_in_bytes < 1.5 * own
 
@@ -139,7 +139,7 @@ def test_a_step_is_that_of_optax_which_knows_no_mesh(tmp_path: Path) -> None:
     for name in ("query_key_value", "out", "gate", "up", "down"):
         for layer in range(job.model.layers):
             old, new = (weights[BLOCKS][name][layer] for weights in (before, after.parameters))
-            # After one step the momentum is the gradient, and its length has no effect.
+            # After one step, the momentum is the gradient, and its norm has no effect.
             for part in parts(name, job.model):
                 direction = directed(momentum[BLOCKS][name][layer][:, part])
                 size = 0.2 * max(direction.shape) ** 0.5
@@ -149,7 +149,7 @@ def test_a_step_is_that_of_optax_which_knows_no_mesh(tmp_path: Path) -> None:
 
 
 def parts(name: str, model: ModelSpec) -> list[np.ndarray]:
-    """Columns of the matrices that lie in one array: queries, keys and values of all heads."""
+    """Return the columns of the matrices inside one array: queries, keys and values of all heads."""
     if name != "query_key_value":
         return [np.arange(model.embed_dim if name in ("out", "down") else model.mlp_dim)]
     grouped = model.queries_per_kv_head
@@ -159,7 +159,7 @@ def parts(name: str, model: ModelSpec) -> list[np.ndarray]:
 
 
 def directed(gradient: jax.Array) -> jax.Array:
-    """What Muon of optax makes of a first gradient."""
+    """Return the first update of Muon in optax."""
     reference = optax.contrib.scale_by_muon(weight_dimension_numbers={"w": optax.contrib.MuonDimensionNumbers()})
     weights = {"w": gradient}
     found: Tree = reference.update(weights, reference.init(weights))[0]

@@ -1,4 +1,4 @@
-"""Which rows leave the disk on each of two hosts."""
+"""Tests which rows each of two hosts reads."""
 
 import socket
 import subprocess
@@ -19,7 +19,7 @@ from tests.workloads.jobs import small_job
 from workloads.training.data import Batches
 from workloads.training.rows import Dataset, Rows
 
-class Told:
+class RecordingReader:
     shape = (200, 5)
     def __getitem__(self, rows):
         # In one piece, since several threads read.
@@ -29,7 +29,7 @@ class Told:
 jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 job = small_job("unused", global_batch=8, steps=1, seed=3)
 sharding = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec("devices"))
-rows = Rows((Dataset("data", Told(), 160, 1, ""),), "uint8")
+rows = Rows((Dataset("data", RecordingReader(), 160, 1, ""),), "uint8")
 batch = Batches(rows, job.training, sharding).training(0)
 assert batch.shape == (8, 5)
 """

@@ -1,4 +1,4 @@
-"""The same job on every kind of mesh: the losses and gradients of one device, within what rounding allows."""
+"""The same job on every kind of mesh: losses and gradients are those of one device, up to rounding."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -37,7 +37,7 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 PARTS["gemma of six layers"] = PARTS["gemma"] | {"layers": 6}
 PARTS["muon, experts"] = PARTS["experts"]
-"""What of the model a variant changes."""
+"""Changes of the model in each variant."""
 
 ONE_DEVICE = MeshSpec(replica=1, fsdp=1)
 
@@ -48,7 +48,7 @@ class Layout:
     training: dict[str, Any] = field(default_factory=dict[str, Any])
     slices: int | None = None
     min_count: int | None = None
-    """Set where the batch of 16 rows does not divide evenly."""
+    """Set if the batch of 16 rows does not divide evenly."""
 
 
 LAYOUTS = {
@@ -83,7 +83,7 @@ LAYOUTS = {
 class Trained:
     losses: list[float]
     gradient: dict[str, np.ndarray]
-    """Of the first step, clipped, as AdamW's first moment or Muon's momentum holds it."""
+    """Clipped gradient of the first step, from AdamW's first moment or Muon's momentum."""
 
 
 def job(layout: Layout, variant: str) -> JobSpec:

@@ -15,7 +15,7 @@ def test_frequencies_are_meta_s_to_the_last_bit_of_float32() -> None:
     assert scaling is not None
     expected: list[float] = []
     for number in range(half):
-        # As Meta's `apply_scaling` has it.
+        # This is Meta's `apply_scaling`.
         frequency = spec.rope_base ** (-number / half)
         wavelength = 2 * math.pi / frequency
         if wavelength > scaling.original_length / scaling.low_frequency_factor:

@@ -26,7 +26,7 @@ def spoilt(self, state, batch):
     return step(self, state, batch)
 CompiledProgram.step = spoilt
 """
-"""Runs in every process before its own code, as Python's `sitecustomize`."""
+"""Code that runs in every process before its own, as Python's `sitecustomize`."""
 
 SLOW_AFTER_7 = """
 import time
@@ -38,7 +38,7 @@ def slow(self, number):
     return training(self, number)
 Batches.training = slow
 """
-"""The same; a kill after step 7 comes before the save of step 9, however late that step is heard of."""
+"""The same, where a kill after step 7 comes before the save of step 9, however late the test reads of step 7."""
 
 BYTES_READ = """
 import tensorstore
@@ -50,7 +50,7 @@ def counted(self, found):
     return spread(self, found)
 Restore.spread = counted
 """
-"""The same; says what this host has read of arrays until then."""
+"""The same, which also prints the bytes of arrays that this host has read."""
 
 
 def two_slices_of_two_hosts(storage: Path) -> JobSpec:
@@ -58,7 +58,7 @@ def two_slices_of_two_hosts(storage: Path) -> JobSpec:
 
 
 def as_first_code(folder: Path, code: str) -> dict[str, str]:
-    """Environment of processes that run it before their own."""
+    """Return the environment of processes that run `code` before their own."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(code)
     return {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}"}
@@ -66,7 +66,7 @@ def as_first_code(folder: Path, code: str) -> dict[str, str]:
 
 @dataclass
 class Outcome:
-    """What the leader printed: the step it began at, the loss of each step, and everything else."""
+    """Output of the leader: its first step, the loss of each step, and everything else."""
 
     began: int
     losses: dict[int, float]
@@ -80,7 +80,7 @@ def train(
     kill_after_step: int | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Outcome:
-    """Run all hosts to their end; kills one of them after a step if told to."""
+    """Run all hosts to their end. Optionally, kill one of them after a step."""
     outcome = Outcome(-1, {}, [])
     with running_hosts(job, attempt, folder, TIMEOUT_SECONDS, environment) as hosts:
         for line in hosts.follow():
@@ -162,7 +162,7 @@ def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
 
 @pytest.mark.costs(cpu_seconds=25)
 @pytest.mark.timeout(TIMEOUT_SECONDS)
-def test_hosts_of_cpu_devices_compile_anew(tmp_path: Path) -> None:
+def test_hosts_of_cpu_devices_compile_again(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, steps=1, save_every_steps=1)
     cache = tmp_path / "compiled"
     train(job, 0, tmp_path / "logs", environment={"JAX_COMPILATION_CACHE_DIR": str(cache)})
@@ -171,7 +171,7 @@ def test_hosts_of_cpu_devices_compile_anew(tmp_path: Path) -> None:
 
 @pytest.mark.costs(cpu_seconds=25)
 @pytest.mark.timeout(TIMEOUT_SECONDS)
-def test_every_host_tells_the_cause_of_a_common_fault(tmp_path: Path) -> None:
+def test_every_host_reports_the_cause_of_a_common_fault(tmp_path: Path) -> None:
     job = small_job(tmp_path, replica=1, fsdp=4, hosts=2)
     job = job.model_copy(update={"data": job.data.model_copy(update={"max_bytes": 400})})
     with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, {}) as hosts:

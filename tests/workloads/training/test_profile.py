@@ -1,4 +1,4 @@
-"""Profiles on request, with two processes as on a cluster, and those that a stop cuts short."""
+"""Profiles on request, with two processes as on a cluster, and profiles that a stop cuts short."""
 
 from pathlib import Path
 
@@ -33,11 +33,11 @@ def test_a_request_in_the_runs_folder_makes_all_hosts_record_the_same_steps(tmp_
                 request.write_text("")
             if line.startswith("profile of steps"):
                 hosts.stop(grace_seconds=20)
-    (told,) = [line for line in lines if line.startswith("profile of steps")]
+    (message,) = [line for line in lines if line.startswith("profile of steps")]
     assert not any(RunSummary.parse(line) for line in lines)
     (session,) = (tmp_path / "storage/runs/run-1/profiles/plugins/profile").iterdir()
     assert not request.exists()
-    assert told.endswith(f"saved to {session}")
+    assert message.endswith(f"saved to {session}")
     recorded = sorted(path.name for path in session.iterdir() if path.name.endswith(".xplane.pb"))
     assert recorded == [f"{index:05d}-{host.address}.xplane.pb" for index, host in enumerate(hosts.all)]
     first, last = map(int, session.name.split("-")[1:])

@@ -26,10 +26,10 @@ TPU = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
 
 @dataclass(frozen=True)
 class Node(OwnNode):
-    """A node whose API server answers with these statuses, one after the other, then well."""
+    """A node whose API server answers with these statuses, one after the other, then with success."""
 
     refusals: list[int] = field(default_factory=list[int])
-    """0: an answer that is no HTTP."""
+    """Statuses of the answers. 0 is an answer that is not HTTP."""
     sent: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def _request(self, method: str, body: bytes | None = None) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_the_mark_is_set_over_conflicts_and_says_why(refusals: list[int]) -> Non
     node = Node("node-b", "url", Path(), [*refusals])
     failure = ended(node)
     assert exit_code(failure) is ExitCode.BAD_HOST
-    assert str(failure) == f"{BAD}; marked {BAD_HOST_KEY}: node-b; the next start goes elsewhere"
+    assert str(failure) == f"{BAD}; marked {BAD_HOST_KEY}: node-b; the next attempt runs elsewhere"
     metadata = {"resourceVersion": "7", "annotations": {BAD_HOST_KEY: str(BAD)}}
     (patch,) = node.sent
     assert patch["metadata"] == metadata
@@ -87,7 +87,7 @@ def test_what_is_refused_is_not_asked_again() -> None:
 def test_a_start_that_would_meet_the_host_again_counts(node: OwnNode | None) -> None:
     failure = ended(node)
     assert exit_code(failure) is ExitCode.CRASH
-    assert str(failure).startswith(f"{BAD}; its slice may be met again, for not all of its nodes could be marked")
+    assert str(failure).startswith(f"{BAD}; its slice may be used again, because some nodes could not be marked")
     assert str(failure).endswith("; marked: none")
 
 
@@ -108,12 +108,12 @@ ALL = [Suspect(slice_, host) for slice_ in range(2) for host in ("a", "b")]
 @pytest.mark.parametrize(
     ("slices", "hosts", "suspects", "code", "said"),
     [
-        (2, "ab", ALL, ExitCode.CRASH, "2 slices at once are rather a fault of software"),
-        (3, "ab", [ALL[0], ALL[2]], ExitCode.CRASH, "2 slices at once are rather a fault of software"),
-        (2, "ab", ALL[:2], ExitCode.BAD_HOST, "the next start goes elsewhere"),
-        (1, "ab", ALL[:2], ExitCode.CRASH, "whether the only slice or its software is at fault cannot be told"),
-        (1, "ab", ALL[:1], ExitCode.BAD_HOST, "the next start goes elsewhere"),
-        (1, "a", ALL[:1], ExitCode.CRASH, "whether the only slice or its software is at fault cannot be told"),
+        (2, "ab", ALL, ExitCode.CRASH, "2 bad slices at once are more likely a software error"),
+        (3, "ab", [ALL[0], ALL[2]], ExitCode.CRASH, "2 bad slices at once are more likely a software error"),
+        (2, "ab", ALL[:2], ExitCode.BAD_HOST, "the next attempt runs elsewhere"),
+        (1, "ab", ALL[:2], ExitCode.CRASH, "the cause may be the only slice or its software"),
+        (1, "ab", ALL[:1], ExitCode.BAD_HOST, "the next attempt runs elsewhere"),
+        (1, "a", ALL[:1], ExitCode.CRASH, "the cause may be the only slice or its software"),
     ],
 )
 def test_what_looks_like_software_marks_nothing_and_counts(
@@ -123,7 +123,7 @@ def test_what_looks_like_software_marks_nothing_and_counts(
     failure = set_aside(BadHost("x", suspects), node, Place(tuple(hosts), 0, slices, 0), Processes(0, 1, "a"))
     assert (exit_code(failure), bool(node.sent)) == (code, code is ExitCode.BAD_HOST)
     assert said in str(failure)
-    assert ("look at the image, its libtpu" in str(failure)) is (code is ExitCode.CRASH)
+    assert ("check the image, its libtpu" in str(failure)) is (code is ExitCode.CRASH)
 
 
 def test_the_token_goes_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

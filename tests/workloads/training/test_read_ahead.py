@@ -43,7 +43,7 @@ def test_as_many_numbers_are_read_at_the_same_time_as_there_are_threads() -> Non
     together = threading.Barrier(4, timeout=30)
     with ThreadPoolExecutor(4) as pool:
         rows = reader(pool, lambda number: together.wait() and number)
-        # The barrier opens for four that wait at it.
+        # The barrier opens when four threads wait at it.
         rows.take(0)
 
 
@@ -66,7 +66,7 @@ def test_after_the_last_number_comes_the_first() -> None:
 
 
 class Failing:
-    """Storage that fails so many times and then works."""
+    """Storage that fails a number of times and then works."""
 
     def __init__(self, times: int, error: Exception):
         self.times, self.error = times, error

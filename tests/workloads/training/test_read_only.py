@@ -1,4 +1,4 @@
-"""The trainer on a file system that it may write to in one folder alone, as in its pods."""
+"""The trainer on a file system with only one writable folder, as in its pods."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ try:
 except OSError as refused:
     print("sealed:", refused.strerror, flush=True)
 """
-"""Runs in the process before its own code, as Python's `sitecustomize`. mount_setattr(2) is in Linux since 5.12."""
+"""Code that runs in the process before its own, as Python's `sitecustomize`. mount_setattr(2) needs Linux 5.12."""
 
 
 @pytest.mark.complete

@@ -1,4 +1,4 @@
-"""What all replicas hold when the hosts of the first one read for all, on eight devices of one process."""
+"""Restoring when the hosts of the first replica read for all, on eight devices of one process."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ BYTES_PER_DEVICE = 4 * ROWS * COLUMNS // 2
 
 
 def leaf(shape: tuple[int, ...], *spec: str | None, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
-    """On four replicas of two devices."""
+    """Return a shape on four replicas of two devices."""
     mesh = Mesh(np.array(jax.devices()).reshape(4, 1, 2, 1), AXES)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
 

@@ -1,4 +1,4 @@
-"""Runs whose weights are spoilt when they take a certain batch: every step is not finite from there on."""
+"""Runs whose weights are damaged by a certain batch: no step after it is finite."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 STEPS = 12
 
@@ -36,11 +36,11 @@ def job(storage: Path, **training: Any) -> JobSpec:
 
 @dataclass
 class Spoilt:
-    """Stands before the compiled step and keeps the rows of every batch that is taken."""
+    """Wraps the compiled step and keeps the rows of every batch."""
 
     batches: set[int]
     crashes: list[tuple[int, int]]
-    """Steps and batches before which the process dies, in order."""
+    """Steps and batches before which the process crashes, in order."""
     rows: dict[int, np.ndarray] = field(default_factory=dict)
 
     def step(self, program: CompiledProgram, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
@@ -96,7 +96,7 @@ def test_a_run_goes_back_and_on_with_later_data_to_its_last_step(
 
 
 def test_every_batch_counts_once_over_crashes_after_the_rollback(tmp_path: Path, spoil: Callable[..., Spoilt]) -> None:
-    # Before the first save after the rollback, which is then made again, and after it, when it is not.
+    # Once before the first save after the rollback, which then repeats, and once after it, when it does not.
     crashes = [(7, 11), (10, 14)]
     spoilt = spoil(7, crashes=crashes)
     for _ in range(2):
@@ -107,14 +107,14 @@ def test_every_batch_counts_once_over_crashes_after_the_rollback(tmp_path: Path,
     assert history(tmp_path) == ([*range(6), *range(10, 16)], [6, 7, 8, 9])
 
 
-def test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_anew(
+def test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_again(
     tmp_path: Path, spoil: Callable[..., Spoilt], capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(6)
     trained(job(tmp_path))
     lines = capsys.readouterr().out.splitlines()
     (moved,) = filter(None, map(CheckpointSkipped.parse, lines))
-    assert (moved.step, moved.reason) == (6, "from step 6 on the weights are those that gave no finite step")
+    assert (moved.step, moved.reason) == (6, "from step 6 on, the weights are those that gave no finite step")
     assert list(filter(None, map(RolledBack.parse, lines))) == [RolledBack(1, 1, 9, 3, 3, 8)]
     checkpoints = tmp_path / "runs" / "run-1" / "checkpoints"
     assert sorted(int(path.name) for path in checkpoints.iterdir()) == [3, 6, 9, 12]

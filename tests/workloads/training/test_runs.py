@@ -36,7 +36,7 @@ def test_resume_goes_on_with_the_current_run_whoever_submits(tmp_path: Path) -> 
     assert first.folder == second.folder
 
 
-def test_anew_begins_a_run_beside_the_earlier_one_and_restarts_resume_it(tmp_path: Path) -> None:
+def test_anew_begins_a_run_next_to_the_earlier_one_and_restarts_resume_it(tmp_path: Path) -> None:
     job = anew(small_job(tmp_path))
     runs = [started(job, "first"), started(job, "second"), started(job, "second")]
     assert [(run.id, run.start) for run in runs] == [("first", 0), ("second", 0), ("second", 1)]

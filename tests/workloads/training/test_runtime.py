@@ -37,12 +37,12 @@ def test_sigterm_is_seen_at_the_next_step() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         alone = join(Place.of({}), 1, Deadline())
-        assert not alone.told_to_stop(1)
+        assert not alone.should_stop(1)
         os.kill(os.getpid(), signal.SIGTERM)
         deadline = time.monotonic() + 10
-        while not alone.told_to_stop(2) and time.monotonic() < deadline:
+        while not alone.should_stop(2) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert alone.told_to_stop(2)
+        assert alone.should_stop(2)
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -64,9 +64,9 @@ def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(
 ) -> None:
     (tmp_path / "addresses").write_text("a:8476,b:8476\n")
     in_file = {"TPU_PROCESS_ADDRESSES_PATH": str(tmp_path / "addresses"), "TPU_PROCESS_ADDRESSES": "c:8476"}
-    told = {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_ID": "1"}
-    told |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
-    for environment in (told, told | {"TPU_WORKER_HOSTNAMES": "localhost"}, told | in_file):
+    variables = {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_ID": "1"}
+    variables |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
+    for environment in (variables, variables | {"TPU_WORKER_HOSTNAMES": "localhost"}, variables | in_file):
         assert Place.of(environment).hosts == ("a", "b")
         assert Place.of(environment).host == "b"
         with monkeypatch.context() as process:
@@ -78,14 +78,14 @@ def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(
 LEADER = Place(hosts=("host-a", "host-b"), worker=0, slice_count=1, slice=0)
 
 
-def test_a_leader_whose_port_is_taken_is_a_bad_host_and_nobody_elses_port_matters() -> None:
+def test_a_leader_whose_port_is_taken_is_a_bad_host_and_other_ports_do_not_matter() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        for told in ({"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}, {"JAX_COORDINATOR_PORT": str(port)}):
+        for variables in ({"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}, {"JAX_COORDINATOR_PORT": str(port)}):
             with pytest.raises(BadHostStays, match=f"host host-a: expected port {port} to be free") as stop:
-                require_coordinator_port(LEADER, told)
+                require_coordinator_port(LEADER, variables)
             assert stop.value.code is ExitCode.CRASH
-            require_coordinator_port(replace(LEADER, worker=1), told)
+            require_coordinator_port(replace(LEADER, worker=1), variables)
     require_coordinator_port(LEADER, {"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"})
 
 
@@ -94,7 +94,7 @@ _jax = importlib.import_module("jaxlib._jax")
 
 
 class Client:
-    """One host's connection to JAX's coordination service, which counts what it is asked to read and how patiently."""
+    """One host's connection to JAX's coordination service, which records reads and their timeouts."""
 
     def __init__(self, address: str, index: int):
         self._client = _jax.get_distributed_runtime_client(
@@ -114,7 +114,7 @@ class Client:
 
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> Generator[list[Client]]:
-    """Of HOSTS hosts, each of which has a thread of this process."""
+    """Yield the clients of HOSTS hosts, each of which has a thread of this process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     service = _jax.get_distributed_runtime_service(address, HOSTS, heartbeat_timeout=600, shutdown_timeout=60)
@@ -132,7 +132,7 @@ def together[T](calls: list[Callable[[], T]]) -> list[T]:
 
 @dataclass(frozen=True)
 class Host(Processes):
-    """One of HOSTS hosts, with a client of its own."""
+    """One of HOSTS hosts, with its own client."""
 
     client: Any = None
 
@@ -169,5 +169,5 @@ def test_a_host_that_does_not_answer_within_the_deadline_is_named_by_the_leader(
     leader = host(clients, 0, 0.06)
     with pytest.raises(HostMissing, match=f"process 1 of {HOSTS} did not answer host-0 .*'restore'"):
         leader.gather("restore", "")
-    # Before the watchdog would end the leader for a hang, which names no host.
+    # This is before the watchdog would end the leader for a hang, which would name no host.
     assert not leader.deadline.missed()

@@ -27,11 +27,11 @@ if os.environ["MEGASCALE_SLICE_ID"] == "1" and os.environ["TPU_WORKER_ID"] == "0
     products = slice_check.products
     slice_check.products = lambda *given: [(name, product + 1) for name, product in products(*given)]
 """
-"""Runs in every process before its own code, as Python's `sitecustomize`."""
+"""Code that runs in every process before its own, as Python's `sitecustomize`."""
 
 
 def check() -> None:
-    """On two slices of four devices."""
+    """Run the check on two slices of four devices."""
     slices = small_job(Path("unused")).slices
     check_slices(slices, jax.devices(), Place(("host-0",), 0, 2, 0), Processes(0, 1, "host-0"), slice_check.SIZE)
 
@@ -95,12 +95,16 @@ def test_a_device_that_fails_as_it_hands_out_its_product_is_a_bad_host_and_one_t
 @pytest.mark.parametrize(
     ("which", "kind", "message"),
     [
-        (0, BadHost, "host-0 of slice 0 saw: a sum over its slice with 1 wrong numbers at device 0; which host of"),
+        (
+            0,
+            BadHost,
+            "host-0 of slice 0 saw: a sum over its slice with 1 wrong numbers at device 0; the faulty host of",
+        ),
         (1, BadHost, "host-0 of slice 0 saw: a gathering from its slice with 1 wrong numbers at device 0"),
         (2, WrongCollective, "host-0 of slice 0 saw: a sum over all slices with 1 wrong numbers at device 0; within"),
     ],
 )
-def test_a_wrong_collective_is_told_with_who_saw_it(
+def test_a_wrong_collective_is_reported_with_who_saw_it(
     monkeypatch: pytest.MonkeyPatch, which: int, kind: type[Exception], message: str
 ) -> None:
     real = slice_check.collectives
@@ -131,7 +135,7 @@ def test_one_bad_host_ends_all_with_its_name(tmp_path: Path) -> None:
     with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, path) as hosts:
         codes = [host.process.wait(TIMEOUT_SECONDS) for host in hosts.all]
         logs = [host.log.read_text() for host in hosts.all]
-    # There is no node to mark here: with one, the code is that of a bad host.
+    # There is no node to mark here. With one, the exit code would be that of a bad host.
     assert codes == [ExitCode.CRASH] * 4
     assert all(f"stopped: host {hosts.all[2].address} of slice 1: device" in log for log in logs)
     assert all(log.count("no NODE_NAME and no token") == 2 for log in logs)

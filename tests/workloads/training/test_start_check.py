@@ -26,7 +26,7 @@ class Chip:
 
 
 class Gathered(Processes):
-    """The first process; the others' words are those of `peers`, or else what an orderly one says."""
+    """The first process. The others' values are in `peers`, or else those of a good process."""
 
     peers: Sequence[tuple[int, int, Sequence[int]]] = ()
 
@@ -38,7 +38,7 @@ class Gathered(Processes):
 
 
 def job(min_count: int | None = None) -> JobSpec:
-    """Two slices of two hosts of two chips."""
+    """Return a job on two slices of two hosts of two chips."""
     two = small_job(Path("somewhere"), replica=2, fsdp=4, hosts=2)
     return two.model_copy(update={"slices": two.slices.model_copy(update={"min_count": min_count})})
 

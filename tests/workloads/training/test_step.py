@@ -16,7 +16,7 @@ from workloads.training.rows import load_rows
 from workloads.training.step import Program, StepResult, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 
 LOWER = """
@@ -33,7 +33,7 @@ for mesh in (MeshSpec(replica=1, fsdp=2), MeshSpec(replica=1, fsdp=1, stage=2)):
     job = each_step.model_copy(update={"model": untied, "mesh": mesh})
     print(Program(job, build_mesh(mesh, job.slices, jax.devices()[:2])).lower_step().as_text())
 """
-"""Gathers all weights at once: over the slice, and as one of two stages."""
+"""Program that gathers all weights at once: over the slice, and as one of two stages."""
 
 
 def lowered_with_hash_seed(seed: int) -> str:
@@ -74,7 +74,7 @@ def test_the_same_job_compiled_twice_gives_bitwise_the_same_losses(tmp_path: Pat
 
 
 def test_hosts_lower_the_same_step_whatever_their_hash_seeds() -> None:
-    # Of these two, a set of the weights' names outside the layers has different orders.
+    # With these two hash seeds, a set of the weights' names outside of the layers has different orders.
     one, other = lowered_with_hash_seed(1), lowered_with_hash_seed(2)
     assert "all_gather" in one
     assert hashlib.sha256(one.encode()).hexdigest() == hashlib.sha256(other.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The loss over the vocabulary, of one device."""
+"""The loss over the vocabulary on one device."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from workloads.training.weights import Table
 def test_no_loss_is_negative_for_a_rounding_of_the_target_s_logit_that_its_normaliser_does_not_have() -> None:
     draw = np.random.default_rng(0)
     table = jnp.asarray(draw.normal(size=(256, 64)), jnp.bfloat16)
-    # Text that is known by heart: each position is near its target's row, whose logit, about 64, is far above the rest.
+    # The text is memorised: each position is near its target's row, whose logit, about 64, is far above the others.
     targets = jnp.arange(256)
     x = table + jnp.asarray(draw.normal(size=table.shape) / 16, jnp.bfloat16)
 

@@ -11,7 +11,7 @@ from workloads.training.trackers import Trackers
 
 
 def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Every curve as TensorBoard shows it."""
+    """Return every curve as TensorBoard shows it."""
     found = EventAccumulator(str(folder)).Reload()
     tags = cast(dict[str, list[str]], found.Tags())
     return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in tags["scalars"]}
@@ -24,7 +24,7 @@ def opened(folder: Path, start: int) -> Trackers:
 
 
 def line(loss: float | None) -> dict[str, Any]:
-    """The plotted part of a step's line."""
+    """Return the plotted part of a step's line."""
     others = ("z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_per_second", "mfu")
     return {"loss": loss} | dict.fromkeys(others)
 

@@ -32,7 +32,7 @@ class Recorder:
 
 @dataclass
 class Broken(Recorder):
-    """Refuses the second point."""
+    """A tracker that refuses the second point."""
 
     def log(self, point: Point) -> None:
         super().log(point)

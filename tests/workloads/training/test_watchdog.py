@@ -1,4 +1,4 @@
-"""A process that does not go on ends, and leaves word of where it was."""
+"""Tests that a process that hangs ends, and reports its stacks."""
 
 import json
 import subprocess

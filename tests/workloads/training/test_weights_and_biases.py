@@ -1,5 +1,5 @@
-"""The library is not among those of the desk: what stands in for it has the part of its documented API that is used,
-https://docs.wandb.ai/ref/python/sdk/."""
+"""Tests with a replacement of the library, which is not installed here. It has the part of the documented API that is
+used, https://docs.wandb.ai/ref/python/sdk/."""
 
 import sys
 from dataclasses import dataclass, field

@@ -30,7 +30,7 @@ IMPATIENT = """
 from workloads.training import writer
 writer.EXPIRES_SECONDS, writer.RENEWED_EVERY_SECONDS, writer.LOOKS_EVERY_SECONDS = 4, 0.5, 0.1
 """
-"""Runs in every process before its own code, as Python's `sitecustomize`."""
+"""Code that runs in every process before its own, as Python's `sitecustomize`."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def found(folder: Path) -> Lease:
 
 
 def left_by(folder: Path, run_id: str, error: BaseException | None, start: int = 0) -> None:
-    """The lease after an end by `error`."""
+    """Write the lease after an exit with `error`."""
     entered = of(folder, run_id, start).__enter__()
     entered.__exit__(type(error) if error else None, error, None)
 
@@ -126,25 +126,25 @@ def test_a_submission_that_comes_back_to_a_path_that_another_took_over_is_never_
 
 
 def test_of_two_processes_of_one_start_the_later_one_goes_on_and_keeps_the_lease(tmp_path: Path) -> None:
-    told: list[TrainingStopped] = []
-    cut_off = of(tmp_path, "first", 0, told.append).__enter__()
+    failures: list[TrainingStopped] = []
+    cut_off = of(tmp_path, "first", 0, failures.append).__enter__()
     with of(tmp_path, "first"):
-        until(lambda: told)
-        assert isinstance(told[0], PathTaken)
-        assert "another start of run first writes" in str(told[0])
+        until(lambda: failures)
+        assert isinstance(failures[0], PathTaken)
+        assert "another attempt of run first writes" in str(failures[0])
         cut_off.__exit__(None, None, None)
         assert not found(tmp_path).left
     assert found(tmp_path).left
 
 
 def test_an_earlier_start_ends_and_its_last_word_does_not_end_the_later_one(tmp_path: Path) -> None:
-    told: list[TrainingStopped] = []
-    with of(tmp_path, "first", 0, told.append):
+    failures: list[TrainingStopped] = []
+    with of(tmp_path, "first", 0, failures.append):
         earlier = lease(tmp_path).read_text()
         with of(tmp_path, "first", 1):
             lease(tmp_path).write_text(earlier)
-            until(lambda: told and found(tmp_path).start == 1)
-    assert isinstance(told[0], PathTaken)
+            until(lambda: failures and found(tmp_path).start == 1)
+    assert isinstance(failures[0], PathTaken)
     with of(tmp_path, "first", 2), pytest.raises(PathTaken, match="this one was cut off"):
         of(tmp_path, "first", 1).__enter__()
 

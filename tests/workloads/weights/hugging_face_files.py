@@ -1,6 +1,6 @@
-"""Weights of small models as Hugging Face has them, and the logits that they stand for.
+"""Weights of small models in the layout of Hugging Face, and their logits.
 
-Written from the published architectures and against the names in their files; shares no line with the import.
+This follows the published architectures and the names in their files. It shares no code with the import.
 """
 
 import json
@@ -62,7 +62,7 @@ GEMMA3 = TIED.model_copy(
 
 
 def random_tensors(model: ModelSpec) -> Tensors:
-    """All tensors of `model`, so large that no part of it is without effect."""
+    """Return all tensors of `model`, with values large enough that every part has an effect."""
     embed, mlp, head = model.embed_dim, model.mlp_dim, model.head_dim
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (model.vocab_size, embed), "model.norm": (embed,)}
     if not model.tied_embedding:
@@ -89,7 +89,7 @@ def random_tensors(model: ModelSpec) -> Tensors:
 
 
 def write_files(folder: Path, tensors: Tensors, files: int = 1) -> Path:
-    """The tensors in so many files, with an index if there are several."""
+    """Write the tensors to `files` files, with an index if there are several."""
     folder.mkdir()
     if files == 1:
         save_file(tensors, folder / "model.safetensors")
@@ -102,7 +102,7 @@ def write_files(folder: Path, tensors: Tensors, files: int = 1) -> Path:
 
 
 def logits(tensors: Tensors, tokens: np.ndarray, model: ModelSpec) -> np.ndarray:
-    """[position, vocabulary] of one sequence, in float64."""
+    """Return the logits [position, vocabulary] of one sequence in float64."""
     weights = {name.removesuffix(".weight"): values.astype(np.float64) for name, values in tensors.items()}
     x = weights["model.embed_tokens"][tokens]
     for number in range(model.layers):

@@ -69,9 +69,9 @@ def test_imported_weights_are_the_same_model(model: ModelSpec, tmp_path: Path) -
 @pytest.mark.costs(cpu_seconds=20)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_imported_weights_give_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
-    """`reference_logits.json` has those of the last four of `TOKENS`, by transformers 4.57.1 and PyTorch 2.7.1 with
-    eager attention in float32: `AutoModelForCausalLM.from_pretrained` on a folder with `random_tensors(model)` and the
-    exported config.json."""
+    """`reference_logits.json` has the logits of the last four of `TOKENS` by transformers 4.57.1 and PyTorch 2.7.1 with
+    eager attention in float32, from `AutoModelForCausalLM.from_pretrained` on a folder with `random_tensors(model)` and
+    the exported config.json."""
     tensors = random_tensors(FAMILIES[family])
     folder = imported(write_files(tmp_path / "files", tensors), FAMILIES[family])
     weights = read_whole(folder, read_about(folder))
@@ -175,8 +175,8 @@ def test_a_file_that_ends_early_is_named(tmp_path: Path) -> None:
         ("config.json", b"\xff\xfe", "config.json must be JSON: .*; download it again"),
         ("config.json", b"[1]", "config.json must be a JSON object, got a list; download it again"),
         ("model.safetensors.index.json", b"{", "index.json must be JSON: "),
-        ("model.safetensors.index.json", b"{}", "index.json must say by weight_map which file each tensor is in"),
-        ("model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "index.json must say by weight_map"),
+        ("model.safetensors.index.json", b"{}", "index.json must have a weight_map with the file of each tensor"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "index.json must have a weight_map"),
     ],
 )
 def test_a_damaged_description_is_named(file: str, content: bytes, fault: str, tmp_path: Path) -> None:
@@ -233,7 +233,9 @@ def test_a_tied_table_may_be_there_twice_if_it_is_the_same(equal: bool, tmp_path
 
 def test_a_model_that_no_family_has_is_not_exported_or_imported(tmp_path: Path) -> None:
     model = QWEN3.model_copy(update={"logit_soft_cap": 30.0})
-    with pytest.raises(InvalidSpec, match="a model with logit_soft_cap, query_key_norm fits none of the layouts"):
+    with pytest.raises(
+        InvalidSpec, match="a model with logit_soft_cap, query_key_norm fits none of the supported layouts"
+    ):
         imported(write_files(tmp_path / "files", random_tensors(QWEN3)), model)
 
 
@@ -262,7 +264,7 @@ def test_parameters_that_changed_since_are_not_exported(tmp_path: Path) -> None:
     damaged = about.fingerprints | {"parameters.embedding": "0" * 16}
     changed = About.model_validate(about.model_dump() | {"fingerprints": damaged})
     (folder / "export.json").write_text(changed.model_dump_json())
-    with pytest.raises(InvalidSpec, match=r"not hold what was written: parameters.embedding \(expected 0{16}"):
+    with pytest.raises(InvalidSpec, match=r"differs from what was written: parameters.embedding \(expected 0{16}"):
         exported(folder, "float32")
 
 
@@ -273,6 +275,6 @@ def test_no_folder_is_written_over(tmp_path: Path) -> None:
         imported(files, TIED)
 
 
-def test_a_folder_without_files_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"must be a folder with \*.safetensors files, but has none"):
         imported(tmp_path, TIED)

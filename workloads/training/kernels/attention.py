@@ -1,9 +1,8 @@
 """Causal attention with its rotary embedding, as one forward and one backward kernel for TPU.
 
-Proved in interpret mode on CPU against a plain reference, and compiled for TPU; never run on one.
+It is tested in interpret mode on CPU against a plain reference, and compiled for TPU, but has never run on one.
 
-Owns the gradient rule, what a remat policy may keep, and which shapes are taken. Makes no rotary angles, and does
-not choose between itself and other kernels.
+This module has the gradient rule, the results that a remat policy may keep, and the checks of shapes.
 """
 
 from functools import partial
@@ -21,22 +20,22 @@ from workloads.training.remat import ATTENTION
 __all__ = ["HeadShape", "fused_attention"]
 
 VMEM_SHARE = 7 / 8
-"""Most of a core's VMEM that a kernel may ask for: the compiler takes some. So much compiles for v6e, which has 128
-MiB, and for 7x, which has 64."""
+"""Largest share of a core's VMEM that a kernel may use, because the compiler needs some. It compiles for v6e, which has
+128 MiB, and for 7x, which has 64 MiB."""
 
 
 def fused_attention(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, *, shape: HeadShape, interpret: bool
 ) -> jax.Array:
-    """Causal attention of all heads: mixed values [B, K*G*H, S] in the type of z.
+    """Compute causal attention of all heads. Return mixed values [B, K*G*H, S] in the type of z.
 
-    z is [B, K*(G+2)*H, S]: for each of K kv heads the rows are G query heads, then key, then value, H rows each,
-    not rotated. `rotation` is cosine and sine [H/2, S] float32 of a rotary embedding on halves; it gets no
+    z is [B, K*(G+2)*H, S]. For each of K kv heads, the rows are G query heads, then key, then value, H rows each,
+    not rotated. `rotation` is cosine and sine [H/2, S] float32 of a rotary embedding on halves. It gets no
     gradient. With `segments`, int32 [B, S], a token attends only to earlier tokens of its own segment.
 
     Raises:
         ValueError: z does not have the rows of `shape`.
-        InvalidSpec: the sequence is of a length the kernel cannot take.
+        InvalidSpec: the kernel does not support the length of the sequence.
     """
     _check(z, shape, interpret)
     return _attention(z, rotation, segments, shape, interpret)
@@ -48,9 +47,9 @@ def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
         raise ValueError(f"z has {rows} rows, but {shape} needs {expected}; order the projection's columns by kv head")
     if length % LANES and not interpret:
         raise InvalidSpec(
-            f"sequences of {length} tokens; this kernel takes multiples of {LANES}: pad them, or set attention: splash"
+            f"sequences of {length} tokens; this kernel needs multiples of {LANES}: pad them, or set attention: splash"
         )
-    # That this is traced for. A CPU, which interprets the kernel, has no VMEM.
+    # This is the device that is traced for. A CPU, which interprets the kernel, has no VMEM.
     if pltpu.is_tpu_device():
         _check_vmem(z, shape)
 
@@ -62,7 +61,7 @@ def _check_vmem(z: jax.Array, shape: HeadShape) -> None:
     if needed > most:
         raise InvalidSpec(
             f"sequences of {z.shape[2]} tokens with heads of {shape.head_dim} in {z.dtype} need {needed >> 20} MiB of"
-            f" VMEM in this kernel, which may take {most >> 20} MiB of a {chip.chip_version}; shorten them, or set"
+            f" VMEM in this kernel, which may use {most >> 20} MiB of a {chip.chip_version}; shorten them, or set"
             " attention: splash"
         )
 

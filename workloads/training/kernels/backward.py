@@ -1,7 +1,8 @@
-"""The backward kernel of causal attention: one query head at a time, all its tokens in VMEM.
+"""The backward kernel of causal attention: one query head at a time, with all its tokens in VMEM.
 
-The gradient by z leaves in the layout of z, one head's rows per step of the grid: a query head's when it is done,
-key's and value's, which add up over the query heads of their group, in two steps after the last of these.
+The gradient by z is written in the layout of z, one head's rows per step of the grid. A query head's rows are written
+when it is done. Those of key and value, which add up over the query heads of their group, are written in two steps
+after the last query head.
 """
 
 from collections.abc import Callable
@@ -29,14 +30,14 @@ from workloads.training.kernels.blocks import (
 )
 
 PRODUCTS = 5
-"""Matrix products per query head: scores again, and the gradients by weights, value, key and query."""
+"""Number of matrix products per query head: the scores, and the gradients by weights, value, key and query."""
 
 SPILL_BYTES = 8 << 20
-"""For the compiler's own use in a kernel."""
+"""VMEM for the compiler's own use in a kernel."""
 
 
 class Kept(NamedTuple):
-    """What the forward pass leaves for the backward pass."""
+    """Results that the forward pass keeps for the backward pass."""
 
     z: Any
     rotation: Any
@@ -57,21 +58,21 @@ class _Inputs(NamedTuple):
 
 
 class _Scratch(NamedTuple):
-    """Of one head each, [H, S]; gradients are by the rotated query and key, in float32."""
+    """Scratch memory for one head, [H, S] each. Gradients are by the rotated query and key, in float32."""
 
     query: Any
-    """Rotated and scaled."""
+    """Rotated and scaled query."""
     key: Any
-    """Rotated."""
+    """Rotated key."""
     d_query: Any
     d_key: Any
     d_value: Any
     mean: Any
-    """[1, S]: the mean of the weights' gradients, each by its weight."""
+    """Mean of the weights' gradients, weighted by the weights, [1, S]."""
 
 
 def attention_backward(kept: Kept, d_mixed: jax.Array, shape: HeadShape, interpret: bool) -> jax.Array:
-    """Gradient by z."""
+    """Return the gradient by z."""
     sizes, z = Sizes.of(kept.z), kept.z
     by_row = (sizes.sequences, shape.kv_heads, shape.rows, shape.head_dim, sizes.length)
     by_query = (sizes.sequences, shape.kv_heads, shape.group, shape.head_dim, sizes.length)
@@ -106,22 +107,22 @@ def attention_backward(kept: Kept, d_mixed: jax.Array, shape: HeadShape, interpr
 
 
 def backward_vmem_bytes(z: jax.Array, shape: HeadShape) -> int:
-    """What the kernel needs of VMEM, for all tokens of a sequence."""
+    """Return the VMEM in bytes that the kernel needs for all tokens of a sequence."""
     row_blocks, f32_rows, rotation = 2 * 6 + 2, 3, 1
     per_token = shape.head_dim * (row_blocks * z.dtype.itemsize + 4 * (f32_rows + rotation))
-    # logsumexp and segments twice, the mean once; a row takes the eight of a register.
+    # These are logsumexp and segments twice, and the mean once. A row takes the eight rows of a register.
     statistics = 4 * 8 * (2 + 2 + 1)
     return Sizes.of(z).length * (per_token + statistics) + SPILL_BYTES
 
 
 def _row(sizes: Sizes, shape: HeadShape, row_of: Callable[[Any], Any]) -> pl.BlockSpec:
-    """One head's rows of z or of the mixed values."""
+    """Return the block of one head's rows of z or of the mixed values."""
     return pl.BlockSpec((1, 1, 1, shape.head_dim, sizes.length), lambda b, k, row: (b, k, row_of(row), 0, 0))
 
 
 def _input_specs(sizes: Sizes, shape: HeadShape, segmented: bool) -> _Inputs:
     query = _row(sizes, shape, lambda row: jnp.minimum(row, shape.group - 1))
-    # The same for all of the grid, so one copy is enough.
+    # It is the same for the whole grid, so one copy is enough.
     cos_or_sin = pl.BlockSpec(
         (shape.head_dim // 2, sizes.length), lambda b, k, row: (0, 0), pipeline_mode=pl.Buffered(1)
     )
@@ -183,7 +184,7 @@ def _kernel(inputs: _Inputs, d_z: Ref, scratch: _Scratch, *, sizes: Sizes, shape
 
     @pl.when(row == shape.group)
     def _key() -> None:
-        # The query in scratch has the scale in it, by which it is LOG2_E too large here.
+        # The query in scratch includes the scale, so it is too large by LOG2_E here.
         each_block(lambda tokens: write(tokens, rotate_back(scratch.d_key[:, tokens], rotation(tokens)) / LOG2_E))
 
     @pl.when(row == shape.group + 1)
@@ -192,7 +193,7 @@ def _kernel(inputs: _Inputs, d_z: Ref, scratch: _Scratch, *, sizes: Sizes, shape
 
 
 def _key_block(inputs: _Inputs, scratch: _Scratch, sizes: Sizes, index: jax.Array, _: None) -> None:
-    """Adds the gradients of one block of keys with all blocks of queries that see it."""
+    """Add the gradients of one block of keys with all blocks of queries that attend to it."""
     keys = sizes.tokens(index)
     key = scratch.key[:, keys]
     key_by_token, value_by_token = key.T, inputs.value[0, 0, 0, :, keys].T

@@ -1,7 +1,7 @@
 """The forward kernel of causal attention: all query heads of one kv head, one block of queries at a time.
 
-Blocks arrive in the order of the sequence, and each leaves its rotated key and its value in VMEM for the blocks
-of queries behind it, so z is read once. The softmax is computed online, in float32.
+Blocks are processed in the order of the sequence, and each keeps its rotated key and its value in VMEM for later blocks
+of queries, so z is read once. The softmax is computed online in float32.
 """
 
 from functools import partial
@@ -27,20 +27,20 @@ from workloads.training.kernels.blocks import (
 )
 
 PRODUCTS = 2
-"""Matrix products per query head: scores, weighted values."""
+"""Number of matrix products per query head: scores and weighted values."""
 
 
 class _Scratch(NamedTuple):
     keys: Ref
-    """[S, H], rotated."""
+    """Rotated keys [S, H]."""
     values: Ref
-    """[H, S]."""
+    """Values [H, S]."""
     scores: Ref
-    """[G, keys, queries] of the block of keys that is next."""
+    """Scores [G, keys, queries] of the next block of keys."""
 
 
 class _Softmax(NamedTuple):
-    """What the blocks of keys so far make of one head's block of queries."""
+    """Online softmax of one head's block of queries over the blocks of keys so far."""
 
     peak: jax.Array
     total: jax.Array
@@ -58,7 +58,7 @@ class _Softmax(NamedTuple):
 def attention_forward(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> Pair:
-    """Mixed values [B, K*G*H, S] and the base-2 logsumexp of the scores [B, K, G, 1, S]."""
+    """Return mixed values [B, K*G*H, S] and the base-2 logsumexp of the scores [B, K, G, 1, S]."""
     sizes, width = Sizes.of(z), shape.head_dim
     batch, length, block = sizes.sequences, sizes.length, sizes.block
     cos_or_sin = pl.BlockSpec((width // 2, block), lambda b, k, i: (0, i))
@@ -100,12 +100,12 @@ def attention_forward(
 
 
 def forward_vmem_bytes(z: jax.Array, shape: HeadShape) -> int:
-    """What the kernel needs of VMEM: scratch, the blocks coming and going, and twice the scores for the compiler
-    to spill to."""
+    """Return the VMEM in bytes that the kernel needs: scratch, the blocks in transfer, and twice the scores for spills
+    of the compiler."""
     sizes, number = Sizes.of(z), z.dtype.itemsize
     keys_and_values = sizes.length * (max(shape.head_dim, LANES) + shape.head_dim) * number
     blocks = 2 * (shape.rows + shape.group) * shape.head_dim * sizes.block * number
-    # Cosine, sine and logsumexp in float32, of which a row takes the eight of a register, and segments.
+    # These are cosine, sine and logsumexp in float32, where a row takes the eight rows of a register, and segments.
     statistics = 2 * 4 * ((shape.head_dim + 8 * shape.group) * sizes.block + 8 * sizes.length)
     return keys_and_values + blocks + statistics + 3 * (shape.group + 2) * 4 * sizes.block**2
 
@@ -138,7 +138,7 @@ def _kernel(
         for head, (softmax, block_peak) in enumerate(heads):
             peak = jnp.maximum(softmax.peak, block_peak)
             weights = jnp.exp2(scratch.scores[head] - peak)
-            # One block ahead: the matrix units score it while the vector units are at this one's exponentials.
+            # The next block is scored by the matrix units while the vector units compute this block's exponentials.
             next_peak = score(head, index + 1)
             after.append((softmax.with_block(peak, weights, value), next_peak))
         return after

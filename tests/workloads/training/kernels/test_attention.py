@@ -24,7 +24,7 @@ class Case:
     segmented: bool
     dtype: Any = jnp.float32
     tolerance: float = 2e-6
-    """Of values and gradients, as a share of the reference's norm."""
+    """Tolerance of values and gradients, relative to the reference's norm."""
 
 
 # 384 tokens are three blocks of 128 queries and keys, 1024 are two of the longest, 96 are one.
@@ -91,7 +91,7 @@ def test_the_forward_kernel_is_not_run_again_if_its_results_are_kept(kept: tuple
 
 
 def refusal(kind: str, rows: int, length: int) -> str:
-    """Why heads of 128 are refused on chips of that kind; empty when they are not."""
+    """Return why heads of 128 are refused on chips of that kind. Empty if they are not."""
     z = jax.ShapeDtypeStruct((1, rows, length), jnp.bfloat16)
     cos = jax.ShapeDtypeStruct((64, length), jnp.float32)
     shape = HeadShape(8, 4, 128)
@@ -125,14 +125,14 @@ def test_sequences_that_do_not_fit_the_vmem_of_a_chip_are_refused(
 
 
 def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
-    assert "100 tokens; this kernel takes multiples of 128" in refusal("TPU v6 lite", 48 * 128, 100)
+    assert "100 tokens; this kernel needs multiples of 128" in refusal("TPU v6 lite", 48 * 128, 100)
     with pytest.raises(ValueError, match=r"z has 5120 rows, but .* needs 6144"):
         refusal("TPU v6 lite", 40 * 128, 8192)
 
 
 @pytest.mark.costs(cpu_seconds=10)
 def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No TPU is asked for: the compiler needs neither Google Cloud's metadata server nor the chip's lock.
+    # No TPU is used, so the compiler needs neither Google Cloud's metadata server nor the chip's lock.
     for name, value in {
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -154,13 +154,13 @@ def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytes
     batch, angles = sequences * mesh.size, like((shape.head_dim // 2, length), jnp.float32, whole)
     z = like((batch, shape.kv_heads * shape.rows * shape.head_dim, length), jnp.bfloat16, per_chip)
     text = gradient.lower(z, (angles, angles), like((batch, length), jnp.int32, per_chip)).compile().as_text()
-    # A causal matrix product of one head is 2 x H x S^2/2 FLOPs; forward has two, backward five.
+    # A causal matrix product of one head has 2 x H x S^2/2 FLOPs. The forward pass has two, the backward pass five.
     product = sequences * shape.kv_heads * shape.group * shape.head_dim * length**2
     assert re.findall(r'"flops":"?(\d+)', text or "") == [str(2 * product), str(5 * product)]
 
 
 def inputs(case: Case) -> tuple[jax.Array, Any, jax.Array | None, jax.Array]:
-    """z, rotation, segments, and the gradient by the mixed values."""
+    """Return z, rotation, segments, and the gradient by the mixed values."""
     shape, draw = case.shape, np.random.default_rng(0)
     rows = shape.kv_heads * shape.group * shape.head_dim
     z = draw.normal(size=(case.sequences, rows + 2 * shape.kv_heads * shape.head_dim, case.length))
@@ -187,12 +187,12 @@ def value_and_gradient(
         mixed, pull_back = jax.vjp(attend, z)
         return mixed, pull_back(d_mixed)[0]
 
-    # Compiling takes longer than running here.
+    # Compiling would take longer than running.
     return jax.jit(both, compiler_options={"xla_backend_optimization_level": 0})(z)
 
 
 def plain(z: jax.Array, case: Case, segments: jax.Array | None) -> jax.Array:
-    """The same by whole score matrices [queries, keys], rotated as complex numbers."""
+    """Compute the same with full score matrices [queries, keys], rotated as complex numbers."""
     shape = case.shape
     turns = jnp.asarray(np.exp(1j * rotation_angles(case)), jnp.complex64)[None, None, None]
     may_attend = jnp.tril(jnp.ones((1, case.length, case.length), bool))
@@ -212,11 +212,11 @@ def turned(x: jax.Array, turns: jax.Array) -> jax.Array:
 
 
 def parts(z: jax.Array, shape: HeadShape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of the query heads, of the keys and of the values."""
+    """Return the rows of the query heads, of the keys and of the values."""
     heads = np.asarray(z, np.float32).reshape(z.shape[0], shape.kv_heads, shape.group + 2, -1)
     return heads[:, :, :-2], heads[:, :, -2], heads[:, :, -1]
 
 
 def distance(got: np.ndarray, expected: np.ndarray) -> float:
-    """Norm of the difference as a share of the norm."""
+    """Return the norm of the difference, relative to the norm."""
     return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
