@@ -1,64 +1,64 @@
-# Every command of the project; each is one line of what it runs. README.md says what they print.
+# Every command of the project. README.md describes their output.
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
 .PHONY: up down train preview test test-all fuzz chaos bench docs lint format programs environment licences sbom audit lock lock-plugins
 
-up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
+up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
 
-down: $(ENVIRONMENT) ## destroy what `make up` made; the checkpoint bucket stays
+down: $(ENVIRONMENT) ## destroy what `make up` created, except the checkpoint bucket
 	@$(PYTHON) -m cli.down $(ARGS)
 
-train: $(ENVIRONMENT) ## the same trainer in four processes, with no cluster and no Go
+train: $(ENVIRONMENT) ## run the same trainer in four processes, without a cluster and without Go
 	@$(PYTHON) -m cli.train $(ARGS)
 
-preview: $(ENVIRONMENT) programs ## settings, rules, price and queue of a plan: make preview STACK=dev
+preview: $(ENVIRONMENT) programs ## show settings, rules, price and queue of a plan: make preview STACK=dev
 	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
 
-test: $(ENVIRONMENT) $(if $(ARGS),programs) ## lint, types, import contracts, and tests with the whole chain once: at most 12 minutes
+test: $(ENVIRONMENT) $(if $(ARGS),programs) ## run lint, types, import contracts and quick tests, at most 12 minutes
 	@$(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
 
-test-all: $(ENVIRONMENT) ## all of that and every other test: at most 45 minutes
+test-all: $(ENVIRONMENT) ## run all of that and every other test, at most 45 minutes
 	@$(PYTHON) -m tests --all $(ARGS)
 
-fuzz: $(ENVIRONMENT) ## all that is read from files, with twenty times as many damaged ones
+fuzz: $(ENVIRONMENT) ## fuzz all file readers with twenty times as many damaged files
 	@$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz --timeout 1800 $(ARGS)
 
-chaos: $(ENVIRONMENT) programs ## strike jobs with every fault of the catalogue, or with those that ARGS names
+chaos: $(ENVIRONMENT) programs ## inject every fault of the catalogue, or those named in ARGS, into jobs
 	@$(PYTHON) -m chaos $(ARGS)
 
-bench: $(ENVIRONMENT) programs ## what docs/benchmarks.md records; peers run where ARGS names their Python
+bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/benchmarks.md; ARGS names the Python of peers
 	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps && $(PYTHON) -m benchmarks.read_ahead
 
-docs: $(ENVIRONMENT) ## these pages as a site in the folder site; a link that leads nowhere fails
+docs: $(ENVIRONMENT) ## build the documentation in the folder site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet && echo "open site/index.html"
 
-lint: $(ENVIRONMENT) ## formatting, lint rules, strict types, import contracts
+lint: $(ENVIRONMENT) ## check formatting, lint rules, strict types and import contracts
 	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && $(PYTHON) -m tests.words && .venv/bin/pyright && .venv/bin/lint-imports
 
-format: $(ENVIRONMENT) ## rewrite the sources as lint wants them
+format: $(ENVIRONMENT) ## format the sources and fix lint errors
 	@.venv/bin/ruff format --quiet . && .venv/bin/ruff check --fix --quiet .
 
-programs: $(ENVIRONMENT) ## find or build the Go programs that the sandbox runs
+programs: $(ENVIRONMENT) ## find or build the Go programs of the sandbox
 	@$(PYTHON) -m cli.programs
 
-environment: $(ENVIRONMENT) ## the Python environment alone, in .venv
+environment: $(ENVIRONMENT) ## create the Python environment in .venv
 
-licences: $(ENVIRONMENT) ## hold the licence of every package of the image against requirements/licences.yaml
+licences: $(ENVIRONMENT) ## check the licence of every package of the image against requirements/licences.yaml
 	@$(PYTHON) -m cli.ci licences
 
 sbom: $(ENVIRONMENT) ## write image.cdx.json, the bill of materials of the image's Python packages
 	@$(PYTHON) -m cli.ci sbom > image.cdx.json
 
-audit: $(ENVIRONMENT) ## known vulnerabilities of the locked packages; asks PyPI
+audit: $(ENVIRONMENT) ## list known vulnerabilities of the locked packages (asks PyPI)
 	@.venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/desk.txt && .venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/image.txt
 
-lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
+lock: ## resolve requirements/*.txt again from pyproject.toml (needs uv)
 	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra keras --extra tpu --extra policy --extra sandbox --extra cli --extra dev pyproject.toml -o requirements/desk.txt
 	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra workloads --extra keras --extra tpu pyproject.toml -o requirements/image.txt
 
-lock-plugins: $(ENVIRONMENT) ## write the checksums of Pulumi's plugins, which CI installs, to requirements/plugins.json
+lock-plugins: $(ENVIRONMENT) ## write the checksums of the Pulumi plugins for CI to requirements/plugins.json
 	@$(PYTHON) -m cli.ci lock-plugins
 
 $(ENVIRONMENT): requirements/desk.txt

@@ -1,4 +1,4 @@
-"""A stack file becomes a cluster with TPU slices, queues and running jobs."""
+"""The Pulumi program: turns a stack file into a cluster with TPU slices, queues and running jobs."""
 
 from functools import partial
 

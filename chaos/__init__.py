@@ -1,1 +1,1 @@
-"""Faults injected into real jobs on the sandbox, and what must hold afterwards."""
+"""Injects faults into real jobs on the sandbox, and checks the results."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from chaos import report
 from chaos.faults import CATALOGUE
 from chaos.long_run import Plan, long_run
-from chaos.target import Fault, Target, opened
+from chaos.target import Fault, Target, open_target
 from chaos.trial import Result, carry_out, from_json, long_run_to_json, to_json
 from sandbox.daemon import CHECKOUT
 
@@ -18,7 +18,7 @@ REPORTS = CHECKOUT / ".sandbox" / "chaos"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; the exit status is 0 if everything holds."""
+    """Run the command. Return the exit status, 0 if all checks pass."""
     commands = parser()
     options = commands.parse_args(arguments)
     known = {fault.name: fault for fault in CATALOGUE}
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    with opened(folder) as target:
+    with open_target(folder) as target:
         if options.random:
             holds = _randomly(target, options)
         else:
@@ -48,7 +48,7 @@ def _one_by_one(target: Target, faults: Sequence[Fault], output: Path) -> bool:
 
 
 def _write(output: Path, results: dict[str, Result]) -> None:
-    """Write the report of these results and of other faults from earlier runs."""
+    """Write the report of these results and of earlier results for other faults."""
     kept = output / "results.json"
     earlier = {each.fault: each for each in from_json(kept.read_text())} if kept.exists() else {}
     found = earlier | results
@@ -77,12 +77,12 @@ def _ended(folder: Path, holds: bool) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of the command."""
-    parser = argparse.ArgumentParser(prog="python -m chaos", description="Strike jobs on the sandbox with faults.")
+    parser = argparse.ArgumentParser(prog="python -m chaos", description="Inject faults into jobs on the sandbox.")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="name of a fault (default: all faults)")
     parser.add_argument("--list", action="store_true", help="list the faults of the catalogue and exit")
     parser.add_argument("--output", type=Path, default=REPORTS, help="folder for the report and its pictures")
     parser.add_argument(
-        "--random", type=float, metavar="MINUTES", help="strike one long job with random faults for that time instead"
+        "--random", type=float, metavar="MINUTES", help="inject random faults into one long job for that time instead"
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random faults")
     parser.add_argument("--steps", type=int, default=4000, help="steps of the long job")

@@ -1,6 +1,6 @@
 """Random faults in sequence on one long job, which must still reach its last step with the right losses.
 
-A seed gives the same faults after the same delays; at which step they strike depends on the machine.
+A seed determines the faults and their delays. The steps at which they strike depend on the machine.
 """
 
 import random
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chaos.faults import CATALOGUE
 from chaos.target import END_SECONDS, Fault, Target, comes_with_the_job
-from chaos.trial import LongRun, Strike, result, tried
+from chaos.trial import LongRun, Strike, result, run_action
 from chaos.verdict import Expected, Observed, broken
 from workloads.report.goodput import goodput, lost_steps
 from workloads.report.history import Start
@@ -20,9 +20,9 @@ from workloads.report.history import Start
 SAVE_EVERY = 50
 _CATALOGUE = {fault.name: fault for fault in CATALOGUE}
 _START_SECONDS = 30.0
-"""A strike during start, compilation or restore comes within this time after all hosts have a process."""
+"""Maximum seconds from the time when all hosts have a process to a strike during start, compilation or restore."""
 _MOST_STEPS = 120
-"""Any other strike comes after at most this many steps of the attempt, between two saves or during one."""
+"""Maximum number of steps of the attempt before any other strike, between two saves or during one."""
 _AT_START = 0.25
 """Fraction of strikes that do not wait for a step."""
 
@@ -34,7 +34,7 @@ class Draw:
     fault: Fault
     seconds: float
     steps: int
-    """New steps that must be done before the seconds count."""
+    """Number of new steps that must be done before the seconds count."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Plan:
 
     seed: int
     minutes: float
-    """Time in which faults strike; the job then continues to its end."""
+    """Minutes in which faults strike. The job then continues to its end."""
     steps: int
-    """Steps of the job, enough to last that long."""
+    """Number of steps of the job, enough for these minutes."""
 
     @property
     def job(self) -> dict[str, object]:
@@ -72,13 +72,13 @@ def draws(seed: int) -> Iterator[Draw]:
 
 
 def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
-    """Run the job of `plan` without a fault, then with faults; `say` receives lines of progress."""
-    undisturbed = _submitted(target, plan, "undisturbed")
+    """Run the job of `plan` without a fault, then with faults. `say` receives lines of progress."""
+    undisturbed = _submit(target, plan, "undisturbed")
     target.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
     steady = target.observed(undisturbed, 0.0).losses
     target.remove(undisturbed)
     say(f"{len(steady)} steps without a fault")
-    job = _submitted(target, plan, f"random-{plan.seed}")
+    job = _submit(target, plan, f"random-{plan.seed}")
     began = time.time()
     strikes: list[Strike] = []
 
@@ -86,7 +86,7 @@ def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
         strike_at_random(target, job, plan, strikes, say)
         target.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
 
-    failed = tried(run)
+    failed = run_action(run)
     last = strikes[-1].time if strikes else began
     seen = target.observed(job, last)
     history = target.history(job)
@@ -104,13 +104,13 @@ def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
 def verdict_of(
     strikes: Sequence[Strike], seen: Observed, lost: Mapping[int, int], steady: Mapping[int, float]
 ) -> tuple[str, ...]:
-    """Sentences about what does not hold for a job with these strikes; `lost` is the number of steps lost by attempt.
+    """Return sentences about failed checks of a job with these strikes. `lost` is the number of lost steps by attempt.
 
     A fault that strikes while the job recovers from another one may cause no further attempt, hence the bounds.
     """
     struck = [_CATALOGUE[strike.fault].expected for strike in strikes]
     endings = frozenset(ending for expected in struck for ending in expected.endings)
-    # Counts are judged by the bounds below. Everything else must hold as for any fault.
+    # Counts are checked against the bounds below. All other checks are the same as for any fault.
     expected = Expected(
         starts=len(seen.endings),
         charged=seen.charged,
@@ -136,13 +136,13 @@ def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
     return Counter(number for number, _ in lost_steps(starts))
 
 
-def _submitted(target: Target, plan: Plan, name: str) -> str:
+def _submit(target: Target, plan: Plan, name: str) -> str:
     target.submit(Fault(name, name, strike=comes_with_the_job, expected=Expected(), job=plan.job))
     return name
 
 
 def strike_at_random(target: Target, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
-    """Strike until the time for it is over, and append to `strikes`."""
+    """Strike until the time for strikes is over, and append to `strikes`."""
     until = time.time() + 60 * plan.minutes
     for draw in draws(plan.seed):
         if not _moment(target, job, draw, until):
@@ -155,7 +155,7 @@ def strike_at_random(target: Target, job: str, plan: Plan, strikes: list[Strike]
 
 
 def _moment(target: Target, job: str, draw: Draw, until: float) -> bool:
-    """Wait for the time of the strike; False when the job has ended or the time for strikes is over."""
+    """Wait for the time of the strike. Return False if the job has ended or the time for strikes is over."""
 
     def over() -> bool:
         return time.time() > until or target.ended(job)

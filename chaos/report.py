@@ -14,7 +14,7 @@ TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ende
 _NUMBERS = (2, 3, 4)
 _RECORD = TITLES.index("record")
 _RECORD_CHARACTERS = 160
-"""Longest text of a record in the table; `results.json` has all of it."""
+"""Maximum length of a record's text in the table. `results.json` contains the whole text."""
 
 
 def plot(results: Sequence[Result]) -> str:
@@ -42,7 +42,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def line(result: Result) -> str:
-    """Return a result in one line, and a further line for each thing that does not hold."""
+    """Return a result in one line, and another line for each failed check."""
     facts = f"lost {result.lost_steps} steps, back after {_seconds(result)}, {result.ended_as}"
     first = f"{result.fault:26} {_verdict(result):7} {facts}, ended {'/'.join(result.endings)}"
     return "\n".join([first, *(f"    {error}" for error in result.broken)])

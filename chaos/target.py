@@ -1,4 +1,4 @@
-"""A fault, and the target where it strikes: a running sandbox with the stack `local`, its jobs and their files."""
+"""A fault, and its target: a running sandbox with the stack `local`, its jobs and their files."""
 
 import json
 import os
@@ -33,7 +33,7 @@ TAKE_STEP = "workloads.training.step:CompiledProgram.step"
 """The trainer's function that takes a step, for sabotage."""
 
 
-def _as_rendered(_: Json) -> None:
+def _keep_rendered(_: Json) -> None:
     """Change nothing."""
 
 
@@ -54,18 +54,18 @@ class Fault:
     what: str
     """Description for the report."""
     strike: Callable[["Target", str], None]
-    """Carries out the fault on the job of that name, which has just done `at_step`. It may wait and repair; damage that
-    it leaves outlives the job."""
+    """Injects the fault into the job of that name, which has just done `at_step`. It may wait and repair. Damage that
+    it leaves behind outlives the job."""
     expected: Expected
     at_step: int | None = None
-    """Step after which the fault strikes; None: as soon as the job is submitted."""
+    """Step after which the fault strikes. None if it strikes as soon as the job is submitted."""
     job: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Settings of the job, over those in `JOB`."""
+    """Settings of the job, which override those in `JOB`."""
     before: Callable[["Target"], None] = _nothing
     """Prepares what the job needs, before it is submitted."""
     anytime: bool = False
     """Whether it can strike any running job at any time, so that random runs draw it too."""
-    edit: Callable[[Json], None] = _as_rendered
+    edit: Callable[[Json], None] = _keep_rendered
     """Changes the rendered JobSet before it is submitted, such as the environment of its pods."""
 
 
@@ -81,7 +81,7 @@ JOB: Mapping[str, object] = {
     "training": {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS},
     "existing_run": "anew",
 }
-"""Settings of every job, over those of the stack."""
+"""Settings of every job, which override those of the stack."""
 
 BUCKET = "sandbox-local-checkpoints"
 JOBSETS = names.JOBSETS.format(NAMESPACE)
@@ -89,17 +89,17 @@ JOBSETS = names.JOBSETS.format(NAMESPACE)
 _WORKLOADS = names.WORKLOADS.format(NAMESPACE)
 _POLL_SECONDS = 0.2
 END_SECONDS = 600
-"""Time in which any job of the catalogue ends, struck or not."""
+"""Seconds within which any job of the catalogue ends, with or without a fault."""
 _GONE_SECONDS = 60
 
 
 class NotInTime(RuntimeError):
-    """A condition did not hold in time; the message lists the pods."""
+    """Raised when a condition did not become true in time. The message lists the pods."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The sandbox that faults strike, with the API of its cluster and the files of its jobs."""
+    """The sandbox into which faults are injected, with the API of its cluster and the files of its jobs."""
 
     site: Site
     programs: Programs
@@ -204,7 +204,7 @@ class Target:
         return observe(view, self.history(job), batches, struck)
 
     def failures(self, job: str) -> list[Failure]:
-        """Failure records of the job's hosts, also of attempts that opened no run."""
+        """Return failure records of the job's hosts, including attempts that opened no run."""
         uid = self.jobset(job).get("metadata", {}).get("uid", "none")
         return [record.failure for record in read_failures(epath.Path(self.folder(job)), [], run_ids=[uid])]
 
@@ -222,12 +222,12 @@ class Target:
         return [condition.get("message", "") for one in conditions for condition in one]
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
-        """Block until `holds`.
+        """Block until `holds` returns true.
 
         Raises:
-            NotInTime: it does not hold within `seconds`.
+            NotInTime: it does not within `seconds`.
         """
-        if not holds_within(seconds, lambda: _tried(holds), _POLL_SECONDS):
+        if not holds_within(seconds, lambda: _try(holds), _POLL_SECONDS):
             pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in self._all_pods()]
             raise NotInTime(f"expected {what} within {seconds:.0f} s; pods: {pods}")
 
@@ -242,7 +242,7 @@ class Target:
 
 
 @contextmanager
-def opened(root: Path) -> Generator[Target]:
+def open_target(root: Path) -> Generator[Target]:
     """Yield a target in a new sandbox in `root`, stopped afterwards. The job of its stack has ended without a fault."""
     site = create(root / "sandbox")
     found = builds.prepare(lambda _: None)
@@ -258,11 +258,11 @@ def opened(root: Path) -> Generator[Target]:
         daemon.stop(site)
 
 
-def _tried(holds: Callable[[], bool]) -> bool:
+def _try(holds: Callable[[], bool]) -> bool:
     try:
         return holds()
     except UNREACHABLE:
-        # The fault may be that the API server is down.
+        # The fault may consist in an API server that is down.
         return False
 
 

@@ -1,4 +1,4 @@
-"""One fault carried out: submit a job, wait, strike, wait, judge; and the record of that, as a file keeps it."""
+"""Injects one fault: submit a job, wait, strike, wait, and check the result. Defines the record in the results file."""
 
 import json
 import subprocess
@@ -15,13 +15,13 @@ from workloads.spec.base import Spec
 
 
 class Result(Spec):
-    """The outcome of one fault; times in seconds since the epoch."""
+    """The outcome of one fault. Times are in seconds since the epoch."""
 
     fault: str
     what: str
     """Description of the fault."""
     broken: tuple[str, ...]
-    """Sentences about what did not hold; empty if everything held."""
+    """Sentences about failed checks. Empty if all checks passed."""
     ended_as: str
     """Terminal state of the JobSet."""
     endings: tuple[str, ...]
@@ -29,7 +29,7 @@ class Result(Spec):
     record: str
     """Host and cause of the first failure record; empty if no record exists."""
     charged: int
-    """Restarts that counted toward `max_restarts`."""
+    """Number of restarts that counted toward `max_restarts`."""
     lost_steps: int
     recovery_seconds: float | None
     began: float
@@ -42,7 +42,7 @@ class Result(Spec):
 
     @property
     def holds(self) -> bool:
-        """Return whether everything held."""
+        """Return whether all checks passed."""
         return not self.broken
 
 
@@ -65,7 +65,7 @@ class LongRun(Spec):
 
     @property
     def steps(self) -> int:
-        """Return the number of steps that count, each of them once."""
+        """Return the number of steps that count, without repetitions."""
         return sum(len(start) for start in self.result.curve) - self.result.lost_steps
 
 
@@ -102,7 +102,7 @@ def long_run_to_json(run: LongRun) -> str:
 
 def _lines(value: Any, depth: int) -> str:
     """JSON with a line for each item of the containers down to `depth`, except containers that fit in one line."""
-    whole = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"))
+    whole = json.dumps(_round(value), ensure_ascii=False, separators=(",", ":"))
     if depth == 0 or len(whole) <= _SHORT_CHARACTERS or not isinstance(value, dict | list):
         return whole
     inner = depth - 1
@@ -111,14 +111,14 @@ def _lines(value: Any, depth: int) -> str:
     return "{\n" + ",\n".join(f"{json.dumps(key)}:{_lines(item, inner)}" for key, item in value.items()) + "\n}"
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     match value:
         case float():
             return round(value, 3)
         case dict():
-            return {key: _rounded(item) for key, item in value.items()}
+            return {key: _round(item) for key, item in value.items()}
         case list():
-            return [_rounded(item) for item in value]
+            return [_round(item) for item in value]
         case _:
             return value
 
@@ -127,13 +127,13 @@ def from_json(text: str) -> tuple[Result, ...]:
     """Return the results in a file.
 
     Raises:
-        ValidationError: the file holds something else.
+        ValidationError: the file contains something else.
     """
     return _RESULTS.validate_json(text)
 
 
 def carry_out(target: Target, fault: Fault) -> Result:
-    """Strike a new job with `fault` and wait for its end. The job is removed, its files stay."""
+    """Inject `fault` into a new job and wait for its end. The job is removed, and its files are kept."""
     began = struck = time.time()
     seen, verdict = Observed(), ("expected a verdict, got none",)
 
@@ -152,9 +152,9 @@ def carry_out(target: Target, fault: Fault) -> Result:
         seen = target.observed(fault.name, struck)
         verdict = broken(fault.expected, seen, steady_losses(target), SAVE_EVERY)
 
-    failed = (*tried(run), *tried(judge))
+    failed = (*run_action(run), *run_action(judge))
     ended = time.time()
-    left = tried(lambda: target.remove(fault.name))
+    left = run_action(lambda: target.remove(fault.name))
     return result(fault, seen, (*failed, *verdict, *left), (began, struck, ended))
 
 
@@ -185,8 +185,8 @@ def steady_losses(target: Target) -> Mapping[int, float]:
     return target.observed(STEADY, 0.0).losses
 
 
-def tried(action: Callable[[], None]) -> tuple[str, ...]:
-    """Run `action`; return a sentence about the error that stopped it, if any."""
+def run_action(action: Callable[[], None]) -> tuple[str, ...]:
+    """Run `action`. Return a sentence about the error that stopped it, if any."""
     try:
         action()
     except Exception as error:  # noqa: BLE001 - whatever a strike runs into, the other trials are still to come

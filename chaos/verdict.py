@@ -1,4 +1,4 @@
-"""What must hold of a struck job, what was observed of it, and what of it does not hold. Pure but for the files."""
+"""Expectations for a job with a fault, observations of the job, and failed checks. Pure, except for reading files."""
 
 import json
 import re
@@ -17,7 +17,7 @@ SUSPENDED = "Suspended"
 
 @dataclass(frozen=True)
 class Expected:
-    """What must hold of the job, stated before the fault strikes."""
+    """Expectations for the job, declared before the fault strikes."""
 
     terminal: str = "Completed"
     """Terminal state of the JobSet, or SUSPENDED."""
@@ -26,21 +26,21 @@ class Expected:
     charged: int = 1
     """Restarts that count toward `max_restarts`."""
     endings: frozenset[str] = frozenset()
-    """Possible endings of the struck attempt: names of exit codes, or KILLED. Empty: it was not struck."""
+    """Possible endings of the struck attempt: names of exit codes, or KILLED. Empty if no attempt was struck."""
     culprit: str | None = None
-    """Prefix of the name of the pod whose failure record names the cause; None: no host could write one."""
+    """Prefix of the name of the pod whose failure record names the cause. None if no host could write a record."""
     cause: str | None = None
     """Part of the cause in that record."""
     lost_steps: int | None = None
-    """Largest number of steps that are done again; None: one save interval."""
+    """Maximum number of steps that are repeated. None for one save interval."""
     recovery_seconds: float = 120
-    """Longest time from the strike to a step beyond those before it."""
+    """Maximum seconds from the strike to a step beyond all earlier ones."""
     loss_tolerance: float = 0.0
-    """Relative tolerance, from the first skipped step on if there is one; 0: the same losses bit for bit."""
+    """Relative tolerance of losses, from the first skipped step on if there is one. 0 means equal bit for bit."""
     skipped: frozenset[int] = frozenset()
-    """Steps that are skipped because their loss or gradient is not finite; only these have no loss."""
+    """Steps that are skipped because their loss or gradient is not finite. Only these have no loss."""
     spoiled_from: int | None = None
-    """First step whose losses may be wrong before they are done again; None: steps done twice agree."""
+    """First step whose losses may be wrong before it is repeated. None if repeated steps must agree."""
     warning: str | None = None
     """Text that a line of the run's ledgers must contain."""
     condition: str | None = None
@@ -57,19 +57,19 @@ UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What the cluster knows of a job, besides the files of its run."""
+    """A job's data in the cluster, in addition to the files of its run."""
 
     status: Mapping[str, Any]
-    """Of its JobSet."""
+    """Status of its JobSet."""
     conditions: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
-    """Records of its hosts, also of attempts that opened no run."""
+    """Failure records of its hosts, including attempts that opened no run."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A job that has ended, or for whose end nothing waits any longer. The defaults are those of an unreachable job."""
+    """A job that has ended, or whose end is no longer awaited. The defaults are those of an unreachable job."""
 
     terminal: str = "unknown"
     restarts: int = 0
@@ -96,7 +96,7 @@ class Observed:
     events: tuple[str, ...] = ()
     """Messages of the events of the JobSet, its Jobs and its pods."""
     recovery_seconds: float | None = None
-    """Time from the strike to a step beyond all that was done before it took effect; None: there was no such step."""
+    """Seconds from the strike to a step beyond all steps before it took effect. None if there was no such step."""
 
 
 def observe(cluster: ClusterView, history: History, batches: Mapping[int, int], struck: float) -> Observed:
@@ -167,7 +167,7 @@ def _recovery(starts: tuple[Start, ...], struck: float) -> float | None:
 
 
 def broken(expected: Expected, observed: Observed, steady: Mapping[int, float], save_every: int) -> tuple[str, ...]:
-    """Return a sentence for each thing that does not hold.
+    """Return a sentence for each failed check.
 
     `steady` are the losses by step of the same job without a fault.
     """

@@ -69,7 +69,7 @@ def _holds_chips(pod: str) -> str:
 _HOLDS_CHIPS = _holds_chips("object.spec")
 
 
-def of_teams(
+def team_policies(
     teams: Mapping[str, Team], host_network_teams: Collection[str], head_limits: Mapping[str, Resources]
 ) -> dict[str, Manifest]:
     """Return the policies for the namespaces of the teams by name, each followed by its binding."""
@@ -255,7 +255,7 @@ def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> M
                 f"{_HOLDS_CHIPS} || !{tolerated} || {beside}"
             ),
             f"a pod without {TPU_RESOURCE} requests at most the CPU and memory of the team's largest head": (
-                f"{_HOLDS_CHIPS} || {beside} || {_limited(limits)}"
+                f"{_HOLDS_CHIPS} || {beside} || {_limit_requests(limits)}"
             ),
             f"a pod ends within {MOST_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
                 f"object.spec.?terminationGracePeriodSeconds.orValue(0) <= {MOST_GRACE_SECONDS}"
@@ -296,7 +296,7 @@ def _ends(namespaces: Sequence[str]) -> Manifest:
     )
 
 
-def _limited(limits: Mapping[str, Resources]) -> str:
+def _limit_requests(limits: Mapping[str, Resources]) -> str:
     """Return the condition that a pod requests no more than the limit of its namespace."""
     cpu = {namespace: f"{limit.millicores}m" for namespace, limit in limits.items()}
     memory = {namespace: f"{limit.memory_mib}Mi" for namespace, limit in limits.items()}

@@ -171,11 +171,11 @@ class Guard:
             # Pulumi's engine closes the Kubernetes provider before it deletes what is in the old cluster
             # (Registry.Diff in pulumi/pkg/resource/deploy/providers/registry.go), and stops halfway.
             raise NewClusterError(
-                f"this change needs a new cluster, which Pulumi cannot create in one step:{_listed(lost.reasons)}\n"
+                f"this change needs a new cluster, which Pulumi cannot create in one step:{_bullets(lost.reasons)}\n"
                 "destroy the stack, then bring it up again; checkpoints are kept: pulumi destroy, pulumi up"
             )
         if lost.pools:
-            await self._require_no_jobs(old[""], lost.pools, _listed(lost.reasons))
+            await self._require_no_jobs(old[""], lost.pools, _bullets(lost.reasons))
 
     async def _require_no_jobs(self, place: Texts, pools: Sequence[str], because: str) -> None:
         """Raise InterruptionError if jobs run on these pools of the cluster at `place`."""
@@ -191,7 +191,7 @@ class Guard:
             ) from None
         if jobs:
             raise InterruptionError(
-                f"this change removes the slices of a running job:{because}{_listed(jobs)}\n"
+                f"this change removes the slices of a running job:{because}{_bullets(jobs)}\n"
                 f"wait until it has ended, or {_ACCEPT}"
             )
 
@@ -213,7 +213,7 @@ class Guard:
         return found["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"]
 
 
-def _listed(items: Iterable[object]) -> str:
+def _bullets(items: Iterable[object]) -> str:
     return "".join(f"\n  - {item}" for item in items)
 
 

@@ -272,7 +272,7 @@ def host_of(pod: Object) -> str:
 def pod_of(found: Object, at: float) -> Pod:
     """Return the pod as a value; `at` replaces missing times."""
     metadata, status = found["metadata"], found.get("status", {})
-    states = [container["state"] for container in status.get("containerStatuses", [])] + _unfinished(status)
+    states = [container["state"] for container in status.get("containerStatuses", [])] + _find_unfinished(status)
     ends = [state["terminated"] for state in states if "terminated" in state]
     phase = status.get("phase", "Pending")
     leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
@@ -359,7 +359,7 @@ def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
     return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise
 
 
-def _unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _find_unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the states of init containers that block the others or have failed."""
     states: list[Mapping[str, Any]] = [container["state"] for container in status.get("initContainerStatuses", [])]
     return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]

@@ -66,19 +66,22 @@ def render(submission: Submission) -> Manifest:
 
 def _slices(submission: Submission) -> Manifest:
     container = PROGRAM if isinstance(submission.job, ContainerJob) else TRAINER
-    job = _indexed(submission, container, submission.slices.hosts, pod_template(submission))
-    return {"successPolicy": {"operator": "All"}, "replicatedJobs": [_replicated(SLICES, submission.slices.count, job)]}
+    job = _indexed_job(submission, container, submission.slices.hosts, pod_template(submission))
+    return {
+        "successPolicy": {"operator": "All"},
+        "replicatedJobs": [_add_replicas(SLICES, submission.slices.count, job)],
+    }
 
 
 def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Manifest:
-    head = _indexed(submission, PROGRAM, 1, head_template(submission))
-    slices = _indexed(submission, WORKER, submission.slices.hosts, pod_template(submission))
+    head = _indexed_job(submission, PROGRAM, 1, head_template(submission))
+    slices = _indexed_job(submission, WORKER, submission.slices.hosts, pod_template(submission))
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
     if submission.shares_host:
         # Both start at the same time, because the head runs on the worker's host.
         return {
             "successPolicy": success,
-            "replicatedJobs": [_replicated(HEAD, 1, head), _replicated(SLICES, count, slices)],
+            "replicatedJobs": [_add_replicas(HEAD, 1, head), _add_replicas(SLICES, count, slices)],
         }
     return {
         "successPolicy": success,
@@ -86,8 +89,8 @@ def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Man
         "startupPolicy": {"startupPolicyOrder": "InOrder"},
         # A system node runs one head.
         "replicatedJobs": [
-            _replicated(HEAD, 1, head, {EXCLUSIVE: HOST_LABEL}),
-            _replicated(SLICES, count, slices, together),
+            _add_replicas(HEAD, 1, head, {EXCLUSIVE: HOST_LABEL}),
+            _add_replicas(SLICES, count, slices, together),
         ],
     }
 
@@ -100,7 +103,7 @@ def _labels(submission: Submission) -> dict[str, str]:
     return labels
 
 
-def _indexed(submission: Submission, container: str, pods: int, template: Manifest) -> Manifest:
+def _indexed_job(submission: Submission, container: str, pods: int, template: Manifest) -> Manifest:
     """Return a Job of `pods` pods, each of which ends when `container` ends."""
     return {
         "parallelism": pods,
@@ -112,7 +115,7 @@ def _indexed(submission: Submission, container: str, pods: int, template: Manife
     }
 
 
-def _replicated(name: str, replicas: int, job: Manifest, annotations: Mapping[str, str] | None = None) -> Manifest:
+def _add_replicas(name: str, replicas: int, job: Manifest, annotations: Mapping[str, str] | None = None) -> Manifest:
     metadata = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
     return {"name": name, "replicas": replicas, "template": {**metadata, "spec": job}}
 

@@ -41,16 +41,19 @@ class LiveJob:
 
 def live_jobs(cluster: ApiServer, pools: Iterable[str]) -> list[LiveJob]:
     """Return the jobs that have pods on any of these node pools."""
-    nodes = _listed(cluster, NODES, {"labelSelector": f"{NODE_POOL_LABEL} in ({','.join(pools)})"})
+    nodes = _list(cluster, NODES, {"labelSelector": f"{NODE_POOL_LABEL} in ({','.join(pools)})"})
     pool_of = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in nodes}
     query = {"labelSelector": JOBSET_LABEL, "fieldSelector": "status.phase=Running"}
     pods: defaultdict[tuple[str, str], list[Json]] = defaultdict(list)
-    for pod in _listed(cluster, "/api/v1/pods", query):
+    for pod in _list(cluster, "/api/v1/pods", query):
         if pod["spec"]["nodeName"] in pool_of:
             pods[pod["metadata"]["namespace"], pod["metadata"]["labels"][JOBSET_LABEL]].append(pod)
     return [
         LiveJob(
-            namespace, name, tuple(sorted({pool_of[pod["spec"]["nodeName"]] for pod in found})), _saved(cluster, found)
+            namespace,
+            name,
+            tuple(sorted({pool_of[pod["spec"]["nodeName"]] for pod in found})),
+            _find_checkpoint(cluster, found),
         )
         for (namespace, name), found in sorted(pods.items())
     ]
@@ -58,7 +61,7 @@ def live_jobs(cluster: ApiServer, pools: Iterable[str]) -> list[LiveJob]:
 
 def hosts(cluster: ApiServer, pool: str) -> int:
     """Return how many nodes of a node pool have joined the cluster."""
-    return len(_listed(cluster, NODES, {"labelSelector": f"{NODE_POOL_LABEL}={pool}"}))
+    return len(_list(cluster, NODES, {"labelSelector": f"{NODE_POOL_LABEL}={pool}"}))
 
 
 def workloads(cluster: ApiServer) -> list[Json]:
@@ -66,15 +69,15 @@ def workloads(cluster: ApiServer) -> list[Json]:
     return _kueue(cluster, "workloads")
 
 
-def _listed(cluster: ApiServer, path: str, query: dict[str, str] | None = None) -> list[Json]:
+def _list(cluster: ApiServer, path: str, query: dict[str, str] | None = None) -> list[Json]:
     return cluster.request("GET", path, query=query)["items"]
 
 
 def _kueue(cluster: ApiServer, plural: str) -> list[Json]:
-    return _listed(cluster, f"/apis/{KUEUE_API_VERSION}/{plural}")
+    return _list(cluster, f"/apis/{KUEUE_API_VERSION}/{plural}")
 
 
-def _saved(cluster: ApiServer, pods: list[Json]) -> str:
+def _find_checkpoint(cluster: ApiServer, pods: list[Json]) -> str:
     """Return what the log of the job's first host says about checkpoints."""
     for pod in pods:
         metadata = pod["metadata"]
@@ -128,21 +131,21 @@ def holders(cluster: ApiServer, kind: str, name: str) -> Iterator[str]:
         case "ClusterQueue":
             for workload in _kueue(cluster, "workloads"):
                 if workload.get("status", {}).get("admission", {}).get("clusterQueue") == name:
-                    yield f"{_described('Workload', workload)} uses its quota"
+                    yield f"{_describe('Workload', workload)} uses its quota"
         case "ResourceFlavor":
             for queue in _kueue(cluster, "clusterqueues"):
                 groups = queue["spec"].get("resourceGroups", [])
                 if any(flavor["name"] == name for group in groups for flavor in group["flavors"]):
-                    yield f"{_described('ClusterQueue', queue)} names it"
+                    yield f"{_describe('ClusterQueue', queue)} names it"
         case "Topology":
             for flavor in _kueue(cluster, "resourceflavors"):
                 if flavor["spec"].get("topologyName") == name:
-                    yield f"{_described('ResourceFlavor', flavor)} names it"
+                    yield f"{_describe('ResourceFlavor', flavor)} names it"
         case "AdmissionCheck":
             for queue in _kueue(cluster, "clusterqueues"):
                 checks = queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", [])
                 if any(check["name"] == name for check in checks):
-                    yield f"{_described('ClusterQueue', queue)} requires it"
+                    yield f"{_describe('ClusterQueue', queue)} requires it"
         case _:
             return
 
@@ -151,14 +154,14 @@ def _in_namespace(cluster: ApiServer, name: str) -> Iterator[str]:
     """Yield the Workloads in a namespace by name, and for everything else the conditions of the namespace."""
     for workload in _kueue(cluster, "workloads"):
         if workload["metadata"]["namespace"] == name:
-            yield f"{_described('Workload', workload)} is in it"
+            yield f"{_describe('Workload', workload)} is in it"
     namespace = cluster.request("GET", f"/api/v1/namespaces/{name}")
     for condition in namespace.get("status", {}).get("conditions", []):
         if condition["status"] == "True":
             yield condition["message"]
 
 
-def _described(kind: str, found: Json) -> str:
+def _describe(kind: str, found: Json) -> str:
     metadata = found["metadata"]
     place = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
     finalizers = metadata.get("finalizers")

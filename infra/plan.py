@@ -227,11 +227,11 @@ class Plan(Spec):
         """Return for each kind of slices the fewest that reach the goal, and the most. The best comes first."""
         reached = [[option for option in options if option.in_time] for options in self.kinds()]
         ends = [option for options in reached for option in (*options[:1], *options[1:][-1:])]
-        return _ordered(ends, order)
+        return _sort(ends, order)
 
     def nearest(self, order: Order) -> tuple[Option, ...]:
         """Return for each kind of slices the option with the most slices, in time or not."""
-        return _ordered([options[-1] for options in self.kinds()], order)
+        return _sort([options[-1] for options in self.kinds()], order)
 
 
 def plan(rows: Sequence[Row], goal: Goal, price_of: PriceOf) -> Plan:
@@ -243,7 +243,7 @@ def plan(rows: Sequence[Row], goal: Goal, price_of: PriceOf) -> Plan:
     ours = [row for row in rows if row.design.preset == goal.preset]
     gaps = (*_unfit(ours), *_unknown(goal.preset, ours))
     grouped: dict[SliceShape, list[ScaledStep]] = {}
-    for scaled in _scaled(ours):
+    for scaled in _scale(ours):
         grouped.setdefault(scaled.shape, []).append(scaled)
     if not grouped:
         raise ValueError("; ".join(gaps))
@@ -252,10 +252,10 @@ def plan(rows: Sequence[Row], goal: Goal, price_of: PriceOf) -> Plan:
         for shape, group in grouped.items()
         for slices in {count for scaled in group for count in _counts(scaled, goal)}
     ]
-    return Plan(goal=goal, options=_ordered(options, "dollars"), notes=(*_notes(goal, ours), *gaps))
+    return Plan(goal=goal, options=_sort(options, "dollars"), notes=(*_notes(goal, ours), *gaps))
 
 
-def _ordered(options: Iterable[Option], order: Order) -> tuple[Option, ...]:
+def _sort(options: Iterable[Option], order: Order) -> tuple[Option, ...]:
     """Return the options in this order, the cheapest or fastest first, with unknown prices last."""
 
     def place(option: Option) -> tuple[float, float]:
@@ -265,7 +265,7 @@ def _ordered(options: Iterable[Option], order: Order) -> tuple[Option, ...]:
     return tuple(sorted(options, key=place))
 
 
-def _scaled(rows: Iterable[Row]) -> list[ScaledStep]:
+def _scale(rows: Iterable[Row]) -> list[ScaledStep]:
     return [ScaledStep(row.design, row.step) for row in rows if row.step]
 
 
@@ -352,7 +352,7 @@ def _notes(goal: Goal, rows: Sequence[Row]) -> Iterator[str]:
     yield "not included: evaluation, checkpoints, restarts, waiting for capacity, costs other than chips"
     if untried := [row.design.words for row in fitting if not _next_larger(row.design, rows)]:
         yield f"not tried with one more sequence: {', '.join(untried)}"
-    if large := [scaled for scaled in _scaled(rows) if not scaled.most_slices(goal.most_batch_tokens)]:
+    if large := [scaled for scaled in _scale(rows) if not scaled.most_slices(goal.most_batch_tokens)]:
         words = ", ".join(f"{scaled.design.words} ({scaled.batch_tokens:,})" for scaled in large)
         yield f"more tokens per step on one slice than the batch allows: {words}"
 

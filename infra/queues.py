@@ -123,7 +123,7 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
         "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
         "resourceGroups": [{"coveredResources": [TPU_RESOURCE], "flavors": flavors}],
     }
-    return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_awaited(team), spec=spec)
+    return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_wait_annotation(team), spec=spec)
 
 
 def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
@@ -132,7 +132,7 @@ def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
     A queue for each job lets `paused` stop a job without touching its JobSet: Kueue sets the `suspend` of a JobSet, and
     the Workload, whose `active` has the same effect, is not an object of the stack. A stopped LocalQueue evicts the job
     like a preemption (https://kueue.sigs.k8s.io/docs/concepts/local_queue/)."""
-    awaited = _awaited(team, paused=job is not None and job.paused)
+    awaited = _wait_annotation(team, paused=job is not None and job.paused)
     spec = {"clusterQueue": name, **({"stopPolicy": "HoldAndDrain" if job.paused else "None"} if job else {})}
     own_name = job.queue if job else name
     return manifest(KUEUE_API_VERSION, "LocalQueue", own_name, team.namespace, annotations=awaited, spec=spec)
@@ -145,7 +145,7 @@ def priority_class(name: str, value: int) -> Manifest:
     return manifest(KUEUE_API_VERSION, "WorkloadPriorityClass", name, value=value, description=description)
 
 
-def _awaited(team: Team, *, paused: bool = False) -> dict[str, str]:
+def _wait_annotation(team: Team, *, paused: bool = False) -> dict[str, str]:
     """Return the annotation with the condition of a declared queue; a stopped one never becomes active."""
     return {WAIT_FOR: "condition=Active" if team.admission == "open" and not paused else "condition=Active=False"}
 
@@ -227,7 +227,7 @@ class Queues(pulumi.ComponentResource):
         marks = {f"bad-host-{name}": rendered for name, rendered in borders.bad_host_objects(args.teams).items()}
         declared: list[KubernetesObject] = []
         # In this order: the role that marks bad hosts is bound only once the policies restrict it.
-        policies = borders.of_teams(args.teams, args.host_network_teams, args.head_limits)
+        policies = borders.team_policies(args.teams, args.host_network_teams, args.head_limits)
         for name, rendered in {**policies, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared

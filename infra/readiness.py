@@ -108,17 +108,17 @@ def _placeholders(path: str, value: object) -> Iterator[FieldError]:
 def doubts(settings: Settings) -> list[FieldError]:
     """Return values that are probably wrong but can only be verified in Google Cloud, such as a bucket without a
     grant."""
-    return [*_ungranted(settings), *_unlisted(settings)]
+    return [*_find_ungranted(settings), *_find_unlisted(settings)]
 
 
-def _ungranted(settings: Settings) -> Iterator[FieldError]:
+def _find_ungranted(settings: Settings) -> Iterator[FieldError]:
     needed: dict[str, list[str]] = {}
     for name, job in settings.training_jobs.items():
         folders = token_folders(job.data) if job.data else {}
         data = [(f"{setting}.path", folder.path) for setting, folder in folders.items()]
         for setting, path in (*data, ("initial_weights", job.initial_weights or "")):
             if path.startswith(f"gs://{settings.checkpoint_bucket}/"):
-                yield from _unreadable(settings, job, setting, path)
+                yield from _find_unreadable(settings, job, setting, path)
             elif path.startswith("gs://"):
                 needed.setdefault(path.removeprefix("gs://").partition("/")[0], []).append(f"{setting} of job {name}")
             elif path.startswith(f"{DATASETS_FOLDER}/") and settings.mounted_bucket is None:
@@ -135,7 +135,7 @@ def _ungranted(settings: Settings) -> Iterator[FieldError]:
             )
 
 
-def _unreadable(settings: Settings, job: Job, setting: str, path: str) -> Iterator[FieldError]:
+def _find_unreadable(settings: Settings, job: Job, setting: str, path: str) -> Iterator[FieldError]:
     """Yield an error if a path of the checkpoint bucket is in a folder that the job's pods cannot read."""
     own = settings.written_folders[settings.team_of(job).namespace]
     within = path.removeprefix(f"gs://{settings.checkpoint_bucket}/")
@@ -145,7 +145,7 @@ def _unreadable(settings: Settings, job: Job, setting: str, path: str) -> Iterat
         yield FieldError(setting, expected, within, fix)
 
 
-def _unlisted(settings: Settings) -> Iterator[FieldError]:
+def _find_unlisted(settings: Settings) -> Iterator[FieldError]:
     cloud = settings.cloud
     for name, group in settings.slices.items():
         rows = [row for row in price_table().prices if row.generation == group.generation]

@@ -316,8 +316,8 @@ def interpret(generation: str, topology: str) -> tuple[str, str]:
 
     Unknown words are returned unchanged.
     """
-    found, chips = _typed(generation)
-    other, other_chips = _typed(topology)
+    found, chips = _parse_type(generation)
+    other, other_chips = _parse_type(topology)
     known, chips = found or other, chips or other_chips
     if known is None:
         return generation, topology
@@ -331,7 +331,7 @@ def interpret(generation: str, topology: str) -> tuple[str, str]:
     return known.name, written
 
 
-def _typed(word: str) -> tuple[Generation | None, int | None]:
+def _parse_type(word: str) -> tuple[Generation | None, int | None]:
     """Return the generation that a word stands for, and the chips of a slice if it is an accelerator type."""
     lower = word.strip().lower()
     for candidate in (lower, lower.removeprefix("tpu-")):

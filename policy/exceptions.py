@@ -78,13 +78,13 @@ class GrantedException:
         return self.expires_on - today <= NOTICE
 
 
-def granted(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
+def read_exceptions(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
     """Return the exceptions in a rule's settings, which Pulumi has checked with `SCHEMA`.
 
     Raises:
         ValueError: a date does not exist.
     """
-    return tuple(_granted(entry) for entry in settings.get(KEY, ()))
+    return tuple(_read_exception(entry) for entry in settings.get(KEY, ()))
 
 
 def void(exceptions: Iterable[GrantedException], name: str, today: date) -> tuple[str, ...] | None:
@@ -112,7 +112,7 @@ def unknown_rules(policy_file: Mapping[str, object], rules: Iterable[About]) -> 
     return tuple(messages)
 
 
-def _granted(entry: Mapping[str, str]) -> GrantedException:
+def _read_exception(entry: Mapping[str, str]) -> GrantedException:
     try:
         expires_on = date.fromisoformat(entry["expires_on"])
     except ValueError as error:

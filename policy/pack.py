@@ -18,7 +18,7 @@ from pulumi_policy import (
 )
 from pulumi_policy import proxy as sdk
 
-from policy.exceptions import ENDING, KEY, NONE, SCHEMA, GrantedException, granted, longest, void
+from policy.exceptions import ENDING, KEY, NONE, SCHEMA, GrantedException, longest, read_exceptions, void
 from policy.plan import Declared, NotKnownYetError, Unknown
 from policy.rule import About, ResourceRule, Rule, StackRule, Violation
 
@@ -75,12 +75,12 @@ class _Plan:
     def resource(self, args: ResourceValidationArgs) -> Declared:
         """Return the resource as the program declares it."""
         if args.urn not in self._declared:
-            self._declared[args.urn] = _declared(args)
+            self._declared[args.urn] = _convert(args)
         return self._declared[args.urn]
 
     def stack(self, args: StackValidationArgs) -> list[Declared]:
         """Return all resources, as the program declares them if that is known."""
-        return [self._declared.get(resource.urn) or _declared(resource) for resource in args.resources]
+        return [self._declared.get(resource.urn) or _convert(resource) for resource in args.resources]
 
 
 def _resource_policy(rule: ResourceRule, plan: _Plan, today: Today) -> ResourceValidationPolicy:
@@ -91,7 +91,7 @@ def _resource_policy(rule: ResourceRule, plan: _Plan, today: Today) -> ResourceV
         violations = (Violation(message, args.urn) for message in rule.messages(declared))
         _report(rule, violations, args.get_config(), plan, today(), report)
 
-    return ResourceValidationPolicy(validate=validate, **_described(rule))
+    return ResourceValidationPolicy(validate=validate, **_describe(rule))
 
 
 def _stack_policy(rule: StackRule, plan: _Plan, today: Today) -> StackValidationPolicy:
@@ -99,7 +99,7 @@ def _stack_policy(rule: StackRule, plan: _Plan, today: Today) -> StackValidation
     def validate(args: StackValidationArgs, report: Report) -> None:
         _report(rule, rule.check(plan.stack(args)), args.get_config(), plan, today(), report)
 
-    return StackValidationPolicy(validate=validate, **_described(rule))
+    return StackValidationPolicy(validate=validate, **_describe(rule))
 
 
 def _ending_policy(plan: _Plan, today: Today) -> StackValidationPolicy:
@@ -113,10 +113,10 @@ def _ending_policy(plan: _Plan, today: Today) -> StackValidationPolicy:
                 )
                 report(finding(ENDING, message, []), None)
 
-    return StackValidationPolicy(validate=validate, **_described(ENDING))
+    return StackValidationPolicy(validate=validate, **_describe(ENDING))
 
 
-def _described(about: About) -> dict[str, Any]:
+def _describe(about: About) -> dict[str, Any]:
     return {
         "name": about.id,
         "description": about.title,
@@ -131,7 +131,7 @@ def _described(about: About) -> dict[str, Any]:
 def _report(
     about: About, violations: Iterable[Violation], settings: Mapping[str, Any], plan: _Plan, day: date, report: Report
 ) -> None:
-    exceptions = granted(settings) if about.excusable else ()
+    exceptions = read_exceptions(settings) if about.excusable else ()
     for violation in violations:
         name = _name(violation.urn)
         reasons = void(exceptions, name, day)
@@ -141,7 +141,7 @@ def _report(
             plan.needed[about.id, needed] = None
 
 
-def _declared(resource: ResourceValidationArgs | PolicyResource) -> Declared:
+def _convert(resource: ResourceValidationArgs | PolicyResource) -> Declared:
     parent = resource.opts.parent
     if isinstance(resource, PolicyResource):
         parent = resource.parent.urn if resource.parent else None

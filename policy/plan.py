@@ -98,12 +98,12 @@ def every(value: Any, *path: str | int) -> list[Any]:
     return list(at(value, *path) or ())
 
 
-def of_type(resources: Iterable[Declared], token: str) -> Iterator[Declared]:
+def select_type(resources: Iterable[Declared], token: str) -> Iterator[Declared]:
     """Yield the resources of a type."""
     return (resource for resource in resources if resource.type == token)
 
 
-def of_kind(resources: Iterable[Declared], kind: str) -> Iterator[Declared]:
+def select_kind(resources: Iterable[Declared], kind: str) -> Iterator[Declared]:
     """Yield the Kubernetes objects of a kind in any version of its API."""
     return (
         resource

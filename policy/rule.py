@@ -116,7 +116,7 @@ def must_be(path: str, *allowed: Any, unset: Any = None) -> Check:
     def check(resource: Declared) -> Iterator[str]:
         found = at(resource.properties, *path.split("."))
         if (unset if found is None else found) not in allowed:
-            yield f"expected {path} to be {' or '.join(map(shown, allowed))}, got {shown(found)}"
+            yield f"expected {path} to be {' or '.join(map(show, allowed))}, got {show(found)}"
 
     return check
 
@@ -137,11 +137,11 @@ def must_not_be(path: str, *refused: Any) -> Check:
     def check(resource: Declared) -> Iterator[str]:
         found = at(resource.properties, *path.split("."))
         if found in refused:
-            yield f"expected {path} to be something other than {shown(found)}"
+            yield f"expected {path} to be something other than {show(found)}"
 
     return check
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """Return the value of a field in the words of a stack file."""
     return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

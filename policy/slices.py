@@ -11,7 +11,7 @@ import yaml
 
 from infra.names import ACCELERATOR_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.tpu import SliceShape, all_shapes, shape_of
-from policy.plan import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, of_kind, of_type
+from policy.plan import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, select_kind, select_type
 
 _MACHINE_PREFIXES = ("ct", "tpu")
 """Prefixes of all machine types with TPUs, including those that the table of TPUs does not have."""
@@ -122,7 +122,7 @@ def shape(pool: Declared) -> SliceShape:
 
 def tpu_pools(resources: Iterable[Declared]) -> list[TpuPool]:
     """Return the slices of a plan, except those that GKE does not offer: the rule `slice-offered` reports them."""
-    found = (_tpu_pool(pool) for pool in of_type(resources, NODE_POOL) if is_tpu(pool))
+    found = (_tpu_pool(pool) for pool in select_type(resources, NODE_POOL) if is_tpu(pool))
     return [pool for pool in found if pool]
 
 
@@ -130,7 +130,7 @@ def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
     """Return the replicated jobs that request chips."""
     found = (
         SliceJob(job_set, at(job, "name"), at(job, "template", "spec", "template", "spec"))
-        for job_set in of_kind(resources, "JobSet")
+        for job_set in select_kind(resources, "JobSet")
         for job in every(job_set.properties, "spec", "replicatedJobs")
     )
     return [job for job in found if any(map(_takes_chips, every(job.pod, "containers")))]
@@ -142,7 +142,7 @@ def flavors(resources: Iterable[Declared]) -> dict[str, list[TpuPool]]:
     pools = tpu_pools(resources)
     labels = {
         object_name(flavor): at(flavor.properties, "spec", "nodeLabels")
-        for flavor in of_kind(resources, "ResourceFlavor")
+        for flavor in select_kind(resources, "ResourceFlavor")
     }
     return {name: [pool for pool in pools if selected and pool.matches(selected)] for name, selected in labels.items()}
 
@@ -151,7 +151,7 @@ def quotas(resources: Iterable[Declared]) -> list[tuple[Declared, str, int]]:
     """Return ClusterQueue, flavor and number of chips of every quota of chips."""
     return [
         (queue, at(flavor, "name"), int(quantity(at(resource, "nominalQuota") or 0)))
-        for queue in of_kind(resources, "ClusterQueue")
+        for queue in select_kind(resources, "ClusterQueue")
         for group in every(queue.properties, "spec", "resourceGroups")
         for flavor in every(group, "flavors")
         for resource in every(flavor, "resources")
@@ -183,7 +183,7 @@ def team_namespaces(resources: Iterable[Declared]) -> list[Declared]:
     ]
     return [
         found
-        for found in of_kind(resources, "Namespace")
+        for found in select_kind(resources, "Namespace")
         if any(
             selector and selector.items() <= (at(found.properties, "metadata", "labels") or {}).items()
             for selector in selectors

@@ -1,1 +1,1 @@
-"""Google Cloud and Kubernetes on one machine: the same program and trainer, with no cloud."""
+"""Google Cloud and Kubernetes on one machine: runs the same program and trainer without a cloud."""

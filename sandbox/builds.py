@@ -1,7 +1,7 @@
-"""Builds the programs of the sandbox with `go build`, one after another into the user's cache folder.
+"""Builds the sandbox's programs with `go build`, one after another, into the user's cache folder.
 
 A finished program is moved into place as a whole, so a repeated command resumes an interrupted build with the next
-program. A lock on the module's folder keeps two builds at the same time apart.
+program. A lock on the module's folder serializes simultaneous builds.
 """
 
 import json
@@ -58,7 +58,7 @@ Report = Callable[[BuildProgress], None]
 
 
 def prepare(report: Report) -> Programs:
-    """All programs; missing ones are built.
+    """Return all programs. Missing ones are built.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
@@ -71,7 +71,7 @@ def prepare(report: Report) -> Programs:
 
 
 def prepare_one(program: Program, report: Report) -> Path:
-    """Return the path of the program, which is built if it is missing.
+    """Return the path of the program. It is built if it is missing.
 
     Raises:
         ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
@@ -82,10 +82,10 @@ def prepare_one(program: Program, report: Report) -> Path:
 
 
 def prepare_copy(copy: Copy, report: Report) -> Path:
-    """Return the path of the data, which is copied from its Go module if it is missing.
+    """Return the path of the data. It is copied from its Go module if it is missing.
 
     Raises:
-        ProgramsError: no Go to fetch it with, or the cache folder cannot be written.
+        ProgramsError: Go is missing, or the cache folder cannot be written.
     """
     if not copied_path(copy).exists():
         build([], [copy], report)
@@ -118,12 +118,12 @@ def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) ->
             seconds = time.monotonic() - started
             report(BuildProgress(program.name, index, len(missing), seconds, state))
 
-        with _writable_cache(), _locked(module_folder(program.module), progress):
+        with _writable_cache(), _lock(module_folder(program.module), progress):
             if not cached_path(program).is_file():
                 _build(program, progress)
         progress("built")
     for copy in copies:
-        with _writable_cache(), _locked(module_folder(copy.tool), lambda _: None):
+        with _writable_cache(), _lock(module_folder(copy.tool), lambda _: None):
             _copy_data(copy)
 
 
@@ -148,7 +148,7 @@ def _writable_cache() -> Generator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, progress: Callable[[str], None]) -> Generator[None]:
+def _lock(folder: Path, progress: Callable[[str], None]) -> Generator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / "lock")
     while True:

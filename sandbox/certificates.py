@@ -1,7 +1,7 @@
 """The sandbox's own certificate authority and every key pair that it signs.
 
-All keys are made once per sandbox and kept, so tokens and kubeconfigs survive a restart. Only the sandbox's owner may
-read them: every server listens on loopback, where other users of the machine reach it too.
+All keys are created once per sandbox and kept, so tokens and kubeconfigs survive a restart. Only the sandbox's owner
+may read them, because every server listens on loopback, where other users of the machine can also reach it.
 """
 
 import base64
@@ -67,7 +67,7 @@ def authority(common_name: str, dns_names: Sequence[str] = ()) -> KeyPair:
     return KeyPair(builder.sign(key, hashes.SHA256()), key)
 
 
-def signed(
+def sign(
     issuer: KeyPair,
     common_name: str,
     *,
@@ -105,8 +105,8 @@ def ensure(site: Site) -> None:
     ca = authority("tpu-multislice-sandbox")
     write(ca, site.pki, "ca")
     for name, dns_names in {"apiserver": API_SERVER_NAMES, "kubelet": ("localhost",), "etcd": ()}.items():
-        write(signed(ca, name, dns_names=dns_names, addresses=[site.address]), site.pki, name)
-    write(signed(ca, "apiserver-kubelet-client", organization=_ADMINS), site.pki, "apiserver-kubelet-client")
+        write(sign(ca, name, dns_names=dns_names, addresses=[site.address]), site.pki, name)
+    write(sign(ca, "apiserver-kubelet-client", organization=_ADMINS), site.pki, "apiserver-kubelet-client")
     _write_clients(site, ca)
     _write_tokens(site.pki)
     complete.write_bytes(Path(certifi.where()).read_bytes() + ca.certificate_pem)
@@ -133,7 +133,7 @@ def _write_clients(site: Site, ca: KeyPair) -> None:
         "scheduler": ("system:kube-scheduler", None, site.pki / "scheduler.kubeconfig"),
     }
     for name, (user, group, path) in clients.items():
-        pair = signed(ca, user, organization=group)
+        pair = sign(ca, user, organization=group)
         write(pair, site.pki, name)
         credentials = {
             "client-certificate-data": base64.b64encode(pair.certificate_pem).decode(),

@@ -1,6 +1,6 @@
 """Starts, finds and stops the sandbox's background process, which runs `sandbox.serve`.
 
-Three files describe the process: `daemon.lock`, which it holds while it lives, `daemon.pid`, and `phase.json` with the
+Three files describe the process: `daemon.lock`, which it holds while it runs, `daemon.pid`, and `phase.json` with the
 progress of its start.
 """
 
@@ -20,7 +20,7 @@ from sandbox.site import Site, taken_ports
 CHECKOUT = Path(__file__).parent.parent
 
 READY = "ready"
-"""Last phase that `start` reports: nodes, queues and pods work from now on."""
+"""Last phase that `start` reports. From then on nodes, queues and pods work."""
 
 WEBHOOK_PORT = 443
 """Port on which the API server calls a webhook's Service."""
@@ -32,7 +32,7 @@ _LOG_LINES_SHOWN = 10
 
 
 class SandboxError(RuntimeError):
-    """The sandbox cannot start or stop; the message says why and what to do."""
+    """Raised when the sandbox cannot start or stop. The message says why and what to do."""
 
 
 def running(site: Site) -> int | None:
@@ -47,7 +47,7 @@ def running(site: Site) -> int | None:
 
 
 def start(site: Site, on_phase: Callable[[str], None]) -> None:
-    """Start the daemon unless it runs; returns when the Kubernetes API answers.
+    """Start the daemon unless it is running. Returns when the Kubernetes API answers.
 
     `sandbox.builds.prepare` must have built the programs. `on_phase` receives the name of each phase of the start.
 
@@ -92,7 +92,7 @@ def webhook_port_error(user: int, first_unprivileged_port: int) -> str | None:
 
 
 def stop(site: Site) -> bool:
-    """Stop the daemon and everything it runs; False when it was not running.
+    """Stop the daemon and everything it runs. Return False if it was not running.
 
     Raises:
         SandboxError: it still runs after a minute.
@@ -124,7 +124,7 @@ def _follow_start(site: Site, daemon: subprocess.Popen[bytes], log: Path, on_pha
 
 
 def lock(site: Site) -> FileLock:
-    """Return the lock that the daemon holds while it lives."""
+    """Return the lock that the daemon holds while it runs."""
     site.root.mkdir(parents=True, exist_ok=True)
     return FileLock(site.root / "daemon.lock", is_singleton=False)
 

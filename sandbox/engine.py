@@ -1,8 +1,9 @@
 """The real Pulumi engine on one stack of the sandbox, through the Automation API.
 
-The program is the repository's own `__main__.py`; the state is in the site's folder, the plugins are the stand-ins of
+The program is the repository's own `__main__.py`. The state is in the site's folder, and the plugins are those of
 `sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the stack file, because the engine writes
-its salt into the stack file. The sandbox lacks the key of secrets in that file and uses values of its own for them.
+its salt into the stack file. The sandbox does not have the key of the secrets in that file and uses placeholders for
+them.
 """
 
 import json
@@ -22,7 +23,7 @@ import yaml
 from pulumi import automation
 
 from infra.kubernetes import UNREACHABLE
-from infra.settings.values import SECRETS, encrypted, hide_encrypted
+from infra.settings.values import SECRETS, hide_encrypted, is_encrypted
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
 from sandbox.providers.charts import local_charts
@@ -39,14 +40,14 @@ and gRPC's own if the call was to write the log."""
 
 
 def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
-    """Return the result of `operation`, which is repeated once if its program could not reach the engine at all.
+    """Return the result of `operation`. It is repeated once if its program could not reach the engine at all.
 
-    gRPC keeps what it knows of an address for all channels of a process. If an engine happens to listen on the port at
-    which an earlier one was missed a moment ago, the program's first call is refused without an attempt. Nothing has
-    been declared by then, and the next engine listens elsewhere.
+    gRPC shares the state of an address between all channels of a process. If an engine listens on a port at which a
+    connection to an earlier engine failed a moment ago, the program's first call fails without an attempt. Nothing has
+    been declared by then, and the next engine listens on another port.
 
     Raises:
-        CommandError: it failed for another reason, or again.
+        CommandError: it failed for another reason, or twice.
     """
     declared = False
 
@@ -54,23 +55,23 @@ def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEven
         nonlocal declared
         resource, diagnostic = event.resource_pre_event, event.diagnostic_event
         declared = declared or (resource is not None and resource.metadata.type != STACK_TYPE)
-        if not (diagnostic and _unreached(diagnostic.message)):
+        if not (diagnostic and _is_unreached(diagnostic.message)):
             on_event(event)
 
     try:
         return operation(noting)
     except automation.CommandError as error:
-        if declared or not _unreached(str(error)):
+        if declared or not _is_unreached(str(error)):
             raise
     return operation(on_event)
 
 
-def _unreached(message: str) -> bool:
+def _is_unreached(message: str) -> bool:
     return any(text in message for text in _UNREACHED)
 
 
 STAND_IN = "sandbox"
-"""Value of a secret that the sandbox was not given."""
+"""Placeholder for a secret whose value the sandbox does not know."""
 
 _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 """Keys of a stack file that describe the encryption of its secrets."""
@@ -82,12 +83,12 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 @dataclass(frozen=True)
 class PolicyPack:
-    """Rules that a plan must pass."""
+    """Policy pack that a plan must pass."""
 
     folder: Path
     """With a `PulumiPolicy.yaml`."""
     settings: Path
-    """Levels and exceptions, as `--policy-pack-config` takes them."""
+    """Levels and exceptions in the format of `--policy-pack-config`."""
 
 
 class Engine:
@@ -104,7 +105,7 @@ class Engine:
         """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere.
 
         Previews and `up` must pass `policy`, if it is given. `secrets` are values of the section `secrets` by name;
-        the others get a stand-in.
+        the others get a placeholder.
         """
         self._site = site
         self._programs = programs
@@ -125,11 +126,11 @@ class Engine:
         """Remove the lock of an engine that was killed, and add the resources that it had created to the state.
 
         Returns:
-            A sentence about what was done; `None` if no engine was killed.
+            A sentence about the changes; `None` if no engine was killed.
 
         Raises:
             SandboxError: the process that holds the lock is still running.
-            CommandError: Pulumi cannot do it.
+            CommandError: Pulumi failed.
         """
         stack = self._stack()
         holder = lock_holder(self._site, stack.name)
@@ -147,7 +148,7 @@ class Engine:
         return f"{lock}took in {made} resources that it had made"
 
     def _take_in(self) -> int:
-        """Add the resources that a killed engine had created to the state; return their number."""
+        """Add the resources that a killed engine had created to the state. Return their number."""
         # The Automation API would write secrets in plain text.
         exported = json.loads(self._pulumi("stack", "export"))
         state = exported["deployment"] or {}
@@ -169,7 +170,7 @@ class Engine:
         return stack.workspace.pulumi_command.run(command, stack.workspace.work_dir, environment(self._site)).stdout
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
-        """Preview `up`, and write the plan to `save_plan`. Raises CommandError when the plan is refused."""
+        """Preview `up`, and write the plan to `save_plan`. Raises CommandError if the plan is refused."""
         with self._tools_found():
             return with_second_try(
                 lambda tell: self._stack().preview(
@@ -182,7 +183,7 @@ class Engine:
             )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
-        """Preview a refresh and the `up` after it. Raises CommandError when the plan is refused."""
+        """Preview a refresh and the `up` after it. Raises CommandError if the plan is refused."""
         with self._tools_found():
             with_second_try(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
 
@@ -190,7 +191,7 @@ class Engine:
         """Carry out the program, or exactly `plan`, and return the stack's outputs. Raises CommandError when a step
         fails.
 
-        `replace` are URNs, or patterns of them, of resources to replace, as `pulumi up --replace` takes them.
+        `replace` are URNs of resources to replace, or patterns of URNs, as for `pulumi up --replace`.
         """
         with self._tools_found():
             done = with_second_try(
@@ -210,7 +211,7 @@ class Engine:
         return self._stack().refresh(on_event=on_event)
 
     def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:
-        """Destroy the stack as `pulumi destroy` does, which does not run the program.
+        """Destroy the stack as `pulumi destroy` does, without running the program.
 
         The policies of `infra.teardown` whose names are in `agreed` only warn. Raises CommandError when a step fails or
         another of these policies refuses.
@@ -262,14 +263,14 @@ class Engine:
     def _select(self) -> automation.Stack:
         install(self._site)
         # Pulumi logs every value of every call, which takes half of its time and cannot be switched off.
-        # A file in place of the folder prevents it.
+        # A file in place of the log folder prevents it.
         self._site.pulumi_home.mkdir(exist_ok=True)
         (self._site.pulumi_home / "logs").touch()
         project = project_folder(self._site)
         self._copy_stack_file(project / "stacks" / self._stack_file.name)
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
         stack = stack_in(self._site, self._programs, name, self.program)
-        _, encrypted_keys = _parted(self._written()["config"])
+        _, encrypted_keys = _split(self._written()["config"])
         given = {_secret_key(name): value for name, value in self._secrets.items()}
         if concealed := dict.fromkeys(encrypted_keys, STAND_IN) | given:
             values = {key: automation.ConfigValue(value, secret=True) for key, value in concealed.items()}
@@ -281,9 +282,9 @@ class Engine:
 
     def _copy_stack_file(self, target: Path) -> None:
         content = {key: value for key, value in self._written().items() if key not in _ENCRYPTION}
-        content["config"], _ = _parted(content["config"])
+        content["config"], _ = _split(content["config"])
         if target.exists():
-            # The engine wrote its salt there and cannot read its own state with another one.
+            # The engine wrote its salt there and cannot read its own state with another salt.
             earlier = yaml.safe_load(target.read_text())
             content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
         target.write_text(yaml.safe_dump(content, sort_keys=False))
@@ -331,7 +332,7 @@ def environment(site: Site) -> dict[str, str]:
         "PULUMI_CONFIG_PASSPHRASE": _passphrase(site),
         "PULUMI_HOME": str(site.pulumi_home),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
-        # The state is written at every step; the sandbox does not need a second copy.
+        # The state is written at every step. The sandbox does not need a second copy.
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PATH": f"{site.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -352,13 +353,13 @@ def _secret_key(name: str) -> str:
     return f'{_SECRETS}["{name}"]'
 
 
-def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _split(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the plain part of a configuration, and the keys of the rest: names in `secrets`, other sections as a
     whole."""
     plain = {key: value for key, value in config.items() if hide_encrypted(value) == value}
     keys = [key for key in config if key not in plain]
     if isinstance(names := config.get(_SECRETS), dict) and _SECRETS in keys:
-        plain[_SECRETS] = {name: value for name, value in names.items() if not encrypted(value)}
+        plain[_SECRETS] = {name: value for name, value in names.items() if not is_encrypted(value)}
         keys += [_secret_key(name) for name in names if name not in plain[_SECRETS]]
         keys.remove(_SECRETS)
     return plain, keys

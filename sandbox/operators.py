@@ -33,7 +33,7 @@ _CONFIG_KEY = "controller_manager_config.yaml"
 _HEALTH_PORT = 8081
 _AS_SANDBOX = {"fieldManager": "sandbox-operators", "force": "true"}
 _NOWHERE = "192.0.2.1"
-"""Address of all endpoints, which is never used: the API server accepts no loopback addresses."""
+"""Address of all endpoints. It is never used, because the API server accepts no loopback addresses."""
 _TOKEN_SECONDS = 30 * 24 * 3600
 _STOP_SECONDS = 5
 _TICK_SECONDS = 0.2
@@ -56,7 +56,7 @@ class _Operator:
 
 
 class Operators:
-    """Keeps one manager process for each operator Deployment in the API."""
+    """Runs one manager process for each operator Deployment in the API."""
 
     def __init__(self, site: Site, programs: Programs) -> None:
         self._site = site
@@ -145,14 +145,14 @@ class Operators:
     def _prepare_certificates(self, name: str, namespace: str, settings: Json) -> bool:
         """Write key pairs where the manager's certificate rotator looks, as after an earlier run.
 
-        The rotator would make them itself, but several seconds later. False while the Secret or the webhooks do not
+        The rotator would create them, but several seconds later. Return False while the Secret or the webhooks do not
         exist.
         """
         service = settings["internalCertManagement"]["webhookServiceName"]
         folder, serving = self._folder(name), self._serving(name)
         if not (folder / "ca.crt").exists():
             ca = certificates.authority(f"{name}-ca", [f"{name}-ca"])
-            server = certificates.signed(ca, f"{service}.{namespace}.svc", dns_names=[f"{service}.{namespace}.svc"])
+            server = certificates.sign(ca, f"{service}.{namespace}.svc", dns_names=[f"{service}.{namespace}.svc"])
             certificates.write(server, folder, "tls")
             certificates.write(ca, folder, "ca")
         serving.mkdir(exist_ok=True)
@@ -168,7 +168,7 @@ class Operators:
     def _inject_authority(self, ca: str, namespace: str, service: str) -> bool:
         """Do the rotator's other task: write the authority into the webhooks that call `service`.
 
-        False while no such webhook of either kind exists.
+        Return False while no such webhook of either kind exists.
         """
         found = set[str]()
         for kind in _WEBHOOK_KINDS:
@@ -229,7 +229,7 @@ class Operators:
             ],
         }
         services = self._api.request("GET", f"/api/v1/namespaces/{metadata['namespace']}/services")["items"]
-        for path, manifest in awaited(deployment, services):
+        for path, manifest in list_awaited(deployment, services):
             self._api.request("PATCH", path, manifest, _AS_SANDBOX, APPLY_PATCH)
         # Changing the annotation by another path would be a new generation.
         path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}/status"
@@ -243,7 +243,7 @@ def program_of(deployment: Json) -> str | None:
     return name if name in OPERATORS else None
 
 
-def awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, Json]]:
+def list_awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, Json]]:
     """Return the objects, besides the status, that the published Kubernetes plugin waits for, with their paths and in
     order.
 
@@ -305,8 +305,8 @@ def _insists_on_folder(settings: Json) -> bool:
 def configuration(settings: Json, address: str, serving: Path) -> Json:
     """Return the chart's configuration, with the Service's address in place of a pod's.
 
-    Without leader election (there is one process, and an API pause must not end it), metrics port, the visibility
-    server, which would write below `/`, and JobSet's certificate rotator (see `_insists_on_folder`).
+    It has no leader election (there is one process, and an API pause must not end it), no metrics port, no visibility
+    server, which would write below `/`, and no certificate rotator of JobSet (see `_insists_on_folder`).
     """
     changed = json.loads(json.dumps(settings))
     changed["leaderElection"] = {"leaderElect": False}

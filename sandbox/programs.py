@@ -1,8 +1,8 @@
-"""The Go programs that the sandbox runs and the data that it copies from Go modules: versions and where each lies.
+"""The Go programs that the sandbox runs and the data that it copies from Go modules: their versions and paths.
 
-Versions are read from the `go.mod` files in `tools` and written nowhere else. A program is taken, in this order, from
-the user's cache folder (keyed by the lock of its module, so clones share it) or from PATH if it reports the right
-version; `sandbox.builds` builds the rest.
+Versions are only in the `go.mod` files in `tools`. A program is taken, in this order, from the user's cache folder
+(keyed by the lock of its module, so clones share it), or from PATH if it reports the right version. `sandbox.builds`
+builds all others.
 """
 
 import hashlib
@@ -89,7 +89,7 @@ ACTIONLINT = Program(
     "github.com/rhysd/actionlint",
     ("-version",),
 )
-"""Checks the workflows of `.github`; the sandbox does not need it."""
+"""Checks the workflows in `.github`. The sandbox does not need it."""
 
 PROMTOOL = Program(
     "promtool",
@@ -98,13 +98,13 @@ PROMTOOL = Program(
     "github.com/prometheus/prometheus",
     None,
 )
-"""Prometheus' own engine, for tests of the alerts; the sandbox does not need it."""
+"""Prometheus' own engine, for tests of the alerts. The sandbox does not need it."""
 
 PREVIOUS = (_jobset("previous/jobset"), _kueue("previous/kueue"))
-"""The previous minor versions, from which a stack is upgraded. They are built only on request."""
+"""The previous minor versions, for tests of upgrades. They are built only on request."""
 
 OPERATORS = ("jobset", "kueue")
-"""Programs that come with a Helm chart, in the Go module that they are built from."""
+"""Programs with a Helm chart, which is in the same Go module as the program."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATO
 
 
 class ProgramsError(RuntimeError):
-    """A program can be neither found nor built; the message says why and what to do."""
+    """Raised when a program can be neither found nor built. The message says why and what to do."""
 
 
 def cache_folder() -> Path:
@@ -220,7 +220,7 @@ class Programs:
         """Return the operator of that name and version; `None` is the newest version.
 
         Raises:
-            ProgramsError: the sandbox does not have it; the message says what to do.
+            ProgramsError: the sandbox does not have it. The message says what to do.
         """
         known = {version_of(program): program for program in (*PROGRAMS, *PREVIOUS) if program.name == name}
         if name not in OPERATORS:
@@ -240,7 +240,7 @@ def found() -> Programs:
     """Return the programs that are already built.
 
     Raises:
-        ProgramsError: some are missing; the message names them and the command that builds them.
+        ProgramsError: some are missing. The message names them and the command that builds them.
     """
     paths = {program.name: existing(program) for program in PROGRAMS}
     missing = [name for name, path in paths.items() if path is None]

@@ -1,4 +1,4 @@
-"""Finds what a killed engine leaves behind: its lock, and resources that it had not recorded yet.
+"""Finds the leftovers of a killed engine: its lock, and resources that it had not recorded yet.
 
 After `kill -9` or a power failure, Pulumi refuses every change until the lock is removed, and does not know which
 resources the engine was creating at that moment. The sandbox can find out, because the engine and everything that it
@@ -113,8 +113,8 @@ def _in_cloud(site: Site, resource: dict[str, Any]) -> Iterator[str]:
 def taken_in(deployment: Mapping[str, Any], found: list[Pending]) -> dict[str, Any]:
     """Return the state with the pending resources that exist, and without the pending operations.
 
-    The new resources have no outputs yet: a refresh reads them. A resource that was being replaced takes the position
-    of the one that is gone, so that its dependents come after it.
+    The new resources have no outputs until a refresh reads them. A resource that was being replaced takes the position
+    of the deleted one, so that its dependents come after it.
     """
     ids = {each.urn: each.id for each in found}
     operations = deployment.get("pending_operations", [])

@@ -1,7 +1,7 @@
 """The sandbox's background process, `python -m sandbox.serve FOLDER`.
 
-Starts every server and keeps it up, runs the operators and the node agent, and stops all of it: on SIGTERM, when a
-server cannot stay up, or after `_LIFETIME_SECONDS`.
+Starts every server and restarts it when it ends, and runs the operators and the node agent. Stops everything on
+SIGTERM, when a server keeps ending, or after `_LIFETIME_SECONDS`.
 """
 
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve(site: Site, stopping: threading.Event) -> int:
-    """Run the sandbox until it is stopped; the exit status is 1 if a server could not stay up."""
+    """Run the sandbox until it is stopped. Return the exit status, 1 if a server could not stay up."""
     programs = found()
     supervision = Supervision(site.servers)
     control_plane = ControlPlane(site, programs, supervision)

@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.05
 _LOG_LINES_SHOWN = 8
 _PROBE_SECONDS = 1
 _MOST_ENDS = 5
-"""Ends within `_WINDOW_SECONDS` after which a server counts as one that cannot stay up."""
+"""Number of ends within `_WINDOW_SECONDS` after which a server is not restarted again."""
 _WINDOW_SECONDS = 60
 _STOP_SECONDS = 10
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def holds_within(seconds: float, condition: Callable[[], bool], poll_seconds: float = 0.1) -> bool:
-    """Block until `condition()` holds; False if it does not within `seconds`."""
+    """Block until `condition()` is true. Return False if it is not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -48,12 +48,12 @@ def log_end(log: Path, lines: int = _LOG_LINES_SHOWN) -> str:
 
 
 class ServerError(RuntimeError):
-    """A server did not become ready, or keeps ending. The message contains the end of its log."""
+    """Raised when a server did not become ready, or keeps ending. The message contains the end of its log."""
 
 
 @dataclass
 class ServerProcess:
-    """A running server. The kernel kills it when its parent ends, however that happens."""
+    """A running server. The kernel kills it when its parent ends for any reason."""
 
     name: str
     command: list[str]
@@ -81,7 +81,7 @@ class ServerProcess:
         return cls(name, command, log, environment, process)
 
     def restarted(self) -> "ServerProcess":
-        """Start the same server again, now that this one has ended."""
+        """Start the same server again after it has ended."""
         return ServerProcess.start(self.name, self.command, self.log, self.environment)
 
     def wait_ready(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
@@ -100,7 +100,7 @@ class ServerProcess:
         return self.process.poll() is None
 
     def stop(self, grace_seconds: float) -> None:
-        """SIGTERM, then SIGKILL after `grace_seconds`; returns when the process is gone."""
+        """Send SIGTERM, then SIGKILL after `grace_seconds`. Returns when the process is gone."""
         self.process.terminate()
         try:
             self.process.wait(grace_seconds)
@@ -141,7 +141,7 @@ class Supervision:
         return server
 
     def tend(self) -> None:
-        """Restart servers that have ended: at once the first time, then after 1, 2 and 4 seconds.
+        """Restart servers that have ended, at once the first time, then after 1, 2 and 4 seconds.
 
         Raises:
             ServerError: a server keeps ending.
@@ -213,7 +213,7 @@ class ControlPlane:
     supervision: Supervision
 
     def start_api(self) -> None:
-        """Start etcd and the API server; returns when the API answers.
+        """Start etcd and the API server. Returns when the API answers.
 
         Raises:
             ServerError: one of them did not become ready.
@@ -250,7 +250,7 @@ class ControlPlane:
 
 
 def erase(site: Site) -> None:
-    """Delete every object of the cluster, so that the next cluster begins with what Kubernetes creates itself.
+    """Delete every object of the cluster, so that the next cluster starts with only Kubernetes' own objects.
 
     Any process may call this, because the daemon restarts the servers that end here.
     """
@@ -313,7 +313,7 @@ def _api_server_flags(site: Site) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=RBAC",
         "--allow-privileged=true",
-        # GKE runs it too: pods that request google.com/tpu tolerate the taint of that name.
+        # GKE also runs it: pods that request google.com/tpu tolerate the taint of that name.
         "--enable-admission-plugins=ExtendedResourceToleration",
         # Pods on a machine that is out of touch should be evicted soon.
         f"--default-not-ready-toleration-seconds={TOLERATED_SECONDS}",

@@ -1,4 +1,4 @@
-"""Where one sandbox lives, its folder and its block of loopback addresses, and the connections to its servers.
+"""The location of one sandbox, its folder and its block of loopback addresses, and the connections to its servers.
 
 Every sandbox owns one block 127.N.0.0/16, so a person's sandbox and a test's never collide and every server keeps its
 well-known port:
@@ -28,7 +28,7 @@ NODE_LABEL = "tpu-multislice.dev/sandbox-node"
 """Label of the nodes whose pods run on this machine."""
 
 SILENT_ANNOTATION = "tpu-multislice.dev/silent"
-"""Annotation of a node whose machine is cut off: its processes keep running, but report nothing."""
+"""Annotation of a node whose machine is disconnected: its processes keep running, but report nothing."""
 
 _FIRST_BLOCK, _LAST_BLOCK = 64, 250
 
@@ -65,7 +65,7 @@ class Site:
 
     @property
     def gcs_options(self) -> dict[str, str]:
-        """Return the options with which gcsfs speaks to the local GCS server from outside of pods."""
+        """Return the options with which gcsfs uses the local GCS server from outside of pods."""
         return {"endpoint_url": self.gcs_url, "token": "anon", "project": "sandbox"}
 
     @property

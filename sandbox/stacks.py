@@ -1,4 +1,4 @@
-"""The stacks of a sandbox, asked as those in Google Cloud are."""
+"""The stacks of a sandbox, with the same interface as stacks in Google Cloud."""
 
 import os
 from collections.abc import Mapping
@@ -12,19 +12,21 @@ from sandbox.site import administrator, load
 
 
 class SandboxStacks(Stacks):
-    """The stacks of the sandbox in a folder, whether or not it runs."""
+    """The stacks of the sandbox in a folder, whether it is running or not."""
 
     def __init__(self, root: Path) -> None:
-        """Take the sandbox in `root`.
+        """Use the sandbox in `root`.
 
         Raises:
-            StacksError: there is none.
+            StacksError: there is no sandbox in `root`.
             ProgramsError: its programs are not built.
         """
         try:
             self.site = load(root)
         except FileNotFoundError:
-            raise StacksError(f"expected a sandbox in the folder {root}, found none; `make up` makes one") from None
+            raise StacksError(
+                f"expected a sandbox in the folder {root}, found none; create it with `make up`"
+            ) from None
         self.sandbox = root
         self._pulumi = str(found().path("pulumi"))
 
@@ -46,5 +48,5 @@ class SandboxStacks(Stacks):
 
 
 def stacks_in(sandbox: Path | None) -> Stacks:
-    """Return the stacks of the sandbox in a folder, or without one those in Google Cloud; raises as SandboxStacks."""
+    """Return the stacks of the sandbox in a folder, or of Google Cloud without a folder. Raises like SandboxStacks."""
     return Stacks() if sandbox is None else SandboxStacks(sandbox)

@@ -1,4 +1,4 @@
-"""The environment that GKE's webhook and TPU device plugin give to a container, on CPU devices.
+"""The environment variables that GKE's webhook and TPU device plugin set in a container, on CPU devices.
 
 Names and values follow GKE (webhook: TPU_WORKER_*, MEGASCALE_*; device plugin: TPU_TOPOLOGY and the like, as in
 kubernetes-sigs/dra-driver-google-tpu). `cpu_devices` holds all that differs from a TPU VM: chips appear as CPU devices,
@@ -29,7 +29,7 @@ _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
 @dataclass(frozen=True)
 class TpuWorker:
-    """One host of one slice, from its container's point of view."""
+    """One host of one slice, as its container sees it."""
 
     slice_hostnames: tuple[str, ...]
     """Hosts of this slice in worker order, as `TPU_WORKER_HOSTNAMES` lists them."""

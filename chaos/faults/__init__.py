@@ -1,4 +1,4 @@
-"""The catalogue of faults, by what they strike."""
+"""The catalogue of faults, by affected component."""
 
 from collections.abc import Mapping
 
@@ -18,6 +18,6 @@ GROUPS: Mapping[str, tuple[Fault, ...]] = {
     "The control plane": cluster.CONTROL_PLANE,
     "Limits of the job": queue.LIMITS,
 }
-"""The faults by what they strike, as a title says it."""
+"""The faults by affected component. Keys are titles of the report."""
 
 CATALOGUE: tuple[Fault, ...] = tuple(fault for faults in GROUPS.values() for fault in faults)

@@ -1,4 +1,4 @@
-"""Faults of the cluster: nodes deleted, cut off or lost, and servers and controllers that are down."""
+"""Faults of the cluster: deleted, disconnected or lost nodes, and servers and controllers that are down."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from chaos.faults.hosts import GONE, at_least, between_saves, preempted
-from chaos.sabotage import sabotaged
+from chaos.sabotage import add_sabotages
 from chaos.target import BETWEEN_SAVES, Fault, Target
 from chaos.verdict import UNDISTURBED, Expected
 from infra import names
@@ -43,11 +43,11 @@ def _scale(target: Target, name: str, replicas: int) -> None:
     path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}"
     target.api.patch(path, {"spec": {"replicas": replicas}})
     target.wait(
-        f"{replicas} replicas of {name}", lambda: _settled(_deployment(target, name), replicas), _SCALED_SECONDS
+        f"{replicas} replicas of {name}", lambda: _has_settled(_deployment(target, name), replicas), _SCALED_SECONDS
     )
 
 
-def _settled(deployment: Json, replicas: int) -> bool:
+def _has_settled(deployment: Json, replicas: int) -> bool:
     status = deployment["status"]
     seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
     return seen and status.get("availableReplicas", 0) == replicas
@@ -114,10 +114,10 @@ _SYSTEM_TAINTS = "node.kubernetes.io/"
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}.items()
 _HOST = "slice-1-1"
 _PODS_GONE_SECONDS = 150
-"""Longer than Kubernetes waits before it removes pods whose node is gone (kubernetes/pkg/controller/podgc)."""
+"""Seconds, longer than Kubernetes waits before it removes pods of a deleted node (kubernetes/pkg/controller/podgc)."""
 _NOTICED_SECONDS = 120
 _STEP_SECONDS = 8.0
-"""The remaining steps take 112 s, which is longer than Kubernetes takes to give up a silent node and evict its pods."""
+"""The remaining steps take 112 s, longer than Kubernetes takes to give up a silent node and evict its pods."""
 
 
 def _node_of(target: Target, job: str) -> Json:
@@ -126,7 +126,7 @@ def _node_of(target: Target, job: str) -> Json:
 
 
 def _replace(target: Target, nodes: Sequence[Json]) -> None:
-    """Delete the Nodes, and create them again when nothing runs on them, as GKE's repair does."""
+    """Delete the Nodes, and create them again when nothing runs on them, like GKE's repair."""
     replaced = {_name(node) for node in nodes}
     for name in replaced:
         target.api.delete(f"{names.NODES}/{name}", {})
@@ -138,14 +138,14 @@ def _replace(target: Target, nodes: Sequence[Json]) -> None:
         )
     finally:
         for node in nodes:
-            target.api.request("POST", names.NODES, _as_registered(node))
+            target.api.request("POST", names.NODES, _initial_node(node))
 
 
 def _runs_on(nodes: set[str], pod: Json) -> bool:
     return pod["spec"].get("nodeName") in nodes and pod["status"].get("phase") in ("Pending", "Running")
 
 
-def _as_registered(node: Json) -> Json:
+def _initial_node(node: Json) -> Json:
     """Return the Node as its kubelet first registers it, without what the cluster has added since."""
     taints = [each for each in node["spec"].get("taints", []) if not each["key"].startswith(_SYSTEM_TAINTS)]
     return {
@@ -220,13 +220,13 @@ NODES = (
         _cut_off,
         UNDISTURBED,
         at_step=BETWEEN_SAVES,
-        edit=sabotaged(at_least(_STEP_SECONDS)),
+        edit=add_sabotages(at_least(_STEP_SECONDS)),
     ),
     between_saves(
         "machine-lost",
         "a machine is lost without a signal, and GKE replaces it",
         _lose_machine,
-        # The other hosts end first and cannot tell yet whether their peer's machine or its program failed.
+        # The other hosts end first and do not know yet whether their peer's machine or its program failed.
         Expected(charged=1, endings=GONE, recovery_seconds=240),
     ),
 )

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from chaos.sabotage import NODE_RECORD, Sabotage, sabotaged
+from chaos.sabotage import NODE_RECORD, Sabotage, add_sabotages
 from chaos.target import TAKE_STEP, Fault, Target, comes_with_the_job
 from chaos.verdict import Expected
 from infra.kubernetes import Json
@@ -14,10 +14,10 @@ _SECOND = "second-writer"
 _ONE_SLICE = {"slices": {"group": "trillium", "count": 1}}
 """One slice of two, so that the other one is free."""
 _OTHER_SHAPE = 1e-4
-"""Tolerance of losses, because sums are made in another order than on two slices."""
+"""Tolerance of losses, because sums are computed in a different order than on two slices."""
 _WAIT_SECONDS = 240
 _HOSTS = ("slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1")
-_WRONG_PRODUCTS = sabotaged(
+_WRONG_PRODUCTS = add_sabotages(
     Sabotage(
         "misproduct",
         "workloads.training.slice_check:products",
@@ -27,25 +27,25 @@ _WRONG_PRODUCTS = sabotaged(
         node_of="slice-0-1",
     )
 )
-_SLOW_STEPS = sabotaged(Sabotage("delay", TAKE_STEP, _HOSTS, calls=(1, 24), seconds=5.0))
+_SLOW_STEPS = add_sabotages(Sabotage("delay", TAKE_STEP, _HOSTS, calls=(1, 24), seconds=5.0))
 _FLIPPED_STEP = 12
 
 
-def _marked(target: Target) -> list[Json]:
+def _list_marked(target: Target) -> list[Json]:
     """Nodes that are marked as bad hosts."""
     nodes = target.objects(NODES)
     return [node for node in nodes if BAD_HOST_KEY in [taint["key"] for taint in node["spec"].get("taints", [])]]
 
 
 def _repair(target: Target) -> None:
-    for node in _marked(target):
+    for node in _list_marked(target):
         taints = [taint for taint in node["spec"]["taints"] if taint["key"] != BAD_HOST_KEY]
         patch = {"metadata": {"annotations": {BAD_HOST_KEY: None}}, "spec": {"taints": taints}}
         target.api.patch(f"{NODES}/{node['metadata']['name']}", patch)
 
 
 def _says(target: Target, job: str, text: str) -> bool:
-    """Return whether the cause in a failure record of the job contains the text."""
+    """Return whether the cause in any failure record of the job contains the text."""
     records = target.folder(job).glob("failures/*/*.json")
     return any(text in json.loads(record.read_text())["cause"] for record in records)
 
@@ -54,9 +54,9 @@ def _goes_elsewhere(target: Target, job: str) -> None:
     """Wait until the bad host is named, its slice marked and the job done on the other slice; then repair the nodes."""
     try:
         target.wait("a record of the bad host", lambda: _says(target, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
-        target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
+        target.wait("the two nodes of a slice to be marked", lambda: len(_list_marked(target)) == 2, _WAIT_SECONDS)
         target.wait_for_end(job)
-        avoided = {node["metadata"]["name"] for node in _marked(target)}
+        avoided = {node["metadata"]["name"] for node in _list_marked(target)}
         target.wait(
             "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in target.pods(job)}, 1
         )
@@ -68,7 +68,7 @@ def _has_nowhere_to_go(target: Target, job: str) -> None:
     """Wait until the job, which needs both slices, waits for the marked nodes and its pods say why; then repair
     them."""
     try:
-        target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
+        target.wait("the two nodes of a slice to be marked", lambda: len(_list_marked(target)) == 2, _WAIT_SECONDS)
         target.wait(
             "a pod that says which taint keeps it waiting", lambda: _waits_for_taint(target, job), _WAIT_SECONDS
         )
@@ -158,7 +158,7 @@ DAMAGE = (
         ),
         at_step=_FLIPPED_STEP,
         job={"training": {"compare_slices_every_steps": 5}},
-        edit=sabotaged(Sabotage("flip", TAKE_STEP, ("slice-1-0",), calls=(_FLIPPED_STEP, _FLIPPED_STEP))),
+        edit=add_sabotages(Sabotage("flip", TAKE_STEP, ("slice-1-0",), calls=(_FLIPPED_STEP, _FLIPPED_STEP))),
     ),
     _TWO_WRITERS,
 )

@@ -1,10 +1,10 @@
-"""Faults of host processes: they die, hang, receive SIGTERM, begin badly, or fail inside the trainer."""
+"""Faults of host processes: they die, hang, receive SIGTERM, start in a bad environment, or fail inside the trainer."""
 
 import signal
 import socket
 from collections.abc import Callable, Mapping
 
-from chaos.sabotage import Deed, Sabotage, sabotaged, with_variables
+from chaos.sabotage import Deed, Sabotage, add_sabotages, with_variables
 from chaos.target import (
     BETWEEN_SAVES,
     NAMESPACE,
@@ -19,11 +19,11 @@ from chaos.verdict import UNDISTURBED, Expected
 from sandbox.tpu_environment import JAX_COORDINATOR_PORT
 
 LEADER = "slice-0-0"
-"""Host that runs JAX's coordination service. Every step waits for its slowest host, this one included."""
+"""Host that runs JAX's coordination service. Every step waits for its slowest host, including this one."""
 GONE = frozenset({"KILLED", "PEER_LOST"})
 """Endings of an attempt in which a host is killed. Neither that host nor those that JAX aborts leave a record."""
 HANGS_SOON = {"training": {"step_timeout_minutes": 0.25}, "grace_seconds": 15}
-"""Settings of a job with a host that stops: a restart waits for the host as long as its grace period."""
+"""Settings of a job with a stopped host. A restart waits for the host for its grace period."""
 
 _LATE_SECONDS = 30.0
 _CREATED_SECONDS = 60
@@ -40,10 +40,10 @@ def at_least(seconds: float) -> Sabotage:
     return Sabotage("delay", TAKE_STEP, (LEADER,), calls=(SAVE_EVERY + 1, STEPS), seconds=seconds)
 
 
-PACED = sabotaged(at_least(seconds=1.5))
-"""Edit of a job that is slow enough to be struck where it should be, because a step is seen up to two seconds after it
-was done. On the fastest machine too, the first save is complete when a fault strikes between the saves, and the steps
-that are left take 18 s. A queue evicts within two or three."""
+PACED = add_sabotages(at_least(seconds=1.5))
+"""Edit that makes a job slow enough for a fault at a given step, because a step is seen up to two seconds after it was
+done. Even on the fastest machine the first save is complete when a fault strikes between the saves, and the remaining
+steps take 18 s. A queue evicts within two or three seconds."""
 
 
 def between_saves(
@@ -70,7 +70,7 @@ def event_of_kill(job: str, *hosts: str) -> str:
 
 
 def preempted(name: str) -> Expected:
-    """Return the expectation for job `name` with SIGTERM: it saves, leaves a record, and the restart does not count."""
+    """Return the expected end if job `name` receives SIGTERM: it saves, leaves a record, and the restart is free."""
     endings = frozenset({"PREEMPTED"})
     return Expected(charged=0, endings=endings, culprit=f"{name}-slice-", cause="SIGTERM", lost_steps=0)
 
@@ -80,16 +80,16 @@ def _send(number: signal.Signals, *hosts: str) -> Callable[[Target, str], None]:
     return lambda target, job: target.send(number, job, *hosts)
 
 
-def _killed(name: str, what: str, *hosts: str) -> Fault:
+def _kill_fault(name: str, what: str, *hosts: str) -> Fault:
     expected = Expected(endings=GONE, event=event_of_kill(name, *hosts))
     return between_saves(name, what, _send(signal.SIGKILL, *hosts), expected, anytime=True)
 
 
 HOSTS = (
-    _killed("follower-killed", "a host that leads nothing is killed", "slice-1-1"),
-    _killed("leader-killed", "the leading host is killed", LEADER),
-    _killed("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
-    _killed("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
+    _kill_fault("follower-killed", "a host that leads nothing is killed", "slice-1-1"),
+    _kill_fault("leader-killed", "the leading host is killed", LEADER),
+    _kill_fault("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
+    _kill_fault("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
     between_saves(
         "host-preempted",
         "a host receives SIGTERM, as a spot machine does",
@@ -120,7 +120,7 @@ HOSTS = (
 
 
 def _take_port(target: Target, job: str) -> None:
-    """Listen on the leader's port before it does, until it has reported that."""
+    """Listen on the leader's port before the leader does, until it has reported that."""
     leader = f"{job}-{LEADER}-"
 
     def names() -> list[str]:
@@ -147,7 +147,7 @@ STARTS = (
         _see_late,
         UNDISTURBED,
         at_step=1,
-        edit=sabotaged(
+        edit=add_sabotages(
             Sabotage(
                 "delay", "workloads.training.host:run_host", ("slice-1-0", "slice-1-1"), (1, 1), seconds=_LATE_SECONDS
             )
@@ -177,7 +177,7 @@ STARTS = (
 
 
 def _at(step: int, deed: Deed, function: str = _READ_ROWS) -> Callable[[dict[str, object]], None]:
-    return sabotaged(Sabotage(deed, function, (_FAILING_HOST,), (step, step)))
+    return add_sabotages(Sabotage(deed, function, (_FAILING_HOST,), (step, step)))
 
 
 TRAINER = (
@@ -198,7 +198,7 @@ TRAINER = (
         Expected(starts=1, charged=0, lost_steps=0, warning=f"host host-slow-{_FAILING_HOST}"),
         at_step=_STEP,
         job={"training": {"compare_hosts_every_steps": 8}},
-        edit=sabotaged(Sabotage("delay", _READ_ROWS, (_FAILING_HOST,), (9, 16), seconds=1.0)),
+        edit=add_sabotages(Sabotage("delay", _READ_ROWS, (_FAILING_HOST,), (9, 16), seconds=1.0)),
     ),
     Fault(
         "step-not-finite",

@@ -95,7 +95,7 @@ def _manifest(name: str) -> Json:
 
 _QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"
 _STAYS_SECONDS = 5
-"""Ten times as long as Kueue needs to act on a change."""
+"""Seconds, ten times as long as Kueue needs to act on a change."""
 _GONE_SECONDS = 90
 
 
@@ -131,15 +131,15 @@ def _preempt(target: Target, job: str) -> None:
 
 def _cut_quota(target: Target, _: str) -> None:
     groups = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
-    target.api.patch(_QUEUE, {"spec": {"resourceGroups": _halved(groups)}})
+    target.api.patch(_QUEUE, {"spec": {"resourceGroups": _halve(groups)}})
     try:
-        target.wait("more in use than the quota", lambda: _used(target) > _quota(target), _STAYS_SECONDS)
+        target.wait("more in use than the quota", lambda: _count_used(target) > _quota(target), _STAYS_SECONDS)
         time.sleep(_STAYS_SECONDS)
     finally:
         target.api.patch(_QUEUE, {"spec": {"resourceGroups": groups}})
 
 
-def _used(target: Target) -> int:
+def _count_used(target: Target) -> int:
     (flavor,) = target.api.request("GET", _QUEUE)["status"]["flavorsUsage"]
     return sum(int(each["total"]) for each in flavor["resources"])
 
@@ -149,7 +149,7 @@ def _quota(target: Target) -> int:
     return sum(int(each["nominalQuota"]) for flavor in group["flavors"] for each in flavor["resources"])
 
 
-def _halved(groups: list[Json]) -> list[Json]:
+def _halve(groups: list[Json]) -> list[Json]:
     (group,) = groups
     (flavor,) = group["flavors"]
     (chips,) = flavor["resources"]

@@ -16,7 +16,7 @@ from types import ModuleType
 from urllib.parse import quote
 
 from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, between_saves, event_of_kill
-from chaos.sabotage import Deed, Sabotage, sabotaged
+from chaos.sabotage import Deed, Sabotage, add_sabotages
 from chaos.target import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
 from chaos.verdict import UNDISTURBED, Expected
 from infra.kubernetes import Json
@@ -25,7 +25,7 @@ from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
 
 _WRITER = "slice-0-1"
-"""Holds the first replica, which is the one that is written, as the leader does. The leader also writes record and
+"""Host that has the first replica, which is the one that is written, like the leader. The leader also writes record and
 commit."""
 _SECOND = 2 * SAVE_EVERY
 _ARRAYS_ARE_WRITTEN_SECONDS = 2.0
@@ -58,7 +58,7 @@ _BEFORE_COMMIT = _at_second_save(
 
 def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
     expected = Expected(endings=GONE, lost_steps=lost_steps, event=event_of_kill(name, *sabotage.hosts))
-    return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=sabotaged(sabotage))
+    return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=add_sabotages(sabotage))
 
 
 SAVES = (
@@ -90,14 +90,14 @@ SAVES = (
         ),
         at_step=_SECOND - 1,
         job=HANGS_SOON,
-        edit=sabotaged(replace(_ARRAYS_IN_PART, deed="stop")),
+        edit=add_sabotages(replace(_ARRAYS_IN_PART, deed="stop")),
     ),
 )
 
 
 _STOPPED_HOST = "slice-1-1"
 _SETTLED_SECONDS = 5.0
-"""Saves that are in progress end within this time while all hosts wait for one, or never."""
+"""Seconds within which running saves end while all hosts wait for one host; otherwise they never end."""
 _SKIPPED_SECONDS = 180
 
 KINDS = {
@@ -107,7 +107,7 @@ KINDS = {
     "structure of the state": "state/_METADATA",
     "record": "record/metadata",
 }
-"""Files without which a checkpoint is not what was saved."""
+"""Files that a checkpoint needs in order to be complete."""
 SIDE_FILES = (
     "_CHECKPOINT_METADATA",
     "commit_success.txt",
@@ -135,7 +135,7 @@ def _empty(path: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # In place, because the server keeps its metadata with the file, and reads the size again.
+    # In place, because the server keeps its metadata with the file, and rereads the size.
     with path.open("r+b") as file:
         file.truncate(0)
         file.write(data)
@@ -152,7 +152,7 @@ _PAIRS = [pair for pair in product(KINDS, DAMAGES) if pair != ("structure of the
 
 
 def _stopped_before(step: int) -> Callable[[Json], None]:
-    return sabotaged(Sabotage("stop", "workloads.training.data:Batches.training", (_STOPPED_HOST,), (step, step)))
+    return add_sabotages(Sabotage("stop", "workloads.training.data:Batches.training", (_STOPPED_HOST,), (step, step)))
 
 
 def _complete(target: Target, job: str) -> list[Path]:
@@ -170,7 +170,7 @@ def _damage_each(target: Target, job: str) -> None:
             DAMAGES[damage](path)
     target.send(signal.SIGKILL, job, _STOPPED_HOST)
     steps = {int(folder.name) for folder in struck}
-    target.wait(f"{job} to skip {sorted(steps)}", lambda: _skipped(target, job) == steps, _SKIPPED_SECONDS)
+    target.wait(f"{job} to skip {sorted(steps)}", lambda: _list_skipped(target, job) == steps, _SKIPPED_SECONDS)
 
 
 def _damage_side_files(target: Target, job: str) -> None:
@@ -188,7 +188,7 @@ def _found(checkpoint: Path, pattern: str) -> list[Path]:
     return found
 
 
-def _skipped(target: Target, job: str) -> set[int]:
+def _list_skipped(target: Target, job: str) -> set[int]:
     """Steps whose checkpoint the ledger reports as skipped and that was moved aside."""
     reported = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
     away = {int(folder.name.split("-")[2]) for folder in target.run_folder(job).glob("unusable-checkpoint-*")}
@@ -226,7 +226,7 @@ FILES = (
 
 
 _STILL_SECONDS = 15.0
-"""The second save falls into this time."""
+"""Seconds that include the second save."""
 _SAVED_SECONDS = 60
 _FAILED_SECONDS = 180
 _SERVER = "fake-gcs-server"
@@ -241,11 +241,13 @@ def _stop_for_a_while(target: Target, job: str) -> None:
     finally:
         os.kill(server, signal.SIGCONT)
     back, step = time.time(), 2 * SAVE_EVERY
-    target.wait(f"the checkpoint of step {step}, since then", lambda: _saved(target, job, step) > back, _SAVED_SECONDS)
+    target.wait(
+        f"the checkpoint of step {step}, since then", lambda: _time_saved(target, job, step) > back, _SAVED_SECONDS
+    )
 
 
-def _saved(target: Target, job: str, step: int) -> float:
-    """Return the time when the leader recorded the save of `step`; 0: not yet."""
+def _time_saved(target: Target, job: str, step: int) -> float:
+    """Return the time when the leader recorded the save of `step`; 0 if it has not yet."""
     saves = target.history(job).events("CheckpointSaved")
     return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
 
@@ -259,12 +261,12 @@ def _fill(target: Target, job: str) -> None:
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
         target.wait(f"{job} to restart", lambda: target.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
-        target.wait("a log that says why", lambda: _logged(target, job, "stopped: "), 1)
+        target.wait("a log that says why", lambda: _has_logged(target, job, "stopped: "), 1)
     finally:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def _logged(target: Target, job: str, words: str) -> bool:
+def _has_logged(target: Target, job: str, words: str) -> bool:
     """Return whether a pod of the job wrote these words."""
     logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
     return any(words in log.read_text(errors="replace") for log in logs)
@@ -296,7 +298,7 @@ STORE = (
         _fill,
         # The failure cannot be recorded in the store either; the pods' logs show it.
         Expected(endings=frozenset({"KILLED"}), lost_steps=2 * SAVE_EVERY, recovery_seconds=180),
-        # Writers retry for minutes; a step that takes so long counts as a hang.
+        # Writers retry for minutes. A step that takes so long counts as a hang.
         job={"training": {"step_timeout_minutes": 0.75}, "grace_seconds": 15},
     ),
     replace(

@@ -1,7 +1,7 @@
-"""A host of a job that misbehaves from within, without a hook in the trainer for it.
+"""Makes a host of a job misbehave from within, without a hook in the trainer.
 
-A fault puts the description of what goes wrong into the pods' environment. Their Python reads it as it starts and wraps
-the functions when their module is imported. This loads nothing heavy, because it runs before the trainer.
+A fault puts the description of the misbehaviour into the pods' environment. Their Python reads it at start-up and wraps
+the functions when their module is imported. This module imports nothing heavy, because it runs before the trainer.
 """
 
 import functools
@@ -30,8 +30,8 @@ Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", 
 
     delay       nothing else
     raise       raises a ValueError
-    exhaust     asks a device for more memory than there is
-    not-finite  works on weights of which the host's own are not finite, and returns the right ones
+    exhaust     asks a device for more memory than it has
+    not-finite  uses weights whose part on this host is not finite, and returns the right weights
     flip        returns weights with one flipped bit
     misproduct  returns wrong products
     kill        the kernel kills the process
@@ -49,15 +49,15 @@ class Sabotage:
     hosts: tuple[str, ...]
     """Named `slice-S-H`."""
     calls: tuple[int, int]
-    """The first and the last call that misbehave, counted from 1 in each process."""
+    """Numbers of the first and the last call that misbehave, counted from 1 in each process."""
     about: str = ""
     """Text that the arguments of a call must contain for the call to count."""
     start: int | None = 0
-    """Number of restarts before the attempt; None: any attempt."""
+    """Number of restarts before the attempt; None for any attempt."""
     node_of: str = ""
-    """Host whose first node makes calls misbehave, in any attempt; empty: calls misbehave on any node."""
+    """Host whose first node makes calls misbehave, in any attempt. Empty if calls misbehave on any node."""
     seconds: float = 0.0
-    """Delay before the deed."""
+    """Delay in seconds before the action."""
 
     def concerns(self, environment: Mapping[str, str]) -> bool:
         """Return whether the process with this environment is such a host in that attempt."""
@@ -70,18 +70,18 @@ def own_name(environment: Mapping[str, str]) -> str:
     return f"slice-{environment.get('MEGASCALE_SLICE_ID')}-{environment.get('TPU_WORKER_ID')}"
 
 
-def described(environment: Mapping[str, str]) -> list[Sabotage]:
+def read_sabotages(environment: Mapping[str, str]) -> list[Sabotage]:
     """Sabotages of the process with this environment."""
-    found = [_parsed(facts) for facts in json.loads(environment[VARIABLE])]
+    found = [_parse(facts) for facts in json.loads(environment[VARIABLE])]
     return [each for each in found if each.concerns(environment)]
 
 
-def _parsed(facts: dict[str, Any]) -> Sabotage:
+def _parse(facts: dict[str, Any]) -> Sabotage:
     values: dict[str, Any] = {**facts, "hosts": tuple(facts["hosts"]), "calls": tuple(facts["calls"])}
     return Sabotage(**values)
 
 
-def sabotaged(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
+def add_sabotages(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
     """Edit for `Fault.edit`: pods whose Python first imports `sitecustomize` of this folder."""
     folder = Path(__file__).parent
     return with_variables(
@@ -111,7 +111,7 @@ _A_BIT = 1 << 20
 
 def install(environment: Mapping[str, str]) -> None:
     """Wrap the functions that the environment describes when they are imported."""
-    if what := described(environment):
+    if what := read_sabotages(environment):
         sys.meta_path.insert(0, _Finder(what))
 
 
@@ -139,10 +139,10 @@ class _Loader(SourceFileLoader):
         for each in self._what:
             *owners, name = each.function.partition(":")[2].split(".")
             owner = functools.reduce(getattr, owners, module)
-            setattr(owner, name, wrapped(getattr(owner, name), each))
+            setattr(owner, name, wrap(getattr(owner, name), each))
 
 
-def wrapped(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
+def wrap(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
     """Return the function, changed to misbehave in the calls that `what` describes."""
     count = _Count(what)
 

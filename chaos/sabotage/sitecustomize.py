@@ -1,4 +1,4 @@
-"""Read by Python before the program, in a process whose PYTHONPATH names this folder."""
+"""Python imports this before the program, in a process whose PYTHONPATH contains this folder."""
 
 import os
 

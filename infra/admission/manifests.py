@@ -97,7 +97,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
             if evicted and evicted["reason"] in _QUEUED_ANEW
             else metadata["creationTimestamp"]
         ),
-        pod_sets=tuple(_pod_set(pods, _ended(status, pods["name"]), flavors) for pods in counted),
+        pod_sets=tuple(_pod_set(pods, _count_ended(status, pods["name"]), flavors) for pods in counted),
         admission=Admission(
             flavors=tuple(
                 found.get("flavors", {}).get(TPU_RESOURCE, "")
@@ -112,7 +112,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     )
 
 
-def of_jobset(manifest: Object, queue: str, priority: int, flavors: Iterable[Object], now: float) -> Workload:
+def jobset_workload(manifest: Object, queue: str, priority: int, flavors: Iterable[Object], now: float) -> Workload:
     """Return the workload that Kueue makes of a JobSet that is submitted now."""
     metadata, flavors = manifest["metadata"], list(flavors)
     return Workload(
@@ -147,7 +147,7 @@ def _chips(pods: Object) -> int:
     return int(sum(map(amount, chips)))
 
 
-def _ended(status: Object, pods: str) -> int:
+def _count_ended(status: Object, pods: str) -> int:
     """Return the number of pods that no longer need their quota."""
     return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
 

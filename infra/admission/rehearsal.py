@@ -126,9 +126,9 @@ class Verdict(Spec):
             *(f"borrows {loan}" for loan in self.borrowed),
             *(f"preempts {preempted}" for preempted in self.preempted),
             *map(str, self.shortages),
-            *_listed("held by", map(str, self.holders)),
-            *_listed("ahead in the queue:", self.ahead),
-            *_listed("started before it:", self.started_first),
+            *_list_names("held by", map(str, self.holders)),
+            *_list_names("ahead in the queue:", self.ahead),
+            *_list_names("started before it:", self.started_first),
             *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
             *(["workloads of these queues preempt each other in turn, without end"] if self.restless else []),
             *self.unknown,
@@ -154,7 +154,7 @@ class Verdict(Spec):
                 return f"{job} is paused and holds no chips"
 
 
-def _listed(what: str, names: Iterable[str]) -> list[str]:
+def _list_names(what: str, names: Iterable[str]) -> list[str]:
     """Return a line with some of the names; nothing without names."""
     found = list(names)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
@@ -226,7 +226,7 @@ class _Finding:
             outcome=outcome,
             flavors=self.assignment.flavors if gets else (),
             borrowed=tuple(self._loans()) if gets else (),
-            preempted=tuple(map(_preempted, self.targets)) if outcome == "preempts" else (),
+            preempted=tuple(map(_report_preempted, self.targets)) if outcome == "preempts" else (),
             admitted_in_the_end=self.admitted_in_the_end,
             restless=self.restless,
             shortages=() if outcome == "admitted" else tuple(map(_shortage, self._failed())),
@@ -282,7 +282,7 @@ class _Finding:
         return (-other.priority, other.queued_at) < (-self.workload.priority, self.workload.queued_at)
 
 
-def _preempted(target: Target) -> Preempted:
+def _report_preempted(target: Target) -> Preempted:
     other = target.workload
     return Preempted(
         workload=other.name, queue=other.queue, priority=other.priority, chips=other.chips, reason=target.reason
@@ -335,7 +335,7 @@ def situation(settings: Settings, live: Iterable[Object]) -> Situation:
 def newcomers(settings: Settings) -> list[Workload]:
     """Return the jobs as the last workloads that are submitted, in their order."""
     return [
-        manifests.of_jobset(
+        manifests.jobset_workload(
             jobset.render(submission(settings, job, _NO_IMAGE)),
             job.team,
             queues.PRIORITIES[job.priority],

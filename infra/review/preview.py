@@ -44,7 +44,7 @@ def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
     if previewed.errors or previewed.review is None:
         return "REFUSED: the engine cannot execute this plan", "bad"
     if refused:
-        return f"REFUSED: {_counted(refused, 'mandatory rule')} broken", "bad"
+        return f"REFUSED: {_format_count(refused, 'mandatory rule')} broken", "bad"
     if not previewed.passes:
         return "CANNOT RUN: the plan is valid, but a job would never start", "bad"
     if previewed.review.refused:
@@ -90,7 +90,7 @@ def _errors(errors: Sequence[str]) -> Iterable[Table]:
     if errors:
         yield Table(
             title="Errors",
-            verdict=f"{_counted(len(errors), 'error')} of the engine",
+            verdict=f"{_format_count(len(errors), 'error')} of the engine",
             state="bad",
             columns=(),
             rows=(),
@@ -109,7 +109,7 @@ def _rules(previewed: Previewed) -> Iterable[Table]:
         return
     yield Table(
         title="Rules",
-        verdict=f"{_counted(mandatory, 'mandatory rule')} and {_counted(advisory, 'advisory rule')} broken",
+        verdict=f"{_format_count(mandatory, 'mandatory rule')} and {_format_count(advisory, 'advisory rule')} broken",
         state="bad" if mandatory else "notable",
         columns=("rule", "level", "severity", "resource", "what is wrong"),
         rows=[
@@ -123,7 +123,7 @@ def _rules(previewed: Previewed) -> Iterable[Table]:
 def _changes(previewed: Previewed) -> Iterable[Table]:
     grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
     for change in previewed.changes:
-        grouped[change.operation, _kind(change.type)].append(_named(change))
+        grouped[change.operation, _kind(change.type)].append(_format_name(change))
     yield Table(
         title="Changes",
         verdict=_summary(previewed),
@@ -139,7 +139,7 @@ def _changes(previewed: Previewed) -> Iterable[Table]:
     )
 
 
-def _named(change: Change) -> str:
+def _format_name(change: Change) -> str:
     differs = f" ({', '.join(change.properties)})" if change.operation == "update" and change.properties else ""
     return f"{change.name}{differs}"
 
@@ -155,7 +155,7 @@ def _count(findings: Iterable[Finding], level: str) -> int:
     return len({found.rule for found in findings if found.level == level})
 
 
-def _counted(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

@@ -55,7 +55,7 @@ def _price(review: Review) -> Table:
             *(line for job in bill.jobs for line in _most(job)),
             *(_all_runs(sweep) for sweep in bill.sweeps),
             *(_difference(bill.delta) if bill.delta else ()),
-            f"Not in it: {_listed(bill)}.",
+            f"Not in it: {_list_not_included(bill)}.",
         ],
     )
 
@@ -139,7 +139,7 @@ def _difference(delta: Delta) -> Iterable[str]:
         return
     changes = (
         f"{change.name} {change.chips_before} to {change.chips} chips"
-        f" ({UNKNOWN if change.usd_per_hour is None else _signed(change.usd_per_hour)} an hour)"
+        f" ({UNKNOWN if change.usd_per_hour is None else _format_signed(change.usd_per_hour)} an hour)"
         for change in delta.groups
     )
     yield (
@@ -151,11 +151,11 @@ def _difference(delta: Delta) -> Iterable[str]:
 def _more(amount: Amount) -> str:
     """Return a sum of differences, marked if unknown amounts have to be added."""
     if not amount.unknown:
-        return _signed(amount.usd_per_hour)
-    return f"{_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
+        return _format_signed(amount.usd_per_hour)
+    return f"{_format_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
 
 
-def _listed(bill: Bill) -> str:
+def _list_not_included(bill: Bill) -> str:
     return "; ".join(bill.not_included)
 
 
@@ -180,7 +180,7 @@ def _usd(amount: float) -> str:
     return f"${amount:,.2f}"
 
 
-def _signed(amount: float) -> str:
+def _format_signed(amount: float) -> str:
     return f"{'-' if amount < 0 else '+'}{_usd(abs(amount))}"
 
 
@@ -320,7 +320,7 @@ def _pace(review: Review, job: JobReview) -> Iterable[Table]:
         state="good",
         columns=("attention kernels at", "step s", "MFU", "tokens/s/chip", "tokens a day", "days", "$"),
         rows=[_at(pace) for pace in job.paces],
-        notes=[_calibrated(review), f"Not in it: {'; '.join(costs.not_included)}."],
+        notes=[_describe_calibration(review), f"Not in it: {'; '.join(costs.not_included)}."],
     )
 
 
@@ -336,7 +336,7 @@ def _at(pace: Pace) -> tuple[str, ...]:
     )
 
 
-def _calibrated(review: Review) -> str:
+def _describe_calibration(review: Review) -> str:
     calibration = review.calibration
     ratios = [recipe.ratio for recipe in calibration.recipes if recipe.ratio is not None]
     return (

@@ -62,8 +62,8 @@ class SettingsError(ValueError):
 def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[FieldError]:
     """Return the errors that pydantic found in the section at `path`. A misspelt key is not also reported as
     missing."""
-    errors = [_translated(detail, path, model) for detail in error.errors()]
-    meant = {_joined(each.path.rpartition(".")[0], each.meant) for each in errors if each.meant}
+    errors = [_translate(detail, path, model) for detail in error.errors()]
+    meant = {_join(each.path.rpartition(".")[0], each.meant) for each in errors if each.meant}
     return [each for each in errors if each != missing_key(each.path) or each.path not in meant]
 
 
@@ -83,7 +83,7 @@ def unknown_key(path: str, key: str, known: Iterable[str]) -> FieldError:
     names = sorted(known)
     meant = nearest(key, names)
     fix = f"rename it to {meant}" if meant else "remove it"
-    return FieldError(_joined(path, key), f"one of the keys {', '.join(names)}", repr(key), fix, meant)
+    return FieldError(_join(path, key), f"one of the keys {', '.join(names)}", repr(key), fix, meant)
 
 
 def missing_key(path: str) -> FieldError:
@@ -110,9 +110,9 @@ def show(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
-def _translated(detail: ErrorDetails, path: str, model: type[BaseModel]) -> FieldError:
-    keys, known = _followed(model, detail["loc"])
-    place = _joined(path, *keys)
+def _translate(detail: ErrorDetails, path: str, model: type[BaseModel]) -> FieldError:
+    keys, known = _follow(model, detail["loc"])
+    place = _join(path, *keys)
     got, change = show(detail["input"]), f"change {place} in the stack file"
     match detail:
         case {"type": "missing"}:
@@ -120,7 +120,7 @@ def _translated(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fiel
         case {"type": "union_tag_not_found", "ctx": {"discriminator": quoted}}:
             return missing_key(f"{place}.{quoted.strip("'")}")
         case {"type": "extra_forbidden"}:
-            return unknown_key(_joined(path, *keys[:-1]), keys[-1], known)
+            return unknown_key(_join(path, *keys[:-1]), keys[-1], known)
         case {"type": "union_tag_invalid", "ctx": {"expected_tags": tags, "tag": tag}}:
             return _of_choice(place, tags, tag, repr(tag))
         case {"type": "literal_error", "ctx": {"expected": choices}}:
@@ -171,7 +171,7 @@ def _number(text: str, *, whole: bool) -> str:
     return f"{number:.0f}" if number.is_integer() else f"{number}"
 
 
-def _joined(*keys: str) -> str:
+def _join(*keys: str) -> str:
     return ".".join(filter(None, keys))
 
 
@@ -182,7 +182,7 @@ def expectation(message: str) -> str:
     return message
 
 
-def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
+def _follow(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
     """Return the keys of the file that lead to a location, and the keys that exist next to the last one.
 
     Pydantic's location has two parts that are not in the file: the chosen kind of a discriminated union, and a mark

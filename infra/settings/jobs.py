@@ -311,7 +311,7 @@ def sweep_errors(path: str, written: Section) -> Iterator[FieldError]:
             yield FieldError(f"{place}.{setting}", expected, repr(setting), "remove it")
         elif not isinstance(values, list) or not values:
             yield FieldError(f"{place}.{setting}", "a list of values", repr(values), "write one, or remove the setting")
-        elif repeated := _repeated(cast(list[object], values)):
+        elif repeated := _find_repeated(cast(list[object], values)):
             yield FieldError(f"{place}.{setting}", "each value once", f"{repeated[0]!r} twice", "remove one of them")
         else:
             sizes.append(len(cast(list[object], values)))
@@ -325,7 +325,7 @@ def sweep_of(name: str, sweep: Mapping[str, object]) -> str | None:
     return name.rsplit("-", len(sweep))[0] if sweep else None
 
 
-def _repeated(values: list[object]) -> list[object]:
+def _find_repeated(values: list[object]) -> list[object]:
     return [value for place, value in enumerate(values) if value in values[:place]]
 
 

@@ -260,13 +260,13 @@ def _sweep_or_job(sections: Sections, name: str, value: object) -> Iterator[Draf
     """Yield the runs of a sweep, or the job. An error that several runs share is reported once."""
     path, written = f"{JOBS}.{name}", _entries(value)
     if SWEEP_KEY not in written:
-        yield _named(sections, name, path, value)
+        yield _read_named(sections, name, path, value)
     elif wrong := list(sweep_errors(path, written)):
         sections.errors += wrong
-        yield _named(sections, name, path, {key: item for key, item in written.items() if key != SWEEP_KEY})
+        yield _read_named(sections, name, path, {key: item for key, item in written.items() if key != SWEEP_KEY})
     else:
         for run, section in sweep_runs(name, written):
-            yield _named(sections, run, path, section)
+            yield _read_named(sections, run, path, section)
 
 
 def _same_names(jobs: list[DraftJob]) -> Iterator[FieldError]:
@@ -278,7 +278,7 @@ def _same_names(jobs: list[DraftJob]) -> Iterator[FieldError]:
             yield FieldError(entry.path, expected, entry.job.name, "rename one of them")
 
 
-def _named(sections: Sections, name: str, path: str, value: object) -> DraftJob:
+def _read_named(sections: Sections, name: str, path: str, value: object) -> DraftJob:
     """Return the job with that name, which is a key of the section `jobs`."""
     written = _entries(value)
     if "name" in written:

@@ -140,7 +140,7 @@ def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
             meant = nearest(name, draft.written_slices)
             yield FieldError("prices.usd_per_chip_hour", expected, repr(name), "rename it or remove it", meant)
     if draft.cloud:
-        yield from _unpriced(draft, draft.cloud, shapes)
+        yield from _find_unpriced(draft, draft.cloud, shapes)
     if draft.cloud and draft.budget:
         if draft.budget.usd_per_hour is not None:
             yield from _per_hour(draft, draft.cloud, draft.budget.usd_per_hour, shapes)
@@ -148,7 +148,7 @@ def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
             yield from _total(draft, draft.cloud, draft.budget.usd_total, shapes)
 
 
-def _unpriced(draft: Draft, cloud: Cloud, shapes: Shapes) -> Iterator[FieldError]:
+def _find_unpriced(draft: Draft, cloud: Cloud, shapes: Shapes) -> Iterator[FieldError]:
     """Yield an error for each slice group that would be bought on demand at an unknown price."""
     for name in shapes:
         rate = group_rate(name, draft.slices[name], cloud, draft.prices)

@@ -157,14 +157,14 @@ class Hidden:
 HIDDEN = Hidden()
 
 
-def encrypted(value: object) -> bool:
+def is_encrypted(value: object) -> bool:
     """Return whether a value of a stack file is a secret, as Pulumi writes it."""
     return isinstance(value, Mapping) and list(cast(Mapping[str, object], value)) == ["secure"]
 
 
 def hide_encrypted(value: object) -> object:
     """Return the content of a stack file with `HIDDEN` in place of each encrypted text."""
-    if encrypted(value):
+    if is_encrypted(value):
         return HIDDEN
     if isinstance(value, Mapping):
         return {key: hide_encrypted(item) for key, item in cast(Mapping[str, object], value).items()}

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from infra.names import NAMESPACE_LABEL
-from policy.plan import CLUSTER, NAMESPACE, SERVICE, Declared, at, every, namespace, object_name, of_kind
-from policy.rule import ResourceRule, Rule, Severity, StackRule, Violation, must_be, must_not_be, shown
+from policy.plan import CLUSTER, NAMESPACE, SERVICE, Declared, at, every, namespace, object_name, select_kind
+from policy.rule import ResourceRule, Rule, Severity, StackRule, Violation, must_be, must_not_be, show
 from policy.slices import team_namespaces
 
 _RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
@@ -53,11 +53,11 @@ def _refused(resource: Declared) -> Iterator[str]:
 def _restricted(found: Declared) -> Iterator[str]:
     level = at(found.properties, "metadata", "labels", "pod-security.kubernetes.io/enforce")
     if level != "restricted":
-        yield f"expected the label pod-security.kubernetes.io/enforce to be restricted, got {shown(level)}"
+        yield f"expected the label pod-security.kubernetes.io/enforce to be restricted, got {show(level)}"
 
 
 def _closed(resources: Sequence[Declared]) -> Iterator[Violation]:
-    closed = {namespace(policy) for policy in of_kind(resources, "NetworkPolicy") if _covers_all(policy)}
+    closed = {namespace(policy) for policy in select_kind(resources, "NetworkPolicy") if _covers_all(policy)}
     for team in team_namespaces(resources):
         if (name := object_name(team)) not in closed:
             expected = f"a NetworkPolicy for ingress and egress of all pods in namespace {name!r}"
@@ -71,7 +71,7 @@ def _covers_all(policy: Declared) -> bool:
 
 def _narrow(resources: Sequence[Declared]) -> Iterator[Violation]:
     teams = {object_name(team) for team in team_namespaces(resources)}
-    for policy in of_kind(resources, "NetworkPolicy"):
+    for policy in select_kind(resources, "NetworkPolicy"):
         for message in (*_wide_ingress(policy, namespace(policy) in teams), *_wide_egress(policy)):
             yield Violation(message, policy.urn)
 

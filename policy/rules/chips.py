@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from infra.names import MAX_TIME_LABEL, QUEUE_LABEL
-from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, object_name, of_kind, of_type
-from policy.rule import Level, ResourceRule, Rule, Severity, StackRule, Violation, must_be, shown
+from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, object_name, select_kind, select_type
+from policy.rule import Level, ResourceRule, Rule, Severity, StackRule, Violation, must_be, show
 from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
 
 _MOST_ON_DEMAND_CHIPS = 256
@@ -51,13 +51,13 @@ def _one_source(resource: Declared) -> Iterator[str]:
                 yield f"expected reservationAffinity with key {_RESERVATION_KEY} and one reservation, got another"
         elif pool.reservation_type != "NO_RESERVATION":
             source = "spot or flex-start" if preemptible else "chips that are not reserved"
-            yield f"expected NO_RESERVATION for {source}, got {shown(pool.reservation_type)}"
+            yield f"expected NO_RESERVATION for {source}, got {show(pool.reservation_type)}"
 
 
 def _ends(resources: Sequence[Declared]) -> Iterator[Violation]:
     pools = tpu_pools(resources)
     on_demand = [pool for pool in pools if pool.on_demand]
-    stashes = [at(stash.properties, "input") for stash in of_type(resources, _STASH)]
+    stashes = [at(stash.properties, "input") for stash in select_type(resources, _STASH)]
     expires = any(at(stash, "expires_on") or at(stash, "expires_at") for stash in stashes)
     for job in slice_jobs(resources):
         deadline = at(job.resource.properties, "metadata", "labels", MAX_TIME_LABEL)
@@ -113,13 +113,13 @@ def _kept(job_set: Declared) -> Iterator[str]:
 
 
 def _queued(resources: Sequence[Declared]) -> Iterator[Violation]:
-    queues = {(namespace(queue), object_name(queue)) for queue in of_kind(resources, "LocalQueue")}
-    for job_set in of_kind(resources, "JobSet"):
+    queues = {(namespace(queue), object_name(queue)) for queue in select_kind(resources, "LocalQueue")}
+    for job_set in select_kind(resources, "JobSet"):
         name, where = at(job_set.properties, "metadata", "labels", QUEUE_LABEL), namespace(job_set)
         if (where, name) not in queues:
             here = ", ".join(sorted(queue for place, queue in queues if place == where)) or "none"
             expected = f"label {QUEUE_LABEL} with a queue of namespace {where!r} ({here})"
-            yield Violation(f"expected {expected}, got {shown(name)}", job_set.urn)
+            yield Violation(f"expected {expected}, got {show(name)}", job_set.urn)
         if at(job_set.properties, "spec", "suspend") is not None:
             yield Violation("expected no spec.suspend, which only Kueue sets, got one", job_set.urn)
 

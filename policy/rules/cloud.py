@@ -2,7 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 
-from policy.plan import BUCKET, CLUSTER, FIREWALL, NODE_POOL, REPOSITORY, Declared, at, ends, every, is_known, of_type
+from policy.plan import (
+    BUCKET,
+    CLUSTER,
+    FIREWALL,
+    NODE_POOL,
+    REPOSITORY,
+    Declared,
+    at,
+    ends,
+    every,
+    is_known,
+    select_type,
+)
 from policy.rule import Level, ResourceRule, Rule, Severity, StackRule, Violation, must_be, must_be_set, must_not_be
 from policy.rules.cluster import is_everywhere
 from policy.slices import is_tpu
@@ -105,10 +117,10 @@ def _kept(bucket: Declared) -> Iterator[str]:
 
 
 def _near(resources: Sequence[Declared]) -> Iterator[Violation]:
-    pools = [pool for pool in of_type(resources, NODE_POOL) if is_tpu(pool)]
+    pools = [pool for pool in select_type(resources, NODE_POOL) if is_tpu(pool)]
     # A location is a region, or a zone such as `us-east5-b`.
     regions = {"-".join(location.split("-")[:2]) for pool in pools if (location := at(pool.properties, "location"))}
-    for bucket in of_type(resources, BUCKET):
+    for bucket in select_type(resources, BUCKET):
         location = at(bucket.properties, "location")
         if regions and location is not None and location.lower() not in regions:
             message = f"expected the region of the slices ({', '.join(sorted(regions))}), got {location.lower()}"

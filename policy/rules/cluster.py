@@ -14,8 +14,8 @@ from policy.plan import (
     is_known,
     namespace,
     object_name,
-    of_kind,
-    of_type,
+    select_kind,
+    select_type,
 )
 from policy.rule import (
     Level,
@@ -27,7 +27,7 @@ from policy.rule import (
     must_be,
     must_be_set,
     must_not_be,
-    shown,
+    show,
 )
 from policy.slices import is_tpu, team_namespaces
 
@@ -68,7 +68,7 @@ def _own_account(pool: Declared) -> Iterator[str]:
 def _network_policies(cluster: Declared) -> Iterator[str]:
     provider = at(cluster.properties, "datapathProvider")
     if provider != "ADVANCED_DATAPATH" and not at(cluster.properties, "networkPolicy", "enabled"):
-        yield f"expected datapathProvider ADVANCED_DATAPATH or networkPolicy.enabled, got {shown(provider)}"
+        yield f"expected datapathProvider ADVANCED_DATAPATH or networkPolicy.enabled, got {show(provider)}"
 
 
 def _own_pools(cluster: Declared) -> Iterator[str]:
@@ -81,8 +81,8 @@ def _own_pools(cluster: Declared) -> Iterator[str]:
 
 def _encrypted_for_jobs(resources: Sequence[Declared]) -> Iterator[Violation]:
     teams = {object_name(team) for team in team_namespaces(resources)}
-    held = sorted(str(object_name(secret)) for secret in of_kind(resources, "Secret") if namespace(secret) in teams)
-    for cluster in of_type(resources, CLUSTER) if held else ():
+    held = sorted(str(object_name(secret)) for secret in select_kind(resources, "Secret") if namespace(secret) in teams)
+    for cluster in select_type(resources, CLUSTER) if held else ():
         for message in _ENCRYPTED(cluster):
             yield Violation(f"{message}, although jobs have the secrets {', '.join(held)}", cluster.urn)
 
@@ -109,7 +109,7 @@ def _not_interrupted(pool: Declared) -> Iterator[str]:
 
 
 def _system_nodes(resources: Sequence[Declared]) -> Iterator[Violation]:
-    pools = [pool for pool in of_type(resources, NODE_POOL) if not is_tpu(pool)]
+    pools = [pool for pool in select_type(resources, NODE_POOL) if not is_tpu(pool)]
     for pool in pools:
         count = at(pool.properties, "nodeCount")
         if count is not None and count < _LEAST_SYSTEM_NODES:

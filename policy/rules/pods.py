@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.names import TPU_RESOURCE
 from policy.plan import CONFIG_MAP, JOB_SET, Declared, at, every, is_known, namespace
-from policy.rule import Check, ResourceRule, Rule, Severity, shown
+from policy.rule import Check, ResourceRule, Rule, Severity, show
 
 _POD, _JOB, _CRON_JOB = "kubernetes:core/v1:Pod", "kubernetes:batch/v1:Job", "kubernetes:batch/v1:CronJob"
 _PODS_AT: Mapping[str, str] = {
@@ -86,7 +86,7 @@ def _requests(_: Part, container: Part) -> Iterator[str]:
         yield f"expected requests for CPU and memory, got none for {' and '.join(missing)}"
     wanted, given = at(requests, TPU_RESOURCE), at(limits, TPU_RESOURCE)
     if wanted is not None and str(wanted) != str(given):
-        yield f"expected the same number of chips as limit and as request, {wanted}, got {shown(given)}"
+        yield f"expected the same number of chips as limit and as request, {wanted}, got {show(given)}"
 
 
 def _own_host(pod: Part) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _confined(pod: Part, container: Part) -> Iterator[str]:
         yield "expected readOnlyRootFilesystem to be true, got nothing or false"
     # The runtime has its own AppArmor profile by default; for seccomp GKE Standard has none.
     if (seccomp := at(_setting(pod, container, "seccompProfile"), "type")) in (None, "Unconfined"):
-        yield f"expected a seccompProfile of the runtime, got {shown(seccomp)}"
+        yield f"expected a seccompProfile of the runtime, got {show(seccomp)}"
     if at(_setting(pod, container, "appArmorProfile"), "type") == "Unconfined":
         yield "expected an appArmorProfile of the runtime, got Unconfined"
 

@@ -1,7 +1,7 @@
 """The node agent: keeps the sandbox's nodes Ready and gives each pod that is bound to them a worker.
 
-A running container is ready: readiness probes are not run. Images are ignored: every container is a program of this
-machine that imports the checkout's modules. `pod_worker` runs one pod.
+Readiness probes are not run: a running container counts as ready. Images are ignored: every container is a program of
+this machine that imports the checkout's modules. `pod_worker` runs one pod.
 """
 
 import logging
@@ -40,16 +40,16 @@ class Leases:
         self._wake = threading.Event()
 
     def announce(self, node: Json) -> None:
-        """Add a node that is new, or update one that has changed."""
+        """Add a new node, or update a changed node."""
         uid = node["metadata"]["uid"]
         if uid not in self._nodes or not _ready(node):
-            # A Lease does not bring back a node that was declared Unknown; its status must be patched.
+            # A Lease does not revive a node that was declared Unknown. Its status must be patched.
             self._unconfirmed.add(uid)
             self._wake.set()
         self._nodes[uid] = node
 
     def retire(self, node: Json) -> None:
-        """Forget a node; its Lease is deleted with it, by its owner reference."""
+        """Forget a node. Its Lease is deleted with it, through its owner reference."""
         self._nodes.pop(node["metadata"]["uid"], None)
 
     def run(self, closing: threading.Event) -> None:
@@ -194,7 +194,7 @@ class NodeAgent:
             self._nodes.pop(name, None)
             for worker in self._workers_of(name):
                 if name in self._machine.silent:
-                    # The machine is gone without a signal. A new machine of that name does not know its pods.
+                    # The machine disappeared without a signal. A new machine of that name does not know its pods.
                     self._forget(worker)
                 else:
                     worker.evict(NODE_SHUTDOWN, worker.pod.grace_seconds)

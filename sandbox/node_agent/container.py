@@ -1,4 +1,4 @@
-"""From a container's specification to the plan of its process: environment, command, mounts, host names, log."""
+"""Turns a container's specification into the plan of its process: environment, command, mounts, host names, log."""
 
 import base64
 import threading
@@ -35,9 +35,9 @@ _TOKEN_SECONDS = 3600
 class PodNames:
     """Live hosts files: the cluster's DNS for pods that are processes of one machine.
 
-    Each pod has a hosts file of its own, mounted over /etc/hosts. A peer with a subdomain resolves in it exactly while
-    the peer exists, as with a headless Service that publishes addresses that are not ready. No Service needs to exist
-    for that, and Services themselves are not resolved.
+    Each pod has its own hosts file, mounted over /etc/hosts. It contains a peer with a subdomain for as long as the
+    peer exists, like a headless Service that publishes addresses before they are ready. No Service needs to exist for
+    that, and Services themselves are not resolved.
     """
 
     site: Site
@@ -49,13 +49,13 @@ class PodNames:
         return self.site.pods / pod.folder_name / "hosts"
 
     def update(self, pod: Pod) -> None:
-        """Add a pod that is new, or update one that has changed."""
+        """Add a new pod, or update a changed pod."""
         with self._lock:
             self._pods[pod.uid] = pod
             self._rewrite(pod.namespace)
 
     def remove(self, pod: Pod) -> None:
-        """Forget a pod that is gone."""
+        """Forget a deleted pod."""
         with self._lock:
             self._pods.pop(pod.uid, None)
             self._rewrite(pod.namespace)
@@ -111,7 +111,7 @@ def write_in_place(path: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What all pods of a site share."""
+    """Settings that all pods of a site share."""
 
     site: Site
     python: Path
@@ -121,7 +121,7 @@ class Machine:
     api: ApiServer
     names: PodNames
     closing: threading.Event
-    """Set when the agent ends; nothing is retried after that."""
+    """Set when the agent ends. Nothing is retried after that."""
     silent: set[str] = field(default_factory=set[str])
     """Names of the nodes that cannot reach the API server."""
 
@@ -130,7 +130,7 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
     """Resolve what the container refers to, and make its folders and volumes.
 
     Raises:
-        ConfigError: the container cannot be made here, or not yet.
+        ConfigError: the container cannot be created here, or not yet.
     """
     pod = around.pod
     policy = container.get("restartPolicy", pod.spec["restartPolicy"])

@@ -1,8 +1,8 @@
 """A container's environment, command and volumes: references resolved, `$(VAR)` expanded.
 
-Pure but for the lookup of ConfigMaps and Secrets that the caller passes in, and the files of volumes. The order of
-variables is kubelet's: image, device plugin, then what the pod sets itself, which wins. Offered are the references and
-volumes that the program of this repository declares.
+Pure except for the lookup of ConfigMaps and Secrets that the caller passes in, and for the files of volumes. Variables
+are set in kubelet's order: image, device plugin, then the pod's own, which take precedence. Only the references and
+volumes that the program of this repository declares are supported.
 """
 
 import os
@@ -24,7 +24,7 @@ _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 _MAP_ENTRY = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where admission mounts a token into every pod. It is left out: pods here have no access to the API."""
+"""Where admission mounts a token into every pod. It is omitted, because pods here have no access to the API."""
 _LEFT_OUT = (SERVICE_ACCOUNT_PATH, "/tmp")
 """A volume at /tmp is left out because checkout and sandbox may be below it. `container` mounts the pod's own folder
 for temporary files elsewhere."""
@@ -32,7 +32,7 @@ for temporary files elsewhere."""
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A pod and what its references can point to."""
+    """A pod, and the objects that its references can point to."""
 
     pod: Pod
     node: Json
@@ -52,7 +52,7 @@ class Mount:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by its value and `$$` by `$`; an unknown name stays as it is."""
+    """Replace `$(NAME)` by its value and `$$` by `$`. An unknown name is left unchanged."""
 
     def replacement(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else variables.get(match[1], match[0])
@@ -155,7 +155,7 @@ def _value(entry: Json, around: Surroundings, variables: Mapping[str, str]) -> s
 def _key_value(kind: str, reference: Json, lookup: Lookup) -> str | None:
     data = _object_data(kind, reference["name"], reference, lookup)
     if reference["key"] in data:
-        # Becomes the same bytes again when the process starts, whatever they are.
+        # Converted back to the same bytes when the process starts.
         return data[reference["key"]].decode(errors="surrogateescape")
     if reference.get("optional"):
         return None
@@ -194,14 +194,14 @@ def _files(volume: Json, around: Surroundings) -> Mapping[str, bytes]:
     for key, kind in (("configMap", "configmaps"), ("secret", "secrets")):
         if reference := volume.get(key):
             name = reference.get("name") or reference["secretName"]
-            return _selected(_object_data(kind, name, reference, around.lookup), reference)
+            return _select(_object_data(kind, name, reference, around.lookup), reference)
     if source := volume.get("serviceAccountToken"):
         return {source["path"]: around.token(source).encode()}
     kinds = ", ".join(key for key in volume if key != "name")
     raise ConfigError(f"volume {volume['name']!r} of kind {kinds} is not offered here; use emptyDir or configMap")
 
 
-def _selected(data: Mapping[str, bytes], reference: Json) -> Mapping[str, bytes]:
+def _select(data: Mapping[str, bytes], reference: Json) -> Mapping[str, bytes]:
     items: list[Json] | None = reference.get("items")
     if items is None:
         return data

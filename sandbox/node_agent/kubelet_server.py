@@ -1,8 +1,8 @@
 """The HTTPS endpoint that `kubectl logs` reaches through the API server, and the times of log lines.
 
-A container writes to its log file itself, so that the log outlives the agent. The times of lines, for `--timestamps`
-and `--since`, are those at which the file was seen to have grown, several times a second. All lines of a log that was
-written before this agent began have the time of the last one.
+A container writes to its log file directly, so that the log outlives the agent. The times of lines, for `--timestamps`
+and `--since`, are those at which this server noticed that the file had grown; it checks several times a second. All
+lines that were written before this agent started have the time of the last of them.
 """
 
 import bisect
@@ -27,12 +27,12 @@ from sandbox.site import Site
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
-"""Pause between two looks at a log."""
+"""Seconds between two checks of a log."""
 _NANOSECONDS = 1_000_000_000
 _LOG_PATH = re.compile(r"/containerLogs/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
 
 _Growth = tuple[list[int], list[int]]
-"""Sizes of a file when it was looked at, and the times, in nanoseconds since the epoch."""
+"""Sizes of a file at each check, and the times of the checks in nanoseconds since the epoch."""
 
 type Runs = Callable[[str, str, str], bool]
 """Whether a container, by namespace, pod and name, has not ended."""
@@ -48,13 +48,13 @@ class LogTimes:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, closing: threading.Event) -> None:
-        """Look at all logs until `closing` is set."""
+        """Check all logs until `closing` is set."""
         while not closing.wait(_POLL_SECONDS):
             for path in self.folder.glob("*/*.log"):
                 self.look(path)
 
     def look(self, path: Path) -> int:
-        """Record the present size of the log and return it."""
+        """Record the current size of the log and return it."""
         try:
             found = path.stat()
         except FileNotFoundError:

@@ -1,9 +1,9 @@
 """The last steps inside a container's process, before its program replaces this one.
 
-Run as a script by a bare interpreter (`python -I -S launch.py PLAN COMMAND...`), so it imports only
-what starts in milliseconds. It enters its own mount and UTS namespaces, mounts the pod's files, sets the pod's host
-name and executes the command; or it enters the namespaces of the process that the command is to run `inside`. The
-descriptor `report` in PLAN closes on its own when the command runs; an error before that is written to it.
+A bare interpreter runs this as a script (`python -I -S launch.py PLAN COMMAND...`), so it imports only modules that
+load in milliseconds. It enters its own mount and UTS namespaces, mounts the pod's files, sets the pod's host name and
+executes the command. Alternatively it enters the namespaces of the process that the command should run `inside`. The
+descriptor `report` in PLAN closes when the command starts. An earlier error is written to it.
 """
 
 import ctypes
@@ -20,8 +20,8 @@ FAULT_EXIT_CODE = 128
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _PR_SET_PDEATHSIG = 1
 NICE = 10
-"""Programs of containers use every core. On a cluster the API server, the controllers and the engine have cores of
-their own; here they come first."""
+"""Nice value of programs in containers, which use every core. In a cluster the API server, the controllers and the
+engine have their own cores. Here they take precedence."""
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def _enter_namespaces() -> None:
 
 
 def _join_namespaces(pid: int) -> None:
-    # All are opened first, because this process loses its rights when it enters the user namespace.
+    # All are opened first, because this process loses its permissions when it enters the user namespace.
     kinds = ["user", "mnt", "uts"] if os.geteuid() != 0 else ["mnt", "uts"]
     for namespace in [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
         os.setns(namespace)

@@ -13,7 +13,7 @@ LOST_EXIT_CODE = 137
 
 
 class ConfigError(RuntimeError):
-    """A container cannot be made as its pod declares it; kubelet's CreateContainerConfigError."""
+    """Raised when a container cannot be created as its pod declares it (kubelet's CreateContainerConfigError)."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Pod:
 
     @property
     def uid(self) -> str:
-        """Return the identity of the object: a pod that replaces it has another one."""
+        """Return the identity of the object. A pod that replaces it has another identity."""
         return self.metadata["uid"]
 
     @property
@@ -68,7 +68,7 @@ class Pod:
 
     @property
     def node(self) -> str:
-        """Return the node that the pod is bound to; the node agent sees only bound pods."""
+        """Return the node that the pod is bound to. The node agent sees only bound pods."""
         return self.spec["nodeName"]
 
     @property
@@ -140,7 +140,7 @@ NODE_SHUTDOWN = PodReason(
 )
 
 NOT_STARTED: Json = {"waiting": {"reason": "PodInitializing"}}
-"""State of a container that has not been started."""
+"""State of a container that has not been started yet."""
 
 
 def timestamp(moment: datetime) -> str:
@@ -187,7 +187,7 @@ def exit_code(state: Json) -> int | None:
 
 @dataclass(frozen=True)
 class PodReport:
-    """Everything that the status of a pod is made of."""
+    """All inputs for the status of a pod."""
 
     pod: Pod
     states: Mapping[str, Json]
@@ -196,7 +196,7 @@ class PodReport:
     host_address: str
     started: datetime
     final: bool
-    """No container runs, and none will again."""
+    """Whether no container is running, and none will run again."""
     reason: PodReason | None
 
     def state(self, container: Json) -> Json:

@@ -1,7 +1,7 @@
 """One container as a process group of this machine: start, probe, signal, wait, and clean up what is left over.
 
-The process has its own mount and UTS namespaces (see `launch`) and nothing else of its own: files, network and process
-ids are the machine's. Run as a module, this waits for the end of its parent and then kills the parent's leftovers.
+The process has its own mount and UTS namespaces (see `launch`), and shares files, network and process ids with the
+machine. Run as a module, this waits for the end of its parent and then kills the parent's leftovers.
 """
 
 import json
@@ -54,12 +54,12 @@ def start_reaper(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 class StartError(RuntimeError):
-    """The container's program could not be executed; kubelet's StartError."""
+    """Raised when the container's program could not be executed (kubelet's StartError)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a container's process is made of."""
+    """All inputs for a container's process."""
 
     command: list[str]
     environment: Mapping[str, str]
@@ -80,7 +80,7 @@ class PodProcess:
 
     @classmethod
     def start(cls, plan: Plan) -> "PodProcess":
-        """Start the container's program; returns when it runs.
+        """Start the container's program. Returns when it runs.
 
         Call it from a thread that lives as long as the process should: the kernel's parent-death signal is tied to the
         thread that forked.
@@ -159,7 +159,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 class Probing:
-    """Runs the startup and liveness probes of a container, and ends the container when they have failed often enough.
+    """Runs the startup and liveness probes of a container, and ends the container after enough failures.
 
     Readiness probes are not run: a running container is ready.
     """
@@ -173,7 +173,7 @@ class Probing:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin, in a thread of its own if the container has such a probe."""
+        """Start probing, in a separate thread, if the container has such a probe."""
         if {"startupProbe", "livenessProbe"} & self._container.keys():
             threading.Thread(target=self._probe, name=f"probes of {self._container['name']}", daemon=True).start()
 

@@ -1,6 +1,6 @@
 """The life of one pod on this machine: start, report, end, and release of its object.
 
-A container runs once, as with the restart policy Never. Each pod has one thread, and one more for each further
+A container runs once, as with the restart policy Never. Each pod has one thread, plus one for each additional
 container. `delete`, `forget` and `evict` may be called from any thread.
 """
 
@@ -60,7 +60,7 @@ class PodWorker:
         self._thread = threading.Thread(target=self._live, name=self.pod.folder_name, daemon=True)
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Start, in a separate thread."""
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
@@ -86,7 +86,7 @@ class PodWorker:
         self._end(grace_seconds)
 
     def close(self) -> None:
-        """Let the thread end although the pod's object stays."""
+        """Let the thread end although the pod's object still exists."""
         self._released.set()
 
     def runs(self, container: str) -> bool:

@@ -1,4 +1,4 @@
-"""Stand-ins for the published `gcp` and `kubernetes` Pulumi plugins, for a sandbox without a cloud.
+"""Replacements for the published `gcp` and `kubernetes` Pulumi plugins, for a sandbox without a cloud.
 
-Each plugin is a program of its own (`python -m sandbox.providers.gcp`, `.kubernetes`) that the Pulumi engine starts.
+Each plugin is a separate program (`python -m sandbox.providers.gcp`, `.kubernetes`) that the Pulumi engine starts.
 """

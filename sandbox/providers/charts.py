@@ -1,7 +1,7 @@
 """Helm charts as components: renders a chart and registers each object as a child.
 
-The chart is the one that the sandbox ships in that name and version, whatever repository the program names; other
-versions are refused. Like the published provider this drops hooks and orders only objects that need an order.
+The chart is the sandbox's own copy with that name and version, whatever repository the program names. Other versions
+are refused. Like the published provider, this drops hooks and orders only objects that need an order.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ _WAVES = (
     ("Deployment", "StatefulSet", "DaemonSet", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
 )
 NOT_SERVED = ("APIService",)
-"""Kinds that are left out: the API server cannot reach an aggregated API without a pod network, and an APIService that
-does not answer would block the deletion of every namespace."""
+"""Kinds to omit: the API server cannot reach an aggregated API without a pod network, and an APIService that does not
+answer would block the deletion of every namespace."""
 
 
 async def construct(request: ConstructRequest, programs: Programs, version: str) -> ConstructResponse:
@@ -141,12 +141,12 @@ def local_charts(programs: Programs, folder: Path) -> Transform:
         chart = programs.operator(name, inputs.get("version")).chart
         copy = folder / chart.parent.parent.name / name
         if not copy.is_dir():
-            shutil.copytree(chart, copy, ignore=_not_served)
+            shutil.copytree(chart, copy, ignore=_find_unserved)
         return pulumi.ResourceTransformResult({**inputs, "chart": str(copy)}, args.opts)
 
     return transform
 
 
-def _not_served(folder: str, names: list[str]) -> list[str]:
+def _find_unserved(folder: str, names: list[str]) -> list[str]:
     paths = [path for name in names if (path := Path(folder) / name).suffix == ".yaml"]
     return [path.name for path in paths if any(f"kind: {kind}\n" in path.read_text() for kind in NOT_SERVED)]

@@ -1,7 +1,7 @@
-"""What exists in the sandbox's Google Cloud, one JSON file for each resource, and the types that resources have.
+"""The resources in the sandbox's Google Cloud, one JSON file for each, and the types of resources.
 
-The folder is the cloud: a file edited or removed by hand is a change behind the program's back and shows as drift. The
-table of types is `resource_types.yaml`, which explains its columns.
+The folder is the cloud: a file that is edited or removed by hand is a change outside the program and shows up as drift.
+The table of types is `resource_types.yaml`, which explains its columns.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class Cloud:
         draft.replace(path)
 
     def remove(self, resource_type: str, resource_id: str) -> None:
-        """Remove a resource, if it is there."""
+        """Remove a resource if it exists."""
         self._path(resource_type, resource_id).unlink(missing_ok=True)
 
     def stock_outs(self) -> frozenset[str]:
@@ -112,7 +112,7 @@ class ResourceType:
             return at(before, change.path) is True
         if change.path in self.blocks and change.kind != "UPDATE":
             return True
-        # An object that is added or removed as a whole is one change, but its content counts too.
+        # An object that is added or removed as a whole is one change, but its content also counts.
         whole = after if change.kind == "ADD" else before
         return any(
             change.is_under(path) or (change.kind != "UPDATE" and _holds(whole, change.path, path))
@@ -149,14 +149,14 @@ def row(resource_type: str) -> ResourceType:
     return ResourceType(f"projects/{{project}}/{plural}/{{name}}", ("name", "project", "location", "region"), "name")
 
 
-def filled(template: Any, facts: Json) -> Any:
+def fill(template: Any, facts: Json) -> Any:
     """Return `template` with `{names}` replaced.
 
     Raises:
         Refusal: a name has no value, so a required field is not set.
     """
     if isinstance(template, dict):
-        return {key: filled(item, facts) for key, item in template.items()}
+        return {key: fill(item, facts) for key, item in template.items()}
     try:
         return str(template).format_map(facts)
     except KeyError as error:

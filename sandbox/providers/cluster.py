@@ -23,11 +23,11 @@ _POLL_SECONDS = 0.25
 
 
 class UnreachableError(Refusal):
-    """The API server is unreachable."""
+    """Raised when the API server is unreachable."""
 
 
 class UnknownKindError(Refusal):
-    """The API server does not serve the kind (yet): its CustomResourceDefinition is missing."""
+    """Raised when the API server does not serve the kind (yet), because its CustomResourceDefinition is missing."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One API server as one user, and the kinds it serves. Thread-safe."""
+    """One API server, used as one user, and the kinds that it serves. Thread-safe."""
 
     server: ApiServer
     _kinds: dict[str, dict[str, Kind]] = field(default_factory=dict[str, dict[str, Kind]])
@@ -78,7 +78,7 @@ class Cluster:
         return cls(server)
 
     def kind(self, api_version: str, kind: str) -> Kind:
-        """Return where `kind` is served. The API server is asked once, and again while it does not serve the kind.
+        """Return the API path of `kind`. The API server is asked once, and again while it does not serve the kind.
 
         Raises:
             UnknownKindError: it is not served.

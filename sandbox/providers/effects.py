@@ -1,4 +1,4 @@
-"""What clusters, node pools and buckets do besides being remembered: checks, Nodes, objects in the GCS server.
+"""Effects of clusters, node pools and buckets in addition to their records: checks, Nodes, objects in the GCS server.
 
 `require_node_pool` holds the checks of the published `gcp` plugin before it calls an API; `node_pools` holds GKE's.
 https://github.com/hashicorp/terraform-provider-google-beta/tree/main/google-beta/services/container
@@ -45,7 +45,7 @@ def require_node_pool(properties: Json, before: Json | None) -> None:
 
 
 class Effect:
-    """A resource that is only remembered, and the base class of those that do more."""
+    """A resource that is only recorded. Base class of all resources with further effects."""
 
     def require(self, properties: Json, before: Json | None) -> None:
         """Refuse what the plugin or the API would refuse. Previews call it too, with unknown values.
@@ -54,10 +54,10 @@ class Effect:
         """
 
     def create(self, properties: Json) -> None:
-        """Create what the resource stands for.
+        """Create the real object of the resource.
 
         Raises:
-            HalfMade: it exists now, but not as declared.
+            HalfMade: it was created, but not as declared.
             Refusal: it does not exist.
         """
 
@@ -66,15 +66,15 @@ class Effect:
         return properties
 
     def update(self, old: Json, new: Json) -> None:
-        """Carry out a change."""
+        """Apply a change."""
 
     def delete(self, properties: Json) -> None:
-        """Delete what the resource stands for, or refuse."""
+        """Delete the real object of the resource, or refuse."""
 
 
 @dataclass(frozen=True)
 class ClusterEffect(Effect):
-    """The sandbox's only API server in place of the cluster's, with the kinds that GKE installs."""
+    """A cluster: the sandbox's only API server, with the kinds that GKE installs."""
 
     site: Site
     cloud: Cloud
@@ -105,7 +105,7 @@ class ClusterEffect(Effect):
 
 @dataclass(frozen=True)
 class NodePoolEffect(Effect):
-    """A Node for each machine."""
+    """A node pool, with a Node for each machine."""
 
     site: Site
     cloud: Cloud
@@ -129,7 +129,7 @@ class NodePoolEffect(Effect):
             # As late as possible, because it is not documented when GKE installs it.
             _make(_kinds(AUTOSCALER_KINDS), self.api())
         for node in self._nodes(properties):
-            # A killed engine may have left it.
+            # A killed engine may have left the Node behind.
             if self.api().find(f"{NODES}/{node['metadata']['name']}") is None:
                 self.api().request("POST", NODES, node)
 
@@ -157,7 +157,7 @@ class NodePoolEffect(Effect):
         """Refuse nodes that cannot stream images: GKE would make them, but their pods would not start."""
         member = f"serviceAccount:{at(properties, 'nodeConfig.serviceAccount')}"
         if _STREAMING_API not in {record["service"] for _, record in self.cloud.every(PROJECT_SERVICE)}:
-            raise Refusal(f"image streaming needs the API {_STREAMING_API}; switch it on")
+            raise Refusal(f"image streaming needs the API {_STREAMING_API}; enable it")
         if (member, _STREAMING_ROLE) not in {(it["member"], it["role"]) for _, it in self.cloud.every(PROJECT_MEMBER)}:
             raise Refusal(f"image streaming needs {_STREAMING_ROLE}; grant it to {member}")
 
@@ -193,7 +193,7 @@ class BucketEffect(Effect):
     @override
     def create(self, properties: Json) -> None:
         if self.observe(properties) is not None:
-            return  # A killed engine may have left it.
+            return  # A killed engine may have left it behind.
         body = {"name": properties["name"], "location": properties["location"]}
         self._call("POST", f"?project={properties['project']}", body)
 

@@ -1,4 +1,4 @@
-"""The stand-in `gcp` plugin: Google Cloud as a folder of records, with real Nodes and buckets behind them."""
+"""The sandbox's `gcp` plugin: Google Cloud as a folder of records, with real Nodes and buckets behind them."""
 
 import base64
 import hashlib
@@ -7,15 +7,15 @@ from typing import override
 
 from infra.kubernetes import ApiServer, Json
 from sandbox import programs, site
-from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, Cloud, ResourceType, filled, row
+from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, Cloud, ResourceType, fill, row
 from sandbox.providers.cluster import wait_ready
 from sandbox.providers.effects import BucketEffect, ClusterEffect, Effect, NodePoolEffect
 from sandbox.providers.plugin import Diff, HalfMade, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
-from sandbox.providers.values import conceal, has_unknown, merged, pruned, reveal, unknown_leaves
+from sandbox.providers.values import conceal, has_unknown, merge, prune, reveal, unknown_leaves
 from sandbox.site import Site, administrator
 
 _MAPS = ("labels", "metadata", "resourceLabels", "resourceManagerTags")
-"""Objects of a cluster that are maps, not blocks."""
+"""Fields of a cluster that are maps, not blocks."""
 
 
 class GcpPlugin(Plugin):
@@ -45,7 +45,7 @@ class GcpPlugin(Plugin):
         kind = row(old.type)
         # Against the state, not the old inputs, so that a change which an update did not make shows every time.
         state = reveal(old.state)
-        before = merged(pruned(state, reveal(new)), pruned(state, reveal(old.inputs)))
+        before = merge(prune(state, reveal(new)), prune(state, reveal(old.inputs)))
         after = reveal(new)
         found = tuple(kind.differences(before, after))
         replaces = frozenset(change.path for change in found if kind.is_replaced_by(change, before, after))
@@ -54,12 +54,12 @@ class GcpPlugin(Plugin):
     @override
     def create(self, urn: str, inputs: Json, timeout_seconds: float, *, preview: bool) -> tuple[str, Json]:
         kind = row(type_of(urn))
-        given = merged(kind.defaults, reveal(inputs))
+        given = merge(kind.defaults, reveal(inputs))
         effect = self._effect(urn)
         effect.require(given, None)
         if preview:
             outputs = unknown_leaves(kind.outputs)
-            return "", conceal(merged(outputs, given), inputs)
+            return "", conceal(merge(outputs, given), inputs)
         resource_id, properties = self._completed(kind, given)
         if self._cloud.find(type_of(urn), resource_id) is not None:
             raise Refusal(f"googleapi: Error 409: Already exists: {resource_id}, alreadyExists")
@@ -80,19 +80,19 @@ class GcpPlugin(Plugin):
         if properties is None:
             return None
         written = {key: item for key, item in properties.items() if key not in row(resource.type).outputs}
-        inputs = pruned(properties, resource.inputs) if resource.inputs else written
+        inputs = prune(properties, resource.inputs) if resource.inputs else written
         return inputs, conceal(properties, inputs)
 
     @override
     def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
         if not self.diff(old, new).changes:
-            return old.state  # As in the published plugin, a half-made resource stays as it is.
+            return old.state  # As in the published plugin, a half-made resource is left unchanged.
         kind = row(old.type)
         before = reveal(old.state)
-        given = kind.settled(before, merged(kind.defaults, reveal(new)))
+        given = kind.settled(before, merge(kind.defaults, reveal(new)))
         computed = {key: item for key, item in before.items() if key not in old.inputs}
         effect = self._effect(old.urn)
-        properties = kind.answered(merged(computed, self._completed(kind, given)[1]))
+        properties = kind.answered(merge(computed, self._completed(kind, given)[1]))
         effect.require(properties, before)
         if not preview and not has_unknown(properties):
             effect.update(before, properties)
@@ -115,7 +115,7 @@ class GcpPlugin(Plugin):
                 return {"id": f"projects/{project}", "projectId": project, "name": project, "number": number}
             case "gcp:container/getCluster:getCluster":
                 places = {"project": project, "location": self._facts().get("location")} | arguments
-                cluster_id = filled(row(CLUSTER).id, places)
+                cluster_id = fill(row(CLUSTER).id, places)
                 found = self._cloud.find(CLUSTER, cluster_id)
                 if found is None:
                     raise Refusal(f"{cluster_id} not found")
@@ -135,11 +135,11 @@ class GcpPlugin(Plugin):
         """Return the id of the resource, and its properties with those that the cloud computes."""
         facts = self._facts() | given
         if "cluster" in given and "/" not in given["cluster"]:
-            facts["cluster_id"] = filled("projects/{project}/locations/{location}/clusters/{cluster}", facts)
+            facts["cluster_id"] = fill("projects/{project}/locations/{location}/clusters/{cluster}", facts)
         facts.setdefault("cluster_id", given.get("cluster"))
-        resource_id = str(filled(kind.id, facts))
-        outputs = filled(kind.outputs, facts | {"id": resource_id})
-        return resource_id, merged(outputs, given)
+        resource_id = str(fill(kind.id, facts))
+        outputs = fill(kind.outputs, facts | {"id": resource_id})
+        return resource_id, merge(outputs, given)
 
     def _facts(self) -> Json:
         """Return the values that templates may use besides the inputs."""

@@ -1,6 +1,6 @@
-"""Puts the plugins where the Pulumi engine looks, and the programs that it or a kubeconfig names on the way to PATH.
+"""Installs the plugins where the Pulumi engine looks for them, and the programs that it or a kubeconfig calls on PATH.
 
-The Kubernetes plugin is the stand-in, or the published one if the user has installed and selected it.
+The Kubernetes plugin is the sandbox's own, or the published one if the user has installed and selected it.
 """
 
 import os
@@ -37,7 +37,7 @@ def install(site: Site) -> None:
     """Write or renew the site's plugins and programs.
 
     Raises:
-        ProgramsError: the published Kubernetes plugin is requested and not installed.
+        ProgramsError: the published Kubernetes plugin is selected but not installed.
     """
     published = published_plugin()
     for name in ("gcp", "kubernetes"):
@@ -79,7 +79,7 @@ def published_plugin() -> Path | None:
     """Return the path of the published plugin in the SDK's version; None if it is not selected.
 
     Raises:
-        ProgramsError: it is selected, and Pulumi has not installed it.
+        ProgramsError: it is selected, but Pulumi has not installed it.
     """
     asked = os.environ.get(VARIABLE)
     if asked is None:

@@ -1,4 +1,4 @@
-"""The stand-in `kubernetes` plugin: objects in a real API server, by create, server-side apply and delete.
+"""The sandbox's `kubernetes` plugin: objects in a real API server, by create, server-side apply and delete.
 
 As in the published provider, a create never takes over an object, and an update never creates one. Updates are
 server-side apply, except for CustomResourceDefinitions, which are replaced. A refused webhook call is not retried.
@@ -21,7 +21,7 @@ from sandbox.programs import ProgramsError
 from sandbox.providers import charts, manifests
 from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve
-from sandbox.providers.values import UNKNOWN, Secret, changes, has_unknown, merged, pruned, reveal
+from sandbox.providers.values import UNKNOWN, Secret, changes, has_unknown, merge, prune, reveal
 
 _CREATE_PAUSES_SECONDS = (1, 2, 4, 8, 16)
 """Pauses between attempts to create an object whose kind or namespace does not exist yet."""
@@ -44,7 +44,7 @@ class Declared:
 
     def state(self, live: Json) -> Json:
         """Return the live object as the engine keeps it."""
-        return manifests.remembered(manifests.state(live, self.inputs), self.manager)
+        return manifests.remember_manager(manifests.state(live, self.inputs), self.manager)
 
 
 class KubernetesPlugin(Plugin):
@@ -86,7 +86,7 @@ class KubernetesPlugin(Plugin):
         if preview:
             self._dry_run_creation(inputs)
             unknown = {key: UNKNOWN for key in manifests.SERVER_METADATA}
-            return "", merged({"status": UNKNOWN, "metadata": unknown}, inputs)
+            return "", merge({"status": UNKNOWN, "metadata": unknown}, inputs)
         live, manager = self._create(inputs), manifests.manager_of({})
         resource_id = "/".join(filter(None, manifests.key(live)))
         return resource_id, self._awaited(Declared(resource_id, inputs, manager), live, timeout_seconds)
@@ -106,20 +106,20 @@ class KubernetesPlugin(Plugin):
         namespace = manifests.key(known)[0] if known else None
         written = {"metadata": {"namespace": namespace}} if namespace else {}
         inputs = manifests.with_secrets(
-            pruned(merged(written, live), known, reveal(resource.state)) if known else manifests.as_written(live)
+            prune(merge(written, live), known, reveal(resource.state)) if known else manifests.as_written(live)
         )
-        return inputs, manifests.remembered(manifests.state(live, inputs), manifests.manager_of(resource.state))
+        return inputs, manifests.remember_manager(manifests.state(live, inputs), manifests.manager_of(resource.state))
 
     @override
     def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
         if preview and (has_unknown(new) or not self._is_served(new)):
-            return merged(old.state, new)
+            return merge(old.state, new)
         declared = Declared(old.id, new, manifests.manager_of(old.state))
         try:
             live = self._update(declared, preview=preview)
         except ApiError as error:
             if preview and error.status == 403:
-                return merged(old.state, new)
+                return merge(old.state, new)
             raise self._refused(old.urn, declared, error) from None
         return declared.state(live) if preview else self._awaited(declared, live, timeout_seconds)
 
@@ -237,11 +237,11 @@ class KubernetesPlugin(Plugin):
         live = server.request("GET", path)
         if inputs["kind"] == "CustomResourceDefinition":
             version = {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}}
-            return server.request("PUT", path, merged(reveal(inputs), version), query)
+            return server.request("PUT", path, merge(reveal(inputs), version), query)
         taken = None if preview else manifests.taken_over(live, declared.manager)
         if taken:
             live = server.request("PATCH", path, _with_managers(live, taken), content_type=JSON_PATCH)
-        force = {"force": str(manifests.forced(inputs, live, preview=preview)).lower()}
+        force = {"force": str(manifests.is_forced(inputs, live, preview=preview)).lower()}
         try:
             return server.request("PATCH", path, reveal(inputs), query | force, APPLY_PATCH)
         except ApiError as error:

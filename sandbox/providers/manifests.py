@@ -1,4 +1,4 @@
-"""Kubernetes objects: as a program writes them and the API server keeps them, their field managers, their readiness.
+"""Kubernetes objects as a program writes them and as the API server stores them; field managers and readiness.
 
 Pure: `sandbox.providers.kubernetes` calls the API server.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from infra.kubernetes import Json
 from sandbox.providers.plugin import Refusal, Resource, type_of
-from sandbox.providers.values import UNKNOWN, Secret, conceal, merged, reveal
+from sandbox.providers.values import UNKNOWN, Secret, conceal, merge, reveal
 
 SERVER_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 """Fields of `metadata` that the API server writes."""
@@ -52,7 +52,7 @@ def of(resource: Resource) -> Json:
     """Return the inputs, or for an object that is being imported what follows from its id and type."""
     namespace, _, name = resource.id.rpartition("/")
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return merged({**type_fields(resource.urn), "metadata": metadata}, resource.inputs)
+    return merge({**type_fields(resource.urn), "metadata": metadata}, resource.inputs)
 
 
 def type_fields(urn: str) -> Json:
@@ -119,25 +119,25 @@ def manager_of(state: Json) -> str:
     return state.get(_STATE_KEY) or f"{CREATOR}-{secrets.token_hex(4)}"
 
 
-def remembered(state: Json, manager: str) -> Json:
+def remember_manager(state: Json, manager: str) -> Json:
     """Return the state with the name of the object's own manager."""
     return {**state, _STATE_KEY: manager}
 
 
 def taken_over(live: Json, manager: str) -> list[Json] | None:
-    """Return the managed fields of `live` after `manager` took over what is its own; None when there is nothing to take
+    """Return the managed fields of `live` after `manager` took over its own fields; None if there are none to take
     over."""
     entries: list[Json] = live["metadata"].get("managedFields") or []
     taken = [entry for entry in entries if _is_taken_over(entry)]
     if not taken:
         return None
     own = [entry for entry in entries if (entry["manager"], entry["operation"]) == (manager, "Apply")]
-    fields = reduce(merged, [entry["fieldsV1"] for entry in (*own, *taken)])
+    fields = reduce(merge, [entry["fieldsV1"] for entry in (*own, *taken)])
     applied = {**(own or taken)[0], "manager": manager, "operation": "Apply", "fieldsV1": fields}
     return [*(entry for entry in entries if entry not in own and entry not in taken), applied]
 
 
-def forced(inputs: Json, live: Json, *, preview: bool) -> bool:
+def is_forced(inputs: Json, live: Json, *, preview: bool) -> bool:
     """Return whether an update takes fields from their owners instead of ending in a conflict.
 
     A preview takes over nothing, so it forces the fields that an update would have taken over from the creator.
@@ -160,11 +160,11 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.05, 1.0
 
 type Unmet = Callable[[Json], str]
-"""Says what an object still lacks; empty when it is ready."""
+"""Returns what an object still lacks; empty if it is ready."""
 
 
 class WaitTimeoutError(Refusal):
-    """An object did not become ready in time."""
+    """Raised when an object did not become ready in time."""
 
 
 def requirement(inputs: Json) -> Unmet | None:
@@ -215,7 +215,7 @@ def select(path: str, value: Any) -> list[Any]:
         raise Refusal(f"{WAIT_FOR}: {path!r} has a step the sandbox does not know; use names, [0] and [*]")
     values: list[Any] = [value]
     for name, index in _STEP.findall(text):
-        values = [item for found in values for item in _stepped(found, name or index)]
+        values = [item for found in values for item in _step(found, name or index)]
     return values
 
 
@@ -223,7 +223,7 @@ _STEP = re.compile(r"\.([\w-]+)|\[(\d+|\*)\]")
 _PATH = re.compile(rf"({_STEP.pattern})*")
 
 
-def _stepped(value: Any, step: str) -> list[Any]:
+def _step(value: Any, step: str) -> list[Any]:
     match value:
         case dict() if step == "*":
             return list(value.values())

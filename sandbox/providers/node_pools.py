@@ -1,6 +1,6 @@
-"""Which node pools GKE accepts, in the words of its API, and their Nodes, labelled and sized as GKE does it. Pure.
+"""Node pools that GKE accepts or refuses, in the words of its API, and their Nodes, labelled and sized as in GKE. Pure.
 
-The texts are those that people report from live clusters, or our own where no report exists. The rules are in the
+The texts are those that people report from live clusters, or our own where no report exists. The rules are based on the
 tables of accelerators and capacity. The node agent keeps the Nodes ready.
 """
 
@@ -30,7 +30,7 @@ _KERNEL_SHARE = 0.016
 
 @dataclass(frozen=True)
 class Pool:
-    """The properties of a node pool that its Nodes show."""
+    """The properties of a node pool that are visible in its Nodes."""
 
     cluster: str
     name: str
@@ -62,10 +62,10 @@ def allocatable(machine_type: str) -> tuple[int, int]:
     Reservations as documented on https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
     """
     vcpus, memory_gib = _size(machine_type)
-    reserved_cores = _tiered(vcpus, ((1, 0.06), (1, 0.01), (2, 0.005), (float("inf"), 0.0025)))
+    reserved_cores = _sum_tiers(vcpus, ((1, 0.06), (1, 0.01), (2, 0.005), (float("inf"), 0.0025)))
     usable_gib = memory_gib * (1 - _KERNEL_SHARE)
     tiers = ((4, 0.25), (4, 0.20), (8, 0.10), (112, 0.06), (float("inf"), 0.02))
-    return int((vcpus - reserved_cores) * 1000), int((usable_gib - _tiered(usable_gib, tiers)) * 1024) - 100
+    return int((vcpus - reserved_cores) * 1000), int((usable_gib - _sum_tiers(usable_gib, tiers)) * 1024) - 100
 
 
 def _size(machine_type: str) -> tuple[int, int]:
@@ -80,7 +80,7 @@ def _size(machine_type: str) -> tuple[int, int]:
     return vcpus, vcpus * _GIB_PER_VCPU[named[1]]
 
 
-def _tiered(amount: float, tiers: tuple[tuple[float, float], ...]) -> float:
+def _sum_tiers(amount: float, tiers: tuple[tuple[float, float], ...]) -> float:
     total = 0.0
     for size, share in tiers:
         total += min(size, amount) * share

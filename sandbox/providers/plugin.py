@@ -32,15 +32,15 @@ _ENGINE_CHECK_SECONDS = 1.0
 
 
 class Refusal(Exception):
-    """The cloud refuses a request; the message is shown to the user unchanged."""
+    """Raised when the cloud refuses a request. The user sees the message unchanged."""
 
 
 class HalfMade(Refusal):
-    """The resource exists, but not as it was declared."""
+    """Raised when the resource exists, but not as declared."""
 
 
 class NotReady(Refusal):
-    """The object exists but did not become ready; it is kept in the state."""
+    """Raised when the object exists but did not become ready. It is kept in the state."""
 
     def __init__(self, message: str, resource_id: str, state: Json) -> None:
         super().__init__(message)
@@ -71,11 +71,11 @@ class Diff:
     replaces: frozenset[str]
     """Paths of `changes` that need a new resource."""
     same_name: bool
-    """The new resource would have the old one's name, so the old one must be deleted first."""
+    """Whether the old resource must be deleted first, because the new one would have the same name."""
 
 
 class Plugin(ABC):
-    """What a plugin does with resources. Several threads call it at once.
+    """Operations of a plugin on resources. Several threads call them at the same time.
 
     States and inputs may contain secrets, and in previews unknown values.
     """
@@ -84,7 +84,7 @@ class Plugin(ABC):
         self.version = version(package)
         self.config: Json = {}
         self.warn: Callable[[str, str], None] = lambda urn, message: None
-        """Shows the user a warning about a resource; does nothing until the plugin is served."""
+        """Show the user a warning about a resource. Does nothing until the plugin is served."""
 
     def check_config(self, config: Json) -> Json:
         """Return the provider's configuration as the state keeps it."""
@@ -105,7 +105,7 @@ class Plugin(ABC):
 
     @abstractmethod
     def create(self, urn: str, inputs: Json, timeout_seconds: float, *, preview: bool) -> tuple[str, Json]:
-        """Create the resource; return its id (empty in previews) and state."""
+        """Create the resource. Return its id (empty in previews) and state."""
 
     @abstractmethod
     def read(self, resource: Resource) -> tuple[Json, Json] | None:
@@ -113,7 +113,7 @@ class Plugin(ABC):
 
     @abstractmethod
     def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
-        """Update the resource; return the state after that."""
+        """Update the resource. Return the state after that."""
 
     @abstractmethod
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
@@ -142,7 +142,7 @@ def serve(plugin: Plugin) -> None:
     """Serve `plugin` to the engine that started this process, until the engine ends."""
 
     async def run() -> None:
-        # The SDK registers a component's children on these threads, each until the child exists.
+        # The SDK registers a component's children on these threads and blocks each of them until the child exists.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_PARALLEL_CALLS))
         limits = [(f"grpc.max_{way}_message_length", _MESSAGE_BYTES) for way in ("send", "receive")]
         plugin.warn = _warnings_to(sys.argv[-1])
@@ -154,7 +154,7 @@ def serve(plugin: Plugin) -> None:
         print(port, flush=True)  # noqa: T201 - the engine reads the port from here
         while os.getppid() == engine:  # An engine that was killed cannot end its plugins.
             await asyncio.sleep(_ENGINE_CHECK_SECONDS)
-        os._exit(1)  # Threads that still wait for an object would hold a normal exit.
+        os._exit(1)  # Threads that still wait for an object would block a normal exit.
 
     asyncio.run(run())
 

@@ -78,12 +78,12 @@ def has_unknown(value: Any) -> bool:
             return leaf == UNKNOWN
 
 
-def merged(base: Json, over: Json) -> Json:
+def merge(base: Json, over: Json) -> Json:
     """Return both objects merged; where both have a value that is not an object, `over` wins."""
     result = dict(base)
     for key, item in over.items():
         old = result.get(key)
-        result[key] = merged(old, item) if isinstance(old, dict) and isinstance(item, dict) else item
+        result[key] = merge(old, item) if isinstance(old, dict) and isinstance(item, dict) else item
     return result
 
 
@@ -119,7 +119,7 @@ def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
             yield Change(path, "DELETE")
         case dict(before), dict(after):
             for key in sorted({*before, *after}):
-                yield from changes(before.get(key, _MISSING), after.get(key, _MISSING), _joined(path, key))
+                yield from changes(before.get(key, _MISSING), after.get(key, _MISSING), _join(path, key))
         case list(before), list(after):
             for index, (left, right) in enumerate(zip_longest(before, after, fillvalue=_MISSING)):
                 yield from changes(left, right, f"{path}[{index}]")
@@ -129,7 +129,7 @@ def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
             pass
 
 
-def pruned(live: Any, like: Any, applied: Any = None) -> Any:
+def prune(live: Any, like: Any, applied: Any = None) -> Any:
     """Return the part of the `live` value that the inputs `like` declare, without defaults and what controllers added.
 
     `applied` is the API's answer when `like` was sent: a leaf that is still the same, or the same quantity, is returned
@@ -137,17 +137,17 @@ def pruned(live: Any, like: Any, applied: Any = None) -> Any:
     """
     match like:
         case Secret(inner):
-            return Secret(pruned(live, inner, reveal(applied)))
+            return Secret(prune(live, inner, reveal(applied)))
         case dict() if isinstance(live, dict):
             before = applied if isinstance(applied, dict) else {}
             # An empty input that the API does not store is no difference.
             empty = {key: want for key, want in like.items() if key not in live and want in ({}, [])}
-            return {key: pruned(live[key], want, before.get(key)) for key, want in like.items() if key in live} | empty
+            return {key: prune(live[key], want, before.get(key)) for key, want in like.items() if key in live} | empty
         case list() if isinstance(live, list):
             # A controller may append items, as Kueue does with tolerations. They are not the program's.
             before = applied if isinstance(applied, list) else []
             triples = zip_longest(live, like, before)
-            return [pruned(*triple) for triple in list(triples)[: min(len(live), len(like))]]
+            return [prune(*triple) for triple in list(triples)[: min(len(live), len(like))]]
         case _:
             return like if live in (like, applied) or _same_quantity(live, like) else live
 
@@ -161,7 +161,7 @@ def _same_quantity(live: Any, like: Any) -> bool:
         return False
 
 
-def _joined(path: str, key: str) -> str:
+def _join(path: str, key: str) -> str:
     if not key.replace("_", "").isalnum():
         return f'{path}["{key}"]'
     return f"{path}.{key}" if path else key

@@ -13,7 +13,7 @@ from chaos.target import NAMESPACE
 from infra.jobset import render
 from infra.settings.read import parse
 from infra.submission import submission
-from sandbox.providers.values import merged
+from sandbox.providers.values import merge
 from tests.chain.stack import Chain
 from tests.infra.one_job import submitted
 from tests.infra.recording import stack_values
@@ -42,7 +42,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 def _jobset(variant: str) -> Any:
     values = stack_values("local")
     values["job"]["name"] = "variant"
-    return render(submitted(merged(values, _VARIANTS[variant])))
+    return render(submitted(merge(values, _VARIANTS[variant])))
 
 
 def _dry_run(chain: Chain, manifest: Any) -> Any:

@@ -10,7 +10,7 @@ from infra.kubernetes import ApiError, ApiServer, Json
 from sandbox import certificates
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import NotReady, Refusal, Resource
-from sandbox.providers.values import merged
+from sandbox.providers.values import merge
 from tests.chain.stack import Chain
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -49,7 +49,7 @@ def holding(**data: str) -> Json:
 
 
 def by_force(**data: str) -> Json:
-    return merged(holding(**data), {"metadata": {"annotations": {"pulumi.com/patchForce": "true"}}})
+    return merge(holding(**data), {"metadata": {"annotations": {"pulumi.com/patchForce": "true"}}})
 
 
 def managers(live: Json) -> list[tuple[str, str]]:
@@ -134,7 +134,7 @@ def test_previews_need_no_right_to_write(chain: Chain, thing: Thing) -> None:
     viewer.config = {"kubeconfig": certificates.kubeconfig(chain.site.api_server_url, authority, {"token": token})}
     seen = Thing(viewer, thing.resource)
     assert seen.previewed(holding(a="2"))["data"]["a"] == "2"
-    other = viewer.check(MAP_URN, {}, merged(holding(), {"metadata": {"name": "other"}}), b"seed")
+    other = viewer.check(MAP_URN, {}, merge(holding(), {"metadata": {"name": "other"}}), b"seed")
     viewer.create(MAP_URN, other, 0, preview=True)
     for refused in (lambda: viewer.create(MAP_URN, other, 0, preview=False), lambda: seen.update(holding(a="2"))):
         with pytest.raises((ApiError, Refusal), match="forbidden"):

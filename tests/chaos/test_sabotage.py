@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chaos.sabotage import Sabotage, sabotaged
+from chaos.sabotage import Sabotage, add_sabotages
 
 RAISES = Sabotage("raise", "textwrap:dedent", hosts=("slice-1-0",), calls=(2, 2), about="row")
 ITS_PLACE = {"MEGASCALE_SLICE_ID": "1", "TPU_WORKER_ID": "0", "JOB_RESTART_ATTEMPT": "0"}
@@ -19,7 +19,7 @@ def ran(what: Sabotage, place: dict[str, str], program: str) -> subprocess.Compl
     """A process with what the pods of the edited JobSet would have in their environment."""
     container: dict[str, Any] = {"env": []}
     pods = {"template": {"spec": {"template": {"spec": {"containers": [container]}}}}}
-    sabotaged(what)({"spec": {"replicatedJobs": [pods]}})
+    add_sabotages(what)({"spec": {"replicatedJobs": [pods]}})
     environment = {**os.environ, **{entry["name"]: entry["value"] for entry in container["env"]}, **place}
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 

@@ -116,7 +116,7 @@ def test_what_was_asked_wrongly_is_reported_before_an_engine_starts(asked: Previ
 @pytest.mark.parametrize(
     ("policy_file", "message"),
     [
-        ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is part of no-cluster-admin now"),
+        ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is now part of no-cluster-admin"),
         ("{", "must be JSON"),
         ("[]", r"names of rules to settings, got \[\]"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.exceptions import granted
+from policy.exceptions import read_exceptions
 from policy.pack import finding
 from policy.rules import ALL_RULES
 from tests.documents.pages import PAGES, ROOT, anchors, name_of, without_blocks
@@ -66,5 +66,5 @@ def test_the_finding_and_the_settings_that_are_shown_are_real() -> None:
     assert shown == f"{rule.title}\n{finding(rule, found.message, [])}\n"
     (settings,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     rules = json.loads(settings)
-    assert granted(rules.pop("no-host-namespaces"))[0].covers("job-pretrain")
+    assert read_exceptions(rules.pop("no-host-namespaces"))[0].covers("job-pretrain")
     assert rules == {"all": {"enforcementLevel": "mandatory"}}

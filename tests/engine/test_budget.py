@@ -71,7 +71,7 @@ def test_an_expired_budget_refuses_changes_and_lets_a_stack_be_destroyed(stack: 
     plan.now += timedelta(days=1)
     refused: list[Callable[[], object]] = [stack.preview, stack.up]
     for change in refused:
-        with pytest.raises(automation.CommandError, match=r"budget\.expires_on: .* not passed on 2026-03-02, got 2026"):
+        with pytest.raises(automation.CommandError, match=r"budget\.expires_on: .* not past on 2026-03-02, got 2026"):
             change()
     destroyed = stack.destroy()
     assert destroyed.summary.result == "succeeded"

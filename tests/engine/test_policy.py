@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pulumi.automation import CommandError
 
-from policy.exceptions import granted
+from policy.exceptions import read_exceptions
 from policy.plan import Declared
 from policy.rule import Level, ResourceRule, Rule
 from policy.rules import ALL_RULES
@@ -112,7 +112,8 @@ def test_the_controllers_of_the_charts_keep_the_rules_but_for_what_is_granted():
         if isinstance(rule, ResourceRule)
         for found in violations(rule, plan)
         if not any(
-            exception.covers((found.urn or "").rpartition("::")[2]) for exception in granted(policy.get(rule.id, {}))
+            exception.covers((found.urn or "").rpartition("::")[2])
+            for exception in read_exceptions(policy.get(rule.id, {}))
         )
     ]
     assert plan

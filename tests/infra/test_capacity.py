@@ -67,7 +67,7 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
         FLEX,
         {"generation": "v4", "topology": "4x4x4"},
         "capacity",
-        "on-demand, spot or a reservation, since Compute Engine has flex-start only for v5p, v6e, 7x,"
+        "on-demand, spot or a reservation, since Compute Engine offers flex-start only for v5p, v6e, 7x,"
         " got flex-start for v4; write spot, or choose v5p 4x4x4",
     ),
     (FLEX, {"generation": "v5e", "topology": "4x4"}, "capacity", "for v5e; write spot, or choose v6e 4x4"),

@@ -100,7 +100,7 @@ def test_the_program_runs_once_and_finds_the_proxy_in_place_of_chips(stack: Valu
     assert told(program)["PATHWAYS_HEAD"] == "metadata.labels['jobset.sigs.k8s.io/coordinator']"
     assert "PJRT_DEVICE" not in told(program)
     names = [each["name"] for each in program["env"]]
-    assert names.index("PATHWAYS_HEAD") < names.index("JAX_BACKEND_TARGET"), "a reference looks back alone"
+    assert names.index("PATHWAYS_HEAD") < names.index("JAX_BACKEND_TARGET"), "a reference finds only earlier variables"
 
 
 def test_the_servers_run_beside_the_program_and_end_with_it(stack: Values) -> None:

@@ -33,7 +33,7 @@ def test_a_bucket_that_exists_is_adopted(two_teams: Values) -> None:
 
 def test_a_bucket_that_exists_in_another_region_is_refused_by_name(two_teams: Values) -> None:
     name = run_program(two_teams).named(*BUCKET).inputs["name"]
-    with pytest.raises(RunError, match=f"{name} is in ASIA-EAST1, and cloud.region is"):
+    with pytest.raises(RunError, match=f"{name} is in ASIA-EAST1, but cloud.region is"):
         run_program(two_teams, buckets={name: "ASIA-EAST1"})
 
 

@@ -2,7 +2,7 @@ from datetime import date
 
 import pytest
 
-from policy.exceptions import ENDING, LONGEST, GrantedException, granted, unknown_rules, void
+from policy.exceptions import ENDING, LONGEST, GrantedException, read_exceptions, unknown_rules, void
 from policy.rules import ALL_RULES
 
 LAST_DAY = date(2027, 1, 31)
@@ -42,7 +42,7 @@ def test_a_day_that_the_calendar_does_not_have_is_told_with_its_exception() -> N
     with pytest.raises(
         ValueError, match=r"exception for 'cluster': expected expires_on to be a day .* got '2027-02-30'"
     ):
-        granted({"exceptions": [entry]})
+        read_exceptions({"exceptions": [entry]})
 
 
 def test_a_name_that_is_no_rule_is_reported_with_the_rule_that_it_became() -> None:

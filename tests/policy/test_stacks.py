@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policy.exceptions import ENDING, LONGEST, granted, unknown_rules, void
+from policy.exceptions import ENDING, LONGEST, read_exceptions, unknown_rules, void
 from policy.rule import Level
 from policy.rules import ALL_RULES
 from tests.cli.environments.test_names import environment_of
@@ -38,7 +38,7 @@ def broken(values: Values, policy: Values, *, preview: bool) -> list[tuple[str, 
         (rule.id, found.message)
         for rule in ALL_RULES
         for found in violations(rule, plan)
-        if void(granted(policy.get(rule.id, {})), (found.urn or "").rpartition("::")[2], GRANTED_ON) is not None
+        if void(read_exceptions(policy.get(rule.id, {})), (found.urn or "").rpartition("::")[2], GRANTED_ON) is not None
     ]
 
 
@@ -96,7 +96,7 @@ def test_every_exception_is_for_something_that_the_stack_or_a_chart_declares(pat
     unused = [
         (rule.id, exception.resource)
         for rule in ALL_RULES
-        for exception in granted(json.loads(path.read_text()).get(rule.id, {}))
+        for exception in read_exceptions(json.loads(path.read_text()).get(rule.id, {}))
         if not any(exception.covers(name) for name in names | set(charts))
     ]
     assert unused == []
@@ -105,6 +105,6 @@ def test_every_exception_is_for_something_that_the_stack_or_a_chart_declares(pat
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
 def test_every_exception_has_a_reason_and_lasts_a_year_at_most(path: Path) -> None:
     rules: Any = json.loads(path.read_text())
-    exceptions = [exception for rule in rules.values() for exception in granted(rule)]
+    exceptions = [exception for rule in rules.values() for exception in read_exceptions(rule)]
     assert all(exception.reason.endswith(".") for exception in exceptions)
     assert all(exception.expires_on - GRANTED_ON <= LONGEST for exception in exceptions)

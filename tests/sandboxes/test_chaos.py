@@ -8,7 +8,7 @@ import pytest
 
 from chaos.faults import CATALOGUE
 from chaos.faults.hosts import HANGS_SOON, at_least
-from chaos.sabotage import sabotaged
+from chaos.sabotage import add_sabotages
 from chaos.target import END_SECONDS, NAMESPACE, STEADY, Fault, Target, comes_with_the_job
 from chaos.trial import carry_out
 from chaos.verdict import Expected
@@ -59,7 +59,7 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(target
     training = {"steps": 60, "evaluate_every_steps": 60, "step_timeout_minutes": 1.5}
     settings = {**HANGS_SOON, "training": training}
     slow = at_least(0.3)
-    edit = sabotaged(slow, replace(slow, start=1))
+    edit = add_sabotages(slow, replace(slow, start=1))
     job = Fault("two-faults", "a cheap one and a hang", comes_with_the_job, Expected(), None, settings, edit=edit)
     price = {"metadata": {"name": f"{job.name}-price"}, "data": {PRICE_KEY: "3600"}}
     target.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", price)

@@ -203,7 +203,7 @@ def _in_memory(size_gib: int) -> Values:
         ({"volumes": {"a": _volume("/a/../tmp")}}, "volumes.a.path", "without . and .."),
         ({"volumes": {"a": _volume("/tmp")}}, "volumes.a.path", "a folder other than /tmp"),
         ({"volumes": {"a": _volume("/proc/1")}}, "volumes.a.path", "outside /datasets"),
-        ({"volumes": {"a": _volume("/a"), "b": _volume("/a")}}, "volumes.b.path", "a folder that a does not have"),
+        ({"volumes": {"a": _volume("/a"), "b": _volume("/a")}}, "volumes.b.path", "a folder that a does not use"),
         ({"volumes": {"a": _volume("/a", 51)}}, "volumes", "at most 50 GiB on disk together"),
         ({"volumes": {"a": _in_memory(600)}}, "volumes", "at most 540 GiB in memory together"),
         ({"volumes": {"a": _in_memory(218)}} | PATHWAYS_JOB, "volumes", "at most 217 GiB in memory together"),

@@ -135,7 +135,7 @@ def test_the_budget_of_all_jobs_is_one(several: Values) -> None:
     )
     del several["jobs"]["serve"]["max_hours"]
     several["budget"]["usd_total"] = 8640 + 216 + 360
-    assert "write jobs.serve.max_hours: 5, which 360.00 USD pay at 72.00 USD" in told(several)["budget.usd_total"]
+    assert "write jobs.serve.max_hours: 5, which 360.00 USD pay for at 72.00 USD" in told(several)["budget.usd_total"]
 
 
 def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -> None:

@@ -78,7 +78,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "teams",
         "quotas of trillium that add up to at most its 16 chips, got 17; lower a",
     ),
-    (put("teams.other", _OTHER_TEAM), "teams.other.namespace", "got 'research'; team research has it already"),
+    (
+        put("teams.other", _OTHER_TEAM),
+        "teams.other.namespace",
+        "got 'research'; choose another; team research has this one",
+    ),
     (
         put("teams.research.namespace", "kueue-system"),
         "teams.research.namespace",

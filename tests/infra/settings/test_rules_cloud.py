@@ -19,7 +19,7 @@ _REFUSED: list[tuple[Values, Values, str, str]] = [
         {"nodes": "10.0.0.0/30"},
         {},
         "network.nodes",
-        "a range from /29 to /8, the sizes that GKE takes, got 10.0.0.0/30",
+        "a range from /29 to /8, the sizes that GKE accepts, got 10.0.0.0/30",
     ),
     ({"pods": "10.16.0.0/22"}, {}, "network.pods", "a range from /21 to /9"),
     ({"services": "10.16.0.0/15"}, {}, "network.services", "a range from /27 to /16"),
@@ -120,7 +120,7 @@ def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
     values["cluster"]["authorized_networks"] = {"office": "203.0.113.0/24", "home": "0.0.0.0/0"}
     faults = faults_of(values)
     assert list(faults) == ["cluster.authorized_networks.home"]
-    assert "0.0.0.0/0, which is everyone" in faults["cluster.authorized_networks.home"]
+    assert "0.0.0.0/0, which is every address" in faults["cluster.authorized_networks.home"]
 
 
 def test_the_key_of_the_clusters_secrets_lies_in_its_region(values: Values) -> None:
@@ -225,7 +225,7 @@ def test_its_namespaces_are_those_of_no_other_cluster(values: Values) -> None:
 def test_it_is_neither_protected_nor_on_reserved_chips() -> None:
     faults = told(stack_values("prod"))
     assert "got true; set it false" in faults["cluster.deletion_protection"]
-    assert "the reservation v5p-cubes, which others count on" in faults["slices.cubes.capacity"]
+    assert "the reservation v5p-cubes, which others rely on" in faults["slices.cubes.capacity"]
 
 
 @pytest.mark.parametrize("end", ["2026-03-01", "2026-13-01T00:00:00Z", "2026-03-01 18:00:00 +0000 UTC"])

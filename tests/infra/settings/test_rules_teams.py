@@ -50,7 +50,7 @@ def _two_teams(values: Values, more: Values, scheduling: Values) -> Values:
             {"preemption": {"while_borrowing": "lower-priority", "reclaim": "never"}},
             {},
             "preemption.reclaim",
-            "lower-priority or any, since Kueue lets no team preempt others that may not reclaim its own chips",
+            "lower-priority or any, since in Kueue only a team that may reclaim its own chips can preempt others",
         ),
         ({"quota": {}}, {}, "quota", "at least 1 item"),
         ({"quota": ["trillium"]}, {}, "quota", "got ['trillium']"),
@@ -77,7 +77,7 @@ def test_hosts_that_come_on_request_cannot_be_counted_beforehand(values: Values)
     parse(values)
     values["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 4}
     told = _faults(values)["scheduling.placement"]
-    assert "expected exclusive-topology, since nodes of trillium come on request" in told
+    assert "expected exclusive-topology, since nodes of trillium do not exist yet when Kueue counts" in told
 
 
 def test_a_group_needs_a_cluster_that_asks_google_who_is_in_it(values: Values) -> None:
@@ -205,13 +205,15 @@ def test_a_plan_may_cost_just_its_budget(values: Values) -> None:
 def test_a_fault_tells_what_each_group_costs(values: Values) -> None:
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "on-demand"}
     values["budget"] = {"usd_per_hour": 50}
-    assert "at most 50.00 USD per hour when all are there, got 62.64 (trillium 19.44, spare 43.20)" in str(told(values))
+    assert "at most 50.00 USD per hour when all of them exist, got 62.64 (trillium 19.44, spare 43.20)" in str(
+        told(values)
+    )
 
 
 def test_capacity_that_has_yet_to_come_counts(values: Values) -> None:
     values["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 1}
     values["budget"] = {"usd_per_hour": 10}
-    assert "got none of trillium; write what a chip hour costs" in told(values)["budget.usd_per_hour"]
+    assert "got none of trillium; write your price of a chip-hour" in told(values)["budget.usd_per_hour"]
     values["prices"] = {"usd_per_chip_hour": {"trillium": 1}}
     assert "got 16.00" in told(values)["budget.usd_per_hour"]
 
@@ -219,7 +221,7 @@ def test_capacity_that_has_yet_to_come_counts(values: Values) -> None:
 def test_a_job_without_an_end_keeps_to_no_budget(values: Values) -> None:
     values["budget"] = {"usd_total": 194.4}
     assert told(values)["budget.usd_total"].endswith(
-        "write job.max_hours: 10, which 194.40 USD pay at 19.44 USD per hour"
+        "write job.max_hours: 10, which 194.40 USD pay for at 19.44 USD per hour"
     )
     values["job"]["max_hours"] = 10
     assert told(values) == {}

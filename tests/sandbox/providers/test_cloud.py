@@ -8,9 +8,9 @@ import pytest
 from pulumi import _types as pulumi_types  # pyright: ignore[reportPrivateUsage]
 
 from infra.kubernetes import Json
-from sandbox.providers.cloud import CLUSTER, NODE_POOL, Cloud, filled, row
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, Cloud, fill, row
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Change, pruned
+from sandbox.providers.values import Change, prune
 from tests.infra.recording import Registration, run_program, stack_values
 
 BUCKET = "gcp:storage/bucket:Bucket"
@@ -180,12 +180,12 @@ def _block(hint: Any) -> type | None:
 
 def test_an_unlisted_type_is_kept_under_a_general_id() -> None:
     facts = {"project": "p", "name": "n"}
-    assert filled(row("gcp:monitoring/dashboard:Dashboard").id, facts) == "projects/p/Dashboards/n"
+    assert fill(row("gcp:monitoring/dashboard:Dashboard").id, facts) == "projects/p/Dashboards/n"
 
 
 def test_a_missing_fact_is_reported_as_a_missing_field() -> None:
     with pytest.raises(Refusal, match="^location: required field is not set$"):
-        filled(row(CLUSTER).id, {"project": "p", "name": "n"})
+        fill(row(CLUSTER).id, {"project": "p", "name": "n"})
 
 
 CAPACITIES: dict[str, Json] = {
@@ -266,4 +266,4 @@ def test_no_change_of_a_slice_group_is_lost(pools: list[Registration]):
 def test_gke_keeps_every_pool_as_it_is_declared(pools: list[Registration]):
     kind = row(NODE_POOL)
     for pool in pools:
-        assert list(kind.differences(pruned(kind.answered(pool.inputs), pool.inputs), pool.inputs)) == [], pool.name
+        assert list(kind.differences(prune(kind.answered(pool.inputs), pool.inputs), pool.inputs)) == [], pool.name

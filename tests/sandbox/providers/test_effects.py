@@ -96,7 +96,7 @@ def test_nodes_that_stream_images_need_the_api_and_the_right_to_use_it(tmp_path:
     effect = NodePoolEffect(Site(tmp_path, 64), cloud, lambda: cast(ApiServer, api))
     config = {"machineType": "n2-standard-8", "serviceAccount": "nodes@p", "gcfsConfig": {"enabled": True}}
     pool = {"name": "system", "cluster": "c", "nodeCount": 1, "nodeConfig": config}
-    with pytest.raises(Refusal, match=r"needs the API containerfilesystem\.googleapis\.com; switch it on"):
+    with pytest.raises(Refusal, match=r"needs the API containerfilesystem\.googleapis\.com; enable it"):
         effect.create(pool)
     cloud.keep(PROJECT_SERVICE, "s", {"service": "containerfilesystem.googleapis.com"})
     cloud.keep(PROJECT_MEMBER, "a", {"member": "serviceAccount:nodes@p", "role": "roles/viewer"})

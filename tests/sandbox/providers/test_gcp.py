@@ -6,7 +6,7 @@ from infra.kubernetes import Json
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Diff, NotReady, Refusal, Resource
-from sandbox.providers.values import UNKNOWN, Secret, merged
+from sandbox.providers.values import UNKNOWN, Secret, merge
 from sandbox.site import Site
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
@@ -81,11 +81,11 @@ def test_a_secret_input_stays_secret_in_the_state(plugin: GcpPlugin) -> None:
 
 def pool(state: Json | None = None) -> Resource:
     inputs = {"name": "s", "cluster": "c", "nodeCount": 4, "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"}}
-    return Resource(urn(NODE_POOL), "id", inputs, merged({"version": "1"} | inputs, state or {}))
+    return Resource(urn(NODE_POOL), "id", inputs, merge({"version": "1"} | inputs, state or {}))
 
 
 def diff(plugin: GcpPlugin, old: Resource, change: Json) -> Diff:
-    return plugin.diff(old, merged(old.inputs, change))
+    return plugin.diff(old, merge(old.inputs, change))
 
 
 def test_a_new_topology_without_another_change_is_an_update_that_shows_every_time(plugin: GcpPlugin) -> None:
@@ -94,7 +94,7 @@ def test_a_new_topology_without_another_change_is_an_update_that_shows_every_tim
     assert [found.path for found in first.changes] == ["placementPolicy.tpuTopology"]
     assert not first.replaces
     # After the update the inputs hold the new value, the state what the API still says.
-    after = Resource(urn(NODE_POOL), "id", merged(pool().inputs, change), pool().state)
+    after = Resource(urn(NODE_POOL), "id", merge(pool().inputs, change), pool().state)
     assert [found.path for found in plugin.diff(after, after.inputs).changes] == ["placementPolicy.tpuTopology"]
 
 
@@ -112,7 +112,7 @@ def test_a_computed_value_is_no_difference_and_a_removed_input_is(plugin: GcpPlu
 
 def test_what_the_program_no_longer_says_stays_where_the_cloud_or_the_plugin_keeps_it(plugin: GcpPlugin) -> None:
     before = {"name": "c", "location": "us-east5", "datapathProvider": "ADVANCED_DATAPATH"}
-    cluster = Resource(urn(CLUSTER), "id", before, merged({"deletionProtection": False}, before))
+    cluster = Resource(urn(CLUSTER), "id", before, merge({"deletionProtection": False}, before))
     inputs = {"name": "c", "location": "us-east5", "resourceLabels": {"team": "a"}}
     state = plugin.update(cluster, inputs, 0, preview=False)
     assert state["datapathProvider"] == "ADVANCED_DATAPATH"
@@ -136,7 +136,7 @@ def test_a_pool_with_a_workload_policy_has_no_placement_type(plugin: GcpPlugin, 
     }
     made = created(plugin, NODE_POOL, inputs)
     assert [found.path for found in plugin.diff(made, inputs).changes] == ["placementPolicy.type"]
-    assert not plugin.diff(made, merged(inputs, {"placementPolicy": {"type": ""}})).changes
+    assert not plugin.diff(made, merge(inputs, {"placementPolicy": {"type": ""}})).changes
 
 
 def test_a_pool_that_gets_no_machines_stays_half_made_until_it_is_replaced(plugin: GcpPlugin, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from infra.kubernetes import Json
 from sandbox.providers import charts
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource
-from sandbox.providers.values import UNKNOWN, Secret, merged
+from sandbox.providers.values import UNKNOWN, Secret, merge
 
 SEED = b"\x01\x02\x03\x04"
 KUBECONFIG = "apiVersion: v1\nclusters: [{name: c, cluster: {server: 'https://%s'}}]\nusers: []\n"
@@ -25,7 +25,7 @@ def checked(api_type: str, inputs: Json) -> Json:
 
 def diff(api_type: str, inputs: Json, change: Json) -> Diff:
     old = checked(api_type, inputs)
-    return KubernetesPlugin().diff(Resource(urn(api_type), "id", old, old), merged(old, change))
+    return KubernetesPlugin().diff(Resource(urn(api_type), "id", old, old), merge(old, change))
 
 
 def named(**fields: Any) -> Json:
@@ -138,7 +138,7 @@ def test_without_its_cluster_an_object_leaves_the_state_on_request(
 def test_without_its_cluster_a_preview_goes_on(alone: tuple[KubernetesPlugin, Resource, list[str]]) -> None:
     plugin, known, _ = alone
     assert plugin.create(known.urn, known.inputs, 0, preview=True)[1]["metadata"]["name"] == "n"
-    assert plugin.update(known, merged(known.inputs, {"data": {"a": "1"}}), 0, preview=True)["data"] == {"a": "1"}
+    assert plugin.update(known, merge(known.inputs, {"data": {"a": "1"}}), 0, preview=True)["data"] == {"a": "1"}
 
 
 def test_without_its_cluster_a_chart_is_refused_in_previews_too(

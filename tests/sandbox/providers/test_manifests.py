@@ -6,10 +6,10 @@ from infra.kubernetes import Json
 from sandbox.providers import manifests
 from sandbox.providers.manifests import (
     WaitTimeoutError,
-    forced,
+    is_forced,
     manager_of,
     poll,
-    remembered,
+    remember_manager,
     requirement,
     select,
     taken_over,
@@ -91,7 +91,7 @@ def live(*entries: Json) -> Json:
 def test_an_object_keeps_its_manager_from_one_state_to_the_next() -> None:
     new = manager_of({})
     assert new != manager_of({})
-    assert manager_of(remembered({}, new)) == new
+    assert manager_of(remember_manager({}, new)) == new
 
 
 def test_what_the_creator_and_kubectl_wrote_becomes_the_objects_own() -> None:
@@ -111,11 +111,11 @@ def test_fields_of_others_are_taken_where_the_object_says_so_and_in_previews_of_
     plain: Json = {"metadata": {}}
     ours: Json = {"metadata": {"annotations": {"pulumi.com/patchForce": "true"}}}
     created, updated = live(entry("pulumi-kubernetes", "Update", "a")), live(entry(OWN, "Apply", "a"))
-    assert forced(ours, updated, preview=False)
-    assert forced(plain, created, preview=True)
-    assert not forced(plain, created, preview=False)
-    assert not forced(plain, updated, preview=True)
-    assert forced(plain, live(), preview=False)
+    assert is_forced(ours, updated, preview=False)
+    assert is_forced(plain, created, preview=True)
+    assert not is_forced(plain, created, preview=False)
+    assert not is_forced(plain, updated, preview=True)
+    assert is_forced(plain, live(), preview=False)
 
 
 def manifest(kind: str, **annotations: str) -> dict[str, Any]:

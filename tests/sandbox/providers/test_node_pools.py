@@ -8,7 +8,7 @@ from infra.kubernetes import Json
 from infra.tpu import shape_of
 from sandbox.providers.node_pools import Pool, allocatable, is_decided, nodes, pool_of, require_valid, zones
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import UNKNOWN, merged
+from sandbox.providers.values import UNKNOWN, merge
 from sandbox.site import NODE_LABEL, Site
 
 SITE = Site(Path("/nowhere"), 64)
@@ -145,7 +145,7 @@ def test_the_node_count_is_per_zone() -> None:
     ],
 )
 def test_what_gke_refuses_is_refused_in_its_words(change: Json, told: str) -> None:
-    assert told in refusal(merged(SLICE, change))
+    assert told in refusal(merge(SLICE, change))
 
 
 def test_a_single_host_pool_takes_any_node_count_and_no_placement_policy() -> None:
@@ -240,13 +240,13 @@ def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
     ],
 )
 def test_a_flex_start_slice_that_asks_for_more_is_refused(change: Json, told: str) -> None:
-    assert told in refusal(merged(FLEX, change))
+    assert told in refusal(merge(FLEX, change))
 
 
 def test_a_specific_reservation_is_exactly_one() -> None:
-    require_valid(merged(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}}), CLUSTER, None)
+    require_valid(merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}}), CLUSTER, None)
     for values in ([], ["chips", "more"]):
         affinity = RESERVATION | {"values": values}
-        assert "exactly one value" in refusal(merged(SLICE, {"nodeConfig": {"reservationAffinity": affinity}}))
+        assert "exactly one value" in refusal(merge(SLICE, {"nodeConfig": {"reservationAffinity": affinity}}))
     keyless = RESERVATION | {"key": ""}
-    assert "exactly one value" in refusal(merged(SLICE, {"nodeConfig": {"reservationAffinity": keyless}}))
+    assert "exactly one value" in refusal(merge(SLICE, {"nodeConfig": {"reservationAffinity": keyless}}))

@@ -7,10 +7,10 @@ from sandbox.providers.values import (
     changes,
     conceal,
     has_unknown,
-    merged,
+    merge,
     plain,
     plain_object,
-    pruned,
+    prune,
     reveal,
     unknown_leaves,
     wire,
@@ -62,7 +62,7 @@ def test_unknown_values_are_found_inside_secrets_and_lists() -> None:
 def test_merging_keeps_what_only_one_side_has() -> None:
     computed = {"endpoints": {"dns": {"endpoint": "x"}}, "id": "1"}
     given = {"endpoints": {"dns": {"external": True}}}
-    assert merged(computed, given) == {"endpoints": {"dns": {"endpoint": "x", "external": True}}, "id": "1"}
+    assert merge(computed, given) == {"endpoints": {"dns": {"endpoint": "x", "external": True}}, "id": "1"}
 
 
 def test_unknown_leaves_keep_the_objects() -> None:
@@ -79,25 +79,25 @@ def test_what_defaults_and_controllers_add_is_pruned() -> None:
         },
         "status": {},
     }
-    assert pruned(live, written) == written
+    assert prune(live, written) == written
 
 
 @pytest.mark.parametrize(("live", "written"), [("16", 16), ("1", "1000m"), ("1Gi", "1024Mi")])
 def test_the_same_quantity_is_given_back_as_it_was_written(live: object, written: object) -> None:
-    assert pruned({"q": live}, {"q": written}) == {"q": written}
+    assert prune({"q": live}, {"q": written}) == {"q": written}
 
 
 def test_what_the_api_normalised_when_it_was_applied_is_no_drift() -> None:
-    assert pruned({"timeout": "5m0s"}, {"timeout": "5m"}, {"timeout": "5m0s"}) == {"timeout": "5m"}
-    assert pruned({"timeout": "6m0s"}, {"timeout": "5m"}, {"timeout": "5m0s"}) == {"timeout": "6m0s"}
+    assert prune({"timeout": "5m0s"}, {"timeout": "5m"}, {"timeout": "5m0s"}) == {"timeout": "5m"}
+    assert prune({"timeout": "6m0s"}, {"timeout": "5m"}, {"timeout": "5m0s"}) == {"timeout": "6m0s"}
 
 
 def test_a_field_removed_behind_the_programs_back_is_gone() -> None:
-    assert pruned({"a": 1}, {"a": 1, "b": 2, "empty": {}}) == {"a": 1, "empty": {}}
+    assert prune({"a": 1}, {"a": 1, "b": 2, "empty": {}}) == {"a": 1, "empty": {}}
 
 
 def test_a_shortened_list_is_drift() -> None:
-    assert pruned(["a"], ["a", "b"]) == ["a"]
+    assert prune(["a"], ["a", "b"]) == ["a"]
 
 
 def test_values_come_off_the_wire_as_they_went_on() -> None:
