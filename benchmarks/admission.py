@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks import kueue_choice, kueue_decisions
+from benchmarks import kueue_decisions, kueue_trials
 from benchmarks.kueue_situations import Trial, draw_varied
 from benchmarks.kueue_trials import Result, carry_out
 from infra.admission.rehearsal import rehearse
@@ -134,7 +134,7 @@ def main() -> None:
     for fair_sharing in (False, True):
         print(_time_of_a_rehearsal(fair_sharing=fair_sharing), flush=True)
     choose, count = (
-        (kueue_choice.choose, given.trials or _RECORDED) if given.record else (draw_varied, given.trials or 100)
+        (kueue_trials.choose, given.trials or _RECORDED) if given.record else (draw_varied, given.trials or 100)
     )
     counts: Counter[tuple[str, str, str]] = Counter()
     found: list[Result] = []

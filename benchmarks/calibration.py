@@ -14,8 +14,7 @@ from rich.console import Console
 from cli.preflight import run
 from infra.submission import slice_spec
 from infra.tpu import resolve
-from workloads.calibration import Calibration, Recipe, load_calibration
-from workloads.preflight_result import PreflightResult
+from workloads.preflight_result import Calibration, PreflightResult, Recipe, load_calibration
 from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
 
 PRESET = "llama-3.1-8b"

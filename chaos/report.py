@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from chaos.trial import LongRun, Result, in_a_row
-from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, line_chart
+from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, document, line_chart
 from workloads.report.goodput import Cause
-from workloads.report.svg import document
 
 TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ended", "record", "verdict")
 _NUMBERS = (2, 3, 4)

@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from cli.answer import write_short
+from cli.answer import Halt, write_short
 from cli.deployed import Deployed
 from cli.explain.finding import submit_again
-from cli.halt import Halt
 from cli.observed.files import read_files
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job

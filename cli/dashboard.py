@@ -21,19 +21,18 @@ from typing import Any
 
 from rich.console import Console
 
-from cli.answer import as_json
+from cli.answer import Halt, as_json
 from cli.deployed import Deployed
 from cli.explain.explain import explain
 from cli.explain.finding import Finding
-from cli.halt import Halt
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job, Node, Snapshot, Summary, summary
 from cli.render import dollars, duration
 from infra.job_state import State
+from workloads.report.chart import element
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
 from workloads.report.history import read_history
 from workloads.report.page import html_page, quiet, run_parts, section, table
-from workloads.report.svg import element
 
 ADDRESS = "127.0.0.1"
 _USUAL_PORT = 80

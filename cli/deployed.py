@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.halt import Halt
+from cli.answer import Halt
 from cli.sandbox_folder import SANDBOX
 from infra import names
 from infra.job_state import Object

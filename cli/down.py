@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from cli import stack_file
-from cli.halt import Halt, exit_status
+from cli.answer import Halt, exit_status
 from cli.phases import Display, operate, phase, recover, start_control_plane
 from cli.progress import DOWN_PHASES, Phase, Progress
 from cli.sandbox_folder import SANDBOX, lock_sandbox

@@ -13,7 +13,7 @@ from pulumi.automation import EngineEvent
 from pulumi.automation.events import StepEventMetadata
 
 from cli import stack_file
-from cli.halt import Halt
+from cli.answer import Halt
 from cli.sandbox_folder import find_sandbox, lock_sandbox
 from infra.review.review import Change, Finding
 from sandbox import programs

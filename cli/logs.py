@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from cli.answer import Halt
 from cli.deployed import Deployed, JobPlace
-from cli.halt import Halt
 from cli.sandbox_folder import find_sandbox
 from infra.job_logs import Line, Source, Which, Window, follow, host, hosts, leader
 from infra.job_state import LEADER, Object, Outcome, leader_of, newest, outcome_of, pods_of

@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,14 +15,13 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from cli.answer import form
+from cli.environments.commands import environments
 from cli.options import Engine, Job, Json, Markdown, On, Sandbox, Stack, folder_of, form_of, run
 from sandbox.daemon import CHECKOUT
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
     from cli.deployed import Deployed
-    from cli.environments.backend import Backend
 
 
 class _Commands(TyperGroup):
@@ -73,7 +71,6 @@ def _options(
     """Options of the command without a subcommand."""
 
 
-environments = typer.Typer(name="env", help="Manage environments: copies of a stack that expire.", no_args_is_help=True)
 app.add_typer(environments)
 
 
@@ -200,79 +197,6 @@ def drift(
     from cli import drift as command
 
     run(lambda: command.drift(stack, folder_of(engine, sandbox), form, Terminal(highlight=False)))
-
-
-@environments.command("create")
-def create_environment(
-    name: Annotated[str, typer.Argument(help="Name of the new stack and its cluster; at most 20 characters.")],
-    source: Annotated[str, typer.Option("--from", metavar="STACK", help="Name of the stack to copy.")],
-    ttl: Annotated[str, typer.Option(help="Time until it expires, such as 90m, 8h or 2d.")],
-    only_file: Annotated[bool, typer.Option("--only-file", help="Write the files without deploying.")] = False,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    json: Json = False,
-) -> None:
-    """Create an environment from a stack and deploy it."""
-    from cli.environments import create as command
-    from cli.environments.files import OURS
-
-    def answer() -> int:
-        wish = command.Wish(name, source, ttl)
-        backend = None if only_file else _backend(engine, sandbox)
-        return command.create(wish, backend, OURS, _now(), form(as_json=json), Terminal(highlight=False))
-
-    run(answer)
-
-
-@environments.command("destroy")
-def destroy_environment(
-    name: Annotated[str | None, typer.Argument(help="Name of the environment.")] = None,
-    expired: Annotated[bool, typer.Option("--expired", help="Destroy all expired environments.")] = False,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    json: Json = False,
-    markdown: Markdown = False,
-) -> None:
-    """Destroy an environment with its running jobs and checkpoints. Exit status 1: some resources remain."""
-    form = form_of(json, markdown)
-    if (name is None) != expired:
-        raise typer.BadParameter("expected one of NAME and --expired, got both or neither")
-    from cli.environments import destroy as command
-    from cli.environments.files import OURS
-
-    run(lambda: command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Terminal(highlight=False)))
-
-
-@environments.command("list")
-def list_environments(
-    expired: Annotated[bool, typer.Option("--expired", help="List only expired environments.")] = False,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    json: Json = False,
-    markdown: Markdown = False,
-) -> None:
-    """List environments of the backend. Exit status 1: a stack cannot be read; 2: with --expired, some have expired."""
-    form = form_of(json, markdown)
-    from cli.environments import listing as command
-    from cli.environments.files import OURS
-
-    def answer() -> int:
-        backend = _backend(engine, sandbox)
-        return command.show(backend, OURS, _now(), form, Terminal(highlight=False), expired=expired)
-
-    run(answer)
-
-
-def _backend(engine: Engine | None, sandbox: Path | None) -> "Backend":
-    from cli.deployed import stacks
-    from cli.environments.backend import backend
-    from cli.environments.files import OURS
-
-    return backend(OURS, stacks(folder_of(engine, sandbox)))
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @app.command()

@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from cli import stack_file
-from cli.answer import Form
-from cli.halt import Halt, exit_status
+from cli.answer import Form, Halt, exit_status
 from cli.sandbox_folder import SANDBOX
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 
 from cli import progress
-from cli.halt import INTERRUPTED, Halt
+from cli.answer import INTERRUPTED, Halt
 from cli.progress import Phase, Progress
 from sandbox import builds, daemon, programs
 from sandbox.builds import BuildProgress

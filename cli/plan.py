@@ -7,15 +7,13 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, write
-from cli.halt import Halt
+from cli.answer import Form, Halt, write
 from infra.cost import ListedKind, Rate, cheapest_rate, list_rate, price_table
 from infra.plan import TABLE, Goal, Option, Order, Plan, read_rows
 from infra.plan import plan as planned
 from infra.review.table import UNKNOWN, Table
 from infra.settings.errors import from_validation, nearest
-from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, line_chart
-from workloads.report.svg import document
+from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, document, line_chart
 from workloads.spec import TrainingSpec, preset_names
 
 _NOTHING_IN_TIME = 2

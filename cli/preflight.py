@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli import stack_file
-from cli.answer import Form, write
-from cli.halt import Halt
+from cli.answer import Form, Halt, write
 from cli.review import DOES_NOT_GO
 from infra.review.review import Known, review
 from infra.review.tables import preflight_tables

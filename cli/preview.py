@@ -18,9 +18,8 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import Form, write
+from cli.answer import Form, Halt, write
 from cli.environments.files import OURS, POLICY
-from cli.halt import Halt
 from cli.review import DOES_NOT_GO
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review

@@ -14,10 +14,9 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from cli.answer import write_short
+from cli.answer import Halt, write_short
 from cli.cancel import REFUSED
 from cli.deployed import Deployed
-from cli.halt import Halt
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot
 from cli.sandbox_folder import find_sandbox

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cli import stack_file
-from cli.halt import Halt
+from cli.answer import Halt
 from cli.sandbox_folder import find_sandbox
 from workloads.report.command import Asked, NoReport
 from workloads.report.command import report as reported

@@ -13,8 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form, write
-from cli.halt import Halt
+from cli.answer import Form, Halt, write
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.review.review import Known
 from infra.review.review import review as made

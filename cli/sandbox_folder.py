@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from cli.halt import Halt
+from cli.answer import Halt
 from sandbox.site import Site, load
 
 SANDBOX = Path(".sandbox")

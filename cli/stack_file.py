@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from cli.halt import Halt
+from cli.answer import Halt
 from infra.settings.errors import FieldError, nearest, show
 from sandbox.daemon import CHECKOUT
 

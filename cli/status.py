@@ -14,8 +14,7 @@ from rich.text import Text
 
 from cli.answer import as_json
 from cli.deployed import Deployed
-from cli.observed.first_cause import first_cause
-from cli.observed.observe import Observer, require_answer
+from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
 from cli.render import (
     WIDTH,

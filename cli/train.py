@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.halt import INTERRUPTED, Halt, exit_status
+from cli.answer import INTERRUPTED, Halt, exit_status
 from cli.hosts import Hosts, start_hosts
 from workloads.progress import RunStarted, RunSummary, StepProgress
 from workloads.spec import (

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 from cli import stack_file
+from cli.answer import INTERRUPTED, Halt, exit_status
 from cli.deployed import from_outputs, stacks
-from cli.halt import INTERRUPTED, Halt, exit_status
-from cli.observed.first_cause import first_cause
+from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, align_rows, times

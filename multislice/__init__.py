@@ -4,7 +4,6 @@ See docs/functions.md. `__all__` lists the public API.
 """
 
 from infra.job_state import State
-from multislice.attaching import attach, forget
 from multislice.call import Call, Status
 from multislice.errors import (
     BucketFailed,
@@ -19,6 +18,7 @@ from multislice.errors import (
 )
 from multislice.function import Function, run
 from multislice.outcome import Outcome
+from multislice.submission import attach, forget
 
 __all__ = [
     "BucketFailed",

@@ -125,7 +125,7 @@ COMMANDS = (
         },
     ),
     *_of(
-        "cli/observed/first_cause.py",
+        "cli/observed/observe.py",
         "tests/cli/explain tests/cli/observed",
         {
             "explain-victim-as-the-cause": Change("(*cause_order(end.code, end.at), end.host)", "(end.at, end.host)"),

@@ -1,7 +1,7 @@
-"""The preflight's result, its key and its cache.
+"""The preflight's result, its key and its cache, and how its estimates compare with published measurements.
 
 `python -m workloads.preflight` writes results and everything else reads them. Jobs with the same key share a result.
-This module imports no JAX.
+The comparison, in `calibration.yaml`, is shown next to every estimate. This module imports no JAX.
 """
 
 import hashlib
@@ -10,9 +10,47 @@ import tempfile
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 
-from workloads.spec import JobSpec, Spec
+import yaml
+
+from workloads.spec import JobSpec, PositiveInt, Spec
+
+
+class Recipe(Spec):
+    """One published measurement."""
+
+    generation: str
+    topology: str
+    """Topology of its one slice."""
+    sequences_per_chip: PositiveInt
+    published_seconds: float
+    """Published seconds of a step."""
+    estimated_seconds: float | None
+    """Estimate for the published program at the quoted kernel efficiency. `None` if it does not compile any more."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Estimate divided by measurement."""
+        return None if self.estimated_seconds is None else self.estimated_seconds / self.published_seconds
+
+
+class Calibration(Spec):
+    """Recipes of one model and their source."""
+
+    model: str
+    sequence_length: PositiveInt
+    source: str
+    program: str
+    """Program that was measured and compiled, which is not this project's."""
+    recipes: tuple[Recipe, ...]
+
+
+def load_calibration() -> Calibration:
+    """Load `calibration.yaml`."""
+    return Calibration.model_validate(yaml.safe_load((files("workloads") / "calibration.yaml").read_text()))
+
 
 QUOTED_EFFICIENCY = 0.35
 """Value of `StepEstimate.kernel_efficiency` of the estimate that is quoted."""

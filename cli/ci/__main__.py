@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.halt import exit_status
+from cli.answer import exit_status
 
 app = typer.Typer(name="cli.ci", help="Commands of the CI.", no_args_is_help=True, pretty_exceptions_enable=False)
 

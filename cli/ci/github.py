@@ -12,7 +12,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from cli.halt import Halt
+from cli.answer import Halt
 from infra.review.preview import MOST_CHARACTERS, mark
 from workloads.terminal import inert
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import yaml
 
-from cli.halt import Halt
+from cli.answer import Halt
 from workloads.spec import Spec
 
 CHECKOUT = Path(__file__).parent.parent.parent

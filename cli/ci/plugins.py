@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from cli.halt import Halt
+from cli.answer import Halt
 
 SERVER = "https://get.pulumi.com/releases/plugins"
 _SDKS = ("pulumi_docker_build", "pulumi_gcp", "pulumi_kubernetes")

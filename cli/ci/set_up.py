@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cli import stack_file
+from cli.answer import Halt
 from cli.ci import accounts
 from cli.ci.accounts import MAIN, Command, Environment, Place
 from cli.ci.github import api, gh, listed
-from cli.halt import Halt
 from infra.readiness import EXAMPLES
 from infra.settings.errors import FieldError
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import form, write
+from cli.answer import Halt, form, write
 from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, Google, NotAsked, Scope, Verdict, failed, google, skipped
-from cli.halt import Halt
 from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
 from workloads.spec import Spec

@@ -18,10 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form
+from cli.answer import Form, Halt
 from cli.environments.backend import Backend
 from cli.environments.files import Files, Names
-from cli.halt import Halt
 from cli.stack_file import PREFIX
 from infra.cost import Bill, bill
 from infra.readiness import placeholders

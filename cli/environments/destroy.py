@@ -11,11 +11,10 @@ from typing import Literal
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, write
+from cli.answer import Form, Halt, write
 from cli.environments.backend import Backend
 from cli.environments.files import Files
 from cli.environments.listing import listing, look
-from cli.halt import Halt
 from infra.review.table import Table
 from infra.stacks import StacksError
 from workloads.spec import Spec

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from cli import stack_file
-from cli.halt import Halt
+from cli.answer import Halt
 from infra.settings.schema import Environment
 from sandbox.daemon import CHECKOUT
 

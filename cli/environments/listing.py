@@ -12,10 +12,9 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, write
+from cli.answer import Form, Halt, write
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files, environment_in
-from cli.halt import Halt
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.review.table import UNKNOWN, Table
 from infra.settings.schema import Environment

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cli.explain.finding import Cause, Finding, meaning, submit_again
-from cli.observed.first_cause import first_cause
+from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job, Snapshot
 from cli.render import counted, duration, exit_words, group_by_reason
 from infra.job_state import Kind, State

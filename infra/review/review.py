@@ -11,8 +11,7 @@ from infra.readiness import doubts, expiry_errors, placeholders
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.stack import Settings
 from infra.submission import job_specs
-from workloads.calibration import Calibration, load_calibration
-from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
+from workloads.preflight_result import Calibration, PreflightResult, load_calibration, tokens, tokens_per_day
 from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
 
 

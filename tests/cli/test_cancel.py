@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cli.answer import Halt
 from cli.cancel import cancel
 from cli.deployed import Deployed
-from cli.halt import Halt
 from tests.cli.api_objects import JOBSETS
 from tests.cli.api_server import Played
 from tests.cli.standing import finish, running, stack

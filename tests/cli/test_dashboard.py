@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cli.answer import Halt
 from cli.dashboard import Dashboard, Pages, dashboard
 from cli.deployed import Deployed
-from cli.halt import Halt
 from cli.observed.observe import Observer
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS

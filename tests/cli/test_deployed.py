@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.answer import Halt
 from cli.deployed import Deployed, JobPlace, deployed
-from cli.halt import Halt
 from infra.kubernetes import ApiServer
 from sandbox.site import Site, administrator
 from tests.cli import api_objects, standing

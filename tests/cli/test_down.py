@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from cli import stack_file
+from cli.answer import Halt
 from cli.down import Consent, buckets, down
-from cli.halt import Halt
 from sandbox.site import create
 from tests.cli.shown import read_output
 

@@ -11,9 +11,8 @@ import pytest
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
-from cli.answer import Form
+from cli.answer import Form, Halt
 from cli.drift import drift, drifted
-from cli.halt import Halt
 from cli.sandbox_folder import lock_sandbox
 from infra.review.preview import Difference, Drift
 from sandbox.site import create

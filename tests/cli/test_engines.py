@@ -12,8 +12,8 @@ import pytest
 from pulumi.automation import CommandError, EngineEvent
 
 from cli import engines
+from cli.answer import Halt
 from cli.engines import PulumiEngine
-from cli.halt import Halt
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import PolicyPack
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.halt import Halt
+from cli.answer import Halt
 from cli.logs import Selection, logs, span
 from sandbox.site import create
 from tests.cli import api_objects

@@ -14,7 +14,7 @@ from pulumi.automation._cmd import CommandResult
 from rich.console import Console
 
 from cli import phases
-from cli.halt import INTERRUPTED, Halt
+from cli.answer import INTERRUPTED, Halt
 from cli.phases import Display
 from cli.progress import UP_PHASES, Phase, Progress
 from sandbox.daemon import SandboxError

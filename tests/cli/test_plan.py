@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from cli import plan as command
-from cli.answer import Form
-from cli.halt import Halt
+from cli.answer import Form, Halt
 from cli.plan import ChipPrices, chart, plan
 from infra.cost import Rate
 from infra.plan import Goal, Order, Plan

@@ -6,8 +6,7 @@ from rich.console import Console
 
 from cli import preflight as command
 from cli import stack_file
-from cli.answer import Form
-from cli.halt import Halt
+from cli.answer import Form, Halt
 from cli.preflight import run
 from infra.review.review import Review
 from tests.cli.shown import read_output

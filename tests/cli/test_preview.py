@@ -11,9 +11,8 @@ from pulumi.automation._cmd import CommandResult
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cli.answer import Form
+from cli.answer import Form, Halt
 from cli.environments.files import OURS, Files
-from cli.halt import Halt
 from cli.multislice import app
 from cli.preview import PreviewRequest, preview, previewed
 from infra.review.review import REVIEW_FILE, Previewed, Review

@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 from rich.console import Console
 
-from cli.halt import Halt
+from cli.answer import Halt
 from cli.profile import captures, download, profile
 from tests.cli.api_objects import HOSTS, JOBSETS
 from tests.cli.api_server import Played

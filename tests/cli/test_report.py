@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.halt import Halt
+from cli.answer import Halt
 from cli.report import folder, report
 from sandbox.site import create
 from tests.cli.shown import read_output

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.answer import Form
-from cli.halt import Halt
+from cli.answer import Form, Halt
 from cli.review import review
 from infra.cost import bill
 from infra.review.review import Review

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cli import stack_file
-from cli.halt import Halt
+from cli.answer import Halt
 from sandbox.daemon import CHECKOUT
 
 STACKS = CHECKOUT / "stacks"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cli import stack_file
+from cli.answer import Halt
 from cli.deployed import Deployed, JobPlace
-from cli.halt import Halt
 from cli.status import Watch, jobs, status
 from infra.cost import BILL_OUTPUT, bill
 from tests.cli import api_objects

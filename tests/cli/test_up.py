@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli import stack_file
-from cli.halt import INTERRUPTED, Halt
+from cli.answer import INTERRUPTED, Halt
 from cli.observed.files import Failure, Files, Training
 from cli.observed.snapshot import Job
 from cli.status import Watch

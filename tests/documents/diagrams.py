@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from workloads.report.svg import document, element, picture, text
+from workloads.report.chart import document, element, picture, text
 
 _WIDTH, _GAP, _ROW_GAP, _PAD = 230, 46, 40, 12
 _LINE = 17

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from cli.halt import INTERRUPTED, UNREAD
+from cli.answer import INTERRUPTED, UNREAD
 from tests.documents.command_line_reference import Command, commands
 from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import MADE, ROOT

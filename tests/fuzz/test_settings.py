@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli import stack_file
-from cli.halt import Halt
+from cli.answer import Halt
 from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from tests.fuzz.damage import damaged, damaged_bytes

@@ -4,8 +4,7 @@ import pytest
 
 from infra.kubernetes import ApiError
 from multislice import CallError, CallGone, NoSuchStack, Refused, forget
-from multislice.attaching import find_call, forget_call
-from multislice.submission import submit
+from multislice.submission import find_call, forget_call, submit
 from tests.multislice.known import NAMESPACE, Objects, place
 from tests.multislice.test_submission import PACKED, WISH
 

@@ -16,7 +16,7 @@ from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, RUN_ID_VARIABL
 DESCRIPTION = f"""\
 Run one host process of a call of a function. There are no arguments; environment variables set everything:
 
-  {CALL_SPEC_VARIABLE:<20} the call's specification as JSON (workloads/spec/call.py)
+  {CALL_SPEC_VARIABLE:<20} the call's specification as JSON (workloads/spec/job.py)
   {CALL_KEY_VARIABLE:<20} the private key that seals the results, hexadecimal; hidden from the function
   {RUN_ID_VARIABLE:<20} name of this submission of the call
   {START_VARIABLE:<20} number of restarts before this attempt

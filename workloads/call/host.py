@@ -34,11 +34,10 @@ from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec, ExitCode
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
-from workloads.training.deadline import Expectation
 from workloads.training.ending import Failure
 from workloads.training.failures import InvalidSpec, is_peer_lost
 from workloads.training.joining import HostProcess, hang
-from workloads.training.runtime import Place, Processes
+from workloads.training.runtime import Expectation, Place, Processes
 from workloads.training.start import Start
 from workloads.training.watchdog import Watchdog
 

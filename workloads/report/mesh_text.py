@@ -5,7 +5,7 @@ Lines are at most 100 columns wide. For a large job, only the first and the last
 
 from collections.abc import Iterator, Sequence
 
-from workloads.report.placement import PlacedArray, Placement
+from workloads.report.mesh_svg import PlacedArray, Placement
 
 WIDTH = 100
 

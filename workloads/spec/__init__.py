@@ -5,7 +5,6 @@ that the pod returns. It imports neither JAX nor Pulumi, so both sides can impor
 """
 
 from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber
-from workloads.spec.call import CallSpec
 from workloads.spec.compiler import LIBTPU_VARIABLE, CompilerSpec, rendered
 from workloads.spec.data import (
     DataSpec,
@@ -16,7 +15,7 @@ from workloads.spec.data import (
     TokenFolderSpec,
     token_folders,
 )
-from workloads.spec.job import JobSpec, Preset, StorageSpec, load_preset, preset_names
+from workloads.spec.job import CallSpec, JobSpec, Preset, StorageSpec, load_preset, preset_names
 from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec
 from workloads.spec.pod import (
     API_ACCESS_PATH,

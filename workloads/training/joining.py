@@ -12,10 +12,9 @@ from typing import Self
 from etils import epath
 
 from workloads.spec import SliceSpec
-from workloads.training.deadline import Deadline, Expectation
 from workloads.training.ending import Ending, Failure
 from workloads.training.failures import TrainingStopped
-from workloads.training.runtime import Place, Processes, join, require_coordinator_port
+from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
 from workloads.training.start import Start
 from workloads.training.start_check import Roll, require_place
 from workloads.training.watchdog import Watchdog

@@ -18,8 +18,7 @@ from workloads.report.goodput import ENDS_A_PIECE, Cause
 from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT, TrainingSpec
 from workloads.training import exposition
 from workloads.training.exposition import Exposition
-from workloads.training.past_ends import PastEnd, past_ends
-from workloads.training.start import Start
+from workloads.training.start import PastEnd, Start, past_ends
 
 
 class LiveMetrics:

@@ -1,11 +1,15 @@
 """Opens the rows of a job's data, checks them against their manifests and the model, and splits them.
 
-Rows come from `standard_library` or from token folders (`workloads.data`). `data` determines the rows of each batch.
+Rows come from token folders (`workloads.data`), or are bytes of the standard library of the running Python, which every
+host already has. That corpus is built once in the cache for each Python, size and row length. `data` determines the
+rows of each batch.
 """
 
 import hashlib
 import json
 import os
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +27,50 @@ from workloads.data.token_folder import RowReader, TokenFolder
 from workloads.spec import DataSpec, MixtureSpec, StandardLibrarySpec, TokenFolderSpec, token_folders
 from workloads.training.failures import InvalidSpec
 from workloads.training.read_ahead import read_patiently
-from workloads.training.standard_library import standard_library_rows
+
+
+def standard_library_rows(max_bytes: int, row_length: int, cache: Path) -> np.ndarray:
+    """Return rows of `row_length` bytes, mapped from a file in `cache`, which is built if it does not exist.
+
+    Raises:
+        DataFault: `max_bytes` is too small for a training row and a held-out row.
+    """
+    path = cache / f"{_cache_key(max_bytes, row_length)}.tokens"
+    if not path.exists():
+        _write_rows(path, _standard_library(max_bytes), row_length)
+    return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row_length)
+
+
+def _cache_key(max_bytes: int, row_length: int) -> str:
+    parts = (max_bytes, row_length, sysconfig.get_path("stdlib"), sys.version)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+def _standard_library(max_bytes: int) -> bytes:
+    text = bytearray()
+    for path in _sources(Path(sysconfig.get_path("stdlib"))):
+        text += path.read_bytes()
+        if len(text) >= max_bytes:
+            break
+    return bytes(text[:max_bytes])
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """Yield all modules of the standard library, without installed packages, in the same order on every machine."""
+    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
+        if not {"site-packages", "dist-packages"} & set(path.parts):
+            yield path
+
+
+def _write_rows(path: Path, text: bytes, row_length: int) -> None:
+    count = len(text) // row_length
+    if count < 2:
+        raise DataFault(f"{len(text)} bytes do not fill two rows of {row_length}; raise data.max_bytes")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as unfinished:
+        unfinished.write(text[: count * row_length])
+    # Several hosts on one machine may build at the same time. Each replaces the file with one of the same bytes.
+    os.replace(unfinished.name, path)
 
 
 @dataclass(frozen=True)
@@ -158,14 +205,14 @@ class _Source:
 def _openers(spec: DataSpec, row_length: int, cache: Path) -> dict[str, Callable[[], _Source]]:
     """Return the functions that open the datasets, by setting."""
     if isinstance(spec, StandardLibrarySpec):
-        return {"data": lambda: _standard_library(spec, row_length, cache)}
+        return {"data": lambda: _library_rows(spec, row_length, cache)}
     return {
         setting: partial(read_patiently, partial(_token_folder, setting, folder, row_length), folder.path)
         for setting, folder in token_folders(spec).items()
     }
 
 
-def _standard_library(spec: StandardLibrarySpec, row_length: int, cache: Path) -> _Source:
+def _library_rows(spec: StandardLibrarySpec, row_length: int, cache: Path) -> _Source:
     rows = standard_library_rows(spec.max_bytes, row_length, cache)
     encoder = ByteEncoder()
     return _Source("data", rows, encoder.vocabulary, hashlib.sha256(rows).hexdigest(), encoder.identity)

@@ -21,8 +21,44 @@ from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
-from workloads.training.deadline import Deadline
 from workloads.training.failures import BadHostStays, HostMissing, Suspect
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Something that must be finished."""
+
+    what: str
+    minutes: float
+    due: float
+    """Latest time by `time.monotonic()`."""
+
+
+class Deadline:
+    """The current expectation, set by the working thread and read by the watchdog's."""
+
+    def __init__(self):
+        self._expected: Expectation | None = None
+
+    def expect(self, what: str, minutes: float) -> None:
+        """Expect `what` to be finished within `minutes`. The previous expectation counts as met."""
+        self._expected = Expectation(what, minutes, time.monotonic() + 60 * minutes)
+
+    def clear(self) -> None:
+        """Remove the expectation."""
+        self._expected = None
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the deadline, or 0 after it."""
+        expected = self._expected
+        assert expected, "everything that waits for other hosts needs a deadline"
+        return max(0.0, expected.due - time.monotonic())
+
+    def missed(self) -> Expectation | None:
+        """Return the expectation if its deadline has passed."""
+        expected = self._expected
+        return expected if expected and time.monotonic() > expected.due else None
+
 
 HEARTBEAT_TIMEOUT_SECONDS = 100
 """Time limit of JAX's heartbeat. A host that died without closing its sockets counts as lost after half of it at the

@@ -1,6 +1,6 @@
 """Ends a process from another thread if its main thread hangs or waits for a host that failed.
 
-It dumps all stacks first. `deadline` has what is expected by when, and `ending` how a process ends. A call that blocks
+It dumps all stacks first. `runtime` has what is expected by when, and `ending` how a process ends. A call that blocks
 and holds Python's lock stops this thread too, and so does stopping the process. The other hosts then miss its sign of
 life: each host publishes one every second, and the leader keeps the list of hosts that stopped. JAX aborts all hosts if
 one is silent for long, but does not record which one, so the list comes first. A host that holds Python's lock for some
@@ -18,9 +18,8 @@ from typing import Self
 
 import jax
 
-from workloads.training.deadline import Expectation
 from workloads.training.ending import Ending, Failure
-from workloads.training.runtime import Processes
+from workloads.training.runtime import Expectation, Processes
 
 SILENT_SECONDS = 5.0
 """Time without a sign of life after which a host is on the list. It is well below half of JAX's heartbeat timeout

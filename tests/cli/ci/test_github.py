@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cli.answer import Halt
 from cli.ci.github import Run, comment, drift_issue, require_newest
-from cli.halt import Halt
 from infra.review.preview import MOST_CHARACTERS, mark
 from tests.cli.ci.conftest import StandIn
 

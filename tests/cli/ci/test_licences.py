@@ -7,6 +7,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from cli.answer import Halt
 from cli.ci.licences import (
     CHECKOUT,
     IMAGE_LOCK,
@@ -19,7 +20,6 @@ from cli.ci.licences import (
     own_licence,
     require_allowed,
 )
-from cli.halt import Halt
 
 KNOWN = Licences(allowed=frozenset({"MIT", "Apache-2.0"}), spoken={"Apache Software License": "Apache-2.0"}, read={})
 

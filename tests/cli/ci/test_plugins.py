@@ -10,8 +10,8 @@ from typing import override
 
 import pytest
 
+from cli.answer import Halt
 from cli.ci.plugins import Plugin, install, lock, own_platform, plugins
-from cli.halt import Halt
 from sandbox import builds
 from tests.chain.stack import ignore
 

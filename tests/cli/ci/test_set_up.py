@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cli.answer import Halt
 from cli.ci.set_up import Wish, set_up
-from cli.halt import Halt
 from tests.cli.ci.conftest import StandIn
 from tests.infra.recording import ROOT
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form
+from cli.answer import Form, Halt
 from cli.environments.create import LONGEST, Wish, create, lifetime
 from cli.environments.files import Files
-from cli.halt import Halt
 from infra.settings.errors import FieldError
 from infra.stacks import StacksError
 from tests.cli.environments.remembered import Remembered, Stack, config_of

@@ -1,25 +1,25 @@
 """Against a real server with a stack in it, and files as the trainer leaves them."""
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.answer import as_json
-from cli.halt import Halt
+from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
-from cli.observed.files import UNREAD, read_files
-from cli.observed.observe import Observer
+from cli.observed.files import UNREAD, Failure, Files, read_files
+from cli.observed.observe import HostEnd, Observer, first_cause
 from cli.observed.snapshot import summary
 from infra.cost import BILL_OUTPUT, bill
-from infra.job_state import Kind, State, kind_of
+from infra.job_state import Kind, State, kind_of, newest
 from infra.settings.read import parse
 from tests.cli import api_objects
-from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, START, WORKLOADS, pod
 from tests.cli.api_server import Played, playing
+from tests.cli.explain.cases import JOB
 from tests.cli.standing import running, stack, waiting
 from tests.infra.recording import Values, run_program, stack_values
 from tests.workloads.report.runs import crashed_and_resumed
@@ -221,3 +221,31 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
 @pytest.mark.parametrize("reported", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
 def test_outputs_of_another_version_are_ignored(reported: Mapping[str, Any]) -> None:
     assert find_hostless(reported, []) is None
+
+
+def cause(pods: Iterable[dict[str, object]], *records: Failure) -> HostEnd:
+    found = first_cause(replace(JOB, created=START, pods=newest(pods, START), files=Files(failures=records)), 0)
+    assert found
+    return found
+
+
+def test_the_first_host_that_fails_is_the_cause() -> None:
+    ends = [pod(0, 1, "Failed", exit_code=1, ended=62), pod(1, 0, "Failed", exit_code=137, ended=61)]
+    assert (cause(ends).host, cause(ends).code) == ("slice-1-0", 137)
+
+
+def test_a_host_that_only_lost_another_one_is_not_the_cause_although_it_ended_first() -> None:
+    ends = [pod(0, 1, "Failed", exit_code=134, ended=61), pod(1, 1, "Failed", exit_code=137, ended=62)]
+    assert (cause(ends).host, cause(ends).code) == ("slice-1-1", 137)
+
+
+def test_a_record_with_fractions_of_a_second_comes_before_pods_that_ended_in_the_same_second() -> None:
+    ends = [pod(0, 1, "Failed", exit_code=24, ended=61), pod(1, 1, "Failed", exit_code=24, ended=64)]
+    for at in (60, 61.7):
+        record = Failure(START + at, "tiny-slice-1-1.tiny", 24, "the step did not end", 0, 0)
+        assert cause(ends, record).evidence == ("tiny-slice-1-1.tiny: the step did not end",)
+
+
+def test_a_pod_that_is_being_deleted_is_no_cause() -> None:
+    ends = newest([pod(0, 0, deleting=True)], START)
+    assert first_cause(replace(JOB, created=START, pods=ends), 0) is None

@@ -16,9 +16,8 @@ from workloads.spec import METRICS_ADDRESS_VARIABLE
 from workloads.training.exposition import FAMILIES
 from workloads.training.live_metrics import LiveMetrics, look_back, serve
 from workloads.training.loop import train
-from workloads.training.past_ends import PastEnd
 from workloads.training.runtime import Processes
-from workloads.training.start import Start
+from workloads.training.start import PastEnd, Start
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 """CPU time without a compilation cache."""

@@ -27,13 +27,12 @@ from workloads.training import attention_trial, loop
 from workloads.training.attention import Heads, Sequence, mix_plainly
 from workloads.training.attention_trial import Mix
 from workloads.training.checkpoint import Checkpoints
-from workloads.training.deadline import Deadline
 from workloads.training.failures import Diverged, Preempted
 from workloads.training.journal import Journal
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.resumption import Position
-from workloads.training.runtime import Processes
+from workloads.training.runtime import Deadline, Processes
 from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 from workloads.training.step_metrics import StepMetrics

@@ -14,9 +14,8 @@ import pytest
 from jax._src.clusters.cloud_tpu_cluster import GkeTpuCluster
 
 from workloads.spec import ExitCode
-from workloads.training.deadline import Deadline
 from workloads.training.failures import BadHostStays, HostMissing
-from workloads.training.runtime import Place, Processes, join, require_coordinator_port
+from workloads.training.runtime import Deadline, Place, Processes, join, require_coordinator_port
 
 
 @pytest.mark.parametrize(

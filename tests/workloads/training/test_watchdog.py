@@ -12,7 +12,7 @@ from workloads.spec import ExitCode
 BLOCKED = """
 import sys, threading
 from etils import epath
-from workloads.training.deadline import Deadline
+from workloads.training.runtime import Deadline
 from workloads.training.ending import Ending
 from workloads.training.joining import hang
 from workloads.training.runtime import Processes

@@ -4,8 +4,7 @@ from pathlib import Path
 from etils import epath
 
 from workloads.spec import ExitCode
-from workloads.training.past_ends import PastEnd, past_ends
-from workloads.training.start import Start
+from workloads.training.start import PastEnd, Start, past_ends
 
 
 def record(folder: Path, name: str, code: int, time: float, *, elsewhere: bool = False) -> None:

@@ -1,6 +1,6 @@
 """How trials to record are chosen."""
 
-from benchmarks.kueue_choice import branches
+from benchmarks.kueue_trials import branches
 from tests.infra.admission.situations import queue, running, situation, waiting
 
 
