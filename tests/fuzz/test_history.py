@@ -19,7 +19,7 @@ from tests.workloads.report.runs import crashed_and_resumed, event
 from workloads.report.command import find_run
 from workloads.report.goodput import goodput
 from workloads.report.history import read_history
-from workloads.report.mesh_svg import PlacedArray, Placement, hosts_in_order
+from workloads.report.mesh_text import PlacedArray, Placement, hosts_in_order
 from workloads.report.page import page
 
 LEDGER, STEPS, FAILURE = "runs/one/ledger/0-0.jsonl", "runs/one/steps/0-0.jsonl", "failures/job/host-1-0-2.json"

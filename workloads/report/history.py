@@ -13,7 +13,7 @@ from typing import Any
 
 from etils import epath
 
-from workloads.report.mesh_svg import Placement
+from workloads.report.mesh_text import Placement
 from workloads.report.records import (
     Failure,
     Manifest,

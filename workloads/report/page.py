@@ -17,8 +17,8 @@ from workloads.report.chart import Bar, amount, element, long_bar, style_sheet
 from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
 from workloads.report.goodput import Cause, Goodput, Part, Spent, goodput, lost_steps
 from workloads.report.history import History, Start
-from workloads.report.mesh_svg import Placement, mesh_drawing
-from workloads.report.mesh_text import counted, fixed_and_varying, select, size_text
+from workloads.report.mesh_svg import mesh_drawing
+from workloads.report.mesh_text import Placement, counted, fixed_and_varying, select, size_text
 from workloads.report.tables import STARTS_SHOWN, by_cause, by_fault, dollars, duration, notes
 
 STYLES = {

@@ -1,7 +1,7 @@
 """Builds the device mesh, which determines each device's share of the batch, the layers and the weights.
 
 `fsdp` and `tensor` are always inside a slice. How arrays are split over the axes is in `layout`. The record for the
-pictures of the mesh (`workloads.report.mesh_svg`) is made here from JAX's mesh and shardings.
+pictures of the mesh (`workloads.report.mesh_text`) is made here from JAX's mesh and shardings.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,7 @@ from etils import epath
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 
-from workloads.report.mesh_svg import PlacedArray, Placement, hosts_in_order
-from workloads.report.mesh_text import mesh_picture
+from workloads.report.mesh_text import PlacedArray, Placement, hosts_in_order, mesh_picture
 from workloads.spec import MeshSpec, SliceSpec
 from workloads.training.failures import InvalidSpec
 

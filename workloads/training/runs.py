@@ -10,7 +10,7 @@ The layout below the storage path is:
     runs/<run>/ledger/             see `metrics`
     runs/<run>/steps/              see `step_metrics`
     runs/<run>/tensorboard/        see `tensorboard`
-    runs/<run>/placement/          see `workloads.report.mesh_svg`
+    runs/<run>/placement/          see `workloads.report.mesh_text`
     runs/<run>/profiles/           see `profile`
     starts/, failures/             see `start_check` and `ending`
     writer.json                    see `writer`

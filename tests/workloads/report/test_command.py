@@ -12,7 +12,7 @@ from tests.workloads.jobs import small_job
 from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, step, write_run
 from workloads.report.command import NoReport, Report, find_run, main
 from workloads.report.goodput import Cause
-from workloads.report.mesh_svg import Placement, hosts_in_order
+from workloads.report.mesh_text import Placement, hosts_in_order
 from workloads.report.page import STYLES
 from workloads.report.tables import WIDTH
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from workloads.report.mesh_svg import PlacedArray, Placement, hosts_in_order, mesh_drawing
-from workloads.report.mesh_text import WIDTH, mesh_picture
+from workloads.report.mesh_svg import mesh_drawing
+from workloads.report.mesh_text import WIDTH, PlacedArray, Placement, hosts_in_order, mesh_picture
 from workloads.spec import MeshSpec, SliceSpec
 
 

@@ -9,7 +9,7 @@ from etils import epath
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from tests.workloads.jobs import small_job
-from workloads.report.mesh_svg import Placement
+from workloads.report.mesh_text import Placement
 from workloads.spec import MeshSpec, SliceSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.mesh import arrange, placement, show_placement
