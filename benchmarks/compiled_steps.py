@@ -10,14 +10,49 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
 from benchmarks import preflight_table
 from infra.plan import Design, Row
+from workloads.preflight.topology import describe_devices
 from workloads.spec import CompilerSpec, JobSpec
+from workloads.training.mesh import AXES, build_mesh
+from workloads.training.step import Program
+
+
+def compile_automatic(spec: JobSpec, options: dict[str, Any]) -> jax.stages.Compiled:
+    """Return the compiled step of `spec` with XLA's partitioning. `options` are additional compiler options."""
+    mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))
+    program = Program(spec, mesh)
+    step = _on_one_part(program.local_step)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, program.state_shapes)
+    whole = NamedSharding(mesh, PartitionSpec())
+    jitted = jax.jit(
+        step,
+        in_shardings=(shardings, program.batch_sharding),
+        out_shardings=(shardings, whole),
+        donate_argnums=0,
+    )
+    return jitted.lower(program.state_shapes, program.batch).compile(program.compiler_options | options)
+
+
+def _on_one_part(local: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `local` with every mesh axis of size 1."""
+
+    def step(*arguments: Any) -> Any:
+        mapped = local
+        for axis in reversed(AXES):
+            mapped = jax.vmap(mapped, in_axes=None, out_axes=0, axis_name=axis, axis_size=1)
+        found = mapped(*arguments)
+        return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[len(AXES) :]), found)
+
+    return step
 
 
 @dataclass(frozen=True)
@@ -56,7 +91,6 @@ def job(variant: Variant) -> JobSpec:
 
 def compile_alone(name: str) -> dict[str, Any]:
     """Compile in this process, which should do nothing else after it."""
-    from benchmarks.automatic_sharding import compile_automatic
     from workloads.preflight.compilation import compile_for_account
     from workloads.preflight.preflight import compile_step, report_on
     from workloads.spec.chips import chip_of
