@@ -52,6 +52,6 @@ def test_a_failed_host_is_shown_with_its_exit_code_and_log(tmp_path: Path) -> No
     assert ended.exit_code == 1
     shown = " ".join(ended.stdout.split())
     assert re.search(
-        r"exit code 20 \(INVALID_SPEC\): run \S+ cannot go on .*model.embed_dim: expected 32, got 64", shown
+        r"exit code 20 \(INVALID_SPEC\): run \S+ cannot continue .*model.embed_dim: expected 32, got 64", shown
     )
     assert "host-0.log: " in shown
