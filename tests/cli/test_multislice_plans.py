@@ -160,7 +160,7 @@ NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """What time it is: the newest entry."""
     times = [NOW]
-    monkeypatch.setattr("cli.multislice._now", lambda: times[-1])
+    monkeypatch.setattr("cli.environments.commands._now", lambda: times[-1])
     return times
 
 
@@ -176,7 +176,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
         assert (engine, sandbox) == (Engine.SANDBOX, Path("here"))
         return found
 
-    monkeypatch.setattr("cli.multislice._backend", of)
+    monkeypatch.setattr("cli.environments.commands._backend", of)
     monkeypatch.setattr("cli.environments.files.OURS", found.files)
     return found
 
