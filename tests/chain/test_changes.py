@@ -154,7 +154,7 @@ def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running:
     with rival(chain.target, "guarded"):
         wait_until(lambda: bool(preempted()), lambda: str(answered(chain, "explain", "guarded")))
         (found,) = preempted()
-    assert "for it has a higher priority in the same queue" in found["what"]
+    assert "because it has a higher priority in the same queue" in found["what"]
     assert "raise its `priority` in the stack file of local" in found["next"][-1]
     chain.wait_for_step("guarded", max(chain.losses("guarded")) + 2)
 

@@ -43,7 +43,7 @@ def test_a_text_that_is_no_program_is_refused(arguments: list[str], capsys: pyte
     Path(arguments[-1]).write_text("nothing")
 
     assert main(arguments) == 1
-    assert "error: an optimised HLO module begins with" in capsys.readouterr().err
+    assert "error: expected an optimised HLO module, which begins with" in capsys.readouterr().err
 
 
 def test_a_step_that_does_not_fit_is_reported_without_an_estimate() -> None:

@@ -67,7 +67,7 @@ def test_a_damaged_checkpoint_is_not_exported(run: epath.Path, tmp_path: Path) -
     record.write_text(
         json.dumps({**whole, "fingerprints": {**whole["fingerprints"], "parameters.embedding": "0" * 16}})
     )
-    with pytest.raises(NoCheckpoint, match=r"not hold what was saved: parameters.embedding \(expected 0{16}, got"):
+    with pytest.raises(NoCheckpoint, match=r"differs from what was saved: parameters.embedding \(expected 0{16}, got"):
         export(run, epath.Path(tmp_path / "out"), None)
     record.write_text(json.dumps(whole))
     assert list(tmp_path.iterdir()) == []

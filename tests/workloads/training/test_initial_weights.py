@@ -87,7 +87,7 @@ def test_changed_weights_are_refused(folder: epath.Path, begin: Begin, tmp_path:
     one = read_about(folder).fingerprints["parameters.embedding"]
     (copy / "export.json").write_text((folder / "export.json").read_text().replace(one, "0" * 16))
     with pytest.raises(
-        InvalidSpec, match=rf"not hold what was written: parameters.embedding \(expected 0{{16}}, got {one}"
+        InvalidSpec, match=rf"differs from what was written: parameters.embedding \(expected 0{{16}}, got {one}"
     ):
         begin(copy)
 

@@ -155,7 +155,7 @@ def test_a_run_cannot_go_on_with_another_order_of_the_same_rows(tmp_path: Path) 
     run = started(small_job(tmp_path), "first")
     with pytest.raises(
         InvalidSpec,
-        match=r"data.order: expected order, got another \(rows of the same seed were shuffled by grain .*abc",
+        match=r"data.order: expected order, got another \(the same seed gives another order of rows with grain .*abc",
     ):
         started(small_job(tmp_path), "second", order="another")
     with pytest.raises(InvalidSpec, match="data.digest: expected digest, got other rows; restore them"):

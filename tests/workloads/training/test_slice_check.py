@@ -101,7 +101,7 @@ def test_a_device_that_fails_as_it_hands_out_its_product_is_a_bad_host_and_one_t
             "host-0 of slice 0 saw: a sum over its slice with 1 wrong numbers at device 0; the faulty host of",
         ),
         (1, BadHost, "host-0 of slice 0 saw: a gathering from its slice with 1 wrong numbers at device 0"),
-        (2, WrongCollective, "host-0 of slice 0 saw: a sum over all slices with 1 wrong numbers at device 0; within"),
+        (2, WrongCollective, "host-0 of slice 0 saw: a sum over all slices with 1 wrong numbers at device 0; "),
     ],
 )
 def test_a_wrong_collective_is_reported_with_who_saw_it(

@@ -120,7 +120,7 @@ def test_sequences_that_do_not_fit_the_vmem_of_a_chip_are_refused(
     assert refusal(kind, 48 * 128, longest) == ""
     found = refusal(kind, 48 * 128, too_long)
     assert f"{too_long} tokens" in found
-    assert f"may take {most}" in found
+    assert f"may use {most}" in found
     assert "attention: splash" in found
 
 
