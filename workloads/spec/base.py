@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -28,6 +28,14 @@ PositiveInt = Annotated[WholeNumber, Field(gt=0)]
 
 
 class Spec(BaseModel):
-    """Base of all specifications. It is immutable and refuses unknown keys and numbers that JSON cannot represent."""
+    """Base of all specifications. It is immutable and refuses unknown keys, and numbers and texts that JSON cannot
+    represent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _is_unicode(cls, value: object) -> object:
+        if isinstance(value, str) and any(0xD800 <= ord(letter) <= 0xDFFF for letter in value):
+            raise PydanticCustomError("string_unicode", "Input should be text without lone surrogates")
+        return value

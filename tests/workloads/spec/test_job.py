@@ -25,6 +25,11 @@ def test_a_job_survives_the_pods_environment() -> None:
     assert JobSpec.model_validate_json(JOB.model_dump_json()) == JOB
 
 
+def test_a_text_that_no_json_holds_is_refused() -> None:
+    with pytest.raises(ValidationError, match="text without lone surrogates"):
+        JobSpec.model_validate(JOB.model_dump() | {"name": "\ud800"})
+
+
 def test_a_job_on_a_token_folder_survives_it_too() -> None:
     data = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
     job = JOB.model_copy(update={"data": data})
