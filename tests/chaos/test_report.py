@@ -12,7 +12,7 @@ def test_the_table_has_a_row_for_each_fault_with_what_did_not_hold() -> None:
     assert rows == [
         "| `follower-killed` | a host that leads nothing is killed | 2 | 31 s | 1 | Completed: KILLED, DONE | none"
         " | holds |",
-        "| `host-stopped` | a host stands still \\| without an end | 9 | - | 0 | Failed: HANG"
+        "| `host-stopped` | a host hangs \\| without an end | 9 | - | 0 | Failed: HANG"
         " | job-slice-1-1: step 11 did not end | BROKEN; expected 2 starts, got 1 |",
     ]
 

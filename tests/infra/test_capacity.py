@@ -208,7 +208,7 @@ def test_kueue_starts_after_the_first_queued_pool_and_otherwise_waits_for_no_sli
     assert not waits_for_pool(program_with(values, FLEX))
 
 
-def test_a_first_queued_pool_restarts_kueue_in_a_stack_that_stands(values: Values) -> None:
+def test_a_first_queued_pool_restarts_kueue_in_an_existing_stack(values: Values) -> None:
     def pod_annotations(recording: Recording) -> Any:
         chart: Any = recording.named(*KUEUE_CHART).inputs["values"]
         return chart.get("controllerManager", {}).get("manager", {}).get("podAnnotations")

@@ -162,7 +162,7 @@ def in_api(body: Body, path: str) -> str | None:
 
 
 def at(every: Mapping[str, Any], schema: Any, path: str) -> Any:
-    """The schema of what lies at a path, or None."""
+    """Return the schema at a path, or None."""
     for name in re.findall(r"\[\]|[^.\[\]]+", path):
         if name == "[]":
             schema = schema.get("items")

@@ -146,7 +146,7 @@ def template(manifest: Any) -> Any:
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
 
 
-def test_what_a_stack_tells_is_read_back_with_every_kind_of_capacity(values: Values) -> None:
+def test_exported_call_settings_can_be_read_for_every_kind_of_capacity(values: Values) -> None:
     for capacity in (
         "spot",
         {"kind": "reservation", "name": "ours", "project": "theirs"},

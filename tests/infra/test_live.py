@@ -36,7 +36,7 @@ def _told(monkeypatch: pytest.MonkeyPatch, operation: str, answer: Callable[[], 
     return told
 
 
-def test_the_objects_that_hold_one_are_told_when_its_delete_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_holders_of_an_object_are_logged_when_its_deletion_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     told = _told(monkeypatch, "delete", lambda: ["Workload research/by-hand uses its quota"])
     assert told == ["ClusterQueue research cannot be deleted: Workload research/by-hand uses its quota"]
 

@@ -103,7 +103,7 @@ def test_the_program_runs_once_and_finds_the_proxy_in_place_of_chips(stack: Valu
     assert names.index("PATHWAYS_HEAD") < names.index("JAX_BACKEND_TARGET"), "a reference finds only earlier variables"
 
 
-def test_the_servers_run_beside_the_program_and_end_with_it(stack: Values) -> None:
+def test_the_servers_run_next_to_the_program_and_end_with_it(stack: Values) -> None:
     head, _ = jobs_of(rendered(stack))
     assert [each["name"] for each in pod_of(head)["initContainers"]] == ["resource-manager", "proxy"]
     assert {each["restartPolicy"] for each in pod_of(head)["initContainers"]} == {"Always"}
@@ -235,7 +235,7 @@ def test_secrets_and_mounted_data_are_the_programs_alone(stack: Values) -> None:
     assert having == ["program"]
 
 
-def test_the_trainer_is_told_how_to_come_to_pathways(values: Values) -> None:
+def test_the_error_of_a_training_job_says_how_to_use_pathways(values: Values) -> None:
     values["job"]["backend"] = "pathways"
     said = faults(values)
     assert said.keys() == {"job.backend"}

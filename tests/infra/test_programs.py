@@ -139,7 +139,7 @@ def test_a_job_without_a_heartbeat_is_not_probed(values: Values) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_asked_is_told(values: Values, heartbeat: Values, path: str, words: str) -> None:
+def test_an_impossible_heartbeat_is_refused(values: Values, heartbeat: Values, path: str, words: str) -> None:
     assert words in told(with_container(values, heartbeat=heartbeat))[f"jobs.serve.{path}"]
 
 
@@ -170,7 +170,7 @@ def test_it_knows_its_slices_and_where_its_host_is_without_gkes_webhook(values: 
     assert variables["TPU_WORKER_ID"] == {"fieldRef": {"fieldPath": index}}
 
 
-def test_its_failure_is_told_with_the_pod(values: Values) -> None:
+def test_its_failure_names_the_pod(values: Values) -> None:
     (replicated,) = _rendered(values, check_slices=True)["spec"]["replicatedJobs"]
     rules = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
     named = [rule["onExitCodes"]["containerName"] for rule in rules if "onExitCodes" in rule]

@@ -94,7 +94,7 @@ def test_whether_there_will_be_a_value_can_be_asked_of_one_that_is_not_known() -
     assert told(nameless, {"name": sdk.UNKNOWN_STRING_VALUE}, {}) == []
 
 
-def test_what_a_value_will_be_cannot_be_asked_and_pulumi_is_told() -> None:
+def test_an_unknown_value_cannot_be_read_and_pulumi_reports_it() -> None:
     with pytest.raises(sdk.UnknownValueError) as caught:
         told(called_default, {"name": sdk.UNKNOWN_STRING_VALUE}, {})
     assert caught.value.props == ["name"]
@@ -104,14 +104,14 @@ def test_lists_and_objects_compare_as_they_look() -> None:
     assert told(labelled, {"labels": ["a", {"b": 1}]}, {}) == []
 
 
-def test_an_exception_that_counts_leaves_nothing_to_tell() -> None:
+def test_a_valid_exception_leaves_nothing_to_report() -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
     assert told(nameless, {}, {"exceptions": [entry]}) == []
     (message,) = told(nameless, {}, {"exceptions": [{**entry, "expires_on": "2027-01-14"}]})
     assert "The exception until 2027-01-14 (It is old.) has expired." in message
 
 
-def test_nobody_is_excused_from_a_rule_that_knows_no_exceptions() -> None:
+def test_a_rule_without_exceptions_excuses_no_resource() -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
     assert told(nameless, {}, {"exceptions": [entry]}) == []
     assert len(told(nameless, {}, {"exceptions": [entry]}, excusable=False)) == 1

@@ -24,7 +24,7 @@ POLICY_FILES = sorted((ROOT / "policy" / "stacks").glob("*.json"))
 GRANTED_ON = date(2026, 12, 1)
 """The day of the last review of the exceptions. All of them count on it, whatever the date is today."""
 CHOICES = {"job-ends", "on-demand-chips"}
-"""Rules about what somebody may well want, and then grants as an exception."""
+"""Rules on choices that a stack may make, with an exception."""
 
 
 def policy_of(stack: str) -> Values:

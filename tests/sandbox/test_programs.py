@@ -105,7 +105,7 @@ def test_a_build_reports_each_program_in_turn_and_the_next_call_builds_nothing(e
     assert told == []
 
 
-def test_a_failed_build_keeps_what_is_finished_and_tells_the_compilers_words(empty_cache: Path):
+def test_a_failed_build_keeps_finished_programs_and_shows_the_compilers_output(empty_cache: Path):
     with_fake_go(
         empty_cache, f'case "$*" in *kube-scheduler*) echo "no space left on device" >&2; exit 1;; esac\n{BUILD}'
     )

@@ -78,7 +78,7 @@ def test_what_only_looks_bad_is_silent(promtool: Path, tmp_path: Path) -> None:
     assert faults_of(promtool, tmp_path, cases) == ""
 
 
-def test_an_alert_that_does_not_fire_would_be_told(promtool: Path, tmp_path: Path) -> None:
+def test_an_alert_that_does_not_fire_would_be_detected(promtool: Path, tmp_path: Path) -> None:
     (alert,) = (alert for alert in load_declared().every_alert if alert.name == "TrainerSaveTooOld")
     silent = Case(HEALTHY, "65m", {"namespace": "research", "jobset": "tiny"})
     assert "TrainerSaveTooOld" in faults_of(promtool, tmp_path, [case(alert, silent, fires=True)])

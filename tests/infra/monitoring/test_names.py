@@ -1,4 +1,4 @@
-"""Every number that an alert or a panel asks for is told by somebody: the trainer, or Kueue and JobSet as pinned."""
+"""Every metric in an alert or a panel is exported by the trainer, or by Kueue and JobSet in the pinned versions."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def told() -> set[str]:
 
 
 @pytest.mark.parametrize("asked", _ASKED)
-def test_every_number_that_is_asked_for_is_told(asked: str) -> None:
+def test_every_queried_metric_is_exported(asked: str) -> None:
     found = names(_ASKED[asked])
     assert found
     assert found - told() == set()

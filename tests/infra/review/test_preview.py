@@ -21,7 +21,7 @@ def titles(previewed: Previewed) -> list[str]:
     return [table.title for table in preview_tables(previewed)]
 
 
-def test_what_is_lost_stands_first_and_one_by_one() -> None:
+def test_losses_come_first_and_one_by_one() -> None:
     lines = told(losing()).splitlines()
     assert titles(losing())[:3] == ["Preview of dev", "Taken away", "Rules"]
     assert "Taken away  1 DELETED and 2 REPLACED" in lines
@@ -86,7 +86,7 @@ def test_a_job_that_is_never_admitted_does_not_go() -> None:
     assert first == "Preview of dev  CANNOT RUN: the plan is valid, but a job would never start"
 
 
-def test_every_error_is_told_as_it_is() -> None:
+def test_every_error_is_shown_unchanged() -> None:
     refused = passing().model_copy(update={"review": None, "errors": ("cluster: quota [8] is used up", "no disk")})
     assert "Errors  2 errors of the engine\ncluster: quota [8] is used up\nno disk" in told(refused)
     assert "Price" not in titles(refused)

@@ -18,14 +18,14 @@ def told(values: Values, known: Known) -> str:
     return as_text(tables(review("test", parse(values), known)))
 
 
-def test_each_group_stands_with_its_price_and_its_month() -> None:
+def test_each_group_is_listed_with_its_price_per_hour_and_month() -> None:
     text = told(own("dev"), NOTHING)
     assert text.startswith("Price  $19.44 an hour as soon as it is up\n")
     assert "trillium        2   v6e 2x4      16   spot         1.2150   19.44    14,191" in text
     assert "us-east5, 2026-08" in text
 
 
-def test_an_unknown_price_is_never_told_as_nothing() -> None:
+def test_an_unknown_price_is_never_shown_as_zero() -> None:
     values = own("staging")
     text = told(values, NOTHING)
     assert "Price  $0.00 an hour as soon as it is up, at most an unknown price for trillium\n" in text
@@ -57,7 +57,7 @@ def test_the_difference_to_what_is_deployed_is_signed() -> None:
     assert "-$9.72 an hour at once" in told(own("dev"), replace(NOTHING, deployed=fewer))
 
 
-def test_an_unknown_difference_is_never_told_as_none() -> None:
+def test_an_unknown_difference_is_never_shown_as_none() -> None:
     values = own("staging")
     before = bill(parse(values), {}, None)
     values["slices"]["trillium"]["count"] = 3
@@ -76,7 +76,7 @@ def test_who_is_pushed_out_is_named() -> None:
     assert "as if nothing else ran" not in text
 
 
-def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tried() -> None:
+def test_a_job_that_does_not_fit_is_shown_with_its_largest_arrays_and_attempts() -> None:
     values = own("prod")
     text = told(values, replace(NOTHING, preflights={"pretrain": unfit(parse(values))}))
     assert "Chips  DOES NOT FIT: needs 120.00 of 95.70 GiB on each device" in text
@@ -85,7 +85,7 @@ def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tr
     assert "ESTIMATE: 76,500 steps" not in text
 
 
-def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> None:
+def test_the_pace_is_called_an_estimate_and_has_its_calibration() -> None:
     values = own("prod")
     text = told(values, replace(NOTHING, preflights={"pretrain": fitting(parse(values))}))
     assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992 on cubes" in text
@@ -104,7 +104,7 @@ def test_every_stack_has_a_review(stack: str) -> None:
     ]
 
 
-def test_the_review_of_a_stack_without_jobs_tells_its_price_and_that_it_has_none(values: Values) -> None:
+def test_the_review_of_a_stack_without_jobs_shows_its_price_and_says_so(values: Values) -> None:
     del values["job"]
     *_, price, queue = tables(review("dev", parse(values | {"jobs": {}}), NOTHING))
     assert price.rows
@@ -199,7 +199,7 @@ def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_ma
     assert "optimizer.skip_norm 9, unset in the preset" in text
 
 
-def test_rows_of_padding_are_told_for_the_slices_that_a_job_may_start_on() -> None:
+def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:
     values = stack_values("scale")
     values["job"] |= {"training": {"global_batch": 16 * 64 * 256}}
     values["job"]["slices"] |= {"min_count": 50}

@@ -63,7 +63,7 @@ def test_the_program_is_what_the_stack_file_says(rendered: Any) -> None:
     assert _variables(container)["LEVEL"] == "info"
 
 
-def test_it_is_told_where_its_files_belong_and_that_it_has_chips(rendered: Any) -> None:
+def test_it_gets_its_folder_and_the_variables_of_chips(rendered: Any) -> None:
     told = _variables(_container(rendered))
     assert told["JOB_FOLDER"] == "gs://my-project-multislice-dev-checkpoints/serve"
     assert (told["PJRT_DEVICE"], told["HOME"]) == ("TPU", "/tmp")
@@ -214,7 +214,9 @@ def _in_memory(size_gib: int) -> Values:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_told_with_what_can(values: Values, changes: Values, path: str, words: str) -> None:
+def test_an_impossible_value_is_reported_with_the_possible_ones(
+    values: Values, changes: Values, path: str, words: str
+) -> None:
     assert words in told(with_container(values, **changes))[f"jobs.serve.{path}"]
 
 

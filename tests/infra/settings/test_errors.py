@@ -57,7 +57,7 @@ def test_a_misspelt_section_is_one_fault(values: Values, section: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["slices.trillium.topology", "job.preset", "job.slices.group", "cloud.zone"])
-def test_a_misspelt_key_is_not_told_as_a_missing_one_too(values: Values, path: str) -> None:
+def test_a_misspelt_key_is_not_also_reported_as_missing(values: Values, path: str) -> None:
     *parents, key = path.split(".")
     section = values
     for parent in parents:
@@ -148,7 +148,7 @@ def test_words_of_a_container_are_quoted_and_listed(values: Values, spoil: Spoil
     assert words in told
 
 
-def test_jobs_in_a_list_are_told_that_they_need_names(values: Values) -> None:
+def test_jobs_in_a_list_need_names(values: Values) -> None:
     values["jobs"] = [values.pop("job")]
     with pytest.raises(SettingsError) as raised:
         parse(values)
@@ -157,7 +157,7 @@ def test_jobs_in_a_list_are_told_that_they_need_names(values: Values) -> None:
     assert len(told) < 300
 
 
-def test_a_count_that_nobody_has_is_not_answered_with_a_range_of_addresses(values: Values) -> None:
+def test_an_impossible_count_is_not_answered_with_an_address_range(values: Values) -> None:
     put("slices.trillium.count", 10**30)(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)

@@ -110,7 +110,7 @@ def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_fault_is_told_with_the_path_of_the_job(several: Values, change: Values, path: str, words: str) -> None:
+def test_an_error_has_the_path_of_the_job(several: Values, change: Values, path: str, words: str) -> None:
     assert words in told(several | change)[path]
 
 
@@ -229,7 +229,7 @@ def test_the_teams_with_a_job_on_the_hosts_network_and_no_others_may_use_it(seve
     assert levels == {"research": "restricted", "product-ml": "privileged"}
 
 
-def test_outputs_name_every_job_and_tell_more_of_the_first_that_trains(recorded: Recording) -> None:
+def test_outputs_name_every_job_and_describe_the_first_that_trains(recorded: Recording) -> None:
     kinds = {job["name"]: (job["namespace"], job["queue"], job["kind"]) for job in recorded.exports["jobs"]}
     assert kinds == {
         "ablation": ("research", "research", "training"),

@@ -61,7 +61,7 @@ _REFUSED: list[tuple[Values, Values, str, str]] = [
 
 
 def faults_of(values: Values) -> dict[str, str]:
-    """All that is told of each setting."""
+    """Return the errors of each setting."""
     told: dict[str, str] = {}
     try:
         parse(values)
@@ -108,7 +108,7 @@ def test_a_nodes_block_has_two_addresses_for_each_pod(pods_per_node: int, prefix
 
 
 @pytest.mark.parametrize("zone", ["us-east1-b", "us-east5", "us-east5-", "b"])
-def test_the_zone_of_a_group_lies_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
+def test_the_zone_of_a_group_is_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
     values["slices"]["trillium"]["zone"] = zone
     told = f"a zone of us-east5, such as us-east5-b, got '{zone}'; change slices.trillium.zone or cloud.region"
     assert told in faults_of(values)["slices.trillium.zone"]
@@ -123,7 +123,7 @@ def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
     assert "0.0.0.0/0, which is every address" in faults["cluster.authorized_networks.home"]
 
 
-def test_the_key_of_the_clusters_secrets_lies_in_its_region(values: Values) -> None:
+def test_the_key_of_the_clusters_secrets_is_in_its_region(values: Values) -> None:
     values["cluster"]["encryption_key"] = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
     assert "expected a key in us-east5" in faults_of(values)["cluster.encryption_key"]
     values["cluster"]["encryption_key"] = "projects/p/locations/us-east5/keyRings/r/cryptoKeys/k"
@@ -194,11 +194,11 @@ def _fault(values: Values, machine_type: str, nodes: int) -> str | None:
 def test_a_machine_is_refused_where_the_controllers_would_take_more_than_half_of_it(
     stack: str, machine_type: str, nodes: int, fits: bool
 ) -> None:
-    """Nothing is known of a machine whose name does not tell its size."""
+    """Nothing is known about a machine whose name does not contain its size."""
     assert (_fault(stack_values(stack), machine_type, nodes) is None) == fits
 
 
-def test_the_fault_tells_what_is_needed() -> None:
+def test_the_error_says_what_is_needed() -> None:
     told = _fault(stack_values("scale"), "e2-standard-4", 3)
     assert told is not None
     assert "at least 5 vCPUs and 9.0 GiB" in told

@@ -202,7 +202,7 @@ def test_a_plan_may_cost_just_its_budget(values: Values) -> None:
     assert told(values) == {}
 
 
-def test_a_fault_tells_what_each_group_costs(values: Values) -> None:
+def test_an_error_lists_the_cost_of_each_group(values: Values) -> None:
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "on-demand"}
     values["budget"] = {"usd_per_hour": 50}
     assert "at most 50.00 USD per hour when all of them exist, got 62.64 (trillium 19.44, spare 43.20)" in str(
