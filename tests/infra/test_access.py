@@ -40,8 +40,8 @@ def test_nothing_of_the_stack_gives_people_rights_in_the_whole_cluster(program: 
     readers = {f"{name}-metrics-reader-of-collectors" for name in ("jobset", "kueue")}
     assert {found.inputs["metadata"]["name"] for found in rights} == {"trainer-marks-bad-host", *readers}
     subjects = [subject for found in rights for subject in found.inputs.get("subjects", ())]
-    told = {(subject["kind"], subject["name"]) for subject in subjects}
-    assert told == {("ServiceAccount", "trainer"), ("ServiceAccount", "metrics-reader")}
+    accounts = {(subject["kind"], subject["name"]) for subject in subjects}
+    assert accounts == {("ServiceAccount", "trainer"), ("ServiceAccount", "metrics-reader")}
 
 
 def test_an_account_of_trainers_mounts_its_token_nowhere_unasked(program: Recording) -> None:

@@ -53,11 +53,11 @@ def test_elements_of_a_list_are_identified_by_name_while_their_order_is_the_same
 def test_different_values_have_different_differences(base: Any, one: Any, other: Any) -> None:
     """Two different values always differ, so that no change of a stack is missed."""
     assume(repr(_sorted(one)) != repr(_sorted(other)))
-    assert _told(base, one) != _told(base, other)
+    assert _show(base, one) != _show(base, other)
     assert fields({"value": base}, {"value": base}) == {}
 
 
-def _told(base: Any, value: Any) -> str:
+def _show(base: Any, value: Any) -> str:
     return repr(fields({"value": _sorted(base)}, {"value": _sorted(value)}))
 
 

@@ -207,6 +207,6 @@ def test_every_granted_role_is_one_of_google() -> None:
     ],
 )
 def test_what_is_misspelt_would_be_found(path: str, value: Any, found: str) -> None:
-    told = fault(BODIES["gcp:container/nodePool:NodePool"], path, value)
-    assert told is not None
-    assert found in told
+    error = fault(BODIES["gcp:container/nodePool:NodePool"], path, value)
+    assert error is not None
+    assert found in error

@@ -185,19 +185,19 @@ def test_each_line_is_read_once_and_in_order_over_broken_connections(
     gaps: list[int], breaks: list[int], written: list[int]
 ) -> None:
     lines, reading = log(gaps), Reading(Window())
-    told: list[str] = []
+    read: list[str] = []
     for most, there in zip(breaks, sorted(written), strict=False):
-        told += connection(lines[:there], reading, most)
-    told += connection(lines, reading, len(lines))
-    assert told == lines
+        read += connection(lines[:there], reading, most)
+    read += connection(lines, reading, len(lines))
+    assert read == lines
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(gaps=st.lists(st.sampled_from([1, 400, 2500]), min_size=1, max_size=40), tail=st.integers(1, 20))
 def test_a_tail_stays_a_tail_over_a_break(gaps: list[int], tail: int) -> None:
     lines, reading = log(gaps), Reading(Window(tail_lines=tail))
-    told = connection(lines, reading, tail)
-    assert told + connection(lines, reading, len(lines)) == lines[-tail:]
+    read = connection(lines, reading, tail)
+    assert read + connection(lines, reading, len(lines)) == lines[-tail:]
 
 
 def test_lines_of_a_rotated_file_are_read() -> None:

@@ -28,10 +28,10 @@ def paths(found: Any) -> list[str]:
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_example_value_of_the_stacks_is_known_as_one(stack: str) -> None:
     text = (ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text()
-    told = " ".join(map(str, placeholders(parse(stack_values(stack)))))
+    errors = " ".join(map(str, placeholders(parse(stack_values(stack)))))
     assert {"cloud.project", "image.reference"} <= set(paths(placeholders(parse(stack_values(stack)))))
     for name in re.findall(r"^ +(?:project|bucket): (my-[a-z-]+)$", text, re.MULTILINE):
-        assert name in told
+        assert name in errors
 
 
 def test_the_stack_of_the_sandbox_needs_no_change() -> None:

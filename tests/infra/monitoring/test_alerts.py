@@ -44,11 +44,11 @@ def annotations(alert: Alert, given: Case) -> Mapping[str, str]:
     groups: Any = rule_groups("all", load_declared().every_alert)
     (rule,) = (rule for group in groups for rule in group["rules"] if rule["alert"] == alert.name)
     values = {"TrainerRestarts": "3", "KueueJobWaits": "1", "KueueEvictions": "5"}
-    told: dict[str, str] = {}
+    summaries: dict[str, str] = {}
     for name, text in rule["annotations"].items():
         text = text.replace(VALUE, values.get(alert.name, ""))
-        told[name] = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: given.labels[found[1]], text)
-    return told
+        summaries[name] = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: given.labels[found[1]], text)
+    return summaries
 
 
 def test_every_alert_has_its_series() -> None:

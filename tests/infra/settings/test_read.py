@@ -167,8 +167,8 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    told = [str(fault) for fault in raised.value.errors if fault.path == path]
-    assert any(words in line for line in told), raised.value
+    texts = [str(fault) for fault in raised.value.errors if fault.path == path]
+    assert any(words in text for text in texts), raised.value
 
 
 @pytest.mark.parametrize("machine", ["n2-standard-64", "e2-standard-2", "n2d-custom-8-16384", "c3-highcpu-22-lssd"])
@@ -299,8 +299,8 @@ def test_the_key_of_a_tracker_must_be_among_the_secrets_that_the_job_gets(values
 
 
 def test_a_specification_without_these_settings_is_unchanged(values: Values) -> None:
-    told = only_spec(parse(values)).model_dump_json()
-    assert not any(name in told for name in ("kind", "momentum", "skip_norm", "z_loss", "trackers"))
+    text = only_spec(parse(values)).model_dump_json()
+    assert not any(name in text for name in ("kind", "momentum", "skip_norm", "z_loss", "trackers"))
 
 
 def test_a_specification_that_allows_no_change_is_unchanged(values: Values) -> None:
@@ -308,7 +308,7 @@ def test_a_specification_that_allows_no_change_is_unchanged(values: Values) -> N
 
 
 @pytest.mark.parametrize(
-    ("job", "path", "told"),
+    ("job", "path", "words"),
     [
         ({"optimizer": {"learning_rate": -1}}, "job.optimizer.learning_rate", "greater than 0, got -1"),
         ({"optimizer": {"lerning_rate": 1}}, "job.optimizer.lerning_rate", "rename it to learning_rate"),
@@ -332,14 +332,14 @@ def test_a_specification_that_allows_no_change_is_unchanged(values: Values) -> N
     ],
 )
 def test_a_wrong_optimizer_or_a_change_that_cannot_be_is_refused(
-    values: Values, job: Values, path: str, told: str
+    values: Values, job: Values, path: str, words: str
 ) -> None:
     values["job"] |= job
     with pytest.raises(SettingsError) as raised:
         parse(values)
     (fault,) = raised.value.errors
     assert fault.path == path
-    assert told in str(fault)
+    assert words in str(fault)
 
 
 DECODER = {

@@ -41,7 +41,7 @@ def faults(values: Values) -> dict[str, str]:
     return {fault.path: str(fault) for fault in error.value.errors}
 
 
-def told(values: Values) -> list[dict[str, Any]]:
+def read_specs(values: Values) -> list[dict[str, Any]]:
     """Return the trainer's specification of each run."""
     jobs = parse(values).training_jobs
     return [dict(job.training) for job in jobs.values()]
@@ -63,7 +63,7 @@ def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Val
 
 def test_settings_next_to_the_sweep_apply_to_every_run(values: Values) -> None:
     made = swept(values, training={"steps": 7}, max_hours=2)
-    assert [training["steps"] for training in told(made)] == [7] * 6
+    assert [training["steps"] for training in read_specs(made)] == [7] * 6
     assert {job.max_hours for job in parse(made).jobs.values()} == {2}
 
 
