@@ -11,7 +11,7 @@ from infra.names import TPU_RESOURCE
 type Object = Mapping[str, Any]
 """A Kubernetes object."""
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
-"""Evictions after which a workload is requeued at the end, as `infra.operators` configures it."""
+"""Eviction reasons after which a workload is requeued at the end, as `infra.operators` configures it."""
 _PRIORITY_WITHOUT_CLASS = 0
 
 
@@ -76,7 +76,7 @@ def _admission(manifest: Object) -> Object | None:
 
 
 def _counts(manifest: Object) -> bool:
-    """Return whether it has quota or asks for some."""
+    """Return whether the workload has quota or requests some."""
     if "Finished" in _true_conditions(manifest):
         return False
     return manifest["spec"].get("active", True) or "QuotaReserved" in _true_conditions(manifest)
@@ -139,7 +139,7 @@ def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
 
 
 def _chips(pods: Object) -> int:
-    """Return the chips of one pod. Without chips Kueue counts nothing and assigns no flavor."""
+    """Return the chips of one pod. For a pod without chips Kueue counts nothing and assigns no flavor."""
     asked = [container.get("resources", {}) for container in pods["template"]["spec"]["containers"]]
     chips = [
         each.get("requests", {}).get(TPU_RESOURCE) or each.get("limits", {}).get(TPU_RESOURCE, 0) for each in asked
@@ -153,7 +153,7 @@ def _count_ended(status: Object, pods: str) -> int:
 
 
 def _owner(manifest: Object) -> str:
-    """Return the name of the JobSet, by which people know the workload, or its own."""
+    """Return the name of the workload's JobSet, which people know, or else its own name."""
     metadata = manifest["metadata"]
     owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
     return cast(str, owners[0] if owners else metadata["name"])

@@ -28,7 +28,7 @@ class Contest:
     workload: Workload
     needs: Chips
     contested: frozenset[str]
-    """Their flavors with too few chips."""
+    """Flavors with too few free chips."""
 
     @property
     def queue(self) -> Queue:
@@ -65,7 +65,7 @@ class Contest:
         return not admission.evicted, own, candidate.priority, -admission.reserved_at, candidate.uid
 
     def spare(self, targets: list[Target], fits: Callable[[], bool]) -> list[Target]:
-        """Return those of the removed targets that must be preempted. The first that were removed are restored last."""
+        """Return the removed targets that must really be preempted. The first removed targets are restored last."""
         needed = targets[-1:]
         for target in reversed(targets[:-1]):
             self.snapshot.add(target.workload)
@@ -90,7 +90,7 @@ class _Candidate:
 
 def classical_search(contest: Contest) -> list[Target]:
     """Return the workloads to preempt by priority and borrowing. Candidates are removed in order until the workload
-    fits, then those that need not go are restored. Empty if no choice is enough."""
+    fits, then those that are not needed are restored. Empty if no choice is sufficient."""
     candidates = sorted((*_own(contest), *_of_others(contest)), key=lambda found: contest.order(found.workload))
     for borrowing in _attempts(contest, candidates):
         targets: list[Target] = []
@@ -185,7 +185,7 @@ def _candidates(contest: Contest) -> Generator[Workload]:
 
 
 def _by_final_share(contest: Contest, candidates: list[Workload], targets: list[Target]) -> bool:
-    """Preempt while the own share is at most what is left to the other queue; return whether that is enough."""
+    """Preempt while the queue's share is at most the other queue's remaining share. Return whether that is enough."""
     ledger, own = contest.snapshot.ledger, contest.workload.queue
     waiting, refused = _by_queue(candidates), list[Workload]()
     entitled = not any(ledger.borrows(own, flavor) for flavor in contest.contested)
@@ -207,7 +207,7 @@ def _by_final_share(contest: Contest, candidates: list[Workload], targets: list[
 
 
 def _by_initial_share(contest: Contest, candidates: list[Workload], targets: list[Target]) -> bool:
-    """Preempt one workload of each queue with a larger share than the own one; return whether that is enough."""
+    """Preempt one workload of each queue with a larger share than the queue's own. Return whether that is enough."""
     ledger, waiting, dropped = contest.snapshot.ledger, _by_queue(candidates), set[str]()
     for queue in _largest_share_first(contest, waiting, dropped):
         candidate = waiting[queue].pop(0)
@@ -219,7 +219,7 @@ def _by_initial_share(contest: Contest, candidates: list[Workload], targets: lis
 
 
 def _take(contest: Contest, target: Target, targets: list[Target]) -> bool:
-    """Preempt it, and return whether the workload fits now."""
+    """Preempt the target, and return whether the workload now fits."""
     contest.snapshot.remove(target.workload)
     targets.append(target)
     ledger, queue = contest.snapshot.ledger, contest.workload.queue

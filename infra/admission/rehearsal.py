@@ -1,4 +1,4 @@
-"""Whether a workload would be admitted, and which workloads it would preempt: the verdict, and the stack's own jobs."""
+"""Simulates the submission of a workload: whether it is admitted, and which workloads it preempts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from infra.submission import submission
 from workloads.spec.base import Spec
 
 Outcome = Literal["admitted", "preempts", "waits", "never", "paused"]
-"""`paused`: the job is kept out of its queue; the rest of the verdict says what would happen otherwise."""
+"""`paused`: the job is kept out of its queue. The rest of the verdict describes what would happen otherwise."""
 _NAMED = 5
-"""Most workloads in one line."""
+"""Maximum number of workloads to name in one line."""
 _REASONS: dict[Reason, str] = {
     "InClusterQueue": "less urgent in the same queue",
     "InCohortReclamation": "on chips that its queue borrowed",
@@ -35,7 +35,7 @@ class Loan(Spec):
     flavor: str
     chips: int
     idle: dict[str, int]
-    """Idle chips that are lent, by queue. It is unknown whose are taken, and others may borrow them too."""
+    """Idle chips that are lent, by queue. It is unknown whose chips are taken, and others may borrow them too."""
 
     def __str__(self) -> str:
         lenders = ", ".join(f"{queue} {chips}" for queue, chips in self.idle.items())
@@ -43,7 +43,7 @@ class Loan(Spec):
 
 
 class Preempted(Spec):
-    """A workload that is preempted, and waits again."""
+    """A workload that is preempted and then waits again."""
 
     workload: str
     queue: str
@@ -56,7 +56,7 @@ class Preempted(Spec):
 
 
 class Holder(Spec):
-    """A workload with chips that this one needs, and that it cannot preempt."""
+    """A workload that this one cannot preempt, with chips that this one needs."""
 
     workload: str
     queue: str
@@ -76,7 +76,7 @@ class Shortage(Spec):
     available: int
     """Chips that the queue can use now."""
     most: int
-    """Most chips that it can ever use: its own and all that others lend it."""
+    """Maximum number of chips that it can ever use: its own and all that others lend it."""
 
     def __str__(self) -> str:
         if self.needed > self.most:
@@ -85,7 +85,7 @@ class Shortage(Spec):
 
 
 class Verdict(Spec):
-    """What Kueue will do with a workload, as far as quota decides."""
+    """Kueue's decision on a workload, as far as it depends on quota."""
 
     workload: str
     queue: str
@@ -104,7 +104,7 @@ class Verdict(Spec):
     shortages: tuple[Shortage, ...]
     """Reasons why it is not admitted at once, by flavor."""
     holders: tuple[Holder, ...]
-    """Workloads with the chips that it waits for. Which of them ends next is unknown."""
+    """Workloads that hold the chips that it waits for. Which of them ends next is unknown."""
     ahead: tuple[str, ...]
     """If it waits, the workloads of its queue that are more urgent or older. They do not block smaller ones: Kueue
     admits whatever fits."""
@@ -113,9 +113,9 @@ class Verdict(Spec):
     stopped: bool
     """Whether its queue admits nothing, whatever is free."""
     checked_flavors: tuple[str, ...]
-    """Its flavors whose hosts must come first: it has its quota, and keeps waiting."""
+    """Its flavors whose hosts must be created first: it has its quota, but keeps waiting."""
     unknown: tuple[str, ...]
-    """What decides besides quota and is not simulated."""
+    """Conditions other than quota that are not simulated."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -162,11 +162,11 @@ def _list_names(what: str, names: Iterable[str]) -> list[str]:
 
 
 _MOST_EVENTS_EACH = 8
-"""Most events per workload. If there are more, workloads preempt each other in turn without end."""
+"""Maximum number of events per workload. With more events, workloads preempt each other in turn without end."""
 
 
 def rehearse(situation: Situation, workload: Workload) -> Verdict:
-    """Return what Kueue does first with a workload that is submitted now, once all waiting ones have been tried.
+    """Return Kueue's first decision on a workload that is submitted now, after all waiting ones have been tried.
 
     Raises:
         ValueError: the situation does not have its queue.
@@ -300,7 +300,7 @@ _LAST_SECONDS = 1e12
 
 
 def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[str, Verdict]:
-    """Return the verdict on each of the stack's jobs, by name, when they are submitted to the plan's queues one by one.
+    """Return the verdict on each of the stack's jobs, by name, if they are submitted to the plan's queues one by one.
 
     `live` has the cluster's Workloads, which keep running or waiting. `None`: no cluster was asked, so nothing runs.
     """

@@ -1,11 +1,11 @@
-"""Scheduling cycles: which flavor a workload gets, in which order the queues' heads are tried, and with what result.
+"""Scheduling cycles: the flavor that a workload gets, the order in which the queues' heads are tried, and the results.
 
 It follows `pkg/scheduler/flavorassigner`, `pkg/scheduler/scheduler.go` and `pkg/cache/queue` of Kueue with its default
 queueing, best effort. In each cycle every queue nominates the first of its waiting workloads, whose flavors are tried
 in the queue's order. Workloads that cannot be admitted are set aside until chips are freed in the cohort.
 
-Preempted workloads keep their chips until all other waiting ones have been tried, then all are gone at once. In a
-cluster they end one by one as their pods do, and a head of another queue may be faster."""
+Preempted workloads keep their chips until all other waiting ones have been tried, and then release them together. In a
+cluster they end one by one, like their pods, and a head of another queue may be faster."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Mode(IntEnum):
 
     NO_FIT = 0
     NO_CANDIDATES = 1
-    """Others would have to be preempted, and none may be."""
+    """Others would have to be preempted, but none may be."""
     PREEMPT = 2
     RECLAIM = 3
     """Only workloads of other queues are preempted."""
@@ -36,12 +36,12 @@ class Attempt:
     flavor: str
     mode: Mode
     borrows: bool
-    """Whether the queue then uses chips of others."""
+    """Whether the queue would then use chips of others."""
     needed: int
     """Chips, including those of the previous pod sets."""
     available: int
     potential: int
-    """Most that the queue can ever use."""
+    """Maximum number of chips that the queue can ever use."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class _Waiting:
         (self.aside if _shape(workload) in self.hopeless else self.active)[workload.name] = workload
 
     def set_aside(self, workload: Workload) -> None:
-        """Do not try it, and all like it, until something changes."""
+        """Skip this workload, and all of the same shape, until something changes."""
         shape = _shape(workload)
         self.hopeless.add(shape)
         alike = [name for name, other in self.active.items() if _shape(other) == shape]
@@ -238,7 +238,7 @@ class _Waiting:
             self.preemptor = ""
 
     def look_again(self) -> None:
-        """Try those set aside again, because something changed."""
+        """Try skipped workloads again, because something changed."""
         self.active |= self.aside
         self.aside.clear()
         self.hopeless.clear()
@@ -262,7 +262,7 @@ class _Entry:
 
 
 class Scheduler:
-    """The queues and their workloads, from cycle to cycle."""
+    """The queues and their workloads over several cycles."""
 
     def __init__(self, situation: Situation) -> None:
         drained = {queue.name for queue in situation.queues if queue.stop_policy == "HoldAndDrain"}
@@ -306,7 +306,7 @@ class Scheduler:
                 return
 
     def _second_look(self) -> bool:
-        """Try those set aside again, as Kueue does a second after chips were freed. All active ones had their turn."""
+        """Try skipped workloads again, as Kueue does a second after chips were freed. All others had their turn."""
         for queue in self._freed:
             self._waiting[queue].look_again()
         self._freed.clear()
@@ -367,7 +367,8 @@ class Scheduler:
             return all(chips <= ledger.available(queue, flavor) for flavor, chips in assignment.chips.items())
 
     def _reserved(self, assignment: Assignment) -> Chips:
-        """Return what a head that can preempt no other keeps from later ones, since it could not reclaim it."""
+        """Return the chips that a head without preemptable workloads withholds from later heads, because it could
+        not reclaim them."""
         ledger, queue = self.snapshot.ledger, self.snapshot.queue(assignment.workload.queue)
         limits = {quota.flavor: quota.borrowing_limit for quota in queue.flavors}
         reserved: Chips = {}

@@ -1,4 +1,4 @@
-"""What Kueue decides on: queues, workloads, and who uses, lends and borrows how many chips.
+"""Input of Kueue's decisions: queues, workloads, and the chips that each queue uses, lends and borrows.
 
 The data is in Kueue's words (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue). The arithmetic follows
 `pkg/cache/scheduler/resource_node.go` and `fair_sharing.go` of Kueue for a flat cohort: a queue keeps what its lending
@@ -30,9 +30,9 @@ class FlavorQuota(Spec):
     flavor: str
     nominal: int
     borrowing_limit: int | None
-    """`None`: all idle ones."""
+    """Maximum number of borrowed chips. `None` for all idle ones."""
     lending_limit: int | None
-    """`None`: all of its own."""
+    """Maximum number of lent chips. `None` for all of its own."""
 
     @property
     def kept(self) -> int:
@@ -84,10 +84,10 @@ class Admission(Spec):
 
 
 class Workload(Spec):
-    """What a job asks for."""
+    """The chips that a job requests."""
 
     name: str
-    """Unique, with its namespace."""
+    """Unique name, including the namespace."""
     uid: str
     """Decides between equal workloads."""
     queue: str
@@ -96,7 +96,7 @@ class Workload(Spec):
     """Seconds since 1970 when it was created, or requeued because its pods did not start; infinite for a future job."""
     pod_sets: tuple[PodSet, ...]
     admission: Admission | None
-    """`None` while it waits."""
+    """Its admission. `None` while it waits."""
 
     @property
     def chips(self) -> int:
@@ -126,16 +126,16 @@ def chips_of(pod_sets: tuple[PodSet, ...], flavors: tuple[str, ...]) -> Chips:
 
 
 class Ledger:
-    """Quotas of some queues, and what of them is used."""
+    """Quotas of some queues, and their usage."""
 
     def __init__(self, queues: Iterable[Queue]) -> None:
         self.queues = {queue.name: queue for queue in queues}
         self._quotas = {(queue.name, quota.flavor): quota for queue in queues for quota in queue.flavors}
         self._usage = defaultdict[tuple[str, str], int](int)
         self._pool = defaultdict[tuple[str, str], int](int)
-        """By cohort and flavor: what all its queues lend together."""
+        """Chips that all queues of a cohort lend together, by cohort and flavor."""
         self._taken = defaultdict[tuple[str, str], int](int)
-        """By cohort and flavor: what its queues take of it."""
+        """Chips that the queues of a cohort borrow from it, by cohort and flavor."""
         for queue in self.queues.values():
             if queue.cohort:
                 for quota in queue.flavors:

@@ -20,7 +20,7 @@ HELD = Result(
 )
 LOST = Result(
     fault="host-stopped",
-    what="a host stands still | without an end",
+    what="a host hangs | without an end",
     broken=("expected 2 starts, got 1",),
     ended_as="Failed",
     endings=("HANG",),

@@ -39,9 +39,9 @@ def test_a_strike_that_finds_no_process_does_not_count(monkeypatch: pytest.Monke
     monkeypatch.setattr(long_run, "draws", lambda _: drawn_ones)
     monkeypatch.setattr(long_run, "_moment", lambda *_: True)
     monkeypatch.setattr(long_run, "_last_step", lambda *_: 5)
-    strikes, told = list[Strike](), list[str]()
-    long_run.strike_at_random(cast(Target, None), "random", Plan(1, 1, 100), strikes, told.append)
-    assert ([strike.fault for strike in strikes], told) == (["hits"], ["1: hits at step 5"])
+    strikes, lines = list[Strike](), list[str]()
+    long_run.strike_at_random(cast(Target, None), "random", Plan(1, 1, 100), strikes, lines.append)
+    assert ([strike.fault for strike in strikes], lines) == (["hits"], ["1: hits at step 5"])
 
 
 STRUCK = (Strike(fault="follower-killed", time=1.0), Strike(fault="host-preempted", time=2.0))

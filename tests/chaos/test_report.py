@@ -12,7 +12,7 @@ def test_the_table_has_a_row_for_each_fault_with_what_did_not_hold() -> None:
     assert rows == [
         "| `follower-killed` | a host that leads nothing is killed | 2 | 31 s | 1 | Completed: KILLED, DONE | none"
         " | holds |",
-        "| `host-stopped` | a host stands still \\| without an end | 9 | - | 0 | Failed: HANG"
+        "| `host-stopped` | a host hangs \\| without an end | 9 | - | 0 | Failed: HANG"
         " | job-slice-1-1: step 11 did not end | BROKEN; expected 2 starts, got 1 |",
     ]
 
@@ -23,8 +23,8 @@ def test_a_job_that_never_opened_its_run_says_so() -> None:
 
 
 def test_a_long_record_is_cut_in_the_table() -> None:
-    told = "job-slice-1-1: " + 20 * "a word of its own, " + "and the last"
-    row = report.markdown((LOST.model_copy(update={"record": told}),)).splitlines()[2]
+    text = "job-slice-1-1: " + 20 * "a word of its own, " + "and the last"
+    row = report.markdown((LOST.model_copy(update={"record": text}),)).splitlines()[2]
     assert " | job-slice-1-1: a word of its own, " in row
     assert " ... | BROKEN" in row
     assert "and the last" not in row
@@ -54,13 +54,13 @@ RUN = LongRun(
 
 
 def test_a_long_run_is_reported_with_its_seed_its_faults_and_its_use_of_time() -> None:
-    told = report.long_run_markdown(RUN)
-    assert told.startswith(
+    text = report.long_run_markdown(RUN)
+    assert text.startswith(
         "Seed 7: a host that leads nothing is killed, 2 minutes in all, 2 steps, 2 starts, 2 steps done again,"
         " 1 restarts that count, goodput 75.0 %."
     )
-    assert "| `follower-killed` | 2 |" in told
-    assert "| down after KILLED | 30 | 25.0 % |" in told
+    assert "| `follower-killed` | 2 |" in text
+    assert "| down after KILLED | 30 | 25.0 % |" in text
 
 
 def test_the_picture_of_a_long_run_marks_every_strike() -> None:

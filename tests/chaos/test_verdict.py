@@ -82,12 +82,12 @@ GOOD = Observed(
 )
 
 
-def told(expected: Expected, observed: Observed) -> tuple[str, ...]:
+def check(expected: Expected, observed: Observed) -> tuple[str, ...]:
     return broken(expected, observed, STEADY, SAVE_EVERY)
 
 
 def test_nothing_is_reported_if_everything_holds() -> None:
-    assert told(KILLED, GOOD) == ()
+    assert check(KILLED, GOOD) == ()
 
 
 @pytest.mark.parametrize(
@@ -108,66 +108,66 @@ def test_nothing_is_reported_if_everything_holds() -> None:
     ],
 )
 def test_what_does_not_hold_is_reported(observed: Observed, said: str) -> None:
-    (sentence,) = told(KILLED, observed)
+    (sentence,) = check(KILLED, observed)
     assert sentence.startswith(said)
 
 
 def test_on_another_shape_losses_may_differ_by_what_the_entry_says() -> None:
     near = replace(GOOD, losses={step: loss * (1 + 1e-7) for step, loss in STEADY.items()})
-    assert told(replace(KILLED, loss_tolerance=1e-6), near) == ()
-    assert told(KILLED, near) != ()
+    assert check(replace(KILLED, loss_tolerance=1e-6), near) == ()
+    assert check(KILLED, near) != ()
 
 
 def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
     expected = Expected(endings=frozenset({"CRASH"}), culprit="job-slice-1-1", cause="ValueError")
     crashed = replace(GOOD, endings=("CRASH", "DONE"))
     record = Failure(attempt=0, host="job-slice-1-1.job", cause="ValueError: no such row", code=1, time=0.0)
-    assert told(expected, replace(crashed, failures=(record,))) == ()
-    assert told(expected, crashed) == ("expected a failure record of job-slice-1-1, got none",)
+    assert check(expected, replace(crashed, failures=(record,))) == ()
+    assert check(expected, crashed) == ("expected a failure record of job-slice-1-1, got none",)
     other = replace(record, cause="KeyError: 3")
-    assert told(expected, replace(crashed, failures=(other,))) == (
+    assert check(expected, replace(crashed, failures=(other,))) == (
         "expected the cause to say 'ValueError', got 'KeyError: 3'",
     )
 
 
 def test_demanded_messages_must_be_found() -> None:
-    assert told(replace(KILLED, warning="slow", condition="completed"), GOOD) == ()
-    assert told(replace(KILLED, warning="straggler"), GOOD) == (
+    assert check(replace(KILLED, warning="slow", condition="completed"), GOOD) == ()
+    assert check(replace(KILLED, warning="straggler"), GOOD) == (
         "expected a line of a ledger with 'straggler', got none",
     )
-    assert told(replace(KILLED, condition="evicted"), GOOD) == (
+    assert check(replace(KILLED, condition="evicted"), GOOD) == (
         "expected a condition to say 'evicted', got ['jobset completed']",
     )
 
 
 def test_the_event_that_names_the_pod_is_asked_for() -> None:
-    assert told(replace(KILLED, event=r"slice-1-1-\S+ failed with exit code 137"), GOOD) == ()
-    (sentence,) = told(replace(KILLED, event=r"slice-0-1-\S+ failed"), GOOD)
+    assert check(replace(KILLED, event=r"slice-1-1-\S+ failed with exit code 137"), GOOD) == ()
+    (sentence,) = check(replace(KILLED, event=r"slice-0-1-\S+ failed"), GOOD)
     assert sentence.startswith("expected an event that says 'slice-0-1-")
 
 
 def test_on_other_data_losses_are_not_compared() -> None:
-    assert told(replace(KILLED, same_data=False), replace(GOOD, losses={step: 1.0 for step in STEADY})) == ()
+    assert check(replace(KILLED, same_data=False), replace(GOOD, losses={step: 1.0 for step in STEADY})) == ()
 
 
 def test_only_the_steps_that_are_expected_may_be_skipped() -> None:
     without = {step: loss for step, loss in STEADY.items() if step != 12}
     skipped = replace(GOOD, losses=without, skipped=frozenset({12}))
-    assert told(replace(KILLED, skipped=frozenset({12})), skipped) == ()
-    assert told(KILLED, skipped)[0] == "expected the skipped steps [], got [12]"
+    assert check(replace(KILLED, skipped=frozenset({12})), skipped) == ()
+    assert check(KILLED, skipped)[0] == "expected the skipped steps [], got [12]"
 
 
 def test_up_to_a_skipped_step_losses_are_the_same_bit_for_bit() -> None:
     expected = replace(KILLED, skipped=frozenset({12}), loss_tolerance=0.1)
     without = {step: loss for step, loss in STEADY.items() if step != 12}
     later = replace(GOOD, losses=without | {13: STEADY[13] * 1.05}, skipped=frozenset({12}))
-    assert told(expected, later) == ()
+    assert check(expected, later) == ()
     before = replace(later, losses=without | {11: STEADY[11] * (1 + 1e-7)})
-    assert told(expected, before)[0].startswith("expected the loss 3.9 at step 11")
+    assert check(expected, before)[0].startswith("expected the loss 3.9 at step 11")
 
 
 def test_losses_that_a_fault_spoils_must_have_been_wrong_from_its_step_on_and_be_put_right() -> None:
     spoiled = replace(KILLED, spoiled_from=12)
-    assert told(spoiled, replace(GOOD, disagreements={13: "step 13 was 1.0, then 3.7"})) == ()
-    assert told(spoiled, replace(GOOD, disagreements={11: "step 11 was 1.0, then 3.9"}))[0].endswith("then 3.9")
-    assert told(spoiled, GOOD) == ("expected losses from step 12 on to be put right, got none that were wrong",)
+    assert check(spoiled, replace(GOOD, disagreements={13: "step 13 was 1.0, then 3.7"})) == ()
+    assert check(spoiled, replace(GOOD, disagreements={11: "step 11 was 1.0, then 3.9"}))[0].endswith("then 3.9")
+    assert check(spoiled, GOOD) == ("expected losses from step 12 on to be put right, got none that were wrong",)

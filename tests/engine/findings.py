@@ -1,4 +1,4 @@
-"""What the rules say of a plan, as the engine tells it."""
+"""Findings of the rules on a plan, as reported by the engine."""
 
 from pulumi.automation import EngineEvent
 from pulumi.automation.events import PolicyEvent

@@ -114,7 +114,7 @@ def _objects(site: Site) -> dict[str, bytes]:
 
 
 def _request(site: Site, method: str, path: str, body: bytes | None = None) -> None:
-    """Somebody else's hand on the bucket."""
+    """Another client of the bucket."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     opener.open(urllib.request.Request(f"{site.gcs_url}{path}", body, method=method), timeout=60).close()
 

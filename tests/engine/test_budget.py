@@ -29,7 +29,7 @@ LAST_DAY = date(2026, 3, 1)
 
 
 class Plan:
-    """A program, what it is told, and what its previews found deployed."""
+    """A program, its settings, and what its previews found deployed."""
 
     def __init__(self) -> None:
         self.bill: Bill | None = None

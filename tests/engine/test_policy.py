@@ -61,7 +61,7 @@ class _Examples(Engine):
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    """What one preview of all examples tells."""
+    """Return the findings of one preview of all examples."""
     builds.prepare(ignore)
     folder = tmp_path_factory.mktemp("examples")
     stack_file, settings = folder / "Pulumi.examples.yaml", folder / "examples.json"

@@ -1,6 +1,6 @@
 """Node pools on the real engine and a real API server: what the next update does when Google has no machines.
 
-The program is the component of the slices alone, in a cluster that is a record of the stand-in's cloud.
+The program is only the component of the slices, in a cluster that is a record of the simulated cloud.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -132,7 +132,7 @@ def test_a_change_of_a_slice_without_its_hosts_is_made_and_says_that_they_are_mi
     assert "slice trillium-0 has 0 of 2 hosts" in "".join(told.messages)
 
 
-def test_a_cluster_that_does_not_answer_is_told_with_the_slice(slices: Slices, stack: automation.Stack) -> None:
+def test_an_unreachable_cluster_is_reported_with_the_slice(slices: Slices, stack: automation.Stack) -> None:
     slices.groups = {"trillium": {**FLAT, "capacity": "spot"}}
     slices.stock_out.write_text("trillium-0")
     with pytest.raises(automation.CommandError, match="error state"):
@@ -154,7 +154,7 @@ def test_a_slice_whose_hosts_came_late_is_taken_as_it_is(slices: Slices, stack: 
     stack.preview(expect_no_changes=True)
 
 
-def test_right_after_an_update_nothing_differs_from_what_google_tells(slices: Slices, stack: automation.Stack) -> None:
+def test_right_after_an_update_there_is_no_drift(slices: Slices, stack: automation.Stack) -> None:
     slices.groups = {"trillium": {**FLAT, "capacity": "on-demand"}, "ironwood": IRONWOOD, **ON_REQUEST}
     stack.up()
     assert len(list(Cloud(slices.site.cloud).every(NODE_POOL))) == 4

@@ -95,7 +95,7 @@ def _by_name(value: list[Any]) -> dict[str, Any]:
 
 
 def _in_order(base: list[Any], other: list[Any]) -> bool:
-    """Whether the elements can be told by their names: no name twice, those in both in one order, new ones last."""
+    """Return whether names identify the elements: no duplicates, common ones in the same order, new ones last."""
     names, others = _names(base), _names(other)
     if names is None or others is None:
         return False

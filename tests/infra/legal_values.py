@@ -57,7 +57,7 @@ def legal_values(draw: st.DrawFn) -> Values:
     }
     cloud, kind = values["cloud"], capacity if isinstance(capacity, str) else capacity["kind"]
     listed = list_rate(shape.generation, cloud["region"], cloud["zone"], kind).usd_per_chip_hour is not None
-    # Nothing is bought on demand at a price that nobody knows.
+    # Nothing is bought on demand at an unknown price.
     if draw(st.booleans()) or (kind == "on-demand" and not listed):
         values["prices"] = {"usd_per_chip_hour": {group: draw(st.floats(0.01, 100))}}
     # Room for the largest slices in the largest number, and for the controllers that know all their hosts.

@@ -1,4 +1,4 @@
-"""Rows of a table of preflights that nobody compiled: every number is made up."""
+"""Rows of a table of preflights that were never compiled: every number is made up."""
 
 from datetime import date
 

@@ -45,7 +45,7 @@ class Registration:
 
     @property
     def waits_for(self) -> list[str]:
-        """The resources that must stand while this one does; the parent is one of them."""
+        """Resources that must exist while this one does, including the parent."""
         provider = self.request.provider.split("::")[:-1]
         return [*self.request.dependencies, self.request.parent, "::".join(provider)]
 
@@ -141,7 +141,7 @@ def run_program(
 ) -> Recording:
     """The registrations of `__main__.py` under a stack file with these values.
 
-    `preview` is that of a new stack; of the sections `secret` some part is secret, as Pulumi tells it; `buckets` exist:
+    `preview` is that of a new stack; of the sections `secret` some part is secret, as in Pulumi; `buckets` exist:
     their locations by name.
     """
     # Pulumi takes the thread's event loop; whoever called asyncio.run before has left none.

@@ -28,7 +28,7 @@ def test_each_member_is_bound_to_the_role_of_the_namespace(program: Recording) -
     assert inputs["roleRef"]["name"] == role["metadata"]["name"]
 
 
-def test_nobody_is_bound_where_nobody_is_named(values: Values) -> None:
+def test_a_team_without_members_has_no_binding(values: Values) -> None:
     bindings: Any = [found.inputs for found in run_program(values).of_type(f"{RBAC}:RoleBinding")]
     assert {subject["kind"] for binding in bindings for subject in binding["subjects"]} == {"ServiceAccount"}
 
@@ -40,8 +40,8 @@ def test_nothing_of_the_stack_gives_people_rights_in_the_whole_cluster(program: 
     readers = {f"{name}-metrics-reader-of-collectors" for name in ("jobset", "kueue")}
     assert {found.inputs["metadata"]["name"] for found in rights} == {"trainer-marks-bad-host", *readers}
     subjects = [subject for found in rights for subject in found.inputs.get("subjects", ())]
-    told = {(subject["kind"], subject["name"]) for subject in subjects}
-    assert told == {("ServiceAccount", "trainer"), ("ServiceAccount", "metrics-reader")}
+    accounts = {(subject["kind"], subject["name"]) for subject in subjects}
+    assert accounts == {("ServiceAccount", "trainer"), ("ServiceAccount", "metrics-reader")}
 
 
 def test_an_account_of_trainers_mounts_its_token_nowhere_unasked(program: Recording) -> None:
@@ -133,11 +133,11 @@ def test_hosts_of_a_team_reach_each_other_on_every_port(port: int) -> None:
 
 @pytest.mark.parametrize("peer", [OTHER_TEAM, KUEUE, KUBE_DNS, API_SERVER, GOOGLE, METADATA], ids=lambda it: it.address)
 @pytest.mark.parametrize("port", [8482, 8431, 443], ids=str)
-def test_nobody_else_reaches_them(peer: Peer, port: int) -> None:
+def test_no_other_pods_reach_them(peer: Peer, port: int) -> None:
     assert not _reached_by(peer, port)
 
 
-def test_collectors_reach_the_port_for_metrics_and_no_other_and_nobody_else_does() -> None:
+def test_only_collectors_reach_only_the_port_for_metrics() -> None:
     assert _reached_by(COLLECTOR, METRICS_PORT)
     assert not any(_reached_by(COLLECTOR, port) for port in (8482, 8431, 443))
     assert not any(_reached_by(peer, METRICS_PORT) for peer in (RULE_EVALUATOR, OTHER_TEAM, KUEUE))

@@ -87,17 +87,17 @@ def test_a_capacity_that_cannot_be_had_is_refused_with_the_reason(
     values["slices"]["trillium"] |= {**group, "capacity": capacity}
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    told = [str(fault) for fault in raised.value.errors if fault.path == f"slices.trillium.{place}"]
-    assert any(words in line for line in told), raised.value
+    texts = [str(fault) for fault in raised.value.errors if fault.path == f"slices.trillium.{place}"]
+    assert any(words in line for line in texts), raised.value
 
 
 def test_a_job_on_queued_slices_takes_one_of_them(values: Values) -> None:
     values["slices"]["trillium"]["capacity"] = QUEUED
     with pytest.raises(
         SettingsError, match="1, since trillium is queued .*, got 2; lower it or write flex-start"
-    ) as told:
+    ) as raised:
         parse(values)
-    assert [fault.path for fault in told.value.errors] == ["job.slices.count"]
+    assert [fault.path for fault in raised.value.errors] == ["job.slices.count"]
 
 
 def program_with(values: Values, capacity: object, *, slices: int = 2) -> Recording:
@@ -208,7 +208,7 @@ def test_kueue_starts_after_the_first_queued_pool_and_otherwise_waits_for_no_sli
     assert not waits_for_pool(program_with(values, FLEX))
 
 
-def test_a_first_queued_pool_restarts_kueue_in_a_stack_that_stands(values: Values) -> None:
+def test_a_first_queued_pool_restarts_kueue_in_an_existing_stack(values: Values) -> None:
     def pod_annotations(recording: Recording) -> Any:
         chart: Any = recording.named(*KUEUE_CHART).inputs["values"]
         return chart.get("controllerManager", {}).get("manager", {}).get("podAnnotations")

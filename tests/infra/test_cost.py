@@ -103,7 +103,7 @@ CENT = 0.01
 
 
 def _with_groups(settings: Settings, *others: Settings) -> Settings:
-    """The stack with the slice groups of the others beside its own, told apart by number."""
+    """Return the stack with the slice groups of all others added to its own, numbered."""
     slices, usd = dict(settings.slices), dict(settings.prices.usd_per_chip_hour)
     for number, other in enumerate(others):
         slices |= {f"{name}-{number}": group for name, group in other.slices.items()}
@@ -196,7 +196,7 @@ def test_a_job_costs_its_steps_on_its_own_slices_wherever_it_may_run(values: Val
     assert (unestimated.hours, unestimated.groups[0].usd, unestimated.groups[0].usd_at_most) == (None, None, 58.32)
 
 
-def test_a_changed_group_is_told_with_its_chips_and_what_it_costs_more() -> None:
+def test_a_changed_group_is_listed_with_its_chips_and_additional_cost() -> None:
     values = stack_values("local")
     before = bill(parse(values), {}, None)
     values["slices"]["trillium"]["count"] = 3

@@ -42,7 +42,7 @@ def test_a_resource_that_only_the_other_has_is_compared_with_the_most_similar_on
     }
 
 
-def test_elements_of_a_list_are_told_by_their_names_while_their_order_stays() -> None:
+def test_elements_of_a_list_are_identified_by_name_while_their_order_is_the_same() -> None:
     a, b, c = ({"name": name, "value": 1} for name in "abc")
     assert fields({"env": [a, b]}, {"env": [a, b | {"value": 2}, c]}) == {"env[name=b].value": 2, "env[name=c]": c}
     assert fields({"env": [a, b]}, {"env": [b]}) == {"removed": ["env[name=a]"]}
@@ -50,14 +50,14 @@ def test_elements_of_a_list_are_told_by_their_names_while_their_order_stays() ->
 
 
 @given(VALUES, VALUES, VALUES)
-def test_what_differs_is_told_differently(base: Any, one: Any, other: Any) -> None:
-    """Two values are never told alike, so that no change of a stack is missed."""
+def test_different_values_have_different_differences(base: Any, one: Any, other: Any) -> None:
+    """Two different values always differ, so that no change of a stack is missed."""
     assume(repr(_sorted(one)) != repr(_sorted(other)))
-    assert _told(base, one) != _told(base, other)
+    assert _show(base, one) != _show(base, other)
     assert fields({"value": base}, {"value": base}) == {}
 
 
-def _told(base: Any, value: Any) -> str:
+def _show(base: Any, value: Any) -> str:
     return repr(fields({"value": _sorted(base)}, {"value": _sorted(value)}))
 
 

@@ -87,13 +87,13 @@ def _unfolded(value: Any, key: str = "") -> Any:
 
 def _once(values: Values) -> Values:
     """A mapping by slice, in which slices that equal the one before them are only named."""
-    told: Values = {}
+    shortened: Values = {}
     for _, each in groupby(values, lambda name: (_unnumbered(name), json.dumps(values[name]))):
         first, *others = each
-        told[first] = values[first]
+        shortened[first] = values[first]
         if others:
-            told[f"{first}, equal up to"] = others[-1]
-    return told
+            shortened[f"{first}, equal up to"] = others[-1]
+    return shortened
 
 
 @pytest.fixture(scope="module")

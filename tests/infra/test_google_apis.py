@@ -162,7 +162,7 @@ def in_api(body: Body, path: str) -> str | None:
 
 
 def at(every: Mapping[str, Any], schema: Any, path: str) -> Any:
-    """The schema of what lies at a path, or None."""
+    """Return the schema at a path, or None."""
     for name in re.findall(r"\[\]|[^.\[\]]+", path):
         if name == "[]":
             schema = schema.get("items")
@@ -207,6 +207,6 @@ def test_every_granted_role_is_one_of_google() -> None:
     ],
 )
 def test_what_is_misspelt_would_be_found(path: str, value: Any, found: str) -> None:
-    told = fault(BODIES["gcp:container/nodePool:NodePool"], path, value)
-    assert told is not None
-    assert found in told
+    error = fault(BODIES["gcp:container/nodePool:NodePool"], path, value)
+    assert error is not None
+    assert found in error

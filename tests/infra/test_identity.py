@@ -35,7 +35,7 @@ def test_the_trainers_of_each_team_write_its_folders_alone_and_read_data_sets(pr
     }
 
 
-def test_what_lies_in_a_folder_of_a_job_that_is_gone_stays(program: Recording) -> None:
+def test_the_content_of_a_removed_jobs_folder_is_kept(program: Recording) -> None:
     folders = program.of_type("gcp:storage/managedFolder:ManagedFolder")
     assert {folder.inputs["name"] for folder in folders} == {"ablation/", "teams/product-ml/", "teams/research/"}
     assert all(folder.inputs["forceDestroy"] for folder in folders)

@@ -78,7 +78,7 @@ def test_by_pathways_the_head_leads_and_no_host_of_a_slice() -> None:
     assert follower.texts == ["tiny-head-0-0 one", "tiny-head-0-0 two"]
 
 
-def test_all_hosts_are_told_apart(server: Played) -> None:
+def test_lines_have_the_names_of_their_hosts(server: Played) -> None:
     follower = Follower(server, hosts)
     finish(server)
     follower.join()
@@ -93,7 +93,7 @@ def test_one_host_is_followed_by_its_name(server: Played) -> None:
     assert {line.host for line in follower.lines} == {"slice-1-0"}
 
 
-def test_steps_that_a_restarted_leader_does_again_are_told_again(server: Played) -> None:
+def test_repeated_steps_of_a_restarted_leader_are_shown_again(server: Played) -> None:
     follower = Follower(server, leader)
     follower.wait_for(lambda: len(follower.lines) == 2)
     for key in HOSTS:
@@ -167,7 +167,7 @@ def log(gaps: list[int]) -> list[str]:
 
 
 def connection(lines: list[str], reading: Reading, most: int) -> list[str]:
-    """What one connection tells that breaks after `most` lines."""
+    """Return the lines of a connection that breaks after `most` lines."""
     query = reading.query()
     since = query.get("sinceTime", "")[:19]
     there = lines[-int(query["tailLines"]) :] if "tailLines" in query else lines
@@ -181,32 +181,32 @@ def connection(lines: list[str], reading: Reading, most: int) -> list[str]:
     breaks=st.lists(st.integers(0, 30), max_size=8),
     written=st.lists(st.integers(0, 40), max_size=8),
 )
-def test_however_connections_break_each_line_is_told_once_and_in_order(
+def test_each_line_is_read_once_and_in_order_over_broken_connections(
     gaps: list[int], breaks: list[int], written: list[int]
 ) -> None:
     lines, reading = log(gaps), Reading(Window())
-    told: list[str] = []
+    read: list[str] = []
     for most, there in zip(breaks, sorted(written), strict=False):
-        told += connection(lines[:there], reading, most)
-    told += connection(lines, reading, len(lines))
-    assert told == lines
+        read += connection(lines[:there], reading, most)
+    read += connection(lines, reading, len(lines))
+    assert read == lines
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(gaps=st.lists(st.sampled_from([1, 400, 2500]), min_size=1, max_size=40), tail=st.integers(1, 20))
 def test_a_tail_stays_a_tail_over_a_break(gaps: list[int], tail: int) -> None:
     lines, reading = log(gaps), Reading(Window(tail_lines=tail))
-    told = connection(lines, reading, tail)
-    assert told + connection(lines, reading, len(lines)) == lines[-tail:]
+    read = connection(lines, reading, tail)
+    assert read + connection(lines, reading, len(lines)) == lines[-tail:]
 
 
-def test_lines_of_a_file_that_kubelet_began_anew_are_told() -> None:
+def test_lines_of_a_rotated_file_are_read() -> None:
     lines, reading = log([0, 10, 10, 10]), Reading(Window())
     assert connection(lines[:2], reading, 9) == lines[:2]
     assert connection(lines[2:], reading, 9) == lines[2:]
 
 
-def test_a_word_of_kubelet_itself_is_told_once() -> None:
+def test_a_message_of_kubelet_is_read_once() -> None:
     reading = Reading(Window())
     assert connection(["unable to retrieve container logs"], reading, 9)
     assert not connection(["unable to retrieve container logs"], reading, 9)

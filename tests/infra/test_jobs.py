@@ -122,12 +122,12 @@ def test_a_stack_without_secrets_declares_none(two_teams: Values) -> None:
 IMAGE = "trainer@sha256:0"
 
 
-def told(values: Values) -> CallSettings:
+def read_call_settings(values: Values) -> CallSettings:
     return CallSettings.model_validate(call_settings(parse(values), IMAGE))
 
 
 def call(values: Values, max_hours: float = 24) -> dict[str, Any]:
-    settings = told(values)
+    settings = read_call_settings(values)
     spec = CallSpec(
         id="train-1",
         folder="gs://bucket/calls/train-1",
@@ -146,7 +146,7 @@ def template(manifest: Any) -> Any:
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
 
 
-def test_what_a_stack_tells_is_read_back_with_every_kind_of_capacity(values: Values) -> None:
+def test_exported_call_settings_can_be_read_for_every_kind_of_capacity(values: Values) -> None:
     for capacity in (
         "spot",
         {"kind": "reservation", "name": "ours", "project": "theirs"},
@@ -154,8 +154,8 @@ def test_what_a_stack_tells_is_read_back_with_every_kind_of_capacity(values: Val
     ):
         values["slices"]["trillium"]["capacity"] = capacity
         settings = parse(values)
-        assert told(values).slices == settings.slices
-        assert told(values).image == IMAGE
+        assert read_call_settings(values).slices == settings.slices
+        assert read_call_settings(values).image == IMAGE
 
 
 def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values) -> None:
@@ -203,12 +203,12 @@ def test_chips_are_free_after_the_limit_though_no_host_can_act(values: Values) -
 def test_a_call_is_known_by_its_jobset_and_other_jobs_are_none(values: Values) -> None:
     found = call_spec_of(call(values))
     assert found
-    assert (found.id, found.slices) == ("train-1", told(values).slices_of("trillium", 2))
+    assert (found.id, found.slices) == ("train-1", read_call_settings(values).slices_of("trillium", 2))
     assert isinstance(found.slices, SliceSpec)
     assert call_spec_of(render(only_submission(parse(values), IMAGE))) is None  # pyright: ignore[reportArgumentType]
 
 
 def test_the_program_exports_what_calls_need(values: Values) -> None:
     exported = CallSettings.model_validate(run_program(values).exports["calls"])
-    assert exported == told(values).model_copy(update={"image": exported.image})
+    assert exported == read_call_settings(values).model_copy(update={"image": exported.image})
     assert "@sha256:" in exported.image

@@ -1,4 +1,4 @@
-"""The rendered JobSet: what each way to die leads to, and what the pods are told."""
+"""The rendered JobSet: the consequence of each way to end, and the environment of the pods."""
 
 import re
 from typing import Any, cast
@@ -91,7 +91,7 @@ def test_slices_become_replicas_and_hosts_become_pods(values: Values) -> None:
     assert job["parallelism"] == job["completions"] == 4
 
 
-def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
+def test_the_pods_get_the_whole_specification(values: Values) -> None:
     settings = parse(values)
     (container,) = _job(_rendered(settings))["template"]["spec"]["containers"]
     environment = {variable["name"]: variable.get("value") for variable in container["env"]}
@@ -99,7 +99,7 @@ def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
     assert "--megascale_grpc_enable_xor_tracer=false" in str(environment["LIBTPU_INIT_ARGS"])
 
 
-def test_the_pods_are_told_how_few_slices_they_may_go_on_with(values: Values) -> None:
+def test_the_pods_get_the_minimum_number_of_slices(values: Values) -> None:
     values["job"]["slices"]["min_count"] = 1
     rendered = _rendered(settings := parse(values))
     assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 2

@@ -1,4 +1,4 @@
-"""What Kueue is told about itself."""
+"""Kueue's configuration."""
 
 import subprocess
 from collections.abc import Generator
@@ -66,7 +66,7 @@ def test_a_stated_patience_wins_over_that_of_the_capacity(values: Values) -> Non
     }
 
 
-def test_jobs_are_requeued_for_ever_and_queues_share_by_order_unless_said_otherwise(values: Values) -> None:
+def test_by_default_jobs_are_requeued_forever_and_queues_share_by_order(values: Values) -> None:
     configuration = _configuration(values)
     assert "backoffLimitCount" not in configuration["waitForPodsReady"]["requeuingStrategy"]
     assert "fairSharing" not in configuration

@@ -67,7 +67,7 @@ def containers_of(replicated: Any) -> dict[str, Any]:
     return {each["name"]: each for each in [*pod.get("initContainers", []), *pod["containers"]]}
 
 
-def told(container: Any) -> dict[str, str]:
+def read_variables(container: Any) -> dict[str, str]:
     """The container's environment, with the path of a field for its value."""
     return {
         each["name"]: each.get("value") or each["valueFrom"].get("fieldRef", {}).get("fieldPath", "")
@@ -95,15 +95,15 @@ def test_the_program_runs_once_and_finds_the_proxy_in_place_of_chips(stack: Valu
     program = containers_of(head)["program"]
     assert program["image"] == CONTAINER["image"]
     assert "google.com/tpu" not in program["resources"]["requests"]
-    assert told(program)["JAX_PLATFORMS"] == "proxy"
-    assert told(program)["JAX_BACKEND_TARGET"] == "grpc://$(PATHWAYS_HEAD):29000"
-    assert told(program)["PATHWAYS_HEAD"] == "metadata.labels['jobset.sigs.k8s.io/coordinator']"
-    assert "PJRT_DEVICE" not in told(program)
+    assert read_variables(program)["JAX_PLATFORMS"] == "proxy"
+    assert read_variables(program)["JAX_BACKEND_TARGET"] == "grpc://$(PATHWAYS_HEAD):29000"
+    assert read_variables(program)["PATHWAYS_HEAD"] == "metadata.labels['jobset.sigs.k8s.io/coordinator']"
+    assert "PJRT_DEVICE" not in read_variables(program)
     names = [each["name"] for each in program["env"]]
     assert names.index("PATHWAYS_HEAD") < names.index("JAX_BACKEND_TARGET"), "a reference finds only earlier variables"
 
 
-def test_the_servers_run_beside_the_program_and_end_with_it(stack: Values) -> None:
+def test_the_servers_run_next_to_the_program_and_end_with_it(stack: Values) -> None:
     head, _ = jobs_of(rendered(stack))
     assert [each["name"] for each in pod_of(head)["initContainers"]] == ["resource-manager", "proxy"]
     assert {each["restartPolicy"] for each in pod_of(head)["initContainers"]} == {"Always"}
@@ -121,8 +121,10 @@ def test_every_host_runs_a_worker_with_all_its_chips_that_knows_the_head(stack: 
     assert worker["image"] == IMAGES["server_image"]
     assert worker["resources"]["limits"] == {"google.com/tpu": "4"}
     assert "--resource_manager_address=$(PATHWAYS_HEAD):29001" in worker["args"]
-    assert told(worker)["MEGASCALE_NUM_SLICES"] == "metadata.labels['jobset.sigs.k8s.io/replicatedjob-replicas']"
-    assert told(worker)["MEGASCALE_SLICE_ID"] == "metadata.labels['jobset.sigs.k8s.io/job-index']"
+    assert (
+        read_variables(worker)["MEGASCALE_NUM_SLICES"] == "metadata.labels['jobset.sigs.k8s.io/replicatedjob-replicas']"
+    )
+    assert read_variables(worker)["MEGASCALE_SLICE_ID"] == "metadata.labels['jobset.sigs.k8s.io/job-index']"
     assert not containers_of(slices).keys() - {"worker"}
 
 
@@ -230,12 +232,14 @@ def test_secrets_and_mounted_data_are_the_programs_alone(stack: Values) -> None:
     assert [volume["name"] for volume in pod_of(slices)["volumes"]] == ["shared-memory", "temporary"]
     assert "datasets" in [volume["name"] for volume in pod_of(head)["volumes"]]
     having = [
-        name for name, each in {**containers_of(head), **containers_of(slices)}.items() if "HF_TOKEN" in told(each)
+        name
+        for name, each in {**containers_of(head), **containers_of(slices)}.items()
+        if "HF_TOKEN" in read_variables(each)
     ]
     assert having == ["program"]
 
 
-def test_the_trainer_is_told_how_to_come_to_pathways(values: Values) -> None:
+def test_the_error_of_a_training_job_says_how_to_use_pathways(values: Values) -> None:
     values["job"]["backend"] = "pathways"
     said = faults(values)
     assert said.keys() == {"job.backend"}

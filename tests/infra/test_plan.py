@@ -21,7 +21,7 @@ def test_every_row_that_ships_is_a_job_that_can_be_had() -> None:
         assert each.step is None or sorted(each.step.steps, key=lambda step: -step.seconds) == [*each.step.steps]
 
 
-def test_a_row_that_was_compiled_again_stands_for_the_one_before() -> None:
+def test_a_row_that_was_compiled_again_replaces_the_previous_one() -> None:
     lines = [fitting(design(), 3.0), unfit(design(sequences=4)), fitting(design(), 2.5)]
     table = read_rows("".join(f"{each.model_dump_json()}\n" for each in lines))
     assert [each.step and each.step.quoted.seconds for each in table] == [2.5, None]

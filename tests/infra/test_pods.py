@@ -71,9 +71,13 @@ def test_jax_may_not_fall_back_to_the_hosts_cpu(values: Values) -> None:
     container = _template(values)["spec"]["containers"][0]
     named = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert named["JAX_PLATFORMS"] == "tpu,cpu"
-    told = {**os.environ, "JAX_PLATFORMS": named["JAX_PLATFORMS"]}
+    environment = {**os.environ, "JAX_PLATFORMS": named["JAX_PLATFORMS"]}
     found = subprocess.run(
-        [sys.executable, "-c", "import jax; jax.devices()"], env=told, capture_output=True, text=True, check=False
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert found.returncode == 1
     assert "Unable to initialize backend 'tpu'" in found.stderr
@@ -81,8 +85,8 @@ def test_jax_may_not_fall_back_to_the_hosts_cpu(values: Values) -> None:
 
 @pytest.mark.parametrize("level", get_args(PodLevel))
 def test_namespaces_warn_of_pods_with_rights_whatever_they_admit(level: PodLevel) -> None:
-    told = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("warn", "audit")}
-    assert admitted_pods(level) == {"pod-security.kubernetes.io/enforce": level, **told}
+    warned = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("warn", "audit")}
+    assert admitted_pods(level) == {"pod-security.kubernetes.io/enforce": level, **warned}
 
 
 @pytest.mark.parametrize("shape", _MACHINES.values(), ids=_MACHINES)
@@ -125,7 +129,7 @@ def template(rendered: Any) -> Any:
     return rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
 
 
-def told(values: Values) -> list[str]:
+def read_errors(values: Values) -> list[str]:
     with pytest.raises(SettingsError) as raised:
         parse(values)
     return [str(fault) for fault in raised.value.errors]
@@ -198,7 +202,7 @@ def test_a_priority_changes_in_place_unless_kueue_owns_the_node_selector(
 
 
 def test_slices_by_request_and_slices_for_waiting_pods_do_not_mix(values: Values) -> None:
-    (fault,) = told(with_capacities(values, FLEX, QUEUED, slices=1))
+    (fault,) = read_errors(with_capacities(values, FLEX, QUEUED, slices=1))
     assert "got second (queued) and first (flex-start); remove one" in fault
 
 
@@ -207,7 +211,7 @@ def test_every_group_of_a_fallback_has_the_slices_and_their_shape(values: Values
     values["slices"]["second"] |= {"topology": "4x4"}
     values["slices"]["third"] |= {"count": 1}
     values["teams"]["research"]["quota"] |= {"third": 8}
-    faults = told(values)
+    faults = read_errors(values)
     assert any("groups of v6e 2x4 on ct6e-standard-4t, as first, got second of v6e 4x4" in fault for fault in faults)
     assert any("at most the 1 slices of third" in fault for fault in faults)
 
@@ -215,5 +219,5 @@ def test_every_group_of_a_fallback_has_the_slices_and_their_shape(values: Values
 def test_a_mounted_bucket_and_the_hosts_network_do_not_mix(values: Values) -> None:
     values["datasets"] = {"bucket": "text", "mount": True}
     values["job"]["host_network"] = True
-    (fault,) = told(values)
+    (fault,) = read_errors(values)
     assert fault.startswith("datasets.mount: expected no mount with job.host_network")

@@ -68,14 +68,14 @@ def test_one_comes_after_the_other_and_goes_before_it(
     assert program.named(*earlier).urn in program.closure(program.named(*later))
 
 
-def test_a_changed_job_is_deleted_before_it_is_made_anew(program: Recording) -> None:
+def test_a_changed_job_is_deleted_before_it_is_recreated(program: Recording) -> None:
     request = program.named(*JOB).request
     labels = [f'metadata.labels["kueue.x-k8s.io/{name}"]' for name in ("queue-name", "max-exec-time-seconds")]
     assert list(request.replaceOnChanges) == ["spec", *labels]
     assert request.deleteBeforeReplace
 
 
-def test_a_changed_slice_is_deleted_before_it_is_made_anew(program: Recording) -> None:
+def test_a_changed_slice_is_deleted_before_it_is_recreated(program: Recording) -> None:
     for pool in program.of_type(SLICE[0]):
         if pool.name != SYSTEM_POOL[1]:
             assert list(pool.request.replaceOnChanges) == list(REPLACED_BY_US)

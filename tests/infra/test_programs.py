@@ -16,7 +16,7 @@ from sandbox.node_agent.environment import declared_variables
 from tests.infra.one_job import submitted
 from tests.infra.recording import Values
 from tests.infra.settings.test_containers import PATHWAYS_JOB, pod_of, with_container
-from tests.infra.settings.test_jobs import CONTAINER, told
+from tests.infra.settings.test_jobs import CONTAINER, read_errors
 from tests.infra.test_jobs import call
 from tests.infra.test_pathways import rendered as rendered_by_pathways
 from tests.infra.test_pathways import stack_with
@@ -56,7 +56,7 @@ def _pod(jobset: Any) -> Any:
     return slices["template"]["spec"]["template"]["spec"]
 
 
-def _told(spec: Any) -> dict[str, str]:
+def _read_variables(spec: Any) -> dict[str, str]:
     """The variables of the container on the second slice, where GKE adds none."""
     (container,) = spec["containers"]
     around = surroundings(pod(metadata={"labels": LABELS}), lambda _kind, _name: {CALL_KEY_VARIABLE: b""})
@@ -68,7 +68,7 @@ def test_libtpu_writes_its_logs_into_a_folder_of_the_pod_that_gke_mounts_nothing
     values: Values, kind: str
 ) -> None:
     spec = _pod(_jobset(values, kind))
-    folder = _told(spec)["TPU_LOG_DIR"]
+    folder = _read_variables(spec)["TPU_LOG_DIR"]
     (container,) = spec["containers"]
     own = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
     (mount,) = (mount for mount in container["volumeMounts"] if folder.startswith(f"{mount['mountPath']}/"))
@@ -78,15 +78,15 @@ def test_libtpu_writes_its_logs_into_a_folder_of_the_pod_that_gke_mounts_nothing
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_slice_knows_the_others_though_gke_says_nothing_of_them(values: Values, kind: str) -> None:
-    told = _told(_pod(_jobset(values, kind)))
-    assert told["MEGASCALE_NUM_SLICES"] == "2"
-    assert told["MEGASCALE_SLICE_ID"] == "1"
-    assert told["MEGASCALE_COORDINATOR_ADDRESS"] == "run-slice-0-0.run"
+    variables = _read_variables(_pod(_jobset(values, kind)))
+    assert variables["MEGASCALE_NUM_SLICES"] == "2"
+    assert variables["MEGASCALE_SLICE_ID"] == "1"
+    assert variables["MEGASCALE_COORDINATOR_ADDRESS"] == "run-slice-0-0.run"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_knows_how_many_hosts_a_slice_has(values: Values, kind: str) -> None:
-    assert _told(_pod(_jobset(values, kind)))["JOBSET_REPLICATEDJOB_PARALLELISM"] == "2"
+    assert _read_variables(_pod(_jobset(values, kind)))["JOBSET_REPLICATEDJOB_PARALLELISM"] == "2"
 
 
 FILE = {"file": "/tmp/alive", "silence_seconds": 300}
@@ -139,8 +139,8 @@ def test_a_job_without_a_heartbeat_is_not_probed(values: Values) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_asked_is_told(values: Values, heartbeat: Values, path: str, words: str) -> None:
-    assert words in told(with_container(values, heartbeat=heartbeat))[f"jobs.serve.{path}"]
+def test_an_impossible_heartbeat_is_refused(values: Values, heartbeat: Values, path: str, words: str) -> None:
+    assert words in read_errors(with_container(values, heartbeat=heartbeat))[f"jobs.serve.{path}"]
 
 
 TRAINER = f"us-east5-docker.pkg.dev/my-project/multislice-dev/trainer@sha256:{'3' * 64}"
@@ -170,7 +170,7 @@ def test_it_knows_its_slices_and_where_its_host_is_without_gkes_webhook(values: 
     assert variables["TPU_WORKER_ID"] == {"fieldRef": {"fieldPath": index}}
 
 
-def test_its_failure_is_told_with_the_pod(values: Values) -> None:
+def test_its_failure_names_the_pod(values: Values) -> None:
     (replicated,) = _rendered(values, check_slices=True)["spec"]["replicatedJobs"]
     rules = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
     named = [rule["onExitCodes"]["containerName"] for rule in rules if "onExitCodes" in rule]
@@ -188,4 +188,4 @@ def test_it_needs_the_trainers_image(values: Values) -> None:
 
 def test_it_is_refused_where_the_servers_of_pathways_hold_the_chips(values: Values) -> None:
     stack = with_container(values, check_slices=True, **PATHWAYS_JOB) | {"image": {"reference": TRAINER}}
-    assert "whose servers hold the chips" in told(stack)["jobs.serve.check_slices"]
+    assert "whose servers hold the chips" in read_errors(stack)["jobs.serve.check_slices"]

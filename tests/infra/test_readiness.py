@@ -28,10 +28,10 @@ def paths(found: Any) -> list[str]:
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_example_value_of_the_stacks_is_known_as_one(stack: str) -> None:
     text = (ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text()
-    told = " ".join(map(str, placeholders(parse(stack_values(stack)))))
+    errors = " ".join(map(str, placeholders(parse(stack_values(stack)))))
     assert {"cloud.project", "image.reference"} <= set(paths(placeholders(parse(stack_values(stack)))))
     for name in re.findall(r"^ +(?:project|bucket): (my-[a-z-]+)$", text, re.MULTILINE):
-        assert name in told
+        assert name in errors
 
 
 def test_the_stack_of_the_sandbox_needs_no_change() -> None:
@@ -74,7 +74,7 @@ _MIXTURE = {
         ({"data": _MIXTURE}, {"bucket": "corpus"}, ["code"]),
     ],
 )
-def test_data_that_nobody_lets_the_trainers_read_is_named(
+def test_data_that_the_trainers_may_not_read_is_named(
     ready: Values, job: Values, datasets: Values | None, missing: list[str]
 ) -> None:
     ready["job"] |= job
@@ -143,7 +143,7 @@ def test_an_environment_ends_at_its_time(minute: int, *, over: bool) -> None:
     assert "got 2026-03-01T18:00:00Z; destroy it: multislice env destroy" in "".join(map(str, faults)) or not over
 
 
-def test_both_ends_are_told_at_once() -> None:
+def test_both_ends_are_reported_at_once() -> None:
     faults = expiry_errors(BUDGET, ENVIRONMENT, datetime(2026, 4, 1, tzinfo=UTC))
     assert [fault.path for fault in faults] == ["budget.expires_on", "environment.expires_at"]
 

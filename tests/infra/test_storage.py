@@ -79,7 +79,7 @@ def _job_image(recording: Recording) -> str:
     return container["image"]
 
 
-def test_an_image_that_lies_in_a_registry_is_run_as_it_is_named(values: Values) -> None:
+def test_an_image_from_a_registry_is_run_under_its_name(values: Values) -> None:
     recording = run_program(values)
     assert _job_image(recording) == values["image"]["reference"]
     assert recording.of_type(IMAGE[0]) == []

@@ -1,4 +1,4 @@
-"""Policy files for tests that run the policy pack, which goes by today's date."""
+"""Policy files for tests that run the policy pack, which uses today's date."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -37,7 +37,7 @@ def test_one_exception_that_counts_is_enough() -> None:
     assert void([expired, GRANTED], "slices-trillium-0", LAST_DAY) is None
 
 
-def test_a_day_that_the_calendar_does_not_have_is_told_with_its_exception() -> None:
+def test_an_impossible_date_is_reported_with_its_exception() -> None:
     entry = {"resource": "cluster", "reason": "Because.", "expires_on": "2027-02-30"}
     with pytest.raises(
         ValueError, match=r"exception for 'cluster': expected expires_on to be a day .* got '2027-02-30'"

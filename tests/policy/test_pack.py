@@ -37,7 +37,7 @@ def rule_of(check: Check, *, excusable: bool) -> ResourceRule:
     )
 
 
-def told(
+def report(
     check: Any,
     properties: dict[str, Any],
     settings: Mapping[str, Any],
@@ -46,10 +46,10 @@ def told(
     excusable: bool = True,
 ) -> list[str]:
     """What a policy reports of one resource."""
-    return told_with_warnings(check, properties, settings, urn, excusable=excusable)[0]
+    return report_with_warnings(check, properties, settings, urn, excusable=excusable)[0]
 
 
-def told_with_warnings(
+def report_with_warnings(
     check: Any,
     properties: dict[str, Any],
     settings: Mapping[str, Any],
@@ -86,46 +86,46 @@ def called_default(bucket: Declared) -> list[str]:
 
 
 def test_a_finding_says_what_why_what_to_do_and_where_to_read_on() -> None:
-    (message,) = told(nameless, {}, {})
+    (message,) = report(nameless, {}, {})
     assert message == "expected a name, got none\nWhy: A.\nFix: B.\nSee: https://c.example"
 
 
 def test_whether_there_will_be_a_value_can_be_asked_of_one_that_is_not_known() -> None:
-    assert told(nameless, {"name": sdk.UNKNOWN_STRING_VALUE}, {}) == []
+    assert report(nameless, {"name": sdk.UNKNOWN_STRING_VALUE}, {}) == []
 
 
-def test_what_a_value_will_be_cannot_be_asked_and_pulumi_is_told() -> None:
+def test_an_unknown_value_cannot_be_read_and_pulumi_reports_it() -> None:
     with pytest.raises(sdk.UnknownValueError) as caught:
-        told(called_default, {"name": sdk.UNKNOWN_STRING_VALUE}, {})
+        report(called_default, {"name": sdk.UNKNOWN_STRING_VALUE}, {})
     assert caught.value.props == ["name"]
 
 
 def test_lists_and_objects_compare_as_they_look() -> None:
-    assert told(labelled, {"labels": ["a", {"b": 1}]}, {}) == []
+    assert report(labelled, {"labels": ["a", {"b": 1}]}, {}) == []
 
 
-def test_an_exception_that_counts_leaves_nothing_to_tell() -> None:
+def test_a_valid_exception_leaves_nothing_to_report() -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
-    assert told(nameless, {}, {"exceptions": [entry]}) == []
-    (message,) = told(nameless, {}, {"exceptions": [{**entry, "expires_on": "2027-01-14"}]})
+    assert report(nameless, {}, {"exceptions": [entry]}) == []
+    (message,) = report(nameless, {}, {"exceptions": [{**entry, "expires_on": "2027-01-14"}]})
     assert "The exception until 2027-01-14 (It is old.) has expired." in message
 
 
-def test_nobody_is_excused_from_a_rule_that_knows_no_exceptions() -> None:
+def test_a_rule_without_exceptions_excuses_no_resource() -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
-    assert told(nameless, {}, {"exceptions": [entry]}) == []
-    assert len(told(nameless, {}, {"exceptions": [entry]}, excusable=False)) == 1
+    assert report(nameless, {}, {"exceptions": [entry]}) == []
+    assert len(report(nameless, {}, {"exceptions": [entry]}, excusable=False)) == 1
 
 
 def test_an_exception_is_not_for_a_name_that_ends_in_the_one_it_names() -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
-    assert told(nameless, {}, {"exceptions": [entry]}, urn="urn:pulumi:s::p::t::mine::b")
+    assert report(nameless, {}, {"exceptions": [entry]}, urn="urn:pulumi:s::p::t::mine::b")
 
 
 @pytest.mark.parametrize(("expires_on", "days"), [("2027-01-15", 0), ("2027-03-16", 60), ("2027-03-17", None)])
 def test_an_exception_that_ends_within_sixty_days_is_reported_once(expires_on: str, days: int | None) -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": expires_on}
-    messages, warnings = told_with_warnings(nameless, {}, {"exceptions": [entry]})
+    messages, warnings = report_with_warnings(nameless, {}, {"exceptions": [entry]})
     assert messages == []
     assert len(warnings) == (days is not None)
     for warning in warnings:
@@ -136,5 +136,5 @@ def test_an_exception_that_ends_within_sixty_days_is_reported_once(expires_on: s
 def test_an_exception_that_another_outlasts_or_that_is_not_needed_is_not_reported() -> None:
     soon = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-16"}
     later = {"resource": "*", "reason": "All are old.", "expires_on": "2027-12-31"}
-    assert told_with_warnings(nameless, {}, {"exceptions": [soon, later]}) == ([], [])
-    assert told_with_warnings(nameless, {"name": "a"}, {"exceptions": [soon]}) == ([], [])
+    assert report_with_warnings(nameless, {}, {"exceptions": [soon, later]}) == ([], [])
+    assert report_with_warnings(nameless, {"name": "a"}, {"exceptions": [soon]}) == ([], [])

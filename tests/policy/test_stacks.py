@@ -24,7 +24,7 @@ POLICY_FILES = sorted((ROOT / "policy" / "stacks").glob("*.json"))
 GRANTED_ON = date(2026, 12, 1)
 """The day of the last review of the exceptions. All of them count on it, whatever the date is today."""
 CHOICES = {"job-ends", "on-demand-chips"}
-"""Rules about what somebody may well want, and then grants as an exception."""
+"""Rules on choices that a stack may make, with an exception."""
 
 
 def policy_of(stack: str) -> Values:
@@ -72,8 +72,8 @@ def test_an_environment_keeps_the_rules_of_its_source() -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=(HealthCheck.too_slow,))
 @given(legal_values())
 def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
-    told = broken(values, policy_of("dev"), preview=False)
-    assert [entry for entry in told if entry[0] not in CHOICES] == []
+    found = broken(values, policy_of("dev"), preview=False)
+    assert [entry for entry in found if entry[0] not in CHOICES] == []
 
 
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)

@@ -64,18 +64,18 @@ def _event(**content: Any) -> EngineEvent:
 
 @pytest.mark.parametrize("text", [UNREACHED, REFUSED], ids=["declaring", "logging"])
 def test_a_program_that_could_not_reach_the_engine_is_begun_once_more_without_a_word(text: str) -> None:
-    engine, told = Engine(text), list[EngineEvent]()
-    assert with_second_try(engine, told.append) == "done"
+    engine, events = Engine(text), list[EngineEvent]()
+    assert with_second_try(engine, events.append) == "done"
     assert engine.begun == 2
-    assert [event.diagnostic_event for event in told] == [None, None]
+    assert [event.diagnostic_event for event in events] == [None, None]
 
 
 def test_a_second_failure_of_that_kind_is_raised() -> None:
-    engine, told = Engine(UNREACHED, UNREACHED), list[EngineEvent]()
+    engine, events = Engine(UNREACHED, UNREACHED), list[EngineEvent]()
     with pytest.raises(CommandError, match="Resource monitor has terminated"):
-        with_second_try(engine, told.append)
+        with_second_try(engine, events.append)
     assert engine.begun == 2
-    assert [event.diagnostic_event.message for event in told if event.diagnostic_event] == [UNREACHED]
+    assert [event.diagnostic_event.message for event in events if event.diagnostic_event] == [UNREACHED]
 
 
 @pytest.mark.parametrize(

@@ -95,17 +95,17 @@ def test_an_unwritable_cache_folder_is_named_with_the_way_out(empty_cache: Path,
 
 def test_a_build_reports_each_program_in_turn_and_the_next_call_builds_nothing(empty_cache: Path):
     with_fake_go(empty_cache, BUILD)
-    told: list[BuildProgress] = []
-    built = builds.prepare(told.append)
-    assert [line.name for line in told if line.state == "built"] == [program.name for program in PROGRAMS]
-    assert {line.total for line in told} == {len(PROGRAMS)}
+    lines: list[BuildProgress] = []
+    built = builds.prepare(lines.append)
+    assert [line.name for line in lines if line.state == "built"] == [program.name for program in PROGRAMS]
+    assert {line.total for line in lines} == {len(PROGRAMS)}
     assert built.path("etcd").is_relative_to(empty_cache / "cache")
-    told.clear()
-    builds.prepare(told.append)
-    assert told == []
+    lines.clear()
+    builds.prepare(lines.append)
+    assert lines == []
 
 
-def test_a_failed_build_keeps_what_is_finished_and_tells_the_compilers_words(empty_cache: Path):
+def test_a_failed_build_keeps_finished_programs_and_shows_the_compilers_output(empty_cache: Path):
     with_fake_go(
         empty_cache, f'case "$*" in *kube-scheduler*) echo "no space left on device" >&2; exit 1;; esac\n{BUILD}'
     )
@@ -114,9 +114,9 @@ def test_a_failed_build_keeps_what_is_finished_and_tells_the_compilers_words(emp
     ):
         builds.prepare(ignore)
     with_fake_go(empty_cache, BUILD)
-    told: list[BuildProgress] = []
-    builds.prepare(told.append)
-    assert told[0].name == "kube-scheduler"
+    lines: list[BuildProgress] = []
+    builds.prepare(lines.append)
+    assert lines[0].name == "kube-scheduler"
 
 
 def test_a_program_on_path_is_taken_only_in_the_right_version(empty_cache: Path):
@@ -146,23 +146,23 @@ def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.M
 def test_two_builds_at_once_build_every_program_once(empty_cache: Path):
     slow = 'case "$*" in *etcd*) sleep 0.6;; esac'
     with_fake_go(empty_cache, f"echo built >> {empty_cache}/builds\n{slow}\n{BUILD}")
-    told: list[BuildProgress] = []
+    lines: list[BuildProgress] = []
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.submit(builds.prepare, told.append), pool.submit(builds.prepare, told.append)
+        first, second = pool.submit(builds.prepare, lines.append), pool.submit(builds.prepare, lines.append)
         assert first.result() == second.result()
     assert (empty_cache / "builds").read_text().count("built") == len(PROGRAMS)
-    assert "waiting for another build" in {line.state for line in told}
+    assert "waiting for another build" in {line.state for line in lines}
 
 
 def test_one_program_is_built_without_those_of_the_sandbox(empty_cache: Path):
     with_fake_go(empty_cache, BUILD)
-    told: list[BuildProgress] = []
-    built = builds.prepare_one(ACTIONLINT, told.append)
+    lines: list[BuildProgress] = []
+    built = builds.prepare_one(ACTIONLINT, lines.append)
     assert built.read_text() == "program\n"
-    assert {line.name for line in told} == {"actionlint"}
-    told.clear()
-    assert builds.prepare_one(ACTIONLINT, told.append) == built
-    assert told == []
+    assert {line.name for line in lines} == {"actionlint"}
+    lines.clear()
+    assert builds.prepare_one(ACTIONLINT, lines.append) == built
+    assert lines == []
 
 
 def test_a_document_of_a_module_is_copied_once_and_needs_no_program(empty_cache: Path):

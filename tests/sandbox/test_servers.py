@@ -14,7 +14,7 @@ from sandbox.servers import ServerError, ServerProcess, Supervision
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
 
-def test_a_server_that_ends_tells_its_exit_code_and_the_end_of_its_log(tmp_path: Path):
+def test_the_error_of_an_ended_server_has_its_exit_code_and_the_end_of_its_log(tmp_path: Path):
     server = ServerProcess.start("demo", ["sh", "-c", "echo port taken; exit 3"], tmp_path / "log", ENVIRONMENT)
     with pytest.raises(ServerError, match=r"demo ended with exit code 3; .*\n  port taken"):
         server.wait_ready(lambda: False, 10)

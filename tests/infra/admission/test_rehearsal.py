@@ -95,7 +95,7 @@ def test_limits_of_lender_and_borrower_bound_what_is_borrowed() -> None:
     assert (verdict.outcome, verdict.shortages[0].most) == ("never", 18)
 
 
-def test_of_a_lenders_idle_chips_those_are_told_that_it_lends() -> None:
+def test_only_lent_chips_of_a_lender_are_reported() -> None:
     lender = queue("b", {"x": limited("x", 16, lend=4)})
     verdict = rehearse(situation(A, lender), waiting("new", "a", 20))
     assert verdict.borrowed == (Loan(flavor="x", chips=4, idle={"b": 4}),)
@@ -131,7 +131,7 @@ def test_of_equals_the_newer_goes_where_the_queue_says_so_and_neither_if_both_ca
     assert rehearse(found, waiting("new", "a", 8, at=50)).outcome == "waits"
 
 
-def test_nobody_goes_who_would_not_have_to() -> None:
+def test_no_workload_is_preempted_without_need() -> None:
     jobs = [running("small", "a", "x", 4, priority=100), running("large", "a", "x", 12, priority=200)]
     assert _gone(rehearse(situation(A, *jobs), waiting("new", "a", 12))) == {"large": "InClusterQueue"}
 
@@ -167,7 +167,7 @@ def test_a_queue_that_is_drained_gives_back_its_chips() -> None:
     assert rehearse(situation(A, drained, running("old", "b", "x", 32)), waiting("new", "a", 32)).outcome == "admitted"
 
 
-def test_who_waits_is_told_who_has_the_chips_and_who_is_ahead() -> None:
+def test_a_waiting_workload_lists_holders_and_workloads_ahead() -> None:
     jobs = [running("old", "a", "x", 12), waiting("before", "a", 8, at=99), waiting("less", "a", 12, priority=100)]
     verdict = rehearse(situation(A, *jobs), waiting("new", "a", 8))
     assert verdict.outcome == "waits"
@@ -212,7 +212,7 @@ def test_other_flavors_of_the_first_pod_set_are_tried_when_the_second_finds_none
     assert rehearse(situation(both), newcomer).flavors == ("y", "x")
 
 
-def test_and_also_when_nobody_may_be_pushed_out_for_the_second() -> None:
+def test_also_if_the_second_may_preempt_no_workload() -> None:
     both = queue("a", {"x": 16, "y": 8}, cohort=None)
     jobs = [running("x", "a", "x", 8, priority=1000), running("y", "a", "y", 4, priority=1000)]
     verdict = rehearse(situation(both, *jobs), waiting("new", "a", 4, 8, priority=1000))
@@ -259,7 +259,7 @@ class TestFairSharing:
         )
         assert _gone(verdict) == {"b2": "InCohortReclamation"}
 
-    def test_queues_that_find_no_end_are_told_of(self) -> None:
+    def test_queues_that_preempt_each_other_forever_are_reported(self) -> None:
         lender, borrower = queue("a", {"x": 8}), queue("b", {"x": 8})
         jobs = [waiting("large", "a", 16, priority=500), waiting("small", "a", 8, priority=100)]
         verdict = rehearse(situation(lender, borrower, *jobs, fair_sharing=True), waiting("new", "b", 12))

@@ -132,7 +132,7 @@ QUIET: Mapping[str, Case] = {
         {},
     ),
     "KueueJobWaits": Case(
-        # The queue is on hold, of which another alert tells.
+        # The queue is on hold, which another alert reports.
         {TRIED: "1x60", f'kueue_cluster_queue_status{{{QUEUE}, status="active"}}': "0x60"},
         "50m",
         {},

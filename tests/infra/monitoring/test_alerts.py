@@ -44,11 +44,11 @@ def annotations(alert: Alert, given: Case) -> Mapping[str, str]:
     groups: Any = rule_groups("all", load_declared().every_alert)
     (rule,) = (rule for group in groups for rule in group["rules"] if rule["alert"] == alert.name)
     values = {"TrainerRestarts": "3", "KueueJobWaits": "1", "KueueEvictions": "5"}
-    told: dict[str, str] = {}
+    summaries: dict[str, str] = {}
     for name, text in rule["annotations"].items():
         text = text.replace(VALUE, values.get(alert.name, ""))
-        told[name] = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: given.labels[found[1]], text)
-    return told
+        summaries[name] = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: given.labels[found[1]], text)
+    return summaries
 
 
 def test_every_alert_has_its_series() -> None:
@@ -78,7 +78,7 @@ def test_what_only_looks_bad_is_silent(promtool: Path, tmp_path: Path) -> None:
     assert faults_of(promtool, tmp_path, cases) == ""
 
 
-def test_an_alert_that_does_not_fire_would_be_told(promtool: Path, tmp_path: Path) -> None:
+def test_an_alert_that_does_not_fire_would_be_detected(promtool: Path, tmp_path: Path) -> None:
     (alert,) = (alert for alert in load_declared().every_alert if alert.name == "TrainerSaveTooOld")
     silent = Case(HEALTHY, "65m", {"namespace": "research", "jobset": "tiny"})
     assert "TrainerSaveTooOld" in faults_of(promtool, tmp_path, [case(alert, silent, fires=True)])

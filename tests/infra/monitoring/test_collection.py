@@ -1,4 +1,4 @@
-"""What is collected, held against what there is: the rendered pods, the charts' own pods and roles."""
+"""Metrics collection, compared with the rendered pods and with the pods and roles of the charts."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ def test_grafanas_sidecar_finds_it() -> None:
     assert json.loads(text) == json.loads(json.dumps(dashboard()))
 
 
-def test_panels_lie_beside_each_other_in_the_24_units_of_a_row() -> None:
+def test_panels_fill_the_24_units_of_a_row() -> None:
     panels: Any = dashboard()["panels"]
     assert len(panels) == len(load_declared().panels)
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -66,7 +66,7 @@ def test_prometheus_itself_can_read_every_query(promtool: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     "broken", ["sum by (cause) (trainer_loss", "rate(trainer_loss)", 'trainer_loss{namespace=~"$namespace}']
 )
-def test_a_query_that_prometheus_cannot_read_would_be_told(promtool: Path, tmp_path: Path, broken: str) -> None:
+def test_an_invalid_query_would_be_detected(promtool: Path, tmp_path: Path, broken: str) -> None:
     assert '"panel_1:A"' in faults_of(promtool, tmp_path, {"panel_1:A": broken})
 
 

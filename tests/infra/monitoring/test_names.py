@@ -1,4 +1,4 @@
-"""Every number that an alert or a panel asks for is told by somebody: the trainer, or Kueue and JobSet as pinned."""
+"""Every metric in an alert or a panel is exported by the trainer, or by Kueue and JobSet in the pinned versions."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def names(expression: str) -> set[str]:
 
 
 @cache
-def told_by(controller: str, version: str) -> set[str]:
+def read_exported(controller: str, version: str) -> set[str]:
     """What the sources of that version register."""
     command = ["go", "mod", "download", "-json", f"sigs.k8s.io/{controller}@v{version}"]
     listed = subprocess.run(command, cwd=TOOLS / "kubernetes", capture_output=True, text=True, check=True)
@@ -50,21 +50,21 @@ def told_by(controller: str, version: str) -> set[str]:
     }
 
 
-def told() -> set[str]:
+def read_all_exported() -> set[str]:
     trainer = {family.name for family in FAMILIES}
-    return trainer | told_by("kueue", KUEUE.version) | told_by("jobset", JOBSET.version) | _OF_PROMETHEUS
+    return trainer | read_exported("kueue", KUEUE.version) | read_exported("jobset", JOBSET.version) | _OF_PROMETHEUS
 
 
 @pytest.mark.parametrize("asked", _ASKED)
-def test_every_number_that_is_asked_for_is_told(asked: str) -> None:
+def test_every_queried_metric_is_exported(asked: str) -> None:
     found = names(_ASKED[asked])
     assert found
-    assert found - told() == set()
+    assert found - read_all_exported() == set()
 
 
 def test_the_sources_are_read() -> None:
-    assert len(told_by("kueue", KUEUE.version)) > 50
-    assert told_by("jobset", JOBSET.version) == {"jobset_failed_total", "jobset_completed_total"}
+    assert len(read_exported("kueue", KUEUE.version)) > 50
+    assert read_exported("jobset", JOBSET.version) == {"jobset_failed_total", "jobset_completed_total"}
 
 
 def test_causes_and_codes_that_are_asked_for_are_those_of_the_trainer() -> None:

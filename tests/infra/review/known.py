@@ -80,7 +80,7 @@ def _step(settings: Settings, kernel_efficiency: float, seconds: float) -> StepE
     )
 
 
-def _result(settings: Settings, **told: Any) -> PreflightResult:
+def _result(settings: Settings, **given: Any) -> PreflightResult:
     spec = only_spec(settings)
     nothing: dict[str, Any] = {
         "unsupported": None,
@@ -103,5 +103,5 @@ def _result(settings: Settings, **told: Any) -> PreflightResult:
         topology=spec.slices.topology,
         slices=spec.slices.count,
         chips=spec.slices.chips,
-        **nothing | told,
+        **nothing | given,
     )

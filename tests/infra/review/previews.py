@@ -35,7 +35,7 @@ def passing() -> Previewed:
 
 
 def losing() -> Previewed:
-    """A preview of a stack that stands, which loses a pool and breaks two rules."""
+    """A preview of an existing stack, which loses a pool and breaks two rules."""
     changes = (
         change("create", POOL, "slices-trillium-2"),
         change("update", "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "quota-research", "spec.cohort"),

@@ -13,7 +13,7 @@ from tests.infra.recording import ROOT
 from tests.infra.review.previews import POOL, change, finding, losing, passing
 
 
-def told(previewed: Previewed) -> str:
+def show(previewed: Previewed) -> str:
     return as_text(preview_tables(previewed))
 
 
@@ -21,8 +21,8 @@ def titles(previewed: Previewed) -> list[str]:
     return [table.title for table in preview_tables(previewed)]
 
 
-def test_what_is_lost_stands_first_and_one_by_one() -> None:
-    lines = told(losing()).splitlines()
+def test_losses_come_first_and_one_by_one() -> None:
+    lines = show(losing()).splitlines()
     assert titles(losing())[:3] == ["Preview of dev", "Taken away", "Rules"]
     assert "Taken away  1 DELETED and 2 REPLACED" in lines
     lost = [line.split(maxsplit=4) for line in lines if line.startswith(("DELETE", "REPLACE"))]
@@ -35,7 +35,7 @@ def test_what_is_lost_stands_first_and_one_by_one() -> None:
 
 
 def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
-    text = told(losing())
+    text = show(losing())
     assert "Changes  1 to create, 1 to delete, 2 to replace, 1 to update, 40 unchanged" in text
     assert "quota-research (spec.cohort)" in text
     assert max(map(len, text.splitlines())) <= WIDTH
@@ -54,7 +54,7 @@ def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
 )
 def test_the_first_line_is_the_answer(difference: dict[str, object], verdict: str) -> None:
     previewed = passing().model_copy(update=difference)
-    assert told(previewed).splitlines()[0] == f"Preview of dev  {verdict}"
+    assert show(previewed).splitlines()[0] == f"Preview of dev  {verdict}"
     assert previewed.passes == verdict.startswith("passes")
 
 
@@ -65,15 +65,15 @@ def test_a_plan_that_up_refuses_is_not_simply_passed() -> None:
     (verdict, *_), found = preview_tables(unready), titles(unready)
     assert (verdict.state, unready.passes) == ("notable", True)
     assert found.index("Ready") < found.index("Price")
-    assert "cloud.project: ..." in told(unready)
+    assert "cloud.project: ..." in show(unready)
 
 
 @pytest.mark.parametrize("difference", [{"errors": ("no quota",)}, {"review": None, "errors": ("no program",)}])
 def test_nothing_is_said_of_what_a_refused_plan_did_not_come_to(difference: dict[str, object]) -> None:
     refused = passing().model_copy(update={"changes": (), **difference})
     assert all(table.state != "good" for table in preview_tables(refused) if table.title in ("Rules", "Changes"))
-    assert "no rule is broken" not in told(refused)
-    assert "0 unchanged" not in told(refused)
+    assert "no rule is broken" not in show(refused)
+    assert "0 unchanged" not in show(refused)
 
 
 def test_a_job_that_is_never_admitted_does_not_go() -> None:
@@ -82,13 +82,13 @@ def test_a_job_that_is_never_admitted_does_not_go() -> None:
     (job,) = review.jobs
     refused = job.model_copy(update={"admission": job.admission.model_copy(update={"outcome": "never"})})
     never = review.model_copy(update={"jobs": (refused,)})
-    first = told(passing().model_copy(update={"review": never})).splitlines()[0]
+    first = show(passing().model_copy(update={"review": never})).splitlines()[0]
     assert first == "Preview of dev  CANNOT RUN: the plan is valid, but a job would never start"
 
 
-def test_every_error_is_told_as_it_is() -> None:
+def test_every_error_is_shown_unchanged() -> None:
     refused = passing().model_copy(update={"review": None, "errors": ("cluster: quota [8] is used up", "no disk")})
-    assert "Errors  2 errors of the engine\ncluster: quota [8] is used up\nno disk" in told(refused)
+    assert "Errors  2 errors of the engine\ncluster: quota [8] is used up\nno disk" in show(refused)
     assert "Price" not in titles(refused)
 
 

@@ -59,8 +59,8 @@ def test_example_values_and_a_time_that_is_over_are_refused(settings: Settings) 
     values = own("dev")
     assert review("dev", parse(values), NOTHING).refused == ()
     values["budget"] = {"expires_on": "2026-11-20"}
-    (told,) = review("dev", parse(values), NOTHING).refused
-    assert "budget.expires_on" in told
+    (reason,) = review("dev", parse(values), NOTHING).refused
+    assert "budget.expires_on" in reason
     before = replace(NOTHING, at=datetime(2026, 11, 20, 23, tzinfo=UTC))
     assert review("dev", parse(values), before).refused == ()
 

@@ -26,7 +26,7 @@ def test_no_line_is_wider_than_a_log_whatever_the_words(rows: list[tuple[str, ..
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
-def test_numbers_stand_to_the_right_and_names_to_the_left() -> None:
+def test_numbers_are_right_aligned_and_names_left_aligned() -> None:
     lines = as_text([table()]).splitlines()
     head, first, second = (next(line for line in lines if word in line) for word in ("group", "trillium", "cubes"))
     assert head.startswith("group")
@@ -85,6 +85,6 @@ def test_words_of_others_are_words_in_markdown(text: str) -> None:
     assert " ".join(unescape(cell).replace("\u200b", "").split()) == " ".join(text.split())
 
 
-def test_nobody_is_called_and_no_issue_linked_by_words_of_others() -> None:
+def test_foreign_text_mentions_no_user_and_links_no_issue() -> None:
     (*_, note) = as_markdown([Table("", "", "bad", (), (), ["@team see #12 of a@b.example"])]).splitlines()
     assert note == "@&#8203;team see #&#8203;12 of a@b.example"

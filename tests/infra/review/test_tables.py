@@ -14,23 +14,23 @@ from tests.infra.review.known import NOTHING, fitting, own, running, unfit
 from workloads.preflight_result import Alternative, PreflightResult, Remedy
 
 
-def told(values: Values, known: Known) -> str:
+def show(values: Values, known: Known) -> str:
     return as_text(tables(review("test", parse(values), known)))
 
 
-def test_each_group_stands_with_its_price_and_its_month() -> None:
-    text = told(own("dev"), NOTHING)
+def test_each_group_is_listed_with_its_price_per_hour_and_month() -> None:
+    text = show(own("dev"), NOTHING)
     assert text.startswith("Price  $19.44 an hour as soon as it is up\n")
     assert "trillium        2   v6e 2x4      16   spot         1.2150   19.44    14,191" in text
     assert "us-east5, 2026-08" in text
 
 
-def test_an_unknown_price_is_never_told_as_nothing() -> None:
+def test_an_unknown_price_is_never_shown_as_zero() -> None:
     values = own("staging")
-    text = told(values, NOTHING)
+    text = show(values, NOTHING)
     assert "Price  $0.00 an hour as soon as it is up, at most an unknown price for trillium\n" in text
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "spot", "count": 1}
-    mixed = told(values, NOTHING)
+    mixed = show(values, NOTHING)
     assert "at most $19.44 an hour and an unknown price for trillium" in mixed
     assert "19.44 + ?" in mixed
     assert [row.split()[:2] for row in mixed.splitlines() if row.startswith("all ")] == [
@@ -42,52 +42,52 @@ def test_an_unknown_price_is_never_told_as_nothing() -> None:
 def test_what_a_job_may_cost_at_most_follows_from_its_hours() -> None:
     values = own("dev")
     values["job"]["max_hours"] = 10
-    assert "tiny is stopped after 10 hours: at most $194.40 on trillium." in told(values, NOTHING)
+    assert "tiny is stopped after 10 hours: at most $194.40 on trillium." in show(values, NOTHING)
 
 
 def test_the_difference_to_what_is_deployed_is_signed() -> None:
     values = own("dev")
     before = bill(parse(values), {}, None)
-    assert "Same cost as the deployed stack." in told(values, replace(NOTHING, deployed=before))
+    assert "Same cost as the deployed stack." in show(values, replace(NOTHING, deployed=before))
     values["slices"]["trillium"]["count"] = 3
     assert "+$9.72 an hour at once, +$9.72 at most; trillium 16 to 24 chips (+$9.72 an hour)" in " ".join(
-        told(values, replace(NOTHING, deployed=before)).split("\n")
+        show(values, replace(NOTHING, deployed=before)).split("\n")
     )
     fewer = bill(parse(values), {}, None)
-    assert "-$9.72 an hour at once" in told(own("dev"), replace(NOTHING, deployed=fewer))
+    assert "-$9.72 an hour at once" in show(own("dev"), replace(NOTHING, deployed=fewer))
 
 
-def test_an_unknown_difference_is_never_told_as_none() -> None:
+def test_an_unknown_difference_is_never_shown_as_none() -> None:
     values = own("staging")
     before = bill(parse(values), {}, None)
     values["slices"]["trillium"]["count"] = 3
-    text = " ".join(told(values, replace(NOTHING, deployed=before)).split("\n"))
+    text = " ".join(show(values, replace(NOTHING, deployed=before)).split("\n"))
     assert "+$0.00 an hour at once, unknown at most; trillium 32 to 48 chips (unknown an hour)" in text
     values["slices"]["trillium"] |= {"count": 2, "capacity": {"kind": "reservation", "name": "chips"}}
-    text = " ".join(told(values, replace(NOTHING, deployed=before)).split("\n"))
+    text = " ".join(show(values, replace(NOTHING, deployed=before)).split("\n"))
     assert "trillium 32 to 32 chips (unknown an hour)" in text
 
 
 def test_who_is_pushed_out_is_named() -> None:
     others = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
-    text = told(own("prod"), replace(NOTHING, workloads=others))
+    text = show(own("prod"), replace(NOTHING, workloads=others))
     assert "preempts 1 running" in text
     assert "pretraining/other (192 chips, priority 500" in text
     assert "as if nothing else ran" not in text
 
 
-def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tried() -> None:
+def test_a_job_that_does_not_fit_is_shown_with_its_largest_arrays_and_attempts() -> None:
     values = own("prod")
-    text = told(values, replace(NOTHING, preflights={"pretrain": unfit(parse(values))}))
+    text = show(values, replace(NOTHING, preflights={"pretrain": unfit(parse(values))}))
     assert "Chips  DOES NOT FIT: needs 120.00 of 95.70 GiB on each device" in text
     assert "f32[2,8192,128256]" in text
     assert "training.remat: full" in text
     assert "ESTIMATE: 76,500 steps" not in text
 
 
-def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> None:
+def test_the_pace_is_called_an_estimate_and_has_its_calibration() -> None:
     values = own("prod")
-    text = told(values, replace(NOTHING, preflights={"pretrain": fitting(parse(values))}))
+    text = show(values, replace(NOTHING, preflights={"pretrain": fitting(parse(values))}))
     assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992 on cubes" in text
     assert "attention kernels at   step s" in text
     assert "nothing ran on a TPU" in " ".join(text.split())
@@ -96,7 +96,7 @@ def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> Non
 
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod", "scale"])
 def test_every_stack_has_a_review(stack: str) -> None:
-    text = told(own(stack), NOTHING)
+    text = show(own(stack), NOTHING)
     assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("Price", "Queue", "Chips"))] == [
         "Price",
         "Queue",
@@ -104,7 +104,7 @@ def test_every_stack_has_a_review(stack: str) -> None:
     ]
 
 
-def test_the_review_of_a_stack_without_jobs_tells_its_price_and_that_it_has_none(values: Values) -> None:
+def test_the_review_of_a_stack_without_jobs_shows_its_price_and_says_so(values: Values) -> None:
     del values["job"]
     *_, price, queue = tables(review("dev", parse(values | {"jobs": {}}), NOTHING))
     assert price.rows
@@ -119,7 +119,7 @@ def test_tables_about_one_of_several_jobs_have_its_name() -> None:
     container |= {"kind": "container", "image": f"program@sha256:{'0' * 64}"}
     one_slice = {"slices": {"group": "trillium", "count": 1}}
     values["jobs"] = {"one": job | one_slice, "other": job | one_slice, "program": container | one_slice}
-    text = told(values, NOTHING)
+    text = show(values, NOTHING)
     for title in ("Queue of one", "Chips of one", "Queue of other", "Chips of other", "Queue of program"):
         assert f"{title}  " in text
     assert "Chips of program" not in text
@@ -142,16 +142,16 @@ SETTINGS = parse(stack_values("prod"))
 OTHER_MESH = Remedy(change="mesh: x", fits=False, peak_gib=140.0, seconds=None)
 
 
-def told_of_chips(preflight: PreflightResult) -> str:
+def show_chips(preflight: PreflightResult) -> str:
     return as_text(preflight_tables(review("prod", SETTINGS, replace(NOTHING, preflights={"pretrain": preflight}))))
 
 
 def rows(preflight: PreflightResult) -> list[list[str]]:
-    return [line.split() for line in told_of_chips(preflight).splitlines()]
+    return [line.split() for line in show_chips(preflight).splitlines()]
 
 
 def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() -> None:
-    text = told_of_chips(fitting(SETTINGS))
+    text = show_chips(fitting(SETTINGS))
     assert max(map(len, text.splitlines())) <= WIDTH
     assert text.startswith("Chips  fits: 40.00 of 95.70 GiB on each device\n")
     assert ["35%", "(quoted)", "2.500", "40.0%"] in [row[:4] for row in rows(fitting(SETTINGS))]
@@ -161,22 +161,22 @@ def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() 
 
 def test_the_other_way_to_compile_is_shown_with_what_it_costs_and_saves() -> None:
     other = Alternative(compile="quick", fits=True, seconds=2.75, compile_cpu_seconds=40.0)
-    text = " ".join(told_of_chips(fitting(SETTINGS).model_copy(update={"alternative": other})).split())
+    text = " ".join(show_chips(fitting(SETTINGS).model_copy(update={"alternative": other})).split())
     assert "With compile: quick, 40 s of CPU time instead of" in text
     assert "ESTIMATED step 2.750 s instead of 2.500 s" in text
 
 
 def test_what_does_not_fit_has_no_pace_and_what_was_tried_instead() -> None:
     found = unfit(SETTINGS)
-    assert "Instead  these would fit" in told_of_chips(found)
+    assert "Instead  these would fit" in show_chips(found)
     assert ["training.remat:", "full", "yes", "90.00", "3.500"] in rows(found)
     assert ["mesh:", "fsdp", "32", "x", "tensor", "2", "no", "-", "-"] in rows(found)
-    assert "tokens/s/chip" not in told_of_chips(found)
+    assert "tokens/s/chip" not in show_chips(found)
 
 
 @pytest.mark.parametrize("remedies", [(), (OTHER_MESH,)])
 def test_where_nothing_helps_more_chips_are_advised(remedies: tuple[Remedy, ...]) -> None:
-    assert "use larger slices" in told_of_chips(unfit(SETTINGS).model_copy(update={"remedies": remedies}))
+    assert "use larger slices" in show_chips(unfit(SETTINGS).model_copy(update={"remedies": remedies}))
 
 
 def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_may_continue_with_them() -> None:
@@ -199,7 +199,7 @@ def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_ma
     assert "optimizer.skip_norm 9, unset in the preset" in text
 
 
-def test_rows_of_padding_are_told_for_the_slices_that_a_job_may_start_on() -> None:
+def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:
     values = stack_values("scale")
     values["job"] |= {"training": {"global_batch": 16 * 64 * 256}}
     values["job"]["slices"] |= {"min_count": 50}
@@ -214,6 +214,6 @@ def test_rows_of_padding_are_told_for_the_slices_that_a_job_may_start_on() -> No
 
 
 def test_an_answer_that_cannot_be_had_is_its_reason() -> None:
-    text = told_of_chips(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
+    text = show_chips(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
     assert "Chips  NO ANSWER: no compiler for it" in text
     assert "Compiled in" not in text

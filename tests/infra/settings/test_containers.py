@@ -9,7 +9,7 @@ from infra.jobset import render
 from infra.settings.read import parse
 from infra.submission import submission
 from tests.infra.recording import ROOT, Values, run_program
-from tests.infra.settings.test_jobs import CONTAINER, DIGEST, told
+from tests.infra.settings.test_jobs import CONTAINER, DIGEST, read_errors
 from tests.policy.test_stacks import broken, policy_of
 
 GOLDEN = ROOT / "tests" / "golden" / "jobs"
@@ -63,16 +63,16 @@ def test_the_program_is_what_the_stack_file_says(rendered: Any) -> None:
     assert _variables(container)["LEVEL"] == "info"
 
 
-def test_it_is_told_where_its_files_belong_and_that_it_has_chips(rendered: Any) -> None:
-    told = _variables(_container(rendered))
-    assert told["JOB_FOLDER"] == "gs://my-project-multislice-dev-checkpoints/serve"
-    assert (told["PJRT_DEVICE"], told["HOME"]) == ("TPU", "/tmp")
+def test_it_gets_its_folder_and_the_variables_of_chips(rendered: Any) -> None:
+    variables = _variables(_container(rendered))
+    assert variables["JOB_FOLDER"] == "gs://my-project-multislice-dev-checkpoints/serve"
+    assert (variables["PJRT_DEVICE"], variables["HOME"]) == ("TPU", "/tmp")
 
 
 def test_what_it_sets_itself_wins(values: Values) -> None:
     env = {"PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": "gs://ours/compiled"}
-    told = _variables(_container(_rendered(values, env=env)))
-    assert {name: told[name] for name in env} == env
+    variables = _variables(_container(_rendered(values, env=env)))
+    assert {name: variables[name] for name in env} == env
 
 
 def test_the_image_brings_its_entry_point_where_there_is_no_command(values: Values) -> None:
@@ -214,14 +214,16 @@ def _in_memory(size_gib: int) -> Values:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_told_with_what_can(values: Values, changes: Values, path: str, words: str) -> None:
-    assert words in told(with_container(values, **changes))[f"jobs.serve.{path}"]
+def test_an_impossible_value_is_reported_with_the_possible_ones(
+    values: Values, changes: Values, path: str, words: str
+) -> None:
+    assert words in read_errors(with_container(values, **changes))[f"jobs.serve.{path}"]
 
 
 def test_in_a_team_on_the_hosts_network_every_pod_is_the_trainers_user(values: Values) -> None:
     stack = with_container(values, run_as_user=1000, privileged=True)
     stack["jobs"]["other"] = stack["jobs"]["serve"] | {"host_network": True, "run_as_user": None, "privileged": False}
-    found = told(stack)
+    found = read_errors(stack)
     assert {"jobs.serve.run_as_user", "jobs.serve.privileged"} <= found.keys()
     assert "a team with a job on the host's network (jobs.other)" in found["jobs.serve.privileged"]
 

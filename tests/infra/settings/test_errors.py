@@ -44,8 +44,8 @@ def test_what_was_probably_meant_comes_first_and_once(values: Values, spoil: Spo
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
-    assert told.startswith(f"{path}: did you mean {meant}?")
+    (text,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert text.startswith(f"{path}: did you mean {meant}?")
 
 
 @pytest.mark.parametrize("section", ["cloud", "cluster", "slices", "teams", "image", "job"])
@@ -57,7 +57,7 @@ def test_a_misspelt_section_is_one_fault(values: Values, section: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["slices.trillium.topology", "job.preset", "job.slices.group", "cloud.zone"])
-def test_a_misspelt_key_is_not_told_as_a_missing_one_too(values: Values, path: str) -> None:
+def test_a_misspelt_key_is_not_also_reported_as_missing(values: Values, path: str) -> None:
     *parents, key = path.split(".")
     section = values
     for parent in parents:
@@ -90,8 +90,8 @@ def test_what_is_no_number_does_not_pass_for_one(values: Values, spoil: Spoil, p
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
-    assert words in told
+    (text,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert words in text
 
 
 _CONTAINER = {
@@ -123,9 +123,9 @@ def test_a_value_of_another_kind_is_answered_in_the_words_of_a_stack_file(
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
-    assert words in told
-    assert not {"tuple", "dictionary", "instance", "string", "integer"} & set(told.replace(",", " ").split()), told
+    (text,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert words in text
+    assert not {"tuple", "dictionary", "instance", "string", "integer"} & set(text.replace(",", " ").split()), text
 
 
 @pytest.mark.parametrize(
@@ -144,23 +144,23 @@ def test_words_of_a_container_are_quoted_and_listed(values: Values, spoil: Spoil
     del values["job"]
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
-    assert words in told
+    (text,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert words in text
 
 
-def test_jobs_in_a_list_are_told_that_they_need_names(values: Values) -> None:
+def test_jobs_in_a_list_need_names(values: Values) -> None:
     values["jobs"] = [values.pop("job")]
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.errors if fault.path == "jobs")
-    assert "a mapping" in told
-    assert len(told) < 300
+    (text,) = (str(fault) for fault in raised.value.errors if fault.path == "jobs")
+    assert "a mapping" in text
+    assert len(text) < 300
 
 
-def test_a_count_that_nobody_has_is_not_answered_with_a_range_of_addresses(values: Values) -> None:
+def test_an_impossible_count_is_not_answered_with_an_address_range(values: Values) -> None:
     put("slices.trillium.count", 10**30)(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.errors if fault.path == "slices.trillium.count")
-    assert "lower it" in told
+    (text,) = (str(fault) for fault in raised.value.errors if fault.path == "slices.trillium.count")
+    assert "lower it" in text
     assert "/-" not in str(raised.value)

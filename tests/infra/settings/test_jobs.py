@@ -50,7 +50,7 @@ def recorded(several: Values) -> Recording:
     return run_program(several)
 
 
-def told(values: Values) -> dict[str, str]:
+def read_errors(values: Values) -> dict[str, str]:
     try:
         parse(values)
     except SettingsError as error:
@@ -110,32 +110,35 @@ def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_fault_is_told_with_the_path_of_the_job(several: Values, change: Values, path: str, words: str) -> None:
-    assert words in told(several | change)[path]
+def test_an_error_has_the_path_of_the_job(several: Values, change: Values, path: str, words: str) -> None:
+    assert words in read_errors(several | change)[path]
 
 
 def test_the_short_form_is_of_a_training_job_alone(two_teams: Values) -> None:
     values = two_teams | {"job": {**CONTAINER, "name": "serve"}}
-    assert "a training job, the only kind that job may have, got 'container'" in told(values)["job.kind"]
+    assert "a training job, the only kind that job may have, got 'container'" in read_errors(values)["job.kind"]
 
 
 def test_a_fault_of_one_job_hides_none_of_another(several: Values) -> None:
     several["jobs"]["ablation"]["preset"] = "huge"
     several["jobs"]["serve"]["image"] = "sweep:1"
-    assert {"jobs.ablation.preset", "jobs.serve.image"} <= told(several).keys()
+    assert {"jobs.ablation.preset", "jobs.serve.image"} <= read_errors(several).keys()
 
 
 def test_the_budget_of_all_jobs_is_one(several: Values) -> None:
     several["budget"]["usd_total"] = 9000
     # 32 chips of 2.70 USD for 100 hours, 16 for 5, and 16 of 4.50 for 10.
-    fault = told(several)["budget.usd_total"]
+    fault = read_errors(several)["budget.usd_total"]
     assert (
         "jobs that cost at most 9000.00 USD together, got 9576.00 (ablation 8640.00, serve 720.00, small 216.00)"
         in fault
     )
     del several["jobs"]["serve"]["max_hours"]
     several["budget"]["usd_total"] = 8640 + 216 + 360
-    assert "write jobs.serve.max_hours: 5, which 360.00 USD pay for at 72.00 USD" in told(several)["budget.usd_total"]
+    assert (
+        "write jobs.serve.max_hours: 5, which 360.00 USD pay for at 72.00 USD"
+        in read_errors(several)["budget.usd_total"]
+    )
 
 
 def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -> None:
@@ -151,7 +154,10 @@ def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -
     values["jobs"] = {"one": wanting("c", "b"), "two": wanting("b", "a")}
     assert list(parse(values).teams["research"].quota) == ["c", "b", "a"]
     values["jobs"]["whim"] = wanting("a", "c")
-    assert "an order of groups that fits the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
+    assert (
+        "an order of groups that fits the other jobs of team research"
+        in read_errors(values)["jobs.whim.slices.fallback"]
+    )
 
 
 @hypothesis_settings(deadline=None)
@@ -229,7 +235,7 @@ def test_the_teams_with_a_job_on_the_hosts_network_and_no_others_may_use_it(seve
     assert levels == {"research": "restricted", "product-ml": "privileged"}
 
 
-def test_outputs_name_every_job_and_tell_more_of_the_first_that_trains(recorded: Recording) -> None:
+def test_outputs_name_every_job_and_describe_the_first_that_trains(recorded: Recording) -> None:
     kinds = {job["name"]: (job["namespace"], job["queue"], job["kind"]) for job in recorded.exports["jobs"]}
     assert kinds == {
         "ablation": ("research", "research", "training"),
@@ -247,4 +253,4 @@ def test_a_stack_of_containers_needs_no_image_of_the_trainer(several: Values) ->
     assert recording.exports["job"]["name"] == "serve"
     assert "job_spec" not in recording.exports
     several["jobs"]["train"] = {"preset": "tiny"}
-    assert "add image to the stack file" in told(several)["image"]
+    assert "add image to the stack file" in read_errors(several)["image"]

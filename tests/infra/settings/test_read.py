@@ -167,8 +167,8 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    told = [str(fault) for fault in raised.value.errors if fault.path == path]
-    assert any(words in line for line in told), raised.value
+    texts = [str(fault) for fault in raised.value.errors if fault.path == path]
+    assert any(words in text for text in texts), raised.value
 
 
 @pytest.mark.parametrize("machine", ["n2-standard-64", "e2-standard-2", "n2d-custom-8-16384", "c3-highcpu-22-lssd"])
@@ -272,7 +272,7 @@ def test_a_job_s_compiler_options_reach_its_specification(values: Values) -> Non
     }
 
 
-def test_a_job_without_compiler_options_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
+def test_a_specification_without_compiler_options_is_unchanged(values: Values) -> None:
     assert "compiler" not in only_spec(parse(values)).model_dump_json()
 
 
@@ -298,17 +298,17 @@ def test_the_key_of_a_tracker_must_be_among_the_secrets_that_the_job_gets(values
     assert [fault.path for fault in raised.value.errors] == ["job.trackers.wandb"]
 
 
-def test_a_job_with_none_of_these_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
-    told = only_spec(parse(values)).model_dump_json()
-    assert not any(name in told for name in ("kind", "momentum", "skip_norm", "z_loss", "trackers"))
+def test_a_specification_without_these_settings_is_unchanged(values: Values) -> None:
+    text = only_spec(parse(values)).model_dump_json()
+    assert not any(name in text for name in ("kind", "momentum", "skip_norm", "z_loss", "trackers"))
 
 
-def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
+def test_a_specification_that_allows_no_change_is_unchanged(values: Values) -> None:
     assert "allow_changes" not in only_spec(parse(values)).model_dump_json()
 
 
 @pytest.mark.parametrize(
-    ("job", "path", "told"),
+    ("job", "path", "words"),
     [
         ({"optimizer": {"learning_rate": -1}}, "job.optimizer.learning_rate", "greater than 0, got -1"),
         ({"optimizer": {"lerning_rate": 1}}, "job.optimizer.lerning_rate", "rename it to learning_rate"),
@@ -332,14 +332,14 @@ def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_
     ],
 )
 def test_a_wrong_optimizer_or_a_change_that_cannot_be_is_refused(
-    values: Values, job: Values, path: str, told: str
+    values: Values, job: Values, path: str, words: str
 ) -> None:
     values["job"] |= job
     with pytest.raises(SettingsError) as raised:
         parse(values)
     (fault,) = raised.value.errors
     assert fault.path == path
-    assert told in str(fault)
+    assert words in str(fault)
 
 
 DECODER = {
@@ -364,7 +364,7 @@ def test_a_job_may_describe_its_own_decoder(values: Values) -> None:
     assert JobSpec.model_validate_json(spec.model_dump_json()).model == spec.model
 
 
-def test_all_that_is_wrong_with_a_decoder_is_told_at_once(values: Values) -> None:
+def test_all_errors_of_a_decoder_are_reported_at_once(values: Values) -> None:
     windows = {"size": 0, "pattern": ["local", "globl"]}
     values["job"] |= {"model": {"layers": 0, "activation": "relu", "windows": windows, "qk_norm": True}}
     values["job"] |= {"training": {"steps": 0}}
@@ -377,21 +377,21 @@ def test_all_that_is_wrong_with_a_decoder_is_told_at_once(values: Values) -> Non
     }
 
 
-def test_parts_of_a_decoder_that_do_not_go_together_are_told_at_once(values: Values) -> None:
+def test_all_conflicts_within_a_decoder_are_reported_at_once(values: Values) -> None:
     stretched = {"factor": 2, "low_frequency_factor": 1, "high_frequency_factor": 4, "original_length": 64}
     values["job"] |= {"model": {"query_heads": 3, "rope_scaling": stretched, "rope_linear_factor": 2}}
     with pytest.raises(SettingsError, match="query_heads must be a multiple of kv_heads .*; rope_scaling and rope_l"):
         parse(values)
 
 
-def test_faults_of_training_and_optimizer_are_told_together(values: Values) -> None:
+def test_errors_of_training_and_optimizer_are_reported_together(values: Values) -> None:
     values["job"] |= {"optimizer": {"beta1": 2}, "training": {"steps": 0}}
     with pytest.raises(SettingsError) as raised:
         parse(values)
     assert {fault.path for fault in raised.value.errors} == {"job.optimizer.beta1", "job.training.steps"}
 
 
-def test_a_job_without_data_is_told_of_its_sizes_as_well(values: Values) -> None:
+def test_the_sizes_of_a_job_without_data_are_also_checked(values: Values) -> None:
     values["job"] |= {"preset": "llama-3.2-1b", "training": {"global_batch": 10}}
     with pytest.raises(SettingsError) as raised:
         parse(values)

@@ -61,14 +61,14 @@ _REFUSED: list[tuple[Values, Values, str, str]] = [
 
 
 def faults_of(values: Values) -> dict[str, str]:
-    """All that is told of each setting."""
-    told: dict[str, str] = {}
+    """Return the errors of each setting."""
+    text: dict[str, str] = {}
     try:
         parse(values)
     except SettingsError as error:
         for fault in error.errors:
-            told[fault.path] = f"{told.get(fault.path, '')}{fault}\n"
-    return told
+            text[fault.path] = f"{text.get(fault.path, '')}{fault}\n"
+    return text
 
 
 @pytest.mark.parametrize(("network", "group", "path", "words"), _REFUSED, ids=[row[2] for row in _REFUSED])
@@ -108,10 +108,10 @@ def test_a_nodes_block_has_two_addresses_for_each_pod(pods_per_node: int, prefix
 
 
 @pytest.mark.parametrize("zone", ["us-east1-b", "us-east5", "us-east5-", "b"])
-def test_the_zone_of_a_group_lies_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
+def test_the_zone_of_a_group_is_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
     values["slices"]["trillium"]["zone"] = zone
-    told = f"a zone of us-east5, such as us-east5-b, got '{zone}'; change slices.trillium.zone or cloud.region"
-    assert told in faults_of(values)["slices.trillium.zone"]
+    text = f"a zone of us-east5, such as us-east5-b, got '{zone}'; change slices.trillium.zone or cloud.region"
+    assert text in faults_of(values)["slices.trillium.zone"]
     values["slices"]["trillium"]["zone"] = "us-east5-a"
     assert faults_of(values) == {}
 
@@ -123,7 +123,7 @@ def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
     assert "0.0.0.0/0, which is every address" in faults["cluster.authorized_networks.home"]
 
 
-def test_the_key_of_the_clusters_secrets_lies_in_its_region(values: Values) -> None:
+def test_the_key_of_the_clusters_secrets_is_in_its_region(values: Values) -> None:
     values["cluster"]["encryption_key"] = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
     assert "expected a key in us-east5" in faults_of(values)["cluster.encryption_key"]
     values["cluster"]["encryption_key"] = "projects/p/locations/us-east5/keyRings/r/cryptoKeys/k"
@@ -138,7 +138,7 @@ def test_a_maintenance_window_ends_after_it_starts(values: Values) -> None:
     assert list(faults_of(values)) == ["cluster.maintenance.recurrence"]
 
 
-def told_of_slices(values: Values) -> dict[str, str]:
+def read_slice_errors(values: Values) -> dict[str, str]:
     with pytest.raises(SettingsError) as raised:
         parse(values)
     return {fault.path: str(fault) for fault in raised.value.errors}
@@ -148,12 +148,12 @@ def test_a_second_network_needs_a_second_interface(values: Values) -> None:
     values["slices"]["trillium"] |= {"generation": "v5e", "second_network": True}
     values["job"]["host_network"] = True
     machines = "ct6e-standard-1t, ct6e-standard-4t, ct6e-standard-8t, tpu7x-standard-4t"
-    assert f"{machines}, got ct5lp-hightpu-4t" in told_of_slices(values)["slices.trillium.second_network"]
+    assert f"{machines}, got ct5lp-hightpu-4t" in read_slice_errors(values)["slices.trillium.second_network"]
 
 
 def test_a_second_network_needs_a_job_that_sees_it(values: Values) -> None:
     values["slices"]["trillium"]["second_network"] = True
-    assert "got job tiny without host_network; write job.host_network: true" in str(told_of_slices(values))
+    assert "got job tiny without host_network; write job.host_network: true" in str(read_slice_errors(values))
     values["slices"]["other"] = values["slices"]["trillium"] | {"second_network": False}
     values["job"]["slices"]["group"] = "other"
     values["teams"]["research"]["quota"]["other"] = 16
@@ -162,7 +162,7 @@ def test_a_second_network_needs_a_job_that_sees_it(values: Values) -> None:
 
 def test_a_disk_image_is_named_in_full(values: Values) -> None:
     values["slices"]["trillium"]["image_disk"] = "trainer-images"
-    assert "projects/PROJECT/global/images/IMAGE" in told_of_slices(values)["slices.trillium.image_disk"]
+    assert "projects/PROJECT/global/images/IMAGE" in read_slice_errors(values)["slices.trillium.image_disk"]
 
 
 def _fault(values: Values, machine_type: str, nodes: int) -> str | None:
@@ -194,21 +194,21 @@ def _fault(values: Values, machine_type: str, nodes: int) -> str | None:
 def test_a_machine_is_refused_where_the_controllers_would_take_more_than_half_of_it(
     stack: str, machine_type: str, nodes: int, fits: bool
 ) -> None:
-    """Nothing is known of a machine whose name does not tell its size."""
+    """Nothing is known about a machine whose name does not contain its size."""
     assert (_fault(stack_values(stack), machine_type, nodes) is None) == fits
 
 
-def test_the_fault_tells_what_is_needed() -> None:
-    told = _fault(stack_values("scale"), "e2-standard-4", 3)
-    assert told is not None
-    assert "at least 5 vCPUs and 9.0 GiB" in told
-    assert "4096 TPU hosts, got e2-standard-4" in told
+def test_the_error_says_what_is_needed() -> None:
+    text = _fault(stack_values("scale"), "e2-standard-4", 3)
+    assert text is not None
+    assert "at least 5 vCPUs and 9.0 GiB" in text
+    assert "4096 TPU hosts, got e2-standard-4" in text
 
 
 SECTION = {"source": "dev", "expires_at": "2026-03-01T18:00:00Z"}
 
 
-def told(values: Values) -> dict[str, str]:
+def read_errors(values: Values) -> dict[str, str]:
     try:
         parse(values | {"environment": values.get("environment", SECTION)})
     except SettingsError as error:
@@ -217,13 +217,13 @@ def told(values: Values) -> dict[str, str]:
 
 
 def test_its_namespaces_are_those_of_no_other_cluster(values: Values) -> None:
-    assert told(values)["teams.research.namespace"].endswith("write multislice-dev-research")
+    assert read_errors(values)["teams.research.namespace"].endswith("write multislice-dev-research")
     values["teams"]["research"]["namespace"] = "multislice-dev-research"
-    assert told(values) == {}
+    assert read_errors(values) == {}
 
 
 def test_it_is_neither_protected_nor_on_reserved_chips() -> None:
-    faults = told(stack_values("prod"))
+    faults = read_errors(stack_values("prod"))
     assert "got true; set it false" in faults["cluster.deletion_protection"]
     assert "the reservation v5p-cubes, which others rely on" in faults["slices.cubes.capacity"]
 
@@ -231,4 +231,4 @@ def test_it_is_neither_protected_nor_on_reserved_chips() -> None:
 @pytest.mark.parametrize("end", ["2026-03-01", "2026-13-01T00:00:00Z", "2026-03-01 18:00:00 +0000 UTC"])
 def test_its_end_is_a_time(end: str, values: Values) -> None:
     values["environment"] = SECTION | {"expires_at": end}
-    assert "expected a time in UTC, such as" in told(values)["environment.expires_at"]
+    assert "expected a time in UTC, such as" in read_errors(values)["environment.expires_at"]

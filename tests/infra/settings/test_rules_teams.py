@@ -59,16 +59,16 @@ def _two_teams(values: Values, more: Values, scheduling: Values) -> Values:
 def test_a_setting_that_makes_no_sense_is_refused(
     values: Values, more: Values, scheduling: Values, path: str, words: str
 ) -> None:
-    told = _faults(_two_teams(values, more, scheduling))
-    assert list(told) == [f"teams.other.{path}"]
-    assert words in told[f"teams.other.{path}"]
+    text = _faults(_two_teams(values, more, scheduling))
+    assert list(text) == [f"teams.other.{path}"]
+    assert words in text[f"teams.other.{path}"]
 
 
 def test_limits_between_teams_need_two_of_them(values: Values) -> None:
     values["teams"]["research"]["quota"] = {"trillium": {"chips": 16, "borrowing_limit": 0, "lending_limit": 16}}
-    told = _faults(values)["teams.research.quota.trillium"]
-    assert "no limit, since there is no other team" in told
-    assert "got borrowing_limit and lending_limit; remove it or add a team" in told
+    text = _faults(values)["teams.research.quota.trillium"]
+    assert "no limit, since there is no other team" in text
+    assert "got borrowing_limit and lending_limit; remove it or add a team" in text
     parse(_two_teams(values, {}, {}))
 
 
@@ -76,14 +76,14 @@ def test_hosts_that_come_on_request_cannot_be_counted_beforehand(values: Values)
     values["scheduling"] = {"placement": "topology-aware"}
     parse(values)
     values["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 4}
-    told = _faults(values)["scheduling.placement"]
-    assert "expected exclusive-topology, since nodes of trillium do not exist yet when Kueue counts" in told
+    text = _faults(values)["scheduling.placement"]
+    assert "expected exclusive-topology, since nodes of trillium do not exist yet when Kueue counts" in text
 
 
 def test_a_group_needs_a_cluster_that_asks_google_who_is_in_it(values: Values) -> None:
     values["teams"]["research"]["members"] = {"users": ["ada@example.com"], "groups": ["research@example.com"]}
-    told = _faults(values)["teams.research.members.groups"]
-    assert "does not ask Google who is in a group, got research@example.com; set cluster.security_group" in told
+    text = _faults(values)["teams.research.members.groups"]
+    assert "does not ask Google who is in a group, got research@example.com; set cluster.security_group" in text
     values["cluster"]["security_group"] = "gke-security-groups@example.com"
     assert only_team(parse(values)).members.groups == ("research@example.com",)
 
@@ -180,7 +180,7 @@ def test_a_team_with_a_fault_of_its_own_is_not_taken_for_one_that_lends_nothing(
     assert {fault.path for fault in raised.value.errors} == {"teams.team-0.quota.trillium.chips"}
 
 
-def told(values: Values) -> dict[str, str]:
+def read_errors(values: Values) -> dict[str, str]:
     try:
         parse(values)
     except SettingsError as error:
@@ -192,48 +192,48 @@ def told(values: Values) -> dict[str, str]:
 @given(legal_values(), st.floats(0.01, 1e6))
 def test_a_plan_keeps_to_its_hourly_budget_at_worst(values: Values, limit: float) -> None:
     most = bill(parse(values), {}, None).at_most
-    refused = bool(told(values | {"budget": {"usd_per_hour": limit}}))
+    refused = bool(read_errors(values | {"budget": {"usd_per_hour": limit}}))
     assert refused == (bool(most.unknown) or most.usd_per_hour > limit)
 
 
 def test_a_plan_may_cost_just_its_budget(values: Values) -> None:
     values["budget"] = {"usd_per_hour": 16 * 1.215, "usd_total": 3 * 16 * 1.215}
     values["job"]["max_hours"] = 3
-    assert told(values) == {}
+    assert read_errors(values) == {}
 
 
-def test_a_fault_tells_what_each_group_costs(values: Values) -> None:
+def test_an_error_lists_the_cost_of_each_group(values: Values) -> None:
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "on-demand"}
     values["budget"] = {"usd_per_hour": 50}
     assert "at most 50.00 USD per hour when all of them exist, got 62.64 (trillium 19.44, spare 43.20)" in str(
-        told(values)
+        read_errors(values)
     )
 
 
 def test_capacity_that_has_yet_to_come_counts(values: Values) -> None:
     values["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 1}
     values["budget"] = {"usd_per_hour": 10}
-    assert "got none of trillium; write your price of a chip-hour" in told(values)["budget.usd_per_hour"]
+    assert "got none of trillium; write your price of a chip-hour" in read_errors(values)["budget.usd_per_hour"]
     values["prices"] = {"usd_per_chip_hour": {"trillium": 1}}
-    assert "got 16.00" in told(values)["budget.usd_per_hour"]
+    assert "got 16.00" in read_errors(values)["budget.usd_per_hour"]
 
 
 def test_a_job_without_an_end_keeps_to_no_budget(values: Values) -> None:
     values["budget"] = {"usd_total": 194.4}
-    assert told(values)["budget.usd_total"].endswith(
+    assert read_errors(values)["budget.usd_total"].endswith(
         "write job.max_hours: 10, which 194.40 USD pay for at 19.44 USD per hour"
     )
     values["job"]["max_hours"] = 10
-    assert told(values) == {}
+    assert read_errors(values) == {}
 
 
 def test_what_is_advised_is_legal(values: Values) -> None:
     values["budget"] = {"usd_total": 1e9}
-    assert "write job.max_hours: 8760, which" in told(values)["budget.usd_total"]
+    assert "write job.max_hours: 8760, which" in read_errors(values)["budget.usd_total"]
     values["budget"] = {"usd_total": 0.01}
-    assert told(values)["budget.usd_total"].endswith("; raise the budget")
+    assert read_errors(values)["budget.usd_total"].endswith("; raise the budget")
     values["job"]["max_hours"] = 1
-    assert told(values)["budget.usd_total"].endswith("; raise the budget")
+    assert read_errors(values)["budget.usd_total"].endswith("; raise the budget")
 
 
 def test_a_job_is_judged_by_the_dearest_slices_that_it_may_run_on(values: Values) -> None:
@@ -242,7 +242,7 @@ def test_a_job_is_judged_by_the_dearest_slices_that_it_may_run_on(values: Values
     values["job"] |= {"max_hours": 10}
     values["job"]["slices"]["fallback"] = ["spare"]
     values["budget"] = {"usd_total": 200}
-    fault = told(values)["budget.usd_total"]
+    fault = read_errors(values)["budget.usd_total"]
     assert "got 432.00, since it may hold 2 slices of trillium or spare for 10 hours" in fault
     assert fault.endswith("lower job.max_hours to 4.62 or raise the budget")
 
@@ -251,7 +251,7 @@ def test_a_job_on_chips_of_unknown_price_keeps_to_no_budget(values: Values) -> N
     values["slices"]["trillium"]["capacity"] = {"kind": "reservation", "name": "chips"}
     values["job"]["max_hours"] = 1
     values["budget"] = {"usd_total": 1e6}
-    assert "prices.usd_per_chip_hour.trillium" in told(values)["budget.usd_total"]
+    assert "prices.usd_per_chip_hour.trillium" in read_errors(values)["budget.usd_total"]
 
 
 @pytest.mark.parametrize("written", ["2026-03-01", "2026-03-01 00:00:00 +0000 UTC"])
@@ -262,10 +262,10 @@ def test_a_date_needs_no_quotation_marks(values: Values, written: str) -> None:
 
 def test_a_date_that_does_not_exist_is_a_fault(values: Values) -> None:
     values["budget"] = {"expires_on": "2026-02-30"}
-    assert "got '2026-02-30'" in told(values)["budget.expires_on"]
+    assert "got '2026-02-30'" in read_errors(values)["budget.expires_on"]
 
 
-def told_of_prices(values: Values) -> dict[str, str]:
+def read_price_errors(values: Values) -> dict[str, str]:
     with pytest.raises(SettingsError) as raised:
         parse(values)
     return {fault.path: str(fault) for fault in raised.value.errors}
@@ -273,19 +273,19 @@ def told_of_prices(values: Values) -> dict[str, str]:
 
 def test_a_price_is_of_a_slice_group(values: Values) -> None:
     values["prices"] = {"usd_per_chip_hour": {"trilium": 2.0}}
-    assert "one of the slice groups trillium, got 'trilium'" in told_of_prices(values)["prices.usd_per_chip_hour"]
+    assert "one of the slice groups trillium, got 'trilium'" in read_price_errors(values)["prices.usd_per_chip_hour"]
 
 
 @pytest.mark.parametrize("price", [0, -1, "free"])
 def test_nothing_is_free(values: Values, price: object) -> None:
     values["prices"] = {"usd_per_chip_hour": {"trillium": price}}
-    assert set(told_of_prices(values)) == {"prices.usd_per_chip_hour.trillium"}
+    assert set(read_price_errors(values)) == {"prices.usd_per_chip_hour.trillium"}
 
 
 def test_nothing_is_bought_on_demand_at_an_unknown_price(values: Values) -> None:
     values["slices"]["trillium"] |= {"generation": "7x", "topology": "2x2x2", "capacity": "on-demand"}
     values["job"]["training"] = {"global_batch": 32}
-    fault = told_of_prices(values)["prices.usd_per_chip_hour.trillium"]
+    fault = read_price_errors(values)["prices.usd_per_chip_hour.trillium"]
     assert "no list price of 7x on-demand is known anywhere, got nothing; write prices.usd_per_chip_hour" in fault
     values["prices"] = {"usd_per_chip_hour": {"trillium": 9.0}}
     assert parse(values).prices.usd_per_chip_hour == {"trillium": 9.0}

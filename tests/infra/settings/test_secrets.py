@@ -55,10 +55,10 @@ def test_settings_know_the_names_of_secrets_and_no_value(values: Values) -> None
 )
 def test_a_secret_in_plain_is_refused_without_being_shown(values: Values, written: object) -> None:
     values["secrets"] = written
-    (told,) = _faults(values).values()
-    assert "not shown here" in told
-    assert "revoke it" in told
-    assert CANARY not in told.replace(f"secrets.{CANARY}", "")
+    (text,) = _faults(values).values()
+    assert "not shown here" in text
+    assert "revoke it" in text
+    assert CANARY not in text.replace(f"secrets.{CANARY}", "")
 
 
 @pytest.mark.parametrize("value", ["", 5, None, {"token": CANARY}])

@@ -41,8 +41,8 @@ def faults(values: Values) -> dict[str, str]:
     return {fault.path: str(fault) for fault in error.value.errors}
 
 
-def told(values: Values) -> list[dict[str, Any]]:
-    """What the trainer of each run is told."""
+def read_specs(values: Values) -> list[dict[str, Any]]:
+    """Return the trainer's specification of each run."""
     jobs = parse(values).training_jobs
     return [dict(job.training) for job in jobs.values()]
 
@@ -61,9 +61,9 @@ def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Val
     assert {job.sweep_name for job in jobs.values()} == {"study"}
 
 
-def test_what_the_section_says_beside_the_sweep_holds_for_every_run(values: Values) -> None:
+def test_settings_next_to_the_sweep_apply_to_every_run(values: Values) -> None:
     made = swept(values, training={"steps": 7}, max_hours=2)
-    assert [training["steps"] for training in told(made)] == [7] * 6
+    assert [training["steps"] for training in read_specs(made)] == [7] * 6
     assert {job.max_hours for job in parse(made).jobs.values()} == {2}
 
 
@@ -166,11 +166,11 @@ def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Value
         ({"slices.count": ["one", 1]}, "jobs.study.slices.count"),
     ],
 )
-def test_a_sweep_that_makes_no_runs_is_told_once(values: Values, sweep: object, path: str) -> None:
+def test_a_sweep_without_runs_is_reported_once(values: Values, sweep: object, path: str) -> None:
     assert faults(swept(values, sweep=sweep)).keys() == {path}
 
 
-def test_faults_of_sweep_and_job_are_told_together(values: Values) -> None:
+def test_errors_of_sweep_and_job_are_reported_together(values: Values) -> None:
     wrong = swept(values, sweep={"training.seed": 1}, team="nobody")
     assert faults(wrong).keys() == {"jobs.study.sweep.training.seed", "jobs.study.team"}
 

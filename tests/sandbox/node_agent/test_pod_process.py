@@ -156,7 +156,7 @@ def test_the_reaper_ends_leftovers_when_its_parent_is_gone(tmp_path: Path) -> No
 
 
 def run_beside(folder: Path, *command: str) -> str:
-    """What a command prints beside a container that sleeps."""
+    """Return the output of a command inside a sleeping container."""
     container = PodProcess.start(plan(folder, "sleep", "600"))
     with (folder / "said").open("w+") as said:
         container.run_inside(command, said.fileno()).wait()

@@ -108,7 +108,7 @@ def test_a_container_works_in_an_empty_folder_and_imports_what_the_image_has(beg
     assert not (ROOT / "written").exists()
 
 
-def test_cpu_devices_stand_for_chips_whatever_platform_the_pod_names(begin: Begin) -> None:
+def test_cpu_devices_replace_chips_whatever_platform_the_pod_names(begin: Begin) -> None:
     platform = [{"name": "JAX_PLATFORMS", "value": "tpu,cpu"}]
     chips = {"limits": {"google.com/tpu": "4"}}
     for resources, expected in ((chips, "cpu"), ({}, "tpu,cpu")):

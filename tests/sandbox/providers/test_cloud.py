@@ -146,7 +146,7 @@ def test_a_change_of_a_cluster_does_what_it_does_on_gke(before: Json, after: Jso
 
 def test_every_input_of_a_node_pool_is_known_to_replace_to_change_in_place_or_to_do_nothing() -> None:
     kind = row(NODE_POOL)
-    # GKE fills them in, and the SDK lists them all the same.
+    # GKE fills them in, but the SDK lists them.
     computed_only = ("nodeConfig.effectiveTaints",)
     for path in inputs_of(gcp.container.NodePoolArgs):
         lists = (kind.replaces, kind.in_place, kind.inert, computed_only)

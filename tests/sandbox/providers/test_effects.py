@@ -15,14 +15,14 @@ from tests.chain.stack import ignore
 
 
 @pytest.mark.parametrize(
-    ("properties", "told"),
+    ("properties", "message"),
     [
         ({"name": "a", "nodeCount": 4, "initialNodeCount": 4}, "both initial_node_count and node_count on node pool a"),
         ({"upgradeSettings": {"strategy": "BLUE_GREEN", "maxSurge": 1}}, "Surge upgrade settings may not be changed"),
     ],
 )
-def test_a_new_pool_whose_settings_exclude_each_other_is_refused(properties: Json, told: str) -> None:
-    with pytest.raises(Refusal, match=told):
+def test_a_new_pool_whose_settings_exclude_each_other_is_refused(properties: Json, message: str) -> None:
+    with pytest.raises(Refusal, match=message):
         require_node_pool(properties, None)
 
 

@@ -131,7 +131,7 @@ def test_the_node_count_is_per_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"placementPolicy": {"tpuTopology": "3x3"}}, 'Invalid TPU topology "3x3" for machine type "ct6e-standard-4t"'),
         ({"placementPolicy": {"tpuTopology": "2x2"}}, "not supported for single-host TPU slices"),
@@ -144,8 +144,8 @@ def test_the_node_count_is_per_zone() -> None:
         ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
     ],
 )
-def test_what_gke_refuses_is_refused_in_its_words(change: Json, told: str) -> None:
-    assert told in refusal(merge(SLICE, change))
+def test_what_gke_refuses_is_refused_in_its_words(change: Json, message: str) -> None:
+    assert message in refusal(merge(SLICE, change))
 
 
 def test_a_single_host_pool_takes_any_node_count_and_no_placement_policy() -> None:
@@ -177,8 +177,8 @@ def test_a_pool_has_its_nodes_in_the_region_of_its_cluster() -> None:
 def test_an_autoscaled_slice_must_reach_its_gang_size_in_one_zone() -> None:
     flexible = {key: item for key, item in SLICE.items() if key != "nodeCount"}
     require_valid(flexible | {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}, CLUSTER, None)
-    told = refusal(flexible | {"autoscaling": {"totalMaxNodeCount": 4}})
-    assert 'Maximum node count 0 is not a valid size of TPU pod slice with topology "4x4"' in told
+    message = refusal(flexible | {"autoscaling": {"totalMaxNodeCount": 4}})
+    assert 'Maximum node count 0 is not a valid size of TPU pod slice with topology "4x4"' in message
 
 
 def test_a_pool_of_a_wrong_size_can_still_be_described() -> None:
@@ -224,7 +224,7 @@ def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"nodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
         ({"initialNodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
@@ -239,8 +239,8 @@ def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
         ({"nodeConfig": {"machineType": "ct5lp-hightpu-4t"}}, "not supported for machine type ct5lp-hightpu-4t"),
     ],
 )
-def test_a_flex_start_slice_that_asks_for_more_is_refused(change: Json, told: str) -> None:
-    assert told in refusal(merge(FLEX, change))
+def test_a_flex_start_slice_that_asks_for_more_is_refused(change: Json, message: str) -> None:
+    assert message in refusal(merge(FLEX, change))
 
 
 def test_a_specific_reservation_is_exactly_one() -> None:
