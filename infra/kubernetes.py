@@ -1,8 +1,8 @@
 """The program's Kubernetes client: requests with plain JSON objects over one connection pool, and watches.
 
 The official client reads kubeconfigs with credential plugins. Its models are not used, because building them takes
-longer than the requests. It is imported only when a kubeconfig is read: `import kubernetes.client` takes 0.3 s of
-processor time, this module 0.1 s. Nothing here imports Pulumi, so that commands that only look at a cluster start quickly."""
+longer than the requests. It is imported only when a kubeconfig is read: importing it takes 0.3 s of processor time,
+this module 0.1 s. Nothing here imports Pulumi, so that commands that only look at a cluster start quickly."""
 
 import json
 import logging
