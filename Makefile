@@ -2,6 +2,8 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
+RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13
+
 .PHONY: up down train preview test test-all fuzz chaos bench docs lint format programs environment licences sbom audit lock lock-plugins
 
 up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
@@ -54,9 +56,9 @@ sbom: $(ENVIRONMENT) ## write image.cdx.json, the bill of materials of the image
 audit: $(ENVIRONMENT) ## list known vulnerabilities of the locked packages (asks PyPI)
 	@.venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/desk.txt && .venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/image.txt
 
-lock: ## resolve requirements/*.txt again from pyproject.toml (needs uv)
-	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra keras --extra tpu --extra policy --extra sandbox --extra cli --extra dev pyproject.toml -o requirements/desk.txt
-	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra workloads --extra keras --extra tpu pyproject.toml -o requirements/image.txt
+lock: ## resolve requirements/*.txt again from requirements/*.in (needs uv)
+	@$(RESOLVE) $(addprefix requirements/,program.in trainer.in development.in) -o requirements/desk.txt
+	@$(RESOLVE) requirements/trainer.in -o requirements/image.txt
 
 lock-plugins: $(ENVIRONMENT) ## write the checksums of the Pulumi plugins for CI to requirements/plugins.json
 	@$(PYTHON) -m cli.ci lock-plugins
@@ -64,5 +66,5 @@ lock-plugins: $(ENVIRONMENT) ## write the checksums of the Pulumi plugins for CI
 $(ENVIRONMENT): requirements/desk.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || { echo "needs Python 3.13 as python3, got $$(python3 --version 2>&1); install it, for example with 'pyenv install 3.13'"; exit 1; }
 	@echo "installing the Python environment (about a minute) ..."
-	@python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/desk.txt
+	@python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/desk.txt && .venv/bin/pip install --quiet --no-deps --no-build-isolation --no-index --editable .
 	@rm -f .venv/installed-* && touch $@

@@ -4,10 +4,10 @@ Each command is implemented in the module of the same name, which is imported wh
 """
 
 import re
-import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,6 @@ from typer.exceptions import TyperException
 
 from cli.environments.commands import environments
 from cli.options import Engine, Job, Json, Markdown, On, Sandbox, Stack, folder_of, form_of, run
-from sandbox.daemon import CHECKOUT
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ def _without_answer() -> Generator[None]:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-        typer.echo(" ".join(("multislice", project["version"])))
+        typer.echo(f"multislice {metadata.version('tpu-multislice')}")
         raise typer.Exit
 
 
@@ -389,5 +387,10 @@ def _deployed(stack: str, engine: Engine | None, sandbox: Path | None) -> "Deplo
     return deployed(stack, folder_of(engine, sandbox))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the command line."""
     app(prog_name="multislice")
+
+
+if __name__ == "__main__":
+    main()

@@ -184,6 +184,9 @@ def _as_mapping(written: object) -> object:
     return {"kind": written} if isinstance(written, str) else written
 
 
+type CapacityKind = OnDemand | Spot | Reservation | FlexStart | Queued
 Capacity = Annotated[
-    OnDemand | Spot | Reservation | FlexStart | Queued, Field(discriminator="kind"), BeforeValidator(_as_mapping)
+    CapacityKind,
+    Field(discriminator="kind"),
+    BeforeValidator(_as_mapping, json_schema_input_type=Literal["on-demand", "spot"] | CapacityKind),
 ]

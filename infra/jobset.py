@@ -29,10 +29,10 @@ from infra.names import (
     SLICE_CHECK,
     SLICES,
     TRAINER,
+    WORKER,
 )
 from infra.objects import Manifest, manifest
-from infra.pods import head_template, pod_template, request_annotations, slice_annotations
-from infra.programs import WORKER
+from infra.pods import Pods, render_pods
 from infra.settings.jobs import ContainerJob, Job
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
@@ -44,14 +44,13 @@ _SECONDS_PER_HOUR = 3600
 
 def render(submission: Submission) -> Manifest:
     """Return the JobSet of a job."""
-    job, by_pathways = submission.job, submission.pathways is not None
-    together = slice_annotations(submission.groups, submission.placement)
-    annotations = request_annotations(submission.groups) | ({} if by_pathways else together)
+    job, pods = submission.job, render_pods(submission)
+    annotations = {**pods.requests, **({} if pods.head else pods.together)}
     spec: Manifest = {
         # JobSet labels every pod with the coordinator's name, from which the hosts know where to meet.
-        "coordinator": {"replicatedJob": HEAD if by_pathways else SLICES, "jobIndex": 0, "podIndex": 0},
+        "coordinator": {"replicatedJob": HEAD if pods.head else SLICES, "jobIndex": 0, "podIndex": 0},
         "failurePolicy": _failure_policy(job),
-        **(_head_and_slices(submission, together) if by_pathways else _slices(submission)),
+        **(_head_and_slices(submission, pods.head, pods) if pods.head else _slices(submission, pods)),
     }
     return manifest(
         JOBSET_API_VERSION,
@@ -64,18 +63,18 @@ def render(submission: Submission) -> Manifest:
     )
 
 
-def _slices(submission: Submission) -> Manifest:
+def _slices(submission: Submission, pods: Pods) -> Manifest:
     container = PROGRAM if isinstance(submission.job, ContainerJob) else TRAINER
-    job = _indexed_job(submission, container, submission.slices.hosts, pod_template(submission))
+    job = _indexed_job(submission, container, submission.slices.hosts, pods.slices)
     return {
         "successPolicy": {"operator": "All"},
         "replicatedJobs": [_add_replicas(SLICES, submission.slices.count, job)],
     }
 
 
-def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Manifest:
-    head = _indexed_job(submission, PROGRAM, 1, head_template(submission))
-    slices = _indexed_job(submission, WORKER, submission.slices.hosts, pod_template(submission))
+def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods) -> Manifest:
+    head = _indexed_job(submission, PROGRAM, 1, head_template)
+    slices = _indexed_job(submission, WORKER, submission.slices.hosts, pods.slices)
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
     if submission.shares_host:
         # Both start at the same time, because the head runs on the worker's host.
@@ -90,7 +89,7 @@ def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Man
         # A system node runs one head.
         "replicatedJobs": [
             _add_replicas(HEAD, 1, head, {EXCLUSIVE: HOST_LABEL}),
-            _add_replicas(SLICES, count, slices, together),
+            _add_replicas(SLICES, count, slices, pods.together),
         ],
     }
 

@@ -70,8 +70,9 @@ QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
 # --- The stack's own objects
 SERVICE_ACCOUNT = "trainer"
 """Kubernetes service account of the pods, one in each team's namespace."""
-TRAINER, PROGRAM, SLICE_CHECK = "trainer", "program", "slice-check"
-"""Names of containers: the trainer, any other program, and the init container that checks the chips first."""
+TRAINER, PROGRAM, WORKER, SLICE_CHECK = "trainer", "program", "worker", "slice-check"
+"""Names of containers: the trainer, any other program, a worker of Pathways, and the init container that checks the
+chips first."""
 METRICS_PORT_NAME = "metrics"
 """Port on which every host of the trainer serves metrics, whichever job it trains."""
 PRICE_KEY = "usd_per_hour"

@@ -16,9 +16,9 @@ Such a slice needs no other mechanism: its only pod has all its chips.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from infra import programs
 from infra.names import (
     ACCELERATOR_LABEL,
     EXCLUSIVE,
@@ -36,6 +36,7 @@ from infra.names import (
     TPU_RESOURCE,
 )
 from infra.objects import Manifest
+from infra.programs import Containers, containers
 from infra.settings.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.submission import Submission
@@ -100,34 +101,55 @@ def admitted_pods(level: PodLevel) -> dict[str, str]:
     return {f"{mode}/enforce": level, f"{mode}/warn": _WARNED_LEVEL, f"{mode}/audit": _WARNED_LEVEL}
 
 
-def pod_template(submission: Submission) -> Manifest:
-    """Return metadata and spec of the pods that hold the chips."""
-    annotations = pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
-    if runtime := submission.pathways:
-        portion = _SHARED_HOST_SHARE if submission.shares_host else _REQUESTED_SHARE
-        own = {"resources": resources(submission.shape, portion=portion)}
-        containers = [programs.pathways_worker(submission, runtime) | own]
-        return _template(submission, annotations, _place(submission), containers, with_data=False)
-    share = submission.job.resources if isinstance(submission.job, ContainerJob) else _DEFAULT_SHARE
-    own = {"resources": resources(submission.shape, share)}
-    containers = [programs.program(submission) | own]
-    checks = [programs.slice_check(submission) | own] if submission.checking_image else []
-    return _template(submission, annotations | _mount_annotations(submission), _place(submission), containers, checks)
+@dataclass(frozen=True)
+class Pods:
+    """What a JobSet needs to know of its pods."""
+
+    slices: Manifest
+    """Metadata and spec of the pods with the chips."""
+    head: Manifest | None
+    """Those of the head of a Pathways job: the program, with Pathways' servers as sidecars."""
+    together: Mapping[str, str]
+    """Annotations that keep each slice in one node pool. They are for the JobSet, or for its slices if it has a
+    head."""
+    requests: Mapping[str, str]
+    """Annotations of the JobSet with the run time to request for a queued group."""
 
 
-def head_template(submission: Submission) -> Manifest:
-    """Return metadata and spec of the head of a Pathways job: the program, with Pathways' servers as sidecars."""
+def render_pods(submission: Submission) -> Pods:
+    """Return the pods of a job."""
+    on_slices, on_head = containers(submission)
     runtime = submission.pathways
-    assert runtime, "only a job with Pathways has a head"
-    manager, proxy = programs.pathways_servers(submission, runtime)
-    program = programs.program(submission)
-    shares = _head_resources(submission, runtime)
+    return Pods(
+        slices=_slice_template(submission, on_slices),
+        head=_head_template(submission, runtime, on_head) if runtime and on_head else None,
+        together=_slice_annotations(submission.groups, submission.placement),
+        requests=_request_annotations(submission.groups),
+    )
+
+
+def _slice_template(submission: Submission, on_slices: Containers) -> Manifest:
+    annotations = _pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
+    share, portion = _DEFAULT_SHARE, _REQUESTED_SHARE
+    if submission.shares_host:
+        portion = _SHARED_HOST_SHARE
+    elif isinstance(submission.job, ContainerJob):
+        share = submission.job.resources
+    own = {"resources": resources(submission.shape, share, portion)}
+    main, before = on_slices.main | own, [each | own for each in on_slices.before]
+    if submission.pathways:
+        return _template(submission, annotations, _place(submission), main, with_data=False)
+    return _template(submission, annotations | _mount_annotations(submission), _place(submission), main, before)
+
+
+def _head_template(submission: Submission, runtime: Pathways, on_head: Containers) -> Manifest:
+    of_program, *of_servers = _head_resources(submission, runtime)
     return _template(
         submission,
         _mount_annotations(submission),
-        head_place(submission.groups, submission.job.name, colocated=submission.shares_host),
-        [program | {"resources": shares[2]}],
-        [manager | {"resources": shares[0]}, proxy | {"resources": shares[1]}],
+        _head_place(submission.groups, submission.job.name, colocated=submission.shares_host),
+        on_head.main | {"resources": of_program},
+        [server | {"resources": own} for server, own in zip(on_head.before, of_servers, strict=True)],
     )
 
 
@@ -135,13 +157,13 @@ def _template(
     submission: Submission,
     annotations: Mapping[str, str],
     place: Manifest,
-    containers: Sequence[Manifest],
+    main: Manifest,
     before: Sequence[Manifest] = (),
     *,
     with_data: bool = True,
 ) -> Manifest:
-    """Return pods that run `containers` on nodes that `place` selects, after the containers `before` have ended, or
-    have started if they are sidecars. With `with_data` the bucket is mounted."""
+    """Return pods that run the container `main` on nodes that `place` selects, after the containers `before` have
+    ended, or have started if they are sidecars. With `with_data` the bucket is mounted."""
     job, bucket = submission.job, submission.mounted_bucket if with_data else None
     # Prefixed, so that no volume of the stack file has the name of a built-in one.
     volumes = {f"own-{name}": each for name, each in job.volumes.items()} if isinstance(job, ContainerJob) else {}
@@ -158,7 +180,7 @@ def _template(
         "terminationGracePeriodSeconds": job.grace_seconds,
         **place,
         **({"initContainers": [container | confined for container in before]} if before else {}),
-        "containers": [container | confined for container in containers],
+        "containers": [main | confined],
         "volumes": [*_volumes(submission, bucket), *(_empty_folder(name, own[name]) for name in own)],
     }
     return {**({"metadata": {"annotations": dict(annotations)}} if annotations else {}), "spec": spec}
@@ -253,13 +275,13 @@ def most_of_host(shape: SliceShape) -> tuple[int, int]:
 
 
 def _head_resources(submission: Submission, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
-    """Return the requests of resource manager, proxy and program on a system node, or on the host that they share."""
+    """Return the requests of program, resource manager and proxy on a system node, or on the host that they share."""
     vcpus, memory_gib = runtime.head_vcpus, runtime.head_memory_gib
     if submission.shares_host:
         vcpus, memory_gib = _part_of_host(submission.shape, _SHARED_HOST_SHARE)
     manager, proxy = (vcpus // 6, memory_gib // 7), (vcpus // 3, 3 * memory_gib // 7)
     program = (vcpus - manager[0] - proxy[0], memory_gib - manager[1] - proxy[1])
-    return {"requests": _requests(*manager)}, {"requests": _requests(*proxy)}, {"requests": _requests(*program)}
+    return {"requests": _requests(*program)}, {"requests": _requests(*manager)}, {"requests": _requests(*proxy)}
 
 
 def _part_of_host(shape: SliceShape, portion: float) -> tuple[int, int]:
@@ -292,20 +314,17 @@ def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
     return "request" if all(capacity.queued for capacity in capacities) else placement
 
 
-def request_annotations(groups: Groups) -> dict[str, str]:
-    """Return annotations of the JobSet with the run time to request for a queued group."""
+def _request_annotations(groups: Groups) -> dict[str, str]:
     capacities = [group.capacity for group in groups.values()]
     run_seconds = [each.run_seconds for each in capacities if each.queued and each.run_seconds]
     return {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
 
 
-def slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
-    """Return annotations that keep each slice in one node pool. They are for the JobSet, or for its slices if it has a
-    head."""
+def _slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
     return {EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
 
 
-def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
+def _pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
     """Return annotations by which Kueue places pods: its "podset slice" is one slice of `hosts` pods.
 
     The simpler `podset-required-topology` would force all slices of the job into one node pool.
@@ -328,7 +347,7 @@ def _place(submission: Submission) -> Manifest:
     }
 
 
-def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
+def _head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
     """Return where the head of the job named `job` runs, as fields of its pods' spec."""
     if not colocated:
         return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": tolerations({})}

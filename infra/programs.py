@@ -11,6 +11,7 @@ security of the cluster requires it: no folder of the host, no privileges, and t
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from infra.names import (
@@ -22,6 +23,7 @@ from infra.names import (
     SLICE_CHECK,
     SLICES,
     TRAINER,
+    WORKER,
     price_name,
     secret_name,
 )
@@ -56,8 +58,6 @@ PATHWAYS_PORTS = (PROXY_PORT, MANAGER_PORT, 29002, WORKER_PORT, 29006)
 """Ports on which the servers of Pathways listen. No source explains the second port of manager and worker."""
 PATHWAYS_VARIABLES = ("JAX_PLATFORMS", "JAX_BACKEND_TARGET", "XCLOUD_ENVIRONMENT", "PATHWAYS_HEAD")
 """Environment variables with which JAX finds the proxy of Pathways."""
-WORKER = "worker"
-"""Name of the container of Pathways' workers."""
 
 _COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
 """Variable that JAX reads (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
@@ -98,8 +98,26 @@ _FILE_FAILURES = 3
 _IS_YOUNG = 'test "$(( $(date +%s) - $(stat -c %Y "$0") ))" -le "$1"'
 
 
-def program(submission: Submission) -> Manifest:
-    """Return the part of the job's container that defines its program."""
+@dataclass(frozen=True)
+class Containers:
+    """The containers of one kind of pod: the parts that define their programs."""
+
+    main: Manifest
+    before: tuple[Manifest, ...] = ()
+    """Containers that end, or as sidecars start, before `main` starts."""
+
+
+def containers(submission: Submission) -> tuple[Containers, Containers | None]:
+    """Return the containers of the pods with the chips, and of the head, which only a job with Pathways has."""
+    program = _program(submission)
+    if runtime := submission.pathways:
+        return Containers(_pathways_worker(submission, runtime)), Containers(
+            program, _pathways_servers(submission, runtime)
+        )
+    return Containers(program, (_slice_check(submission),) if submission.checking_image else ()), None
+
+
+def _program(submission: Submission) -> Manifest:
     if isinstance(submission.job, ContainerJob):
         return _container(submission, submission.job)
     if isinstance(submission.job, FunctionJob):
@@ -164,8 +182,8 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
     }
 
 
-def slice_check(submission: Submission) -> Manifest:
-    """Return the part of the init container that defines its program.
+def _slice_check(submission: Submission) -> Manifest:
+    """Return the init container that checks the slice.
 
     GKE does not document whether its webhook gives init containers their position in the slice, so it comes from
     labels.
@@ -253,7 +271,7 @@ def _secrets(submission: Submission) -> list[Manifest]:
     return [{"name": name, "valueFrom": {"secretKeyRef": {"name": kept, "key": name}}} for name in submission.secrets]
 
 
-def pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manifest, Manifest]:
+def _pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manifest, Manifest]:
     """Return resource manager and proxy, which run next to the program as long as it runs."""
     manager: Manifest = {
         "name": "resource-manager",
@@ -286,7 +304,7 @@ def pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manife
     return manager, proxy
 
 
-def pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
+def _pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
     """Return the container that runs on every host of the slices, with the host's chips."""
     return {
         "name": WORKER,

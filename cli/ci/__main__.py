@@ -112,6 +112,17 @@ def lock_plugins() -> None:
 
 
 @app.command()
+def release_notes(
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="Tag of the release: v and the version.")],
+) -> None:
+    """Print the changelog's section of a release, after checking that the tag is the version of the package."""
+    from cli.ci import licences
+    from cli.ci.release import release_notes as notes
+
+    _run(lambda: notes(licences.CHECKOUT, tag))
+
+
+@app.command()
 def pulumi_version() -> None:
     """Print the version of the Pulumi engine that the tests use, as the output `version` of a step."""
     from sandbox.programs import versions

@@ -170,7 +170,7 @@ def _as_quota(written: object) -> object:
     return written if isinstance(written, Mapping) else {"chips": written}
 
 
-TeamQuota = Annotated[Quota, BeforeValidator(_as_quota)]
+TeamQuota = Annotated[Quota, BeforeValidator(_as_quota, json_schema_input_type=Chips | Quota)]
 
 
 class Preemption(Spec):

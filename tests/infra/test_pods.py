@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from infra.jobset import render
-from infra.pods import admitted_pods, most_of_host, pod_template, resources
+from infra.pods import admitted_pods, most_of_host, render_pods, resources
 from infra.settings.errors import SettingsError
 from infra.settings.jobs import PodLevel
 from infra.settings.read import parse
@@ -23,7 +23,7 @@ _SHARE = 0.9
 
 
 def _template(values: Values) -> Any:
-    return pod_template(submitted(values))
+    return render_pods(submitted(values)).slices
 
 
 _MACHINES = {shape.machine_type: shape for shape in all_shapes()}

@@ -7,7 +7,7 @@ import pytest
 from infra.monitoring import controller_monitoring, trainer_monitoring
 from infra.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.operators import JOBSET, KUEUE
-from infra.pods import pod_template
+from infra.pods import render_pods
 from sandbox import builds
 from sandbox.providers.charts import render
 from tests.chain.stack import ignore
@@ -80,7 +80,7 @@ def test_collectors_read_the_one_token_and_the_token_reads_metrics(name: str, na
 
 
 def _pod(values: Values) -> Any:
-    template: Any = pod_template(submitted(values))
+    template: Any = render_pods(submitted(values)).slices
     return template["spec"]
 
 

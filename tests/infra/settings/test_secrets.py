@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi import runtime
 
-from infra.pods import pod_template
+from infra.pods import render_pods
 from infra.settings.errors import SettingsError
 from infra.settings.read import load, parse
 from infra.settings.values import HIDDEN, hide_encrypted
@@ -70,7 +70,7 @@ def test_only_text_that_is_not_empty_can_be_a_variable(values: Values, value: ob
 
 
 def test_a_name_must_be_a_variable_that_nothing_else_sets(values: Values) -> None:
-    environment: Any = pod_template(submitted(values))["spec"]
+    environment: Any = render_pods(submitted(values)).slices["spec"]
     own = {variable["name"] for variable in environment["containers"][0]["env"]}
     taken = sorted(own | _set_by_the_platform())
     values["secrets"] = dict.fromkeys([*taken, "2nd", "a-b"], HIDDEN)
