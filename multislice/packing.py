@@ -11,6 +11,7 @@ import json
 import linecache
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
@@ -174,8 +175,12 @@ def used_globals(function: FunctionType) -> dict[str, object]:
 
 def closure(function: FunctionType) -> dict[str, object]:
     """Return the variables of the enclosing functions that the function uses."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if _is_set(cell)}
+    found: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        # A variable that is not set yet has an empty cell.
+        with suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def source_lines(function: Callable[..., Any]) -> dict[str, str]:
@@ -213,11 +218,3 @@ def _numbers(code: CodeType) -> set[int]:
     ends = [end for _, end, _, _ in code.co_positions() if end]
     inner = (_numbers(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(range(code.co_firstlineno, max(ends, default=code.co_firstlineno) + 1)).union(*inner)
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - raises if the cell is empty
-    except ValueError:
-        return False
-    return True

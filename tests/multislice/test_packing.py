@@ -5,15 +5,13 @@ import io
 import pickle
 import threading
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import pytest
 
 from multislice.errors import Refused
-from multislice.packing import Packed, closure, pack, source_lines, used_globals
+from multislice.packing import Packed, closure, pack, source_lines
 from multislice.project import Project
 from tests.infra.recording import ROOT, values_of
 from tests.workloads.call.running import PUBLIC_KEY
@@ -89,12 +87,7 @@ def test_a_module_of_the_project_is_refused_with_the_folder_to_ship() -> None:
         Refused, match=rf"`values_of` is of module tests\.infra\.recording \(.*\), .* pass ships=\['{ROOT}'\]"
     ):
         packed(uses_a_test)
-
-
-def test_a_module_that_is_shipped_must_be_found_there_by_its_name() -> None:
-    def uses_a_test() -> Any:
-        return values_of(Path("x"))
-
+    # In this folder it is not found by the name of its module.
     with pytest.raises(Refused, match="values_of"):
         pack(uses_a_test, (), {}, Project([ROOT / "tests" / "infra"]))
 
@@ -288,26 +281,13 @@ def train(x):
 """
 
 
-@pytest.fixture
-def train(tmp_path: Path) -> FunctionType:
-    """As if it had been written in a script, whose functions travel by value."""
+def test_of_a_script_the_lines_of_functions_that_travel_are_kept_where_they_were(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SOURCE)
     around: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(SOURCE, str(tmp_path / "script.py"), "exec"), around)
-    return around["train"]
-
-
-def test_of_a_file_the_lines_of_functions_that_travel_are_kept_where_they_were(train: Callable[..., Any]) -> None:
-    (shown,) = source_lines(train).values()
+    (shown,) = source_lines(around["train"]).values()
     assert shown.splitlines() == SHOWN.splitlines()
-
-
-def test_a_function_without_a_file_has_no_lines() -> None:
     assert source_lines(len) == {}
-
-
-def test_variables_of_inner_functions_count_and_attributes_do_not(train: FunctionType) -> None:
-    assert used_globals(train) == {"helper": train.__globals__["helper"]}
 
 
 def test_a_variable_that_is_not_set_yet_is_none_of_the_closure() -> None:
