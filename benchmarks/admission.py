@@ -20,7 +20,6 @@ from benchmarks.kueue_situations import Trial, draw_varied
 from benchmarks.kueue_trials import Result, carry_out
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
-from infra.kubernetes import ApiServer
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
@@ -34,10 +33,7 @@ _QUEUES, _QUEUED, _RUNNING = 10, 1000, 100
 
 
 def trials(drawn: Callable[[bool], list[Trial]]) -> Iterator[tuple[bool, list[Result]]]:
-    """Run the drawn trials in batches, without and with fair sharing, and repeat trials that disagree once.
-
-    On a busy machine, the first read may be too early.
-    """
+    """Run the drawn trials in batches, without and with fair sharing."""
     with tempfile.TemporaryDirectory() as folder:
         site, found = create(Path(folder) / "site"), programs.found()
         daemon.start(site, lambda phase: None)
@@ -46,17 +42,9 @@ def trials(drawn: Callable[[bool], list[Trial]]) -> Iterator[tuple[bool, list[Re
                 Engine(site, found, _stack_file(Path(folder), fair_sharing=fair_sharing)).up(lambda event: None)
                 api, some = administrator(site), drawn(fair_sharing)
                 for first in range(0, len(some), _AT_A_TIME):
-                    batch = some[first : first + _AT_A_TIME]
-                    yield fair_sharing, _twice_if_doubtful(api, batch, fair_sharing=fair_sharing)
+                    yield fair_sharing, carry_out(api, some[first : first + _AT_A_TIME], fair_sharing=fair_sharing)
         finally:
             daemon.stop(site)
-
-
-def _twice_if_doubtful(api: ApiServer, batch: list[Trial], *, fair_sharing: bool) -> list[Result]:
-    results = carry_out(api, batch, fair_sharing=fair_sharing)
-    doubtful = [result.trial for result in results if not (result.agrees and result.ends_alike)]
-    again = {result.name: result for result in carry_out(api, doubtful, fair_sharing=fair_sharing)} if doubtful else {}
-    return [again.get(result.name, result) for result in results]
 
 
 def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:

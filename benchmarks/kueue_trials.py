@@ -114,14 +114,15 @@ class _Watched:
 
 
 def carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
-    """Run the trials, and repeat those once that unexpectedly did not settle.
+    """Run the trials, and repeat those once in which Kueue and the simulation disagree.
 
-    On a busy machine, evicted workloads stop so late that Kueue preempts others in the meantime.
+    On a busy machine, the first read may be too early, and evicted workloads stop so late that Kueue preempts others in
+    the meantime.
     """
     results = _carry_out(api, trials, fair_sharing=fair_sharing)
-    busy = [result.trial for result in results if result.seen.outcome == "restless" and not result.agrees]
-    again = {result.trial.name: result for result in _carry_out(api, busy, fair_sharing=fair_sharing)} if busy else {}
-    return [again.get(result.trial.name, result) for result in results]
+    doubtful = [result.trial for result in results if not (result.agrees and result.ends_alike)]
+    again = {result.name: result for result in _carry_out(api, doubtful, fair_sharing=fair_sharing)} if doubtful else {}
+    return [again.get(result.name, result) for result in results]
 
 
 def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
@@ -140,11 +141,12 @@ def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> li
                 each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
             watched = _Watched(api)
             before = watched.settle()
-            if any(trial.stopped for trial in trials):
-                each(lambda trial: _hold(api, trial))
+            if stopped := [trial.stopped for trial in trials if trial.stopped]:
+                hold = {"spec": {"stopPolicy": "Hold"}}
+                list(pool.map(lambda queue: api.patch(f"{_path('clusterqueues')}/{queue}", hold), stopped))
                 before = watched.settle()
-            if any(trial.ended for trial in trials):
-                each(lambda trial: _end(api, trial))
+            if ended := [trial.ended for trial in trials if trial.ended]:
+                list(pool.map(lambda workload: api.delete(f"{_path('workloads')}/{workload}", {}), ended))
                 watched.settle()
             each(lambda trial: _submit(api, trial))
             after = watched.settle()
@@ -160,16 +162,6 @@ def _prepare(api: ApiServer, trial: Trial) -> None:
         inactive = {**trial.newcomer, "spec": {**trial.newcomer["spec"], "active": False}}
         _create(api, [inactive])
         time.sleep(1)  # Timestamps have whole seconds.
-
-
-def _hold(api: ApiServer, trial: Trial) -> None:
-    if trial.stopped:
-        api.patch(f"{_path('clusterqueues')}/{trial.stopped}", {"spec": {"stopPolicy": "Hold"}})
-
-
-def _end(api: ApiServer, trial: Trial) -> None:
-    if trial.ended:
-        api.delete(f"{_path('workloads')}/{trial.ended}", {})
 
 
 def _submit(api: ApiServer, trial: Trial) -> None:
@@ -198,11 +190,7 @@ def _of_trials(api: ApiServer, plural: str) -> list[Manifest]:
 
 def _create(api: ApiServer, objects: Iterable[Manifest]) -> None:
     for manifest in objects:
-        api.request("POST", _path(_plural(manifest)), manifest)
-
-
-def _plural(manifest: Manifest) -> str:
-    return f"{manifest['kind'].lower()}s"
+        api.request("POST", _path(f"{manifest['kind'].lower()}s"), manifest)
 
 
 def _path(plural: str) -> str:
@@ -218,7 +206,8 @@ def _result(
         situation, newcomer = (expected if trial.ended else begun)(trial, fair_sharing=fair_sharing)
         return Result(trial.name, situation, newcomer, Seen("restless", (), frozenset()), trial)
     queues = tuple(
-        manifests.queue(_held(manifest) if _name(manifest) == trial.stopped else manifest) for manifest in trial.queues
+        manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})
+        for manifest in trial.queues
     )
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
     existing = [before[_name(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
@@ -227,10 +216,6 @@ def _result(
     (newcomer,) = manifests.workloads([found], local, trial.flavors)
     seen = _seen(found, watched.pushed.get(newcomer.uid, {}))
     return Result(trial.name, situation, newcomer.model_copy(update={"admission": None}), seen, trial)
-
-
-def _held(manifest: Manifest) -> Manifest:
-    return {**manifest, "spec": {**manifest["spec"], "stopPolicy": "Hold"}}
 
 
 def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
@@ -243,14 +228,12 @@ def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
     elif admitted:
         outcome = "admitted"
     else:
-        outcome = _why_it_waits(item, conditions.get("QuotaReserved", {}).get("message", ""))
+        message = conditions.get("QuotaReserved", {}).get("message", "")
+        if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
+            outcome = "unsaid"
+        else:
+            outcome = "waits" if "insufficient unused quota" in message else "never"
     return Seen(outcome, flavors, frozenset(pushed.items()))
-
-
-def _why_it_waits(item: Manifest, message: str) -> str:
-    if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
-        return "unsaid"
-    return "waits" if "insufficient unused quota" in message else "never"
 
 
 def _name(manifest: Manifest) -> str:
