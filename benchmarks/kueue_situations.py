@@ -5,7 +5,7 @@ A trial consists of manifests: flavors, queues, workloads that fill them, and a 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 from typing import Any
@@ -43,6 +43,12 @@ class _Style:
     borrowing_limited: float = 0.3
     """Probability of a borrowing limit."""
     lending_limited: float = 0.3
+
+
+_CROWDED = _Style(
+    reclaim=("Never", "Never", "LowerPriority", "LowerPriority", "Any"), borrowing_limited=0.7, lending_limited=0.1
+)
+"""Queues that mostly cannot reclaim chips and have borrowing limits."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
         flavors=[_flavor(flavor) for flavor in flavors],
         cohorts=[_object("Cohort", name, {})],
         queues=[
-            _queue(random, queue, name, flavors, _crowded_style(count), fair_sharing=fair_sharing)
+            _queue(random, queue, name, flavors, replace(_CROWDED, nominal=(count,)), fair_sharing=fair_sharing)
             for queue, count in chips.items()
         ],
         local_queues=[_object("LocalQueue", queue, {"clusterQueue": queue}, namespace=NAMESPACE) for queue in queues],
@@ -131,12 +137,6 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
         stopped=None,
         ended=large["metadata"]["name"],
     )
-
-
-def _crowded_style(nominal: int) -> _Style:
-    """Return a style of queues that mostly cannot reclaim chips and have borrowing limits."""
-    reclaim = ("Never", "Never", "LowerPriority", "LowerPriority", "Any")
-    return _Style((nominal,), reclaim, borrowing_limited=0.7, lending_limited=0.1)
 
 
 def draw_varied(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
@@ -213,13 +213,7 @@ def _flavor(name: str) -> Manifest:
 
 
 def _queue(
-    random: Random,
-    name: str,
-    cohort: str | None,
-    flavors: list[str],
-    style: _Style,
-    *,
-    fair_sharing: bool,
+    random: Random, name: str, cohort: str | None, flavors: list[str], style: _Style, *, fair_sharing: bool
 ) -> Manifest:
     reclaim = random.choice(style.reclaim)
     pushes = not fair_sharing and reclaim != "Never" and random.random() < 0.4

@@ -132,11 +132,7 @@ def compile_alone(
 
 
 def in_own_process(compiles: Callable[..., Row], *arguments: object) -> Row:
-    """Return what a function that compiles returns in a process of its own.
-
-    Raises:
-        Exception: It does not compile.
-    """
+    """Call a function that compiles in a process of its own, and return its row."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(compiles, *arguments).result()

@@ -47,11 +47,8 @@ class Call:
     id: str
     """Name of the call, with which `multislice.attach` finds it."""
     namespace: str
-    """Namespace of its JobSet."""
     place: Place = field(repr=False)
-    """Stack that runs it."""
     spec: CallSpec = field(repr=False)
-    """Specification for its hosts."""
 
     @property
     def again(self) -> str:

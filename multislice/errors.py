@@ -56,11 +56,7 @@ class HostTraceback(Exception):
 
 @contextmanager
 def cluster(stack: str) -> Generator[None]:
-    """Convert errors of requests to a stack's cluster.
-
-    Raises:
-        NoSuchStack: The cluster does not answer, or refuses.
-    """
+    """Raise NoSuchStack if the cluster of a stack does not answer, or refuses."""
     try:
         yield
     except UNREACHABLE as error:
@@ -72,11 +68,7 @@ def cluster(stack: str) -> Generator[None]:
 
 @contextmanager
 def bucket(name: str) -> Generator[None]:
-    """Convert errors of reads and writes of a bucket.
-
-    Raises:
-        BucketFailed: The bucket does not answer, or refuses.
-    """
+    """Raise BucketFailed if a bucket does not answer, or refuses."""
     try:
         yield
     except Exception as error:

@@ -31,7 +31,6 @@ class Packed:
     """A call that is ready to submit."""
 
     function: str
-    """Name of the function."""
     parts: Mapping[str, bytes]
 
 
@@ -80,11 +79,7 @@ class Code:
 def pack(
     function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], project: Project
 ) -> Packed:
-    """Pack a call of a function.
-
-    Raises:
-        Refused: The arguments do not match the function, or something cannot be sent. The message names it.
-    """
+    """Pack a call of a function. Raise as `Code` does, but first if the arguments do not match the function."""
     _arguments(function, arguments, named)
     return Code.of(function, project).pack_call(arguments, named)
 

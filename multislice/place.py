@@ -36,11 +36,7 @@ class Place:
         return f"gs://{self.folder(namespace, call).path}"
 
     def require(self, group: str, count: int) -> None:
-        """Check that the stack has the slices.
-
-        Raises:
-            Refused: The stack does not have the group, or not as many slices.
-        """
+        """Raise Refused if the stack does not have the group, or not as many slices."""
         groups = self.settings.slices
         if group not in groups:
             raise Refused(f"expected slices of stack {self.stack} ({', '.join(groups)}), got {group!r}")
@@ -51,11 +47,7 @@ class Place:
             )
 
     def team(self, name: str | None) -> str:
-        """Return the team `name`, or the only team if it is None.
-
-        Raises:
-            Refused: The team does not exist, or a name is needed.
-        """
+        """Return the team `name`, or the only team if it is None. Raise Refused if there is no such team."""
         teams = self.settings.namespaces
         found = [team for team in teams if name in (None, team)]
         if len(found) != 1:

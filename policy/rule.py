@@ -87,12 +87,7 @@ type Rule = ResourceRule | StackRule
 
 
 def must_be(path: str, *allowed: Any, unset: Any = None) -> Check:
-    """Return a check that a field has one of the allowed values.
-
-    Args:
-        path: The field, such as `nodeConfig.spot`.
-        unset: The value that the provider uses if the field is not set.
-    """
+    """Return a check that a field such as `nodeConfig.spot` has an allowed value. `unset` is the provider's default."""
 
     def check(resource: Declared) -> Iterator[str]:
         found = at(resource.properties, *path.split("."))
