@@ -113,19 +113,19 @@ class _Watched:
                 raise
 
 
-def carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
+def carry_out(api: ApiServer, trials: list[Trial]) -> list[Result]:
     """Run the trials, and repeat those once in which Kueue and the simulation disagree.
 
     On a busy machine, the first read may be too early, and evicted workloads stop so late that Kueue preempts others in
     the meantime.
     """
-    results = _carry_out(api, trials, fair_sharing=fair_sharing)
+    results = _carry_out(api, trials)
     doubtful = [result.trial for result in results if not (result.agrees and result.ends_alike)]
-    again = {result.name: result for result in _carry_out(api, doubtful, fair_sharing=fair_sharing)} if doubtful else {}
+    again = {result.name: result for result in _carry_out(api, doubtful)} if doubtful else {}
     return [again.get(result.name, result) for result in results]
 
 
-def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
+def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Result]:
     """Run the trials at the same time and delete their objects."""
     with ThreadPoolExecutor(_THREADS) as pool:
 
@@ -152,7 +152,7 @@ def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> li
             after = watched.settle()
         finally:
             _remove(api, pool)
-    return [_result(trial, before, after, watched, fair_sharing=fair_sharing) for trial in trials]
+    return [_result(trial, before, after, watched) for trial in trials]
 
 
 def _prepare(api: ApiServer, trial: Trial) -> None:
@@ -197,13 +197,11 @@ def _path(plural: str) -> str:
     return f"{_API}/namespaces/{NAMESPACE}/{plural}" if plural in ("workloads", "localqueues") else f"{_API}/{plural}"
 
 
-def _result(
-    trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched, *, fair_sharing: bool
-) -> Result:
+def _result(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched) -> Result:
     found = after[_name(trial.newcomer)]
     if trial.name in watched.restless:
         # The trial has no final state, so record its begin.
-        situation, newcomer = (expected if trial.ended else begun)(trial, fair_sharing=fair_sharing)
+        situation, newcomer = (expected if trial.ended else begun)(trial)
         return Result(trial.name, situation, newcomer, Seen("restless", (), frozenset()), trial)
     queues = tuple(
         manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})
@@ -212,7 +210,7 @@ def _result(
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
     existing = [before[_name(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
     workloads = tuple(manifests.workloads(existing, local, trial.flavors))
-    situation = Situation(queues=queues, workloads=workloads, fair_sharing=fair_sharing)
+    situation = Situation(queues=queues, workloads=workloads, fair_sharing=trial.fair_sharing)
     (newcomer,) = manifests.workloads([found], local, trial.flavors)
     seen = _seen(found, watched.pushed.get(newcomer.uid, {}))
     return Result(trial.name, situation, newcomer.model_copy(update={"admission": None}), seen, trial)
@@ -283,7 +281,7 @@ def choose(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
     names = [f"{kind}{number}" for kind in "tc" for number in range(seed, seed + _DRAWN)]
     drawn = [draw_named(name, fair_sharing=fair_sharing) for name in names]
     rare = (draw_named(name, fair_sharing=fair_sharing) for name in _RARE[fair_sharing])
-    trials = (*rare, *_covering(drawn, fair_sharing=fair_sharing), *cycle_kinds(drawn, fair_sharing=fair_sharing))
+    trials = (*rare, *_covering(drawn), *cycle_kinds(drawn))
     return list(islice({trial.name: trial for trial in trials}.values(), count))
 
 
@@ -309,9 +307,9 @@ def branches(situation: Situation, newcomer: Workload) -> frozenset[Branch]:
     return frozenset(taken)
 
 
-def _covering(trials: list[Trial], *, fair_sharing: bool) -> Iterator[Trial]:
+def _covering(trials: list[Trial]) -> Iterator[Trial]:
     """Yield, repeatedly, the trial that takes most of the branches that too few trials have taken so far."""
-    taken = {trial.name: branches(*expected(trial, fair_sharing=fair_sharing)) for trial in trials}
+    taken = {trial.name: branches(*expected(trial)) for trial in trials}
     wanted = Counter({branch: _TIMES for each in taken.values() for branch in each})
     left = {trial.name: trial for trial in trials}
     while best := max(left, key=lambda name: sum(wanted[branch] > 0 for branch in taken[name]), default=None):
