@@ -65,7 +65,8 @@ class Decision:
         return rehearse(self.situation, self.newcomer)
 
     def __str__(self) -> str:
-        return f"trial {self.name}, {sharing(self.situation.fair_sharing)}: {'; '.join(self.verdict.lines)}. Kueue: {self.seen}"
+        words = f"{sharing(self.situation.fair_sharing)}: {'; '.join(self.verdict.lines)}"
+        return f"trial {self.name}, {words}. Kueue: {self.seen}"
 
     @property
     def agrees(self) -> bool:
