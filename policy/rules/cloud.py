@@ -27,14 +27,7 @@ _ON_WHOLES = tuple(
     for kind in ("Member", "Binding")
 )
 _KEYS = ("gcp:serviceaccount/key:Key", "gcp:storage/hmacKey:HmacKey", "gcp:projects/apiKey:ApiKey")
-_ACLS = (
-    "gcp:storage/bucketACL:BucketACL",
-    "gcp:storage/bucketAccessControl:BucketAccessControl",
-    "gcp:storage/defaultObjectACL:DefaultObjectACL",
-    "gcp:storage/defaultObjectAccessControl:DefaultObjectAccessControl",
-    "gcp:storage/objectACL:ObjectACL",
-    "gcp:storage/objectAccessControl:ObjectAccessControl",
-)
+_ACLS = ("gcp:storage/*ACL:*", "gcp:storage/*AccessControl:*")
 _BROAD_ROLES = {
     "roles/owner",
     "roles/editor",

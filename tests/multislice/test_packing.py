@@ -178,8 +178,12 @@ def test_a_function_without_a_signature_takes_what_it_is_given() -> None:
         packed(max, threading.Lock())
 
 
+SHIPPED = ("recipes/__init__.py", "recipes/words.txt")
+LEFT_HERE = (".git/config", "__pycache__/x.pyc", ".env", "venv/pyvenv.cfg", "venv/lib.py")
+
+
 def folder(path: Path) -> Path:
-    for name in ("recipes/__init__.py", "recipes/words.txt", "recipes/.git/config", "recipes/__pycache__/x.pyc"):
+    for name in (*SHIPPED, *(f"recipes/{name}" for name in LEFT_HERE)):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(name)
     (path / "recipes" / "secret").symlink_to("/etc/hostname")
@@ -191,17 +195,11 @@ def names(sources: bytes | None) -> set[str]:
     return set(zipfile.ZipFile(io.BytesIO(sources)).namelist())
 
 
-def test_a_package_is_shipped_under_its_name_and_a_folder_as_its_content(tmp_path: Path) -> None:
-    shipped = {"recipes/__init__.py", "recipes/words.txt"}
-    assert names(Project([folder(tmp_path) / "recipes"]).sources()) == shipped
-    assert names(Project([tmp_path]).sources()) == shipped
-
-
-def test_hidden_files_and_virtual_environments_stay_here(tmp_path: Path) -> None:
-    for name in (".env", "code.py", "venv/pyvenv.cfg", "venv/lib.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    assert names(Project([tmp_path]).sources()) == {"code.py"}
+def test_a_package_is_shipped_under_its_name_and_a_folder_as_its_content_without_hidden_files_and_environments(
+    tmp_path: Path,
+) -> None:
+    assert names(Project([folder(tmp_path) / "recipes"]).sources()) == set(SHIPPED)
+    assert names(Project([tmp_path]).sources()) == set(SHIPPED)
 
 
 def test_two_files_of_one_name_are_refused_and_a_folder_named_twice_is_not(tmp_path: Path) -> None:
