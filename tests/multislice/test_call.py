@@ -11,6 +11,7 @@ from infra.job_state import State
 from infra.kubernetes import Json
 from multislice import BucketFailed, CallError, CallGone, FunctionRaised, HostFailed, HostTraceback, ResultDamaged
 from multislice.call import Call, Status, filter_lines
+from tests.cli import api_objects
 from tests.multislice.known import UID, Objects, files
 from workloads.call.folder import RETURNED, Seals
 
@@ -59,21 +60,10 @@ def test_a_call_says_where_it_is(call: Call, objects: Objects) -> None:
 
 def test_a_call_whose_container_does_not_start_reports_the_host_and_the_reason(call: Call, objects: Objects) -> None:
     waiting = {"reason": "ErrImagePull", "message": "not found: trainer@sha256:0"}
-    objects.found[f"/api/v1/namespaces/research/pods/{call.id}-slice-0-1-x"] = {
-        "metadata": {
-            "name": f"{call.id}-slice-0-1-x",
-            "uid": "1",
-            "namespace": "research",
-            "labels": {
-                "jobset.sigs.k8s.io/replicatedjob-name": "slice",
-                "jobset.sigs.k8s.io/job-index": "0",
-                "jobset.sigs.k8s.io/restart-attempt": "0",
-                "batch.kubernetes.io/job-completion-index": "1",
-            },
-        },
-        "spec": {"nodeName": "n"},
-        "status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]},
-    }
+    pod = api_objects.pod(0, 1, "Pending")
+    pod["spec"]["nodeName"] = "n"
+    pod["status"]["containerStatuses"] = [{"state": {"waiting": waiting}}]
+    objects.found[f"{api_objects.PODS}/x"] = pod
     assert str(call.status()) == "starting: slice-0-1: ErrImagePull: not found: trainer@sha256:0"
 
 
