@@ -13,7 +13,7 @@ from infra.settings.jobs import Priority
 from multislice.call import Call
 from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, with_input
-from multislice.packing import Code, function_name, pack
+from multislice.packing import function_name, pack, pack_calls
 from multislice.place import place
 from multislice.project import Project
 from multislice.submission import MOST_HOURS, Wish, submit
@@ -82,9 +82,9 @@ class Function[**P, R]:
             multislice.Refused: An input cannot be sent. Nothing was submitted.
             multislice.CallError: A call cannot be submitted. The calls before it are cancelled.
         """
-        values, code = list(inputs), Code.of(self.function, Project(self._target.ships))
+        values = list(inputs)
         # Pack all calls first, so that an error in the last one is found before the first one runs.
-        packed = [code.pack_call((value,), {}) for value in values]
+        packed = pack_calls(self.function, [((value,), {}) for value in values], Project(self._target.ships))
         found = place(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:

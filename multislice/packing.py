@@ -10,9 +10,9 @@ import inspect
 import json
 import linecache
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -34,54 +34,39 @@ class Packed:
     parts: Mapping[str, bytes]
 
 
-@dataclass(frozen=True)
-class Code:
-    """A function that is ready to be called, with the parts that are equal in all its calls."""
-
-    name: str
-    parts: Mapping[str, bytes]
-    _function: Callable[..., Any] = field(repr=False)
-    _project: Project = field(repr=False)
-
-    @classmethod
-    def of(cls, function: Callable[..., Any], project: Project) -> "Code":
-        """Pack a function and its folders.
-
-        Raises:
-            Refused: Something cannot be sent. The message names it.
-        """
-        name = function_name(function)
-        parts = {
-            FUNCTION: _part(name, dict(_captured(function)), _own(function, project), project),
-            TEXT: json.dumps(source_lines(function)).encode(),
-        }
-        if sources := project.sources():
-            parts[SOURCES] = sources
-        return cls(name, parts, function, project)
-
-    def pack_call(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Packed:
-        """Pack a call with these arguments.
-
-        Raises:
-            Refused: The arguments do not match the function, something cannot be sent, or the call is too large. The
-                message names it.
-        """
-        given = _arguments(self._function, arguments, named)
-        parts = {**self.parts, ARGUMENTS: _part(self.name, given, (arguments, dict(named)), self._project)}
-        total = sum(map(len, parts.values()))
-        if total > parcel.MOST_BYTES:
-            largest = sizes({**given, **dict(_captured(self._function))}, self._project.refusal)
-            largest.append((len(parts.get(SOURCES, b"")), "the folders of ships="))
-            raise _too_large(self.name, total, largest)
-        return Packed(self.name, parts)
-
-
 def pack(
     function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], project: Project
 ) -> Packed:
-    """Pack a call of a function. Raise as `Code` does, but first if the arguments do not match the function."""
-    _arguments(function, arguments, named)
-    return Code.of(function, project).pack_call(arguments, named)
+    """Pack a call of a function. Raise as `pack_calls` does."""
+    return pack_calls(function, [(arguments, named)], project)[0]
+
+
+def pack_calls(
+    function: Callable[..., Any], calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]], project: Project
+) -> list[Packed]:
+    """Pack calls of a function with these arguments.
+
+    Raises:
+        Refused: The arguments do not match the function, something cannot be sent, or a call is too large. The message
+            names it.
+    """
+    name, given = function_name(function), [_arguments(function, *call) for call in calls]
+    captured = dict(_captured(function))
+    common = {
+        FUNCTION: _part(name, captured, _own(function, project), project),
+        TEXT: json.dumps(source_lines(function)).encode(),
+    }
+    if sources := project.sources():
+        common[SOURCES] = sources
+    packed: list[Packed] = []
+    for (arguments, named), by_name in zip(calls, given, strict=True):
+        parts = {**common, ARGUMENTS: _part(name, by_name, (arguments, dict(named)), project)}
+        total = sum(map(len, parts.values()))
+        if total > parcel.MOST_BYTES:
+            largest = sizes({**by_name, **captured}, project.refusal)
+            raise _too_large(name, total, [*largest, (len(sources or b""), "the folders of ships=")])
+        packed.append(Packed(name, parts))
+    return packed
 
 
 def function_name(function: object) -> str:

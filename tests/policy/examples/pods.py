@@ -3,9 +3,9 @@
 from typing import Any
 
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, TOKEN_SECONDS
-from policy.plan import CONFIG_MAP, JOB_SET, Declared
+from policy.plan import CONFIG_MAP, Declared
 from tests.policy.example import Example, declared
-from tests.policy.examples.plan import POD, Path, broken, having, several
+from tests.policy.examples.plan import POD, Path, broken, having, job_set, several
 from workloads.spec import API_ACCESS_PATH
 
 _SECRETS, _TOKEN = "no-plain-secrets", "no-api-token"
@@ -42,15 +42,7 @@ def _deployment(name: str, namespace: str = "research") -> Declared:
 
 
 def _jobset(name: str) -> Declared:
-    spec = {**_spec(), "restartPolicy": "Never"}
-    job = {"name": "slice", "replicas": 2, "template": {"spec": {"template": {"spec": spec}}}}
-    properties = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": "research"},
-        "spec": {"replicatedJobs": [job]},
-    }
-    return declared(JOB_SET, name, properties)
+    return having(job_set(name), POD, {**_spec(), "restartPolicy": "Never"})
 
 
 def _pods(rule: str, says: str, *changes: tuple[tuple[str | int, ...], Any]) -> dict[str, Example]:
