@@ -57,16 +57,15 @@ def _restricted(found: Declared) -> Iterator[str]:
 
 
 def _closed(resources: Sequence[Declared]) -> Iterator[Violation]:
-    closed = {namespace(policy) for policy in select_kind(resources, "NetworkPolicy") if _covers_all(policy)}
+    policies = (
+        (namespace(policy), at(policy.properties, "spec")) for policy in select_kind(resources, "NetworkPolicy")
+    )
+    both = {"Ingress", "Egress"}
+    closed = {name for name, spec in policies if not at(spec, "podSelector") and both <= {*every(spec, "policyTypes")}}
     for team in team_namespaces(resources):
         if (name := object_name(team)) not in closed:
             expected = f"a NetworkPolicy for ingress and egress of all pods in namespace {name!r}"
             yield Violation(f"expected {expected}, got none", team.urn)
-
-
-def _covers_all(policy: Declared) -> bool:
-    spec = at(policy.properties, "spec")
-    return not at(spec, "podSelector") and {"Ingress", "Egress"} <= set(every(spec, "policyTypes"))
 
 
 def _narrow(resources: Sequence[Declared]) -> Iterator[Violation]:

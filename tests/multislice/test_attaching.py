@@ -43,9 +43,10 @@ def test_a_call_of_another_team_is_not_taken_for_ones_own(both: Place, call: Cal
         find_call(call.id, both, "nobody")
 
 
-def test_a_cluster_that_cannot_be_asked_is_reported(stack: Place, objects: Objects) -> None:
-    objects.fails["GET"] = OSError("no route to host")
-    with pytest.raises(NoSuchStack, match="the cluster of stack local cannot be reached: no route to host; check that"):
+@pytest.mark.parametrize("fault", [ApiError(401, "", "log in"), OSError("away")])
+def test_a_cluster_that_cannot_be_asked_is_reported(stack: Place, objects: Objects, fault: Exception) -> None:
+    objects.fails["GET"] = fault
+    with pytest.raises(NoSuchStack, match="the cluster of stack local cannot be reached: (log in|away); check that"):
         find_call("train-1f2e3d4c", stack)
 
 
