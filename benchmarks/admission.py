@@ -16,11 +16,11 @@ from pathlib import Path
 import yaml
 
 from benchmarks import kueue_decisions, kueue_trials
+from benchmarks.kueue_decisions import sharing
 from benchmarks.kueue_situations import Trial, draw_varied
 from benchmarks.kueue_trials import Result, carry_out
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
-from infra.kubernetes import ApiServer
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
@@ -33,11 +33,8 @@ _RECORDED = 120
 _QUEUES, _QUEUED, _RUNNING = 10, 1000, 100
 
 
-def trials(drawn: Callable[[bool], list[Trial]]) -> Iterator[tuple[bool, list[Result]]]:
-    """Run the drawn trials in batches, without and with fair sharing, and repeat trials that disagree once.
-
-    On a busy machine, the first read may be too early.
-    """
+def trials(drawn: Callable[[bool], list[Trial]]) -> Iterator[list[Result]]:
+    """Run the drawn trials in batches, without and with fair sharing."""
     with tempfile.TemporaryDirectory() as folder:
         site, found = create(Path(folder) / "site"), programs.found()
         daemon.start(site, lambda phase: None)
@@ -46,17 +43,9 @@ def trials(drawn: Callable[[bool], list[Trial]]) -> Iterator[tuple[bool, list[Re
                 Engine(site, found, _stack_file(Path(folder), fair_sharing=fair_sharing)).up(lambda event: None)
                 api, some = administrator(site), drawn(fair_sharing)
                 for first in range(0, len(some), _AT_A_TIME):
-                    batch = some[first : first + _AT_A_TIME]
-                    yield fair_sharing, _twice_if_doubtful(api, batch, fair_sharing=fair_sharing)
+                    yield carry_out(api, some[first : first + _AT_A_TIME])
         finally:
             daemon.stop(site)
-
-
-def _twice_if_doubtful(api: ApiServer, batch: list[Trial], *, fair_sharing: bool) -> list[Result]:
-    results = carry_out(api, batch, fair_sharing=fair_sharing)
-    doubtful = [result.trial for result in results if not (result.agrees and result.ends_alike)]
-    again = {result.name: result for result in carry_out(api, doubtful, fair_sharing=fair_sharing)} if doubtful else {}
-    return [again.get(result.name, result) for result in results]
 
 
 def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:
@@ -71,13 +60,12 @@ def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:
 
 def busy_cluster(*, fair_sharing: bool) -> Situation:
     """Return a situation with a thousand workloads waiting in ten queues of one cohort without free chips."""
-    share, running = _RUNNING // _QUEUES, range(_RUNNING)
     queues = (
         Queue(
             name=f"q{index}",
             cohort="tpu",
             flavors=tuple(
-                FlavorQuota(flavor=flavor, nominal=16 * share, borrowing_limit=None, lending_limit=None)
+                FlavorQuota(flavor=flavor, nominal=16 * _RUNNING // _QUEUES, borrowing_limit=None, lending_limit=None)
                 for flavor in ("x", "y")
             ),
             checked_flavors=frozenset(),
@@ -91,25 +79,24 @@ def busy_cluster(*, fair_sharing: bool) -> Situation:
         )
         for index in range(_QUEUES)
     )
-    running_ones = (
-        _workload(f"r{index}", index % _QUEUES, 500 + index % 3, 32).model_copy(update=_admitted(index))
-        for index in running
+    admissions = (
+        Admission(flavors=("xy"[index // _QUEUES % 2],), reserved_at=index, evicted=False) for index in range(_RUNNING)
+    )
+    running = (
+        _workload(f"r{index}", index % _QUEUES, 500 + index % 3, 32, admission)
+        for index, admission in enumerate(admissions)
     )
     queued = (
         _workload(f"w{index}", index % _QUEUES, 100 + index % 400, 16 + 16 * (index % 4)) for index in range(_QUEUED)
     )
-    return Situation(queues=tuple(queues), workloads=(*running_ones, *queued), fair_sharing=fair_sharing)
+    return Situation(queues=tuple(queues), workloads=(*running, *queued), fair_sharing=fair_sharing)
 
 
-def _workload(name: str, queue: int, priority: int, chips: int) -> Workload:
+def _workload(name: str, queue: int, priority: int, chips: int, admission: Admission | None = None) -> Workload:
     pods = PodSet(name="slice", chips=chips, flavors=None)
     return Workload(
-        name=name, uid=name, queue=f"q{queue}", priority=priority, queued_at=0, pod_sets=(pods,), admission=None
+        name=name, uid=name, queue=f"q{queue}", priority=priority, queued_at=0, pod_sets=(pods,), admission=admission
     )
-
-
-def _admitted(index: int) -> dict[str, object]:
-    return {"admission": Admission(flavors=("xy"[index // _QUEUES % 2],), reserved_at=index, evicted=False)}
 
 
 def _time_of_a_rehearsal(*, fair_sharing: bool) -> str:
@@ -117,11 +104,7 @@ def _time_of_a_rehearsal(*, fair_sharing: bool) -> str:
     started = time.monotonic()
     verdict = rehearse(busy, newcomer)
     seconds = time.monotonic() - started
-    return f"{_QUEUED} queued, {_RUNNING} running, {_sharing(fair_sharing)}: {verdict.outcome}, {seconds:.2f} s"
-
-
-def _sharing(fair: bool) -> str:
-    return "fair" if fair else "by right"
+    return f"{_QUEUED} queued, {_RUNNING} running, {sharing(fair_sharing)}: {verdict.outcome}, {seconds:.2f} s"
 
 
 def main() -> None:
@@ -138,18 +121,18 @@ def main() -> None:
     )
     counts: Counter[tuple[str, str, str]] = Counter()
     found: list[Result] = []
-    for fair_sharing, results in trials(lambda fair_sharing: choose(count, given.seed, fair_sharing=fair_sharing)):
+    for results in trials(lambda fair_sharing: choose(count, given.seed, fair_sharing=fair_sharing)):
         for result in results:
             agreement = "agrees" if result.agrees else "differs"
             ended = "" if result.ends_alike else ", ends otherwise"
-            counts[_sharing(fair_sharing), result.seen.outcome, agreement + ended] += 1
+            counts[sharing(result.trial.fair_sharing), result.seen.outcome, agreement + ended] += 1
             if not result.agrees or not result.ends_alike:
                 print(result, flush=True)
         found += results
         print(f"{counts.total()} trials", flush=True)
     print(f"{'sharing':12}{'Kueue':12}{'rehearsal':24}{'trials':>7}")
-    for (sharing, outcome, agreement), count in sorted(counts.items()):
-        print(f"{sharing:12}{outcome:12}{agreement:24}{count:>7}")
+    for (shared, outcome, agreement), count in sorted(counts.items()):
+        print(f"{shared:12}{outcome:12}{agreement:24}{count:>7}")
     if given.record:
         # If workloads preempt each other in turn, the result for the newcomer is random.
         recorded = [result for result in found if result.agrees or not result.verdict.restless]

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks import preflight_table
 from cli.preflight import run
-from infra.submission import slice_spec
+from infra.plan import Design
 from infra.tpu import resolve
 from workloads.preflight_result import Calibration, PreflightResult, Recipe, load_calibration
-from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
+from workloads.spec import JobSpec, load_preset
 
 PRESET = "llama-3.1-8b"
 LARGEST_CHIPS = 64
@@ -24,23 +25,18 @@ LARGEST_CHIPS = 64
 
 def job(recipe: Recipe, calibration: Calibration) -> JobSpec:
     """Return a job of this project with the batch and slice of the recipe."""
-    preset = load_preset(PRESET)
-    slices = slice_spec(resolve(recipe.generation, recipe.topology), 1)
-    sizes = {
-        "global_batch": recipe.sequences_per_chip * slices.chips,
-        "sequence_length": calibration.sequence_length,
-    }
-    return JobSpec(
-        name="calibration",
+    training = load_preset(PRESET).training
+    design = Design(
         preset=PRESET,
-        slices=slices,
-        mesh=MeshSpec(replica=1, fsdp=slices.devices_per_slice),
-        model=preset.model,
-        data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
-        optimizer=preset.optimizer,
-        training=preset.training.model_copy(update=sizes),
-        storage=StorageSpec(path="unused", existing_run="anew"),
+        generation=recipe.generation,
+        topology=recipe.topology,
+        slices=1,
+        sequences_per_chip=recipe.sequences_per_chip,
+        remat=training.remat,
+        sequence_length=calibration.sequence_length,
+        attention=training.attention,
     )
+    return preflight_table.job(design)
 
 
 def main() -> None:

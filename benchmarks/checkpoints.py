@@ -8,11 +8,11 @@ about object storage.
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
@@ -111,24 +111,25 @@ def _seconds(deed: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
+def row(size: str) -> str:
+    """Return the row of the table for one size, which is measured in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        weights, mib, *seconds = measure(size, Path(folder))
+    return f"| {weights / 1e6:.1f} M | {mib:.0f} | {' | '.join(f'{one:.2f}' for one in seconds)} |"
+
+
 def main() -> None:
-    """Print the table or, with `--row`, the row of one size, which is measured in this process."""
+    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
     parser.add_argument("sizes", nargs="*", metavar="SIZE", default=[*_MODELS], help=", ".join(_MODELS))
-    parser.add_argument("--row", action="store_true", help="measure one size in this process")
-    given = parser.parse_args()
-    if unknown := set(given.sizes) - set(_MODELS):
+    sizes = parser.parse_args().sizes
+    if unknown := set(sizes) - set(_MODELS):
         parser.error(f"expected sizes of {', '.join(_MODELS)}, got {', '.join(sorted(unknown))}")
-    if given.row:
-        with tempfile.TemporaryDirectory() as folder:
-            weights, mib, *seconds = measure(given.sizes[0], Path(folder))
-        print(f"| {weights / 1e6:.1f} M | {mib:.0f} | {' | '.join(f'{one:.2f}' for one in seconds)} |")
-        return
     print(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}", flush=True)
-    devices = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(_DEVICES)}
-    for size in given.sizes:
-        command = [sys.executable, "-m", "benchmarks.checkpoints", "--row", size]
-        subprocess.run(command, env={**os.environ, **devices}, check=True)
+    os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(_DEVICES)}
+    for size in sizes:
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            print(process.submit(row, size).result(), flush=True)
 
 
 if __name__ == "__main__":

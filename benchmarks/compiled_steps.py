@@ -6,13 +6,8 @@ XLA's partitioner. Nothing runs on a TPU: the seconds are estimates, and the byt
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -20,26 +15,29 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from benchmarks import preflight_table
 from infra.plan import Design, Row
+from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.topology import describe_devices
-from workloads.spec import CompilerSpec, JobSpec
+from workloads.spec import JobSpec
 from workloads.training.mesh import AXES, build_mesh
 from workloads.training.step import Program
 
 
-def compile_automatic(spec: JobSpec, options: dict[str, Any]) -> jax.stages.Compiled:
-    """Return the compiled step of `spec` with XLA's partitioning. `options` are additional compiler options."""
-    mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))
-    program = Program(spec, mesh)
-    step = _on_one_part(program.local_step)
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, program.state_shapes)
-    whole = NamedSharding(mesh, PartitionSpec())
-    jitted = jax.jit(
-        step,
-        in_shardings=(shardings, program.batch_sharding),
-        out_shardings=(shardings, whole),
-        donate_argnums=0,
-    )
-    return jitted.lower(program.state_shapes, program.batch).compile(program.compiler_options | options)
+def compile_automatic(spec: JobSpec) -> Compilation:
+    """Compile the step of `spec` with the collectives that XLA's partitioner chooses."""
+
+    def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
+        mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))
+        program = Program(spec, mesh)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, program.state_shapes)
+        jitted = jax.jit(
+            _on_one_part(program.local_step),
+            in_shardings=(shardings, program.batch_sharding),
+            out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
+            donate_argnums=0,
+        )
+        return jitted.lower(program.state_shapes, program.batch).compile(program.compiler_options | options)
+
+    return compile_for_account(compile_program)
 
 
 def _on_one_part(local: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,8 +60,6 @@ class Variant:
     design: str
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Changed values of the section `training`."""
-    compiler: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Changed values of `CompilerSpec`."""
     automatic: bool = False
 
 
@@ -83,47 +79,22 @@ VARIANTS = {
 """Variants that the table of preflights does not have, because all its designs use splash attention."""
 
 
-def job(variant: Variant) -> JobSpec:
-    """Return the specification of a variant."""
-    spec = preflight_table.job(Design.parse(variant.design), **variant.training)
-    return spec.model_copy(update={"compiler": CompilerSpec(**variant.compiler)})
-
-
-def compile_alone(name: str) -> dict[str, Any]:
-    """Compile in this process, which should do nothing else after it."""
-    from workloads.preflight.compilation import compile_for_account
-    from workloads.preflight.preflight import compile_step, report_on
-    from workloads.spec.chips import chip_of
-
-    variant = VARIANTS[name]
-    spec = job(variant)
-    automatic = partial(compile_automatic, spec)
-    compilation = compile_for_account(automatic) if variant.automatic else compile_step(spec)
-    report = json.loads(report_on(spec, compilation.text, compilation).as_json())
-    return report | {"usable_gib": chip_of(spec.slices).usable_hbm_gib_per_device}
-
-
 def compile_variant(name: str) -> Row:
-    """Compile a variant in its own process and return its row."""
-    command = [sys.executable, "-m", "benchmarks.compiled_steps", "--alone", name]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    report = json.loads(done.stdout.splitlines()[-1])
-    return preflight_table.row(Design.parse(VARIANTS[name].design), report)
+    """Compile a variant in this process, which should do nothing else after it."""
+    variant = VARIANTS[name]
+    compiled = compile_automatic if variant.automatic else None
+    return preflight_table.compile_alone(Design.parse(variant.design), compiled, **variant.training)
 
 
 def main() -> None:
     """Compile the given variants, or all, and print a row for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(VARIANTS)} (default: all)")
-    parser.add_argument("--alone", metavar="NAME", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.alone:
-        print(json.dumps(compile_alone(options.alone)))
-        return
+    names = parser.parse_args().names
     print(preflight_table.HEAD)
-    for name in options.names or VARIANTS:
-        print(preflight_table.line(name, compile_variant(name)), flush=True)
+    for name in names or VARIANTS:
+        made = preflight_table.in_own_process(compile_variant, name)
+        print(preflight_table.line(name, made), flush=True)
 
 
 if __name__ == "__main__":

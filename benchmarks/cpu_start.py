@@ -31,11 +31,7 @@ TOTAL = "total"
 
 
 def own_start(cache: Path) -> dict[str, float]:
-    """Return the seconds from the start of the process to the end of the first step, by part and in total.
-
-    Raises:
-        RuntimeError: The process ended before its first step.
-    """
+    """Return the seconds from the start of the process to the end of the first step, by part and in total."""
     with tempfile.TemporaryDirectory() as storage:
         spec = job(storage).model_dump_json()
         variables = {JOB_SPEC_VARIABLE: spec, RUN_ID_VARIABLE: "run", START_VARIABLE: "0", CACHE_VARIABLE: str(cache)}

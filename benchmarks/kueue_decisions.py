@@ -65,8 +65,8 @@ class Decision:
         return rehearse(self.situation, self.newcomer)
 
     def __str__(self) -> str:
-        sharing = "fair" if self.situation.fair_sharing else "by right"
-        return f"trial {self.name}, {sharing}: {'; '.join(self.verdict.lines)}. Kueue: {self.seen}"
+        words = f"{sharing(self.situation.fair_sharing)}: {'; '.join(self.verdict.lines)}"
+        return f"trial {self.name}, {words}. Kueue: {self.seen}"
 
     @property
     def agrees(self) -> bool:
@@ -82,6 +82,11 @@ class Decision:
     def ends_alike(self) -> bool:
         """Whether Kueue and the simulation also agree on whether the newcomer finally runs."""
         return self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
+
+
+def sharing(fair: bool) -> str:
+    """Return whether queues share by weight or by right, as a word."""
+    return "fair" if fair else "by right"
 
 
 def kueue() -> str:

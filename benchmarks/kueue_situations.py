@@ -5,7 +5,7 @@ A trial consists of manifests: flavors, queues, workloads that fill them, and a 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 from typing import Any
@@ -45,11 +45,18 @@ class _Style:
     lending_limited: float = 0.3
 
 
+_CROWDED = _Style(
+    reclaim=("Never", "Never", "LowerPriority", "LowerPriority", "Any"), borrowing_limited=0.7, lending_limited=0.1
+)
+"""Queues that mostly cannot reclaim chips and have borrowing limits."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A situation. The names of all its objects begin with its name."""
 
     name: str
+    fair_sharing: bool
     flavors: list[Manifest]
     cohorts: list[Manifest]
     queues: list[Manifest]
@@ -83,6 +90,7 @@ def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     ]
     return Trial(
         name=name,
+        fair_sharing=fair_sharing,
         flavors=[_flavor(flavor) for flavor in flavors],
         cohorts=[_object("Cohort", cohort, {})] if cohort else [],
         queues=manifests,
@@ -118,10 +126,11 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     newcomer = waiting.pop(random.randrange(len(waiting)))
     return Trial(
         name=name,
+        fair_sharing=fair_sharing,
         flavors=[_flavor(flavor) for flavor in flavors],
         cohorts=[_object("Cohort", name, {})],
         queues=[
-            _queue(random, queue, name, flavors, _crowded_style(count), fair_sharing=fair_sharing)
+            _queue(random, queue, name, flavors, replace(_CROWDED, nominal=(count,)), fair_sharing=fair_sharing)
             for queue, count in chips.items()
         ],
         local_queues=[_object("LocalQueue", queue, {"clusterQueue": queue}, namespace=NAMESPACE) for queue in queues],
@@ -133,12 +142,6 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     )
 
 
-def _crowded_style(nominal: int) -> _Style:
-    """Return a style of queues that mostly cannot reclaim chips and have borrowing limits."""
-    reclaim = ("Never", "Never", "LowerPriority", "LowerPriority", "Any")
-    return _Style((nominal,), reclaim, borrowing_limited=0.7, lending_limited=0.1)
-
-
 def draw_varied(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
     """Return trials of every kind.
 
@@ -146,14 +149,14 @@ def draw_varied(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
     """
     seeds = range(seed, seed + _DRAWN_FOR_EACH * count)
     drawn = (draw_named(f"t{number}", fair_sharing=fair_sharing) for number in seeds)
-    return list(islice(cycle_kinds(drawn, fair_sharing=fair_sharing), count))
+    return list(islice(cycle_kinds(drawn), count))
 
 
-def cycle_kinds(trials: Iterable[Trial], *, fair_sharing: bool) -> Iterator[Trial]:
+def cycle_kinds(trials: Iterable[Trial]) -> Iterator[Trial]:
     """Yield the trials with the kinds in turn, as long as there are some. The kind is that of the simulated result."""
     kinds: dict[object, list[Trial]] = {}
     for trial in trials:
-        verdict = rehearse(*expected(trial, fair_sharing=fair_sharing))
+        verdict = rehearse(*expected(trial))
         kinds.setdefault((trial.ended is None, _kind(verdict)), []).append(trial)
     for turn in range(max(map(len, kinds.values()))):
         yield from (alike[turn] for alike in kinds.values() if turn < len(alike))
@@ -166,18 +169,18 @@ def _kind(verdict: Verdict) -> object:
     return verdict.outcome, bool(verdict.borrowed), reasons, verdict.admitted_in_the_end, len(verdict.shortages)
 
 
-def begun(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
+def begun(trial: Trial) -> tuple[Situation, Workload]:
     """Return the trial before Kueue has processed any of it."""
     queues = tuple(map(manifests.queue, trial.queues))
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
     created = [_created(manifest, second) for second, manifest in enumerate([*trial.workloads, trial.newcomer])]
     *others, newcomer = manifests.workloads(created, local, trial.flavors)
-    return Situation(queues=queues, workloads=tuple(others), fair_sharing=fair_sharing), newcomer
+    return Situation(queues=queues, workloads=tuple(others), fair_sharing=trial.fair_sharing), newcomer
 
 
-def expected(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
+def expected(trial: Trial) -> tuple[Situation, Workload]:
     """Return the trial as it should be when its newcomer is submitted, according to the simulation."""
-    situation, newcomer = begun(trial, fair_sharing=fair_sharing)
+    situation, newcomer = begun(trial)
     scheduler = Scheduler(situation.model_copy(update={"workloads": ()}))
     for workload in situation.workloads:
         scheduler.submit(workload)
@@ -213,13 +216,7 @@ def _flavor(name: str) -> Manifest:
 
 
 def _queue(
-    random: Random,
-    name: str,
-    cohort: str | None,
-    flavors: list[str],
-    style: _Style,
-    *,
-    fair_sharing: bool,
+    random: Random, name: str, cohort: str | None, flavors: list[str], style: _Style, *, fair_sharing: bool
 ) -> Manifest:
     reclaim = random.choice(style.reclaim)
     pushes = not fair_sharing and reclaim != "Never" and random.random() < 0.4

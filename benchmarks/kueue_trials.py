@@ -113,18 +113,19 @@ class _Watched:
                 raise
 
 
-def carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
-    """Run the trials, and repeat those once that unexpectedly did not settle.
+def carry_out(api: ApiServer, trials: list[Trial]) -> list[Result]:
+    """Run the trials, and repeat those once in which Kueue and the simulation disagree.
 
-    On a busy machine, evicted workloads stop so late that Kueue preempts others in the meantime.
+    On a busy machine, the first read may be too early, and evicted workloads stop so late that Kueue preempts others in
+    the meantime.
     """
-    results = _carry_out(api, trials, fair_sharing=fair_sharing)
-    busy = [result.trial for result in results if result.seen.outcome == "restless" and not result.agrees]
-    again = {result.trial.name: result for result in _carry_out(api, busy, fair_sharing=fair_sharing)} if busy else {}
-    return [again.get(result.trial.name, result) for result in results]
+    results = _carry_out(api, trials)
+    doubtful = [result.trial for result in results if not (result.agrees and result.ends_alike)]
+    again = {result.name: result for result in _carry_out(api, doubtful)} if doubtful else {}
+    return [again.get(result.name, result) for result in results]
 
 
-def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
+def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Result]:
     """Run the trials at the same time and delete their objects."""
     with ThreadPoolExecutor(_THREADS) as pool:
 
@@ -140,17 +141,18 @@ def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> li
                 each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
             watched = _Watched(api)
             before = watched.settle()
-            if any(trial.stopped for trial in trials):
-                each(lambda trial: _hold(api, trial))
+            if stopped := [trial.stopped for trial in trials if trial.stopped]:
+                hold = {"spec": {"stopPolicy": "Hold"}}
+                list(pool.map(lambda queue: api.patch(f"{_path('clusterqueues')}/{queue}", hold), stopped))
                 before = watched.settle()
-            if any(trial.ended for trial in trials):
-                each(lambda trial: _end(api, trial))
+            if ended := [trial.ended for trial in trials if trial.ended]:
+                list(pool.map(lambda workload: api.delete(f"{_path('workloads')}/{workload}", {}), ended))
                 watched.settle()
             each(lambda trial: _submit(api, trial))
             after = watched.settle()
         finally:
             _remove(api, pool)
-    return [_result(trial, before, after, watched, fair_sharing=fair_sharing) for trial in trials]
+    return [_result(trial, before, after, watched) for trial in trials]
 
 
 def _prepare(api: ApiServer, trial: Trial) -> None:
@@ -160,16 +162,6 @@ def _prepare(api: ApiServer, trial: Trial) -> None:
         inactive = {**trial.newcomer, "spec": {**trial.newcomer["spec"], "active": False}}
         _create(api, [inactive])
         time.sleep(1)  # Timestamps have whole seconds.
-
-
-def _hold(api: ApiServer, trial: Trial) -> None:
-    if trial.stopped:
-        api.patch(f"{_path('clusterqueues')}/{trial.stopped}", {"spec": {"stopPolicy": "Hold"}})
-
-
-def _end(api: ApiServer, trial: Trial) -> None:
-    if trial.ended:
-        api.delete(f"{_path('workloads')}/{trial.ended}", {})
 
 
 def _submit(api: ApiServer, trial: Trial) -> None:
@@ -198,39 +190,30 @@ def _of_trials(api: ApiServer, plural: str) -> list[Manifest]:
 
 def _create(api: ApiServer, objects: Iterable[Manifest]) -> None:
     for manifest in objects:
-        api.request("POST", _path(_plural(manifest)), manifest)
-
-
-def _plural(manifest: Manifest) -> str:
-    return f"{manifest['kind'].lower()}s"
+        api.request("POST", _path(f"{manifest['kind'].lower()}s"), manifest)
 
 
 def _path(plural: str) -> str:
     return f"{_API}/namespaces/{NAMESPACE}/{plural}" if plural in ("workloads", "localqueues") else f"{_API}/{plural}"
 
 
-def _result(
-    trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched, *, fair_sharing: bool
-) -> Result:
+def _result(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched) -> Result:
     found = after[_name(trial.newcomer)]
     if trial.name in watched.restless:
         # The trial has no final state, so record its begin.
-        situation, newcomer = (expected if trial.ended else begun)(trial, fair_sharing=fair_sharing)
+        situation, newcomer = (expected if trial.ended else begun)(trial)
         return Result(trial.name, situation, newcomer, Seen("restless", (), frozenset()), trial)
     queues = tuple(
-        manifests.queue(_held(manifest) if _name(manifest) == trial.stopped else manifest) for manifest in trial.queues
+        manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})
+        for manifest in trial.queues
     )
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
     existing = [before[_name(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
     workloads = tuple(manifests.workloads(existing, local, trial.flavors))
-    situation = Situation(queues=queues, workloads=workloads, fair_sharing=fair_sharing)
+    situation = Situation(queues=queues, workloads=workloads, fair_sharing=trial.fair_sharing)
     (newcomer,) = manifests.workloads([found], local, trial.flavors)
     seen = _seen(found, watched.pushed.get(newcomer.uid, {}))
     return Result(trial.name, situation, newcomer.model_copy(update={"admission": None}), seen, trial)
-
-
-def _held(manifest: Manifest) -> Manifest:
-    return {**manifest, "spec": {**manifest["spec"], "stopPolicy": "Hold"}}
 
 
 def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
@@ -243,14 +226,12 @@ def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
     elif admitted:
         outcome = "admitted"
     else:
-        outcome = _why_it_waits(item, conditions.get("QuotaReserved", {}).get("message", ""))
+        message = conditions.get("QuotaReserved", {}).get("message", "")
+        if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
+            outcome = "unsaid"
+        else:
+            outcome = "waits" if "insufficient unused quota" in message else "never"
     return Seen(outcome, flavors, frozenset(pushed.items()))
-
-
-def _why_it_waits(item: Manifest, message: str) -> str:
-    if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
-        return "unsaid"
-    return "waits" if "insufficient unused quota" in message else "never"
 
 
 def _name(manifest: Manifest) -> str:
@@ -300,7 +281,7 @@ def choose(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
     names = [f"{kind}{number}" for kind in "tc" for number in range(seed, seed + _DRAWN)]
     drawn = [draw_named(name, fair_sharing=fair_sharing) for name in names]
     rare = (draw_named(name, fair_sharing=fair_sharing) for name in _RARE[fair_sharing])
-    trials = (*rare, *_covering(drawn, fair_sharing=fair_sharing), *cycle_kinds(drawn, fair_sharing=fair_sharing))
+    trials = (*rare, *_covering(drawn), *cycle_kinds(drawn))
     return list(islice({trial.name: trial for trial in trials}.values(), count))
 
 
@@ -326,9 +307,9 @@ def branches(situation: Situation, newcomer: Workload) -> frozenset[Branch]:
     return frozenset(taken)
 
 
-def _covering(trials: list[Trial], *, fair_sharing: bool) -> Iterator[Trial]:
+def _covering(trials: list[Trial]) -> Iterator[Trial]:
     """Yield, repeatedly, the trial that takes most of the branches that too few trials have taken so far."""
-    taken = {trial.name: branches(*expected(trial, fair_sharing=fair_sharing)) for trial in trials}
+    taken = {trial.name: branches(*expected(trial)) for trial in trials}
     wanted = Counter({branch: _TIMES for each in taken.values() for branch in each})
     left = {trial.name: trial for trial in trials}
     while best := max(left, key=lambda name: sum(wanted[branch] > 0 for branch in taken[name]), default=None):

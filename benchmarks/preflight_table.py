@@ -8,17 +8,20 @@ continues where it stopped. A design is not compiled again if its row has the in
 import argparse
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
 
 from infra.plan import TABLE, CompiledStep, Design, Row, read_rows
 from infra.submission import slice_spec
 from infra.tpu import resolve
 from workloads.preflight_result import versions
 from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
+
+if TYPE_CHECKING:
+    from workloads.preflight.compilation import Compilation
 
 DESIGNS = (
     "llama-3.1-8b:v5p:4x4x4:2:4:attention",
@@ -112,28 +115,33 @@ def row(design: Design, report: Mapping[str, Any]) -> Row:
     )
 
 
-def compile_alone(design: Design) -> Row:
-    """Compile in this process, which should do nothing else after it."""
+def compile_alone(
+    design: Design, compiled: "Callable[[JobSpec], Compilation] | None" = None, **training: object
+) -> Row:
+    """Compile a design in this process, which should do nothing else after it.
+
+    `compiled` compiles the job in another way than the trainer. `training` changes values of that section.
+    """
     from workloads.preflight.preflight import compile_step, report_on
     from workloads.spec.chips import chip_of
 
-    spec = job(design)
-    compilation = compile_step(spec)
+    spec = job(design, **training)
+    compilation = (compiled or compile_step)(spec)
     report = json.loads(report_on(spec, compilation.text, compilation).as_json())
     return row(design, report | {"usable_gib": chip_of(spec.slices).usable_hbm_gib_per_device})
 
 
-def extend(wanted: Sequence[Design]) -> Iterator[str]:
-    """Compile designs, append their rows to the table and yield a line for each.
+def in_own_process(compiles: Callable[..., Row], *arguments: object) -> Row:
+    """Call a function that compiles in a process of its own, and return its row."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(compiles, *arguments).result()
 
-    Raises:
-        subprocess.CalledProcessError: A design does not compile. Its error output says why.
-    """
+
+def extend(wanted: Sequence[Design]) -> Iterator[str]:
+    """Compile designs, append their rows to the table and yield a line for each."""
     for design in wanted:
-        command = [sys.executable, "-m", "benchmarks.preflight_table", "--alone", str(design)]
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        made = Row.model_validate_json(done.stdout.splitlines()[-1])
+        made = in_own_process(compile_alone, design)
         with TABLE.open("a") as table:
             table.write(f"{made.model_dump_json()}\n")
         yield f"{design}: {_summary(made)}, {made.compile_cpu_seconds:.0f} s of CPU"
@@ -174,11 +182,7 @@ def main() -> None:
     parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
     parser.add_argument("--stale", action="store_true", help="also compile designs whose row has other versions")
     parser.add_argument("--show", action="store_true", help="print the table in Markdown; compile nothing")
-    parser.add_argument("--alone", type=Design.parse, metavar="DESIGN", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.alone:
-        print(compile_alone(options.alone).model_dump_json())
-        return
     known = read_rows(TABLE.read_text())
     if options.show:
         print(HEAD, *(line(str(each.design), each) for each in known), sep="\n")

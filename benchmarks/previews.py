@@ -37,22 +37,14 @@ class Measurement:
 
 
 def resources_of(stack_file: Path) -> int:
-    """Return the number of resources that `up` would create, from a preview in a sandbox that is not running.
-
-    Raises:
-        pulumi.automation.CommandError: The plan is refused.
-    """
+    """Return the number of resources that `up` would create, from a preview in a sandbox that is not running."""
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(create(Path(folder)), programs.found(), stack_file)
         return sum(engine.preview(on_event=lambda event: None).change_summary.values())
 
 
 def measure(stack_file: Path) -> Measurement:
-    """Preview the stack in its own process.
-
-    Raises:
-        subprocess.CalledProcessError: The plan is refused. The output says why.
-    """
+    """Preview the stack in its own process. If the plan is refused, the output says why."""
     started, processor_started, most = time.monotonic(), _processor_seconds(), 0.0
     command = [sys.executable, "-m", "benchmarks.previews", "--count", str(stack_file)]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:

@@ -40,10 +40,6 @@ class Status:
         return f"{self.state}: {self.reason}" if self.reason else str(self.state)
 
 
-def ignore(_: object) -> None:
-    """Ignore a change of state."""
-
-
 @dataclass(frozen=True)
 class Call:
     """A call of a function on slices. The call continues without this object."""
@@ -51,16 +47,17 @@ class Call:
     id: str
     """Name of the call, with which `multislice.attach` finds it."""
     namespace: str
-    """Namespace of its JobSet."""
     place: Place = field(repr=False)
-    """Stack that runs it."""
     spec: CallSpec = field(repr=False)
-    """Specification for its hosts."""
 
     @property
     def again(self) -> str:
         """Expression with which any process finds the call."""
-        return self.place.again(self.id, self.namespace)
+        place, teams = self.place, self.place.settings.namespaces
+        team = next((team for team in teams if teams[team] == self.namespace), "")
+        whose = f", team={team!r}" if len(teams) > 1 else ""
+        where = "" if place.sandbox is None else f", sandbox={str(place.sandbox)!r}"
+        return f"multislice.attach({self.id!r}, stack={place.stack!r}{whose}{where})"
 
     @property
     def files(self) -> CallFolder:
@@ -98,7 +95,7 @@ class Call:
     def outcome(
         self,
         timeout: float | None = None,
-        on_status: Callable[[Status], None] = ignore,
+        on_status: Callable[[Status], None] = lambda status: None,
         ended: threading.Event | None = None,
     ) -> Outcome:
         """Return the value or the error of the call without removing it. Wait as `result` does.
@@ -115,9 +112,15 @@ class Call:
         seals, pause = Seals.of(self.spec, self.files), _FIRST_LOOK_SECONDS
         before: Status | None = None
         while True:
-            if ended.is_set() and (found := self._found_early(seals)):
-                return found
-            status = self._status_or_unknown()
+            if ended.is_set():
+                # Errors are ignored, because it is read again later.
+                with suppress(BucketFailed):
+                    if found := self._found(seals):
+                        return found
+            try:
+                status = self.status()
+            except NoSuchStack as error:
+                status = Status(State.UNKNOWN, str(error))
             if _is_news(status, before):
                 on_status(status)
                 before = status
@@ -180,12 +183,6 @@ class Call:
     def _path(self) -> str:
         return f"{JOBSETS.format(self.namespace)}/{self.id}"
 
-    def _status_or_unknown(self) -> Status:
-        try:
-            return self.status()
-        except NoSuchStack as error:
-            return Status(State.UNKNOWN, str(error))
-
     def _found(self, seals: Seals) -> Outcome | None:
         """Return the outcome that the hosts wrote. None: they have not written it yet."""
         try:
@@ -194,12 +191,6 @@ class Call:
         except BucketFailed as error:
             error.add_note(f"call {self.id} has ended; try {self.again}.result() later")
             raise
-
-    def _found_early(self, seals: Seals) -> Outcome | None:
-        """Return the outcome as `_found` does, but ignore errors, because it is read again later."""
-        with suppress(BucketFailed):
-            return self._found(seals)
-        return None
 
     def _status(self, jobset: Json) -> Status:
         ended, suspended = outcome_of(jobset), bool(jobset["spec"].get("suspend"))

@@ -1,14 +1,5 @@
 """Errors that a call can raise, in addition to those of the function itself.
 
-    CallError
-    ├── NoSuchStack      the stack is not up, or cannot be reached
-    ├── BucketFailed     the checkpoint bucket cannot be read or written from this machine
-    ├── Refused          the call is not valid; nothing was submitted
-    ├── FunctionRaised   the function raised an exception that cannot be recreated here
-    ├── HostFailed       a host failed for a reason other than the function
-    ├── CallGone         the call was cancelled, or ended more than a day ago
-    └── ResultDamaged    the bucket has other data than the hosts wrote
-
 The function's own exception is raised unchanged, with a HostTraceback as its cause that shows where it was raised.
 """
 
@@ -65,11 +56,7 @@ class HostTraceback(Exception):
 
 @contextmanager
 def cluster(stack: str) -> Generator[None]:
-    """Convert errors of requests to a stack's cluster.
-
-    Raises:
-        NoSuchStack: The cluster does not answer, or refuses.
-    """
+    """Raise NoSuchStack if the cluster of a stack does not answer, or refuses."""
     try:
         yield
     except UNREACHABLE as error:
@@ -81,11 +68,7 @@ def cluster(stack: str) -> Generator[None]:
 
 @contextmanager
 def bucket(name: str) -> Generator[None]:
-    """Convert errors of reads and writes of a bucket.
-
-    Raises:
-        BucketFailed: The bucket does not answer, or refuses.
-    """
+    """Raise BucketFailed if a bucket does not answer, or refuses."""
     try:
         yield
     except Exception as error:

@@ -13,11 +13,11 @@ from infra.settings.jobs import Priority
 from multislice.call import Call
 from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, with_input
-from multislice.packing import Code, function_name, pack
+from multislice.packing import function_name, pack, pack_calls
 from multislice.place import place
 from multislice.project import Project
 from multislice.submission import MOST_HOURS, Wish, submit
-from multislice.watching import Shown, cancel, print_input, print_status, watch
+from multislice.watching import Shown, cancel, print_status, say, watch
 from workloads.call.function import itself
 
 MAX_HOURS = 24.0
@@ -32,7 +32,7 @@ class Target:
     wish: Wish
     hosts: Shown
     ships: Sequence[str | Path]
-    sandbox: Path | None
+    sandbox: str | Path | None
     """Folder of the sandbox that has the stack. None: the user's own Pulumi has it."""
 
 
@@ -82,15 +82,15 @@ class Function[**P, R]:
             multislice.Refused: An input cannot be sent. Nothing was submitted.
             multislice.CallError: A call cannot be submitted. The calls before it are cancelled.
         """
-        values, code = list(inputs), Code.of(self.function, Project(self._target.ships))
+        values = list(inputs)
         # Pack all calls first, so that an error in the last one is found before the first one runs.
-        packed = [code.pack_call((value,), {}) for value in values]
+        packed = pack_calls(self.function, [((value,), {}) for value in values], Project(self._target.ships))
         found = place(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:
             for each, value in zip(packed, values, strict=True):
                 calls.append(submit(each, self._target.wish, found))
-                print_input(calls[-1], reprlib.repr(value))
+                say(f"call {calls[-1].id} is for input {reprlib.repr(value)}")
             outcomes = [_wait_for(call) for call in calls]
         except BaseException:
             cancel(calls)
@@ -148,7 +148,7 @@ def run[**P, R](
     if errors := list(_errors(wish, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
-    target = Target(stack, wish, hosts, folders, None if sandbox is None else Path(sandbox))
+    target = Target(stack, wish, hosts, folders, sandbox)
 
     def decorate(function: Callable[P, R]) -> Function[P, R]:
         if error := _decoration_error(function):

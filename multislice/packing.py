@@ -10,8 +10,9 @@ import inspect
 import json
 import linecache
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -30,62 +31,42 @@ class Packed:
     """A call that is ready to submit."""
 
     function: str
-    """Name of the function."""
     parts: Mapping[str, bytes]
-
-
-@dataclass(frozen=True)
-class Code:
-    """A function that is ready to be called, with the parts that are equal in all its calls."""
-
-    name: str
-    parts: Mapping[str, bytes]
-    _function: Callable[..., Any] = field(repr=False)
-    _project: Project = field(repr=False)
-
-    @classmethod
-    def of(cls, function: Callable[..., Any], project: Project) -> "Code":
-        """Pack a function and its folders.
-
-        Raises:
-            Refused: Something cannot be sent. The message names it.
-        """
-        name = function_name(function)
-        parts = {
-            FUNCTION: _part(name, dict(_captured(function)), _own(function, project), project),
-            TEXT: json.dumps(source_lines(function)).encode(),
-        }
-        if sources := project.sources():
-            parts[SOURCES] = sources
-        return cls(name, parts, function, project)
-
-    def pack_call(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Packed:
-        """Pack a call with these arguments.
-
-        Raises:
-            Refused: The arguments do not match the function, something cannot be sent, or the call is too large. The
-                message names it.
-        """
-        given = _arguments(self._function, arguments, named)
-        parts = {**self.parts, ARGUMENTS: _part(self.name, given, (arguments, dict(named)), self._project)}
-        total = sum(map(len, parts.values()))
-        if total > parcel.MOST_BYTES:
-            largest = sizes({**given, **dict(_captured(self._function))}, self._project.refusal)
-            largest.append((len(parts.get(SOURCES, b"")), "the folders of ships="))
-            raise _too_large(self.name, total, largest)
-        return Packed(self.name, parts)
 
 
 def pack(
     function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], project: Project
 ) -> Packed:
-    """Pack a call of a function.
+    """Pack a call of a function. Raise as `pack_calls` does."""
+    return pack_calls(function, [(arguments, named)], project)[0]
+
+
+def pack_calls(
+    function: Callable[..., Any], calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]], project: Project
+) -> list[Packed]:
+    """Pack calls of a function with these arguments.
 
     Raises:
-        Refused: The arguments do not match the function, or something cannot be sent. The message names it.
+        Refused: The arguments do not match the function, something cannot be sent, or a call is too large. The message
+            names it.
     """
-    _arguments(function, arguments, named)
-    return Code.of(function, project).pack_call(arguments, named)
+    name, given = function_name(function), [_arguments(function, *call) for call in calls]
+    captured = dict(_captured(function))
+    common = {
+        FUNCTION: _part(name, captured, _own(function, project), project),
+        TEXT: json.dumps(source_lines(function)).encode(),
+    }
+    if sources := project.sources():
+        common[SOURCES] = sources
+    packed: list[Packed] = []
+    for (arguments, named), by_name in zip(calls, given, strict=True):
+        parts = {**common, ARGUMENTS: _part(name, by_name, (arguments, dict(named)), project)}
+        total = sum(map(len, parts.values()))
+        if total > parcel.MOST_BYTES:
+            largest = sizes({**by_name, **captured}, project.refusal)
+            raise _too_large(name, total, [*largest, (len(sources or b""), "the folders of ships=")])
+        packed.append(Packed(name, parts))
+    return packed
 
 
 def function_name(function: object) -> str:
@@ -174,8 +155,12 @@ def used_globals(function: FunctionType) -> dict[str, object]:
 
 def closure(function: FunctionType) -> dict[str, object]:
     """Return the variables of the enclosing functions that the function uses."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if _is_set(cell)}
+    found: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        # A variable that is not set yet has an empty cell.
+        with suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def source_lines(function: Callable[..., Any]) -> dict[str, str]:
@@ -213,11 +198,3 @@ def _numbers(code: CodeType) -> set[int]:
     ends = [end for _, end, _, _ in code.co_positions() if end]
     inner = (_numbers(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(range(code.co_firstlineno, max(ends, default=code.co_firstlineno) + 1)).union(*inner)
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - raises if the cell is empty
-    except ValueError:
-        return False
-    return True

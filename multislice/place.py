@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from infra import names
 from infra.jobs import CALLS_OUTPUT, CallSettings
 from infra.kubernetes import ApiServer
-from infra.stacks import Stacks, StacksError
+from infra.stacks import StacksError
 from multislice.errors import NoSuchStack, Refused
 from sandbox.stacks import SandboxStacks, stacks_in
 from workloads.call.folder import CallFolder, gcs
@@ -35,20 +35,8 @@ class Place:
         """Return the URL of the same folder, for hosts."""
         return f"gs://{self.folder(namespace, call).path}"
 
-    def again(self, call: str, namespace: str) -> str:
-        """Return the expression that finds a call."""
-        teams = self.settings.namespaces
-        team = next((team for team in teams if teams[team] == namespace), "")
-        whose = f", team={team!r}" if len(teams) > 1 else ""
-        where = "" if self.sandbox is None else f", sandbox={str(self.sandbox)!r}"
-        return f"multislice.attach({call!r}, stack={self.stack!r}{whose}{where})"
-
     def require(self, group: str, count: int) -> None:
-        """Check that the stack has the slices.
-
-        Raises:
-            Refused: The stack does not have the group, or not as many slices.
-        """
+        """Raise Refused if the stack does not have the group, or not as many slices."""
         groups = self.settings.slices
         if group not in groups:
             raise Refused(f"expected slices of stack {self.stack} ({', '.join(groups)}), got {group!r}")
@@ -59,11 +47,7 @@ class Place:
             )
 
     def team(self, name: str | None) -> str:
-        """Return the team `name`, or the only team if it is None.
-
-        Raises:
-            Refused: The team does not exist, or a name is needed.
-        """
+        """Return the team `name`, or the only team if it is None. Raise Refused if there is no such team."""
         teams = self.settings.namespaces
         found = [team for team in teams if name in (None, team)]
         if len(found) != 1:
@@ -72,17 +56,19 @@ class Place:
         return found[0]
 
 
-def place(stack: str, sandbox: Path | None) -> Place:
+def place(stack: str, sandbox: str | Path | None) -> Place:
     """Return a stack of the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
     Raises:
         NoSuchStack: The stack is not up, cannot be reached, or has no outputs for calls.
     """
+    folder = None if sandbox is None else Path(sandbox)
     try:
-        stacks = stacks_in(sandbox)
+        stacks = stacks_in(folder)
         outputs = stacks.outputs(stack)
         settings = CallSettings.model_validate(outputs.get(CALLS_OUTPUT))
-        return Place(stack, stacks.api(outputs), settings, _filesystem(stacks), sandbox)
+        filesystem = gcs(**stacks.site.gcs_options) if isinstance(stacks, SandboxStacks) else gcs()
+        return Place(stack, stacks.api(outputs), settings, filesystem, folder)
     except ValidationError:
         raise NoSuchStack(
             f"expected stack {stack} to have the output {CALLS_OUTPUT} of this version; run `pulumi up --stack {stack}`"
@@ -93,9 +79,3 @@ def place(stack: str, sandbox: Path | None) -> Place:
             f"stack {stack} cannot be read: {error}\n(tried {here}; sandbox= is the folder of the sandbox that has the"
             " stack, or None for your own Pulumi)"
         ) from None
-
-
-def _filesystem(stacks: Stacks) -> Any:
-    if isinstance(stacks, SandboxStacks):
-        return gcs(**stacks.site.gcs_options)
-    return gcs()

@@ -2,7 +2,6 @@
 
 import re
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +75,12 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
     )
     manifest = call_jobset(CallJob(spec, packed.function, team, wish.slices, wish.priority), place.settings)
     call = Call(name, namespace, place, spec)
-    _write(parcel, call)
+    try:
+        with bucket(place.settings.bucket):
+            parcel.write(call.files)
+    except BaseException:
+        _remove_files(call)
+        raise
     _create(manifest, private_key, call)
     return call
 
@@ -91,15 +95,6 @@ def call_name(function: str) -> str:
 def is_call_name(name: str) -> bool:
     """Return whether `name` has the form of the names that `call_name` returns."""
     return re.fullmatch(rf"[a-z][a-z0-9-]*-[0-9a-f]{{{2 * _NAME_END_BYTES}}}", name) is not None
-
-
-def _write(parcel: Parcel, call: Call) -> None:
-    try:
-        with bucket(call.place.settings.bucket):
-            parcel.write(call.files)
-    except BaseException:
-        _remove_files(call)
-        raise
 
 
 def _create(manifest: dict[str, Any], private_key: str, call: Call) -> None:
@@ -158,7 +153,7 @@ def attach(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
         multislice.CallGone: The team has no such call.
         multislice.NoSuchStack: The stack cannot be reached.
     """
-    return find_call(call, place(stack, None if sandbox is None else Path(sandbox)), team)
+    return find_call(call, place(stack, sandbox), team)
 
 
 def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Path | None = None) -> None:
@@ -173,15 +168,21 @@ def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
     """
     if not is_call_name(call):
         raise Refused(f"expected the name of a call, such as train-1f2e3d4c, got {call!r}; nothing was removed")
-    forget_call(call, place(stack, None if sandbox is None else Path(sandbox)), team)
+    found = place(stack, sandbox)
+    try:
+        find_call(call, found, team).forget()
+    except CallGone:
+        seen, _ = _seen(found, call, team)
+        with bucket(found.settings.bucket):
+            for namespace in seen:
+                found.folder(namespace, call).remove()
 
 
 def find_call(call: str, stack: Place, team: str | None = None) -> Call:
     """Return a call on a stack. Raise as `attach` does."""
-    namespaces = _namespaces(stack, team)
-    seen, hidden = _seen(stack, namespaces, call)
+    seen, hidden = _seen(stack, call, team)
     if len(seen) > 1:
-        teams = ", ".join(name for name, namespace in namespaces.items() if namespace in seen)
+        teams = ", ".join(name for name, namespace in stack.settings.namespaces.items() if namespace in seen)
         raise Refused(
             f"expected the team of call {call!r}, because several teams of stack {stack.stack} have a call of this"
             f" name ({teams}); pass team="
@@ -193,26 +194,13 @@ def find_call(call: str, stack: Place, team: str | None = None) -> Call:
     raise CallGone(f"stack {stack.stack} has no call {call!r}{unread}; it was cancelled, or ended more than a day ago")
 
 
-def forget_call(call: str, stack: Place, team: str | None = None) -> None:
-    """Remove a call and its files from a stack. Raise as `forget` does."""
-    try:
-        find_call(call, stack, team).forget()
-    except CallGone:
-        seen, _ = _seen(stack, _namespaces(stack, team), call)
-        with bucket(stack.settings.bucket):
-            for namespace in seen:
-                stack.folder(namespace, call).remove()
-
-
-def _namespaces(stack: Place, team: str | None) -> Mapping[str, str]:
-    return stack.settings.namespaces if team is None else {team: stack.settings.namespaces[stack.team(team)]}
-
-
-def _seen(stack: Place, namespaces: Mapping[str, str], call: str) -> tuple[dict[str, CallSpec | None], list[str]]:
+def _seen(stack: Place, call: str, team: str | None) -> tuple[dict[str, CallSpec | None], list[str]]:
     """Return the calls of this name by namespace, and the namespaces that this user may not read."""
+    namespaces = stack.settings.namespaces
+    searched = set(namespaces.values()) if team is None else {namespaces[stack.team(team)]}
     seen: dict[str, CallSpec | None] = {}
     hidden: list[str] = []
-    for namespace in sorted(set(namespaces.values())):
+    for namespace in sorted(searched):
         with cluster(stack.stack):
             try:
                 seen[namespace] = _spec(stack, namespace, call)

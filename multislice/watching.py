@@ -83,7 +83,7 @@ def cancel(calls: Sequence[Call]) -> None:
             left.pop(0)
     except KeyboardInterrupt:
         for call in left:
-            _say(f"call {call.id} may still run; find it with {call.again}")
+            say(f"call {call.id} may still run; find it with {call.again}")
         raise
 
 
@@ -91,24 +91,20 @@ def _cancel(call: Call) -> None:
     again = call.again
     try:
         if (status := call.status()).state in (State.COMPLETED, State.FAILED):
-            _say(f"call {call.id} has ended ({status.state}); {again}.result() returns its result")
+            say(f"call {call.id} has ended ({status.state}); {again}.result() returns its result")
             return
         call.cancel()
-        _say(f"call {call.id} is cancelled")
+        say(f"call {call.id} is cancelled")
     except CallError as error:
-        _say(f"call {call.id} is not cancelled and may still run: {error}; end it with {again}.cancel()")
+        say(f"call {call.id} is not cancelled and may still run: {error}; end it with {again}.cancel()")
 
 
 def print_status(call: Call, status: Status) -> None:
     """Print the state of a call, and its time limit once it runs."""
     limit = f", for at most {call.spec.max_hours:g} hours (max_hours)" if status.state is State.RUNNING else ""
-    _say(f"call {call.id} {status}{limit}")
+    say(f"call {call.id} {status}{limit}")
 
 
-def print_input(call: Call, value: str) -> None:
-    """Print the input of one of many calls."""
-    _say(f"call {call.id} is for input {value}")
-
-
-def _say(words: str) -> None:
+def say(words: str) -> None:
+    """Print words of this package on stderr."""
     print(inert(f"multislice: {words}"), file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from policy.rule import About, Level, Severity
+from policy.rule import About
 
 NOTICE = timedelta(days=60)
 """Number of days before the last day of an exception from which it is reported as ending."""
@@ -16,8 +16,8 @@ LONGEST = timedelta(days=366)
 
 ENDING = About(
     id="exceptions-ending",
-    severity=Severity.LOW,
-    level=Level.ADVISORY,
+    severity="low",
+    level="advisory",
     title="No exception that the stack needs ends soon",
     why="On the day after its last day the rule applies again, and a mandatory rule stops previews and `up`.",
     fix="Change what needs the exception, or review it and set a later expires_on in the stack's policy file.",
@@ -73,10 +73,6 @@ class GrantedException:
             return f"{exception} is not valid yet: the latest last day is {today + LONGEST}."
         return None
 
-    def ends_soon(self, today: date) -> bool:
-        """Return whether its last day is within the next `NOTICE`."""
-        return self.expires_on - today <= NOTICE
-
 
 def read_exceptions(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
     """Return the exceptions in a rule's settings, which Pulumi has checked with `SCHEMA`.
@@ -84,13 +80,17 @@ def read_exceptions(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]
     Raises:
         ValueError: a date does not exist.
     """
-    return tuple(_read_exception(entry) for entry in settings.get(KEY, ()))
-
-
-def void(exceptions: Iterable[GrantedException], name: str, today: date) -> tuple[str, ...] | None:
-    """Return why the exceptions that cover a resource are not valid, or None if one of them is."""
-    reasons = [exception.void(today) for exception in exceptions if exception.covers(name)]
-    return None if None in reasons else tuple(reason for reason in reasons if reason)
+    exceptions: list[GrantedException] = []
+    for entry in settings.get(KEY, ()):
+        try:
+            expires_on = date.fromisoformat(entry["expires_on"])
+        except ValueError as error:
+            raise ValueError(
+                f"exception for {entry['resource']!r}: expected expires_on to be a day such as 2027-01-31,"
+                f" got {entry['expires_on']!r}; correct it in the stack's policy file"
+            ) from error
+        exceptions.append(GrantedException(entry["resource"], entry["reason"], expires_on))
+    return tuple(exceptions)
 
 
 def longest(exceptions: Iterable[GrantedException], name: str, today: date) -> GrantedException | None:
@@ -110,14 +110,3 @@ def unknown_rules(policy_file: Mapping[str, object], rules: Iterable[About]) -> 
             advice = f"it is now part of {successor}; move its exceptions there, or remove them"
         messages.append(f"expected the name of a rule, got {name!r}: {advice}")
     return tuple(messages)
-
-
-def _read_exception(entry: Mapping[str, str]) -> GrantedException:
-    try:
-        expires_on = date.fromisoformat(entry["expires_on"])
-    except ValueError as error:
-        raise ValueError(
-            f"exception for {entry['resource']!r}: expected expires_on to be a day such as 2027-01-31,"
-            f" got {entry['expires_on']!r}; correct it in the stack's policy file"
-        ) from error
-    return GrantedException(entry["resource"], entry["reason"], expires_on)

@@ -18,7 +18,7 @@ from pulumi_policy import (
 )
 from pulumi_policy import proxy as sdk
 
-from policy.exceptions import ENDING, KEY, NONE, SCHEMA, GrantedException, longest, read_exceptions, void
+from policy.exceptions import ENDING, KEY, NONE, NOTICE, SCHEMA, GrantedException, longest, read_exceptions
 from policy.plan import Declared, NotKnownYetError, Unknown
 from policy.rule import About, ResourceRule, Rule, StackRule, Violation
 
@@ -38,26 +38,17 @@ def _unknown_as_pulumi_knows_it() -> Generator[None]:
 
 def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
     """Return the rules as Pulumi policies, and the warning about exceptions that end soon."""
-    plan = _Plan()
+    plan = _Plan(today)
     asked = [
-        _resource_policy(rule, plan, today) if isinstance(rule, ResourceRule) else _stack_policy(rule, plan, today)
-        for rule in rules
+        _resource_policy(rule, plan) if isinstance(rule, ResourceRule) else _stack_policy(rule, plan) for rule in rules
     ]
     # This policy comes last: it reports what the others noted.
-    return [*asked, _ending_policy(plan, today)]
+    return [*asked, StackValidationPolicy(validate=plan.report_ending, **_describe(ENDING))]
 
 
 def finding(about: About, message: str, void_exceptions: Iterable[str]) -> str:
     """Return the description of the rule below its title."""
-    return "\n".join(
-        [
-            message,
-            *void_exceptions,
-            f"Why: {about.why}",
-            f"Fix: {about.fix}",
-            f"See: {about.link}",
-        ]
-    )
+    return "\n".join([message, *void_exceptions, f"Why: {about.why}", f"Fix: {about.fix}", f"See: {about.link}"])
 
 
 class _Plan:
@@ -67,9 +58,10 @@ class _Plan:
     that of a cluster that does not exist in a first preview, answers with empty objects.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, today: Today) -> None:
+        self._today = today
         self._declared: dict[str, Declared] = {}
-        self.needed: dict[tuple[str, GrantedException], None] = {}
+        self._needed: dict[tuple[str, GrantedException], None] = {}
         """Exceptions without which a rule would be broken, by the rule's id, in the order of the resources."""
 
     def resource(self, args: ResourceValidationArgs) -> Declared:
@@ -82,38 +74,49 @@ class _Plan:
         """Return all resources, as the program declares them if that is known."""
         return [self._declared.get(resource.urn) or _convert(resource) for resource in args.resources]
 
+    def report(
+        self, about: About, violations: Iterable[Violation], settings: Mapping[str, Any], report: Report
+    ) -> None:
+        """Report the violations that no exception in the rule's settings covers, and note the exceptions that do."""
+        exceptions, day = read_exceptions(settings) if about.excusable else (), self._today()
+        for violation in violations:
+            # A name may contain `::`, but the parts of a URN before it may not.
+            name = (violation.urn or "").split("::", 3)[-1]
+            if needed := longest(exceptions, name, day):
+                self._needed[about.id, needed] = None
+            else:
+                void = (exception.void(day) for exception in exceptions if exception.covers(name))
+                report(finding(about, violation.message, filter(None, void)), violation.urn)
 
-def _resource_policy(rule: ResourceRule, plan: _Plan, today: Today) -> ResourceValidationPolicy:
-    @_unknown_as_pulumi_knows_it()
-    def validate(args: ResourceValidationArgs, report: Report) -> None:
-        # Every policy sees every resource, so that the policies of the stack know the whole plan.
-        declared = plan.resource(args)
-        violations = (Violation(message, args.urn) for message in rule.messages(declared))
-        _report(rule, violations, args.get_config(), plan, today(), report)
-
-    return ResourceValidationPolicy(validate=validate, **_describe(rule))
-
-
-def _stack_policy(rule: StackRule, plan: _Plan, today: Today) -> StackValidationPolicy:
-    @_unknown_as_pulumi_knows_it()
-    def validate(args: StackValidationArgs, report: Report) -> None:
-        _report(rule, rule.check(plan.stack(args)), args.get_config(), plan, today(), report)
-
-    return StackValidationPolicy(validate=validate, **_describe(rule))
-
-
-def _ending_policy(plan: _Plan, today: Today) -> StackValidationPolicy:
-    def validate(_: StackValidationArgs, report: Report) -> None:
-        day = today()
-        for rule, exception in plan.needed:
-            if exception.ends_soon(day):
+    def report_ending(self, _: StackValidationArgs, report: Report) -> None:
+        """Report the needed exceptions whose last day is within the next `NOTICE`."""
+        day = self._today()
+        for rule, exception in self._needed:
+            if exception.expires_on - day <= NOTICE:
                 message = (
                     f"the exception of {rule} for {exception.resource} ({exception.reason}) ends on"
                     f" {exception.expires_on}, in {(exception.expires_on - day).days} days"
                 )
                 report(finding(ENDING, message, []), None)
 
-    return StackValidationPolicy(validate=validate, **_describe(ENDING))
+
+def _resource_policy(rule: ResourceRule, plan: _Plan) -> ResourceValidationPolicy:
+    @_unknown_as_pulumi_knows_it()
+    def validate(args: ResourceValidationArgs, report: Report) -> None:
+        # Every policy sees every resource, so that the policies of the stack know the whole plan.
+        declared = plan.resource(args)
+        violations = (Violation(message, args.urn) for message in rule.messages(declared))
+        plan.report(rule, violations, args.get_config(), report)
+
+    return ResourceValidationPolicy(validate=validate, **_describe(rule))
+
+
+def _stack_policy(rule: StackRule, plan: _Plan) -> StackValidationPolicy:
+    @_unknown_as_pulumi_knows_it()
+    def validate(args: StackValidationArgs, report: Report) -> None:
+        plan.report(rule, rule.check(plan.stack(args)), args.get_config(), report)
+
+    return StackValidationPolicy(validate=validate, **_describe(rule))
 
 
 def _describe(about: About) -> dict[str, Any]:
@@ -128,31 +131,13 @@ def _describe(about: About) -> dict[str, Any]:
     }
 
 
-def _report(
-    about: About, violations: Iterable[Violation], settings: Mapping[str, Any], plan: _Plan, day: date, report: Report
-) -> None:
-    exceptions = read_exceptions(settings) if about.excusable else ()
-    for violation in violations:
-        name = _name(violation.urn)
-        reasons = void(exceptions, name, day)
-        if reasons is not None:
-            report(finding(about, violation.message, reasons), violation.urn)
-        elif needed := longest(exceptions, name, day):
-            plan.needed[about.id, needed] = None
-
-
 def _convert(resource: ResourceValidationArgs | PolicyResource) -> Declared:
-    parent = resource.opts.parent
-    if isinstance(resource, PolicyResource):
-        parent = resource.parent.urn if resource.parent else None
     return Declared(
         type=resource.resource_type,
         name=resource.name,
         urn=resource.urn,
         properties=_plain(resource.props, ()),
         delete_before_replace=bool(resource.opts.delete_before_replace),
-        ignored_changes=tuple(resource.opts.ignore_changes),
-        parent=parent,
     )
 
 
@@ -166,8 +151,3 @@ def _plain(value: Any, path: tuple[str, ...]) -> Any:
         inner: Any = value
         return [_plain(item, (*path, str(index))) for index, item in enumerate(inner["__target"])]
     return value
-
-
-def _name(urn: str | None) -> str:
-    # A name may contain `::`, but the parts before it may not.
-    return (urn or "").split("::", 3)[-1]

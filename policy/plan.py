@@ -35,9 +35,6 @@ class Declared:
     properties: Mapping[str, Any]
     """Keys are in camel case. Values may be `Unknown` in a preview."""
     delete_before_replace: bool
-    ignored_changes: tuple[str, ...]
-    parent: str | None
-    """URN of the parent."""
 
 
 class NotKnownYetError(Exception):

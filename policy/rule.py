@@ -6,29 +6,14 @@ person reads if they do not. Rules do not use Pulumi's policy SDK, so tests run 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from policy.plan import Declared, NotKnownYetError, at
 
-
-class Severity(StrEnum):
-    """Severity of a violation."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    CRITICAL = "critical"
-
-
-class Level(StrEnum):
-    """Effect of a violation, unless the policy file of a stack overrides it."""
-
-    ADVISORY = "advisory"
-    """It warns."""
-    MANDATORY = "mandatory"
-    """The preview fails."""
+Severity = Literal["low", "medium", "high", "critical"]
+Level = Literal["advisory", "mandatory"]
+"""Effect of a violation, unless the policy file of a stack overrides it: a warning, or a preview that fails."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +45,7 @@ class About:
     fix: str
     """What to change in the stack file or the program."""
     link: str
-    level: Level = Level.MANDATORY
+    level: Level = "mandatory"
     excusable: bool = True
     """Whether a policy file may contain exceptions from the rule."""
     replaces: tuple[str, ...] = ()
@@ -81,18 +66,14 @@ class ResourceRule(About):
             NotKnownYetError: a check read a value that is not known, raised after all other checks.
         """
         unknown: NotKnownYetError | None = None
-        for check in self._checks_of(resource):
+        matching = (checks for pattern, checks in self.checks.items() if fnmatchcase(resource.type, pattern))
+        for check in (check for checks in matching for check in (checks if isinstance(checks, tuple) else (checks,))):
             try:
                 yield from check(resource)
             except NotKnownYetError as error:
                 unknown = error
         if unknown:
             raise unknown
-
-    def _checks_of(self, resource: Declared) -> Iterator[Check]:
-        for pattern, checks in self.checks.items():
-            if fnmatchcase(resource.type, pattern):
-                yield from checks if isinstance(checks, tuple) else (checks,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +87,7 @@ type Rule = ResourceRule | StackRule
 
 
 def must_be(path: str, *allowed: Any, unset: Any = None) -> Check:
-    """Return a check that a field has one of the allowed values.
-
-    Args:
-        path: The field, such as `nodeConfig.spot`.
-        unset: The value that the provider uses if the field is not set.
-    """
+    """Return a check that a field such as `nodeConfig.spot` has an allowed value. `unset` is the provider's default."""
 
     def check(resource: Declared) -> Iterator[str]:
         found = at(resource.properties, *path.split("."))

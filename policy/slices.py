@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -44,18 +45,10 @@ class TpuPool:
         return bool(at(self.resource.properties, "nodeConfig", "flexStart"))
 
     @property
-    def queued(self) -> bool:
-        return bool(at(self.resource.properties, "queuedProvisioning", "enabled"))
-
-    @property
-    def spot(self) -> bool:
-        """Return whether its chips are spot, or preemptible, as spot used to be called."""
-        return any(at(self.resource.properties, "nodeConfig", key) for key in ("spot", "preemptible"))
-
-    @property
     def preemptible(self) -> bool:
-        """Return whether Google may take its hosts back."""
-        return self.spot or self.flex_start
+        """Return whether Google may take its hosts back. `preemptible` is the earlier name of spot."""
+        spot = any(at(self.resource.properties, "nodeConfig", key) for key in ("spot", "preemptible"))
+        return spot or self.flex_start
 
     @property
     def reservation_type(self) -> str | None:
@@ -116,14 +109,17 @@ def shape(pool: Declared) -> SliceShape:
     Raises:
         ValueError: GKE does not offer it. The message lists the nearest slices that it offers.
     """
-    machine_type = at(pool.properties, "nodeConfig", "machineType")
-    return _shape(machine_type, at(pool.properties, "placementPolicy", "tpuTopology"))
+    topology = at(pool.properties, "placementPolicy", "tpuTopology")
+    return _shape(at(pool.properties, "nodeConfig", "machineType"), topology)
 
 
 def tpu_pools(resources: Iterable[Declared]) -> list[TpuPool]:
     """Return the slices of a plan, except those that GKE does not offer: the rule `slice-offered` reports them."""
-    found = (_tpu_pool(pool) for pool in select_type(resources, NODE_POOL) if is_tpu(pool))
-    return [pool for pool in found if pool]
+    found: list[TpuPool] = []
+    for pool in filter(is_tpu, select_type(resources, NODE_POOL)):
+        with suppress(ValueError):
+            found.append(TpuPool(pool, shape(pool)))
+    return found
 
 
 def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
@@ -136,9 +132,8 @@ def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
     return [job for job in found if any(map(_takes_chips, every(job.pod, "containers")))]
 
 
-def flavors(resources: Iterable[Declared]) -> dict[str, list[TpuPool]]:
+def flavors(resources: Sequence[Declared]) -> dict[str, list[TpuPool]]:
     """Return the slices that each ResourceFlavor counts, by name of the flavor."""
-    resources = list(resources)
     pools = tpu_pools(resources)
     labels = {
         object_name(flavor): at(flavor.properties, "spec", "nodeLabels")
@@ -161,7 +156,7 @@ def quotas(resources: Iterable[Declared]) -> list[tuple[Declared, str, int]]:
 
 def given_out(resources: Iterable[Declared]) -> Counter[str]:
     """Return the chips that all queues together have of each flavor."""
-    total: Counter[str] = Counter()
+    total = Counter[str]()
     for _, flavor, chips in quotas(resources):
         total[flavor] += chips
     return total
@@ -172,15 +167,21 @@ def configurations(resources: Iterable[Declared]) -> list[Mapping[str, Any]]:
 
     The program passes it to the chart, and the engine shows the chart's objects to policies.
     """
-    return [yaml.safe_load(written) for written in _written(resources)]
+    found: list[Any] = []
+    for resource in resources:
+        if resource.type == CONFIG_MAP:
+            written = at(resource.properties, "data", _CONFIGURATION_FILE)
+            # JobSet's chart has a file of the same name.
+            found.append(written if written and "kueue" in written else None)
+        elif resource.type.startswith("kubernetes:helm.sh/"):
+            found.append(at(resource.properties, "values", "managerConfig", "controllerManagerConfigYaml"))
+    return [yaml.safe_load(written) for written in found if written is not None]
 
 
-def team_namespaces(resources: Iterable[Declared]) -> list[Declared]:
+def team_namespaces(resources: Sequence[Declared]) -> list[Declared]:
     """Return the namespaces in which Kueue holds jobs back."""
-    resources = list(resources)
-    selectors = [
-        at(settings, "managedJobsNamespaceSelector", "matchLabels") or {} for settings in configurations(resources)
-    ]
+    keys = ("managedJobsNamespaceSelector", "matchLabels")
+    selectors = [at(settings, *keys) or {} for settings in configurations(resources)]
     return [
         found
         for found in select_kind(resources, "Namespace")
@@ -196,13 +197,6 @@ def quantity(written: str | float) -> float:
     text = str(written)
     number = text.rstrip("mkMG")
     return float(number) * _UNITS[text.removeprefix(number)]
-
-
-def _tpu_pool(pool: Declared) -> TpuPool | None:
-    try:
-        return TpuPool(pool, shape(pool))
-    except ValueError:
-        return None
 
 
 @cache
@@ -232,16 +226,3 @@ def _selects(term: Any, labels: Mapping[str, str]) -> bool:
         else at(one, "operator") != "Exists" or at(one, "key") in labels
         for one in every(term, "matchExpressions")
     )
-
-
-def _written(resources: Iterable[Declared]) -> Iterator[str]:
-    for resource in resources:
-        if resource.type == CONFIG_MAP:
-            found = at(resource.properties, "data", _CONFIGURATION_FILE)
-            # JobSet's chart has a file of the same name.
-            if found is not None and "kueue" in found:
-                yield found
-        if resource.type.startswith("kubernetes:helm.sh/"):
-            found = at(resource.properties, "values", "managerConfig", "controllerManagerConfigYaml")
-            if found is not None:
-                yield found

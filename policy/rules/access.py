@@ -5,7 +5,7 @@ from typing import Any
 
 from infra.names import NAMESPACE_LABEL
 from policy.plan import CLUSTER, NAMESPACE, SERVICE, Declared, at, every, namespace, object_name, select_kind
-from policy.rule import ResourceRule, Rule, Severity, StackRule, Violation, must_be, must_not_be, show
+from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, must_not_be, show
 from policy.slices import team_namespaces
 
 _RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
@@ -57,16 +57,15 @@ def _restricted(found: Declared) -> Iterator[str]:
 
 
 def _closed(resources: Sequence[Declared]) -> Iterator[Violation]:
-    closed = {namespace(policy) for policy in select_kind(resources, "NetworkPolicy") if _covers_all(policy)}
+    policies = (
+        (namespace(policy), at(policy.properties, "spec")) for policy in select_kind(resources, "NetworkPolicy")
+    )
+    both = {"Ingress", "Egress"}
+    closed = {name for name, spec in policies if not at(spec, "podSelector") and both <= {*every(spec, "policyTypes")}}
     for team in team_namespaces(resources):
         if (name := object_name(team)) not in closed:
             expected = f"a NetworkPolicy for ingress and egress of all pods in namespace {name!r}"
             yield Violation(f"expected {expected}, got none", team.urn)
-
-
-def _covers_all(policy: Declared) -> bool:
-    spec = at(policy.properties, "spec")
-    return not at(spec, "podSelector") and {"Ingress", "Egress"} <= set(every(spec, "policyTypes"))
 
 
 def _narrow(resources: Sequence[Declared]) -> Iterator[Violation]:
@@ -115,7 +114,7 @@ def _is_named_namespace(peer: Any) -> bool:
 RULES: tuple[Rule, ...] = (
     ResourceRule(
         id="no-cluster-admin",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="No role gives all rights in the cluster",
         why="A binding to cluster-admin makes every other rule useless, a wildcard also allows what a later version"
         " adds, and bind, escalate or impersonate allow everything.",
@@ -129,7 +128,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-binding-for-everyone",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="No role is bound to everyone, and the control plane refuses such bindings",
         why="system:authenticated is every Google account in the world, and system:serviceaccounts is every pod.",
         fix="Bind the role to a service account or to a group of your organization, and set both switches of"
@@ -146,7 +145,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-public-services",
-        severity=Severity.HIGH,
+        severity="high",
         title="Nothing in the cluster can be reached from outside",
         why="Training needs no such access, and the firewall rules of a load balancer outlive the cluster.",
         fix="Use a ClusterIP and `kubectl port-forward`, or an internal load balancer.",
@@ -155,7 +154,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="pod-security",
-        severity=Severity.HIGH,
+        severity="high",
         title="Namespaces admit no pod with rights on its host",
         why="Otherwise anyone who may create pods in a namespace can be root on its nodes.",
         fix="Label the namespace with pod-security.kubernetes.io/enforce: restricted.",
@@ -164,7 +163,7 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="closed-namespaces",
-        severity=Severity.HIGH,
+        severity="high",
         title="Pods of other teams cannot reach the namespace of a team",
         why="JAX's coordinator accepts everything that connects to it as a host of the job, without a password.",
         fix="Declare a NetworkPolicy with an empty podSelector and both policyTypes in the namespace.",
@@ -173,7 +172,7 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="narrow-network-policies",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="Network policies name the peers that they let through",
         why="Policies add up: one that names no peers opens what all others close.",
         fix="In from, name own pods or collectors with a port, and outside the namespaces of teams other namespaces by"
@@ -183,7 +182,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="seen-objects",
-        severity=Severity.HIGH,
+        severity="high",
         title="The rules see every object of the cluster",
         why="Rules see only the values of a Release, only the change of a Patch, and nothing of a List, so any pod can"
         " come with them.",

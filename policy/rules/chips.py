@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from infra.names import MAX_TIME_LABEL, QUEUE_LABEL
 from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, object_name, select_kind, select_type
-from policy.rule import Level, ResourceRule, Rule, Severity, StackRule, Violation, must_be, show
+from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, show
 from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
 
 _MOST_ON_DEMAND_CHIPS = 256
@@ -154,7 +154,8 @@ def _no_less(resources: Sequence[Declared]) -> Iterator[Violation]:
 
 
 def _patient(resources: Sequence[Declared]) -> Iterator[Violation]:
-    slow = any(pool.flex_start and not pool.queued for pool in tpu_pools(resources))
+    pools = [pool for pool in tpu_pools(resources) if pool.flex_start]
+    slow = not all(at(pool.resource.properties, "queuedProvisioning", "enabled") for pool in pools)
     for settings in configurations(resources) if slow else ():
         timeout = at(settings, "waitForPodsReady", "timeout")
         if timeout is not None and _seconds(timeout) < _LEAST_PATIENCE_HOURS * 3600:
@@ -170,7 +171,7 @@ def _seconds(duration: str) -> int:
 RULES: tuple[Rule, ...] = (
     StackRule(
         id="on-demand-chips",
-        severity=Severity.HIGH,
+        severity="high",
         title=f"A stack has at most {_MOST_ON_DEMAND_CHIPS} chips on demand",
         why="They are billed by the second at the full price from `up` to `destroy`, even if no job runs.",
         fix="Choose another capacity, lower the count of the slice group, or grant an exception in the policy file.",
@@ -179,7 +180,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="slice-offered",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="Every node pool with TPUs is a slice of the table of TPUs",
         why="GKE refuses other slices after the cluster exists and is billed, and no rule counts the chips of machines"
         " that the table does not have.",
@@ -189,7 +190,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="one-source-of-chips",
-        severity=Severity.HIGH,
+        severity="high",
         title="The chips of a slice come from one source, which is named",
         why="ANY_RESERVATION, the default, takes chips that another team has reserved, and silently falls back to chips"
         " on demand at the full price. Spot and flex-start never come from a reservation.",
@@ -200,8 +201,8 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="job-ends",
-        severity=Severity.MEDIUM,
-        level=Level.ADVISORY,
+        severity="medium",
+        level="advisory",
         title="A job on demand has an end, and so has a program of your own on any chips",
         why="A job that hangs or does not improve holds its chips until a person looks. The trainer detects its own"
         " hangs; other programs may not.",
@@ -211,7 +212,7 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="job-saves",
-        severity=Severity.HIGH,
+        severity="high",
         title="A job on preemptible chips saves often, in a bucket, and preemptions do not use up its restarts",
         why="Spot and flex-start hosts can go at any time. Work that was not saved is billed and done again, and after"
         " max_restarts such losses the job would fail, with its chips still billed.",
@@ -223,8 +224,8 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="job-grace",
-        severity=Severity.MEDIUM,
-        level=Level.ADVISORY,
+        severity="medium",
+        level="advisory",
         title="A job on preemptible chips has time for a last save",
         why="Every preemption loses the work since the last checkpoint, which the job could have saved.",
         fix=f"Set job.grace_seconds to {_LEAST_GRACE_SECONDS} or more.",
@@ -233,7 +234,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="job-restarts",
-        severity=Severity.HIGH,
+        severity="high",
         title="A job restarts as a whole after a failure",
         why="Without restarts the first bad host ends the job. Without BlockingRecreate the new pods meet the"
         " coordinator of the previous ones.",
@@ -243,7 +244,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="job-kept",
-        severity=Severity.HIGH,
+        severity="high",
         title="A job that has ended stays until the program removes it, and is removed before it is replaced",
         why="The next `up` creates a JobSet that deleted itself again, which trains a second time. Two JobSets cannot"
         " have one name, and two runs would write to one folder of checkpoints.",
@@ -254,7 +255,7 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="job-in-a-queue",
-        severity=Severity.HIGH,
+        severity="high",
         title="A job names a queue of its namespace and leaves its start to Kueue",
         why="Without a queue it waits forever in the namespace of a team, and takes the chips of others elsewhere. With"
         " spec.suspend each `up` would suspend a running job, or start one that Kueue holds back.",
@@ -265,7 +266,7 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="quota-within-chips",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="Queues give out each chip once",
         why="Kueue would admit a job for which no slice is left. It holds other slices while its pods wait, until Kueue"
         " evicts it after the timeout.",
@@ -276,8 +277,8 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="chips-given-out",
-        severity=Severity.MEDIUM,
-        level=Level.ADVISORY,
+        severity="medium",
+        level="advisory",
         title="Queues give out all chips, in whole slices",
         why="Chips that are in no quota are billed and no job can ever take them, and a job takes whole slices.",
         fix="Make the quotas of the teams multiples of the chips of a slice that add up to all chips.",
@@ -287,8 +288,8 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="flex-start-patience",
-        severity=Severity.MEDIUM,
-        level=Level.ADVISORY,
+        severity="medium",
+        level="advisory",
         title="Kueue waits for pods of flex-start as long as chips may take to come",
         why="Pods that wait are the request for the chips, so an eviction sends the job to the end of the line.",
         fix="Remove scheduling.ready_minutes, or raise it.",

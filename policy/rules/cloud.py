@@ -15,7 +15,7 @@ from policy.plan import (
     is_known,
     select_type,
 )
-from policy.rule import Level, ResourceRule, Rule, Severity, StackRule, Violation, must_be, must_be_set, must_not_be
+from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, must_be_set, must_not_be
 from policy.rules.cluster import is_everywhere
 from policy.slices import is_tpu
 
@@ -27,14 +27,7 @@ _ON_WHOLES = tuple(
     for kind in ("Member", "Binding")
 )
 _KEYS = ("gcp:serviceaccount/key:Key", "gcp:storage/hmacKey:HmacKey", "gcp:projects/apiKey:ApiKey")
-_ACLS = (
-    "gcp:storage/bucketACL:BucketACL",
-    "gcp:storage/bucketAccessControl:BucketAccessControl",
-    "gcp:storage/defaultObjectACL:DefaultObjectACL",
-    "gcp:storage/defaultObjectAccessControl:DefaultObjectAccessControl",
-    "gcp:storage/objectACL:ObjectACL",
-    "gcp:storage/objectAccessControl:ObjectAccessControl",
-)
+_ACLS = ("gcp:storage/*ACL:*", "gcp:storage/*AccessControl:*")
 _BROAD_ROLES = {
     "roles/owner",
     "roles/editor",
@@ -59,10 +52,6 @@ _MOST_SOFT_DELETE_DAYS = 30
 _SECONDS_PER_DAY = 24 * 60 * 60
 
 
-def _kind(resource: Declared) -> str:
-    return resource.type.rpartition(":")[2]
-
-
 def _not_public(grant: Declared) -> Iterator[str]:
     properties = grant.properties
     for member in (properties.get("member"), *(properties.get("members") or ())):
@@ -77,7 +66,7 @@ def _narrow(grant: Declared) -> Iterator[str]:
 
 
 def _refused(resource: Declared) -> Iterator[str]:
-    yield f"expected no such resource, got {_kind(resource)}"
+    yield f"expected no such resource, got {resource.type.rpartition(':')[2]}"
 
 
 def _closed_firewall(rule: Declared) -> Iterator[str]:
@@ -145,7 +134,7 @@ def _cleaned_repository(repository: Declared) -> Iterator[str]:
 RULES: tuple[Rule, ...] = (
     ResourceRule(
         id="no-public-grant",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="Nothing is granted to everyone",
         why="Strangers find a public image, bucket or account within hours.",
         fix="Name the accounts or groups that need the role.",
@@ -154,7 +143,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-broad-role",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="No role gives away a whole project or lets others act as a service account",
         why="One such account that is lost gives access to everything, including what it can grant itself.",
         fix="Grant the narrowest role on one bucket or repository, and on a service account only"
@@ -165,7 +154,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="added-grants",
-        severity=Severity.HIGH,
+        severity="high",
         title="Grants add one member and keep the members that others have granted",
         why="A binding or policy removes every member that it does not list, including Google's own agents.",
         fix="Use an IAMMember for each member.",
@@ -174,7 +163,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-keys",
-        severity=Severity.HIGH,
+        severity="high",
         title="There are no downloaded keys",
         why="A key works from anywhere until someone revokes it, and Pulumi's state contains it.",
         fix="Use workload identity in the cluster, and workload identity federation in CI.",
@@ -183,7 +172,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-open-firewall",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="No firewall rule lets everyone in",
         why="The hosts of a slice talk to each other without passwords.",
         fix="Name source ranges, tags or service accounts that you know.",
@@ -192,7 +181,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-public-bucket",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="A bucket cannot be made public, and only IAM says who reads it",
         why="After one wrong grant everyone could read weights and data, and no review sees access lists of objects.",
         fix="Set publicAccessPrevention to enforced and uniformBucketLevelAccess to true, and grant roles with"
@@ -206,7 +195,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="bucket-keeps-checkpoints",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="A bucket does not lose checkpoints, except that of an environment",
         why="The provider empties a bucket with forceDestroy before it deletes it, deletion by age removes parts of the"
         " newest complete checkpoint, and without soft delete nothing that was deleted can be restored.",
@@ -218,7 +207,7 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="bucket-region",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="Buckets are in the region of the slices",
         why="Otherwise every save and restore crosses regions, which is slower and billed by the gigabyte.",
         fix="Give the bucket cloud.region as its location.",
@@ -227,8 +216,8 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="storage-cleaned-up",
-        severity=Severity.MEDIUM,
-        level=Level.ADVISORY,
+        severity="medium",
+        level="advisory",
         title="Deleted checkpoints, unfinished uploads and old images are not billed forever",
         why="The trainer deletes most checkpoints that it writes, hosts that die while they save leave parts that no"
         " listing shows, and every build adds an image of some gigabytes.",
@@ -240,7 +229,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="labels-for-billing",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="Everything that is billed and can have labels has labels",
         why="Otherwise the bill does not show whose chips, disks and buckets it lists (CKV_GCP_21).",
         fix="Pass settings.resource_labels to the resource, and add your own under labels.",

@@ -18,10 +18,8 @@ from policy.plan import (
     select_type,
 )
 from policy.rule import (
-    Level,
     ResourceRule,
     Rule,
-    Severity,
     StackRule,
     Violation,
     must_be,
@@ -130,7 +128,7 @@ def _cpus(pool: Declared) -> int:
 RULES: tuple[Rule, ...] = (
     ResourceRule(
         id="control-plane-endpoint",
-        severity=Severity.HIGH,
+        severity="high",
         title="Only known networks reach the IP endpoint of the control plane",
         why="With an open endpoint, one leaked credential or one bug of the API server is enough to lose the cluster.",
         fix="Leave cluster.authorized_networks empty, which allows only the DNS endpoint, or name your networks there.",
@@ -146,7 +144,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-legacy-authentication",
-        severity=Severity.HIGH,
+        severity="high",
         title="People and programs sign in to the control plane only through Google",
         why="A client certificate cannot be revoked, ABAC grants rights that RBAC does not show, and callers without"
         " credentials need no more than health checks.",
@@ -165,7 +163,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="private-nodes",
-        severity=Severity.HIGH,
+        severity="high",
         title="Nodes have no public addresses",
         why="With a public address, every port that a node opens by mistake is open to the internet.",
         fix="Set enablePrivateNodes on the cluster and on every node pool.",
@@ -177,7 +175,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="metadata-server",
-        severity=Severity.HIGH,
+        severity="high",
         title="Pods act as themselves and never get the credentials of their node",
         why="Without workload identity and GKE's metadata server, any pod can ask for the token of its node.",
         fix="Set workloadIdentityConfig.workloadPool of the cluster to PROJECT.svc.id.goog and"
@@ -194,7 +192,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="node-account",
-        severity=Severity.HIGH,
+        severity="high",
         title="Nodes have a service account of their own",
         why="Google's default account may be an editor of the whole project.",
         fix="Declare a service account with roles/container.defaultNodeServiceAccount and name it.",
@@ -203,7 +201,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="hardened-nodes",
-        severity=Severity.HIGH,
+        severity="high",
         title="Nodes boot Google's signed system, prove who they are, and have no open kubelet port",
         why="Otherwise a rootkit can hide in the boot chain, a machine with a stolen credential can join as a node, and"
         " kubelet's read-only port shows every pod what runs on the node.",
@@ -226,7 +224,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="network-policy",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="The cluster enforces network policies",
         why="Otherwise the API server accepts a NetworkPolicy that has no effect. The choice cannot be changed later.",
         fix="Set datapathProvider to ADVANCED_DATAPATH.",
@@ -235,7 +233,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="own-node-pools",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="Every node pool is a resource of its own",
         why="No rule sees any other pool: those in the cluster resource, the default pool, and those that GKE creates.",
         fix="Set removeDefaultNodePool, leave auto-provisioning off, and declare each pool as a NodePool.",
@@ -244,8 +242,8 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="encrypted-secrets",
-        severity=Severity.LOW,
-        level=Level.ADVISORY,
+        severity="low",
+        level="advisory",
         title="Your own key encrypts the Secrets of the cluster",
         why="Anyone who gets a backup of the control plane's database could read them.",
         fix="Set cluster.encryption_key to a Cloud KMS key, or grant an exception if no job has secrets.",
@@ -254,7 +252,7 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="encrypted-job-secrets",
-        severity=Severity.HIGH,
+        severity="high",
         title="Your own key encrypts the Secrets of jobs",
         why="They give access to services outside the cluster, such as a data hub, and remain in its backups.",
         fix="Set cluster.encryption_key to a Cloud KMS key. No exception is possible.",
@@ -264,8 +262,8 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="signed-images",
-        severity=Severity.LOW,
-        level=Level.ADVISORY,
+        severity="low",
+        level="advisory",
         title="The cluster runs only images that Binary Authorization admits",
         why="A digest says which image runs, but not that someone you trust has built it.",
         fix="Set binaryAuthorization.evaluationMode to PROJECT_SINGLETON_POLICY_ENFORCE.",
@@ -274,7 +272,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="deletion-protection",
-        severity=Severity.HIGH,
+        severity="high",
         title="A cluster is not deleted by mistake",
         why="One `destroy`, or a change that replaces the cluster, ends all its jobs and gives up its chips.",
         fix="Set cluster.deletion_protection: true, or grant an exception if the stack is temporary.",
@@ -283,7 +281,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="auto-repair",
-        severity=Severity.HIGH,
+        severity="high",
         title="Broken nodes are replaced, and no upgrade interrupts a slice",
         why="A slice with one dead host runs nothing and is billed until a person notices (CKV_GCP_9), and an upgrade"
         " of one host recreates the whole slice.",
@@ -295,8 +293,8 @@ RULES: tuple[Rule, ...] = (
     ),
     StackRule(
         id="system-nodes",
-        severity=Severity.MEDIUM,
-        level=Level.ADVISORY,
+        severity="medium",
+        level="advisory",
         title="There are two or more nodes without chips, and they are small",
         why="While the only node is repaired or upgraded, Kueue admits no job and JobSet restarts none. A few CPUs are"
         " enough for both, even with thousands of hosts.",

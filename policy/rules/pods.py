@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.names import TPU_RESOURCE
 from policy.plan import CONFIG_MAP, JOB_SET, Declared, at, every, is_known, namespace
-from policy.rule import Check, ResourceRule, Rule, Severity, show
+from policy.rule import Check, ResourceRule, Rule, show
 
 _POD, _JOB, _CRON_JOB = "kubernetes:core/v1:Pod", "kubernetes:batch/v1:Job", "kubernetes:batch/v1:CronJob"
 _PODS_AT: Mapping[str, str] = {
@@ -188,7 +188,7 @@ def _is_secret(name: str, value: Any) -> bool:
 RULES: tuple[Rule, ...] = (
     ResourceRule(
         id="image-by-digest",
-        severity=Severity.HIGH,
+        severity="high",
         title="Pods name their image by digest",
         why="A tag can move, and a host that is replaced would run another program than the other hosts.",
         fix="Set image.reference of the stack file to REPOSITORY@sha256:DIGEST, or let the program build the image.",
@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="pod-requests",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="Pods request what they need",
         why="A pod without requests takes CPU and memory from the trainer on its host, and chips are never shared.",
         fix="Set requests for CPU and memory, and the same number of chips as request and limit.",
@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-host-namespaces",
-        severity=Severity.HIGH,
+        severity="high",
         title="Pods share neither network nor processes with their host",
         why="On the host's network a pod acts as the node's service account and reaches what the node reaches.",
         fix="Set job.host_network to false, or grant an exception for the bandwidth that it gives.",
@@ -215,7 +215,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-privileges",
-        severity=Severity.CRITICAL,
+        severity="critical",
         title="Containers have no power over their host",
         why="A privileged container is root on the node, with the credentials of every pod there.",
         fix="Remove privileged, procMount and the capability; TPU pods need none of them.",
@@ -224,7 +224,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-host-paths",
-        severity=Severity.HIGH,
+        severity="high",
         title="Pods mount no folder of their host",
         why="The folders of the host contain kubelet's credentials and the socket of the runtime.",
         fix="Use an emptyDir, or a bucket through the Cloud Storage FUSE driver.",
@@ -233,7 +233,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-root",
-        severity=Severity.HIGH,
+        severity="high",
         title="Nothing in a pod runs as root",
         why="Root in a container needs only one bug of the kernel or the runtime to be root on the node.",
         fix="Set securityContext.runAsNonRoot, and a runAsUser other than 0.",
@@ -242,7 +242,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="confined-pods",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="Containers have no capabilities, gain no privileges, write only to volumes, and are confined",
         why="The runtime leaves each container fourteen capabilities of root, GKE Standard filters no system calls by"
         " default, a setuid program can gain privileges, and an intruder could change the program.",
@@ -254,7 +254,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="own-service-account",
-        severity=Severity.HIGH,
+        severity="high",
         title="Pods have a service account and a namespace for their purpose",
         why="Every pod of a namespace gets what its default account is granted, and quotas, grants and policies of the"
         " system's namespaces are not made for your pods.",
@@ -265,7 +265,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-api-token",
-        severity=Severity.MEDIUM,
+        severity="medium",
         title="Jobs have no token for the API server except the one with which a trainer marks its own node",
         why="A trainer runs code of many authors, which needs nothing else from the cluster.",
         fix="Set automountServiceAccountToken to false, and project only the serviceAccountToken of infra/pods.py.",
@@ -274,7 +274,7 @@ RULES: tuple[Rule, ...] = (
     ),
     ResourceRule(
         id="no-plain-secrets",
-        severity=Severity.HIGH,
+        severity="high",
         title="No plan contains a credential",
         why="Pulumi's state, the cluster, and every log or diff that shows the pod or the ConfigMap would contain it.",
         fix="Use workload identity, or name the credential under secrets of the stack file.",

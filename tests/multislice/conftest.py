@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from multislice.call import Call
+from multislice.place import Place
 from multislice.submission import submit
-from tests.multislice.known import Objects, place
-from tests.multislice.test_submission import PACKED, WISH
+from tests.multislice.known import PACKED, WISH, Objects, place
 
 
 @pytest.fixture
@@ -16,6 +16,11 @@ def objects() -> Objects:
 
 
 @pytest.fixture
-def call(tmp_path: Path, objects: Objects) -> Call:
+def stack(tmp_path: Path, objects: Objects) -> Place:
+    return place(tmp_path, objects)
+
+
+@pytest.fixture
+def call(stack: Place) -> Call:
     """One that was submitted just now."""
-    return submit(PACKED, WISH, place(tmp_path, objects))
+    return submit(PACKED, WISH, stack)

@@ -14,13 +14,18 @@ from infra.jobs import CallSettings, call_settings, call_spec_of
 from infra.kubernetes import ApiError, ApiServer, Json
 from infra.names import JOBSETS
 from infra.settings.read import parse
+from multislice.packing import pack
 from multislice.place import Place
+from multislice.project import Project
+from multislice.submission import Wish
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals
 from workloads.call.parcel import read_parcel
 from workloads.spec import CALL_KEY_VARIABLE
 
 NAMESPACE = "research"
+WISH = Wish("trillium", 2, None, "normal", 24, False)
+PACKED = pack(len, ("abc",), {}, Project([]))
 UID = "11111111-2222-3333-4444-555555555555"
 
 
@@ -94,9 +99,13 @@ class Bucket:
         return getattr(fsspec.filesystem("dir", path=str(self.folder), target_protocol="file"), name)
 
 
-def place(folder: Path, objects: Objects, fails: dict[str, BaseException] | None = None, **teams: Any) -> Place:
+def place(folder: Path, objects: Objects, **teams: Any) -> Place:
     """The stack `local` with its bucket below `folder`."""
-    return Place("local", cast(ApiServer, objects), settings(**teams), Bucket(folder, fails or {}), None)
+    return Place("local", cast(ApiServer, objects), settings(**teams), Bucket(folder), None)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def carries_out(stack: Place) -> Callable[[Json], None]:
@@ -115,15 +124,8 @@ def carries_out(stack: Place) -> Callable[[Json], None]:
             seals.write(RETURNED, pickle.dumps(pickle.loads(parts[FUNCTION])(*arguments, **named)))
         except Exception as error:
             kind, pickled = "Failed", base64.b64encode(pickle.dumps(error)).decode()
-            record = {
-                "host": "slice-0-0",
-                "time": 1.0,
-                "type": "",
-                "message": "",
-                "traceback": [],
-                "exception": pickled,
-            }
-            seals.write_raised(0, json.dumps(record).encode())
+            record = {"host": "slice-0-0", "time": 1.0, "type": "", "message": "", "traceback": []}
+            seals.write_raised(0, json.dumps({**record, "exception": pickled}).encode())
         jobset["status"] = {"terminalState": kind, "conditions": [{"type": kind, "status": "True"}]}
 
     return carry_out

@@ -4,34 +4,33 @@ import pytest
 
 from infra.kubernetes import ApiError
 from multislice import CallError, CallGone, NoSuchStack, Refused, forget
-from multislice.submission import find_call, forget_call, submit
-from tests.multislice.known import NAMESPACE, Objects, place
-from tests.multislice.test_submission import PACKED, WISH
+from multislice.call import Call
+from multislice.place import Place
+from multislice.submission import find_call
+from tests.multislice.known import NAMESPACE, Objects, files, place
 
-FORBIDDEN = ApiError(403, "Forbidden", "not yours")
+
+@pytest.fixture
+def both(tmp_path: Path, objects: Objects) -> Place:
+    """The same stack with a second team."""
+    return place(tmp_path, objects, another="another")
 
 
-def test_a_call_is_found_by_its_name(tmp_path: Path, objects: Objects) -> None:
-    stack = place(tmp_path, objects)
-    call = submit(PACKED, WISH, stack)
+def test_a_call_is_found_by_its_name(stack: Place, call: Call) -> None:
     assert find_call(call.id, stack) == call
     with pytest.raises(CallGone, match=r"stack local has no call 'other'; it was cancelled, or ended more than a day"):
         find_call("other", stack)
 
 
-def test_who_may_look_into_one_teams_namespace_finds_the_calls_there(tmp_path: Path, objects: Objects) -> None:
-    call = submit(PACKED, WISH, place(tmp_path, objects))
-    both = place(tmp_path, objects, another="another")
-    objects.fails["/namespaces/another/"] = FORBIDDEN
+def test_who_may_look_into_one_teams_namespace_finds_the_calls_there(both: Place, call: Call, objects: Objects) -> None:
+    objects.fails["/namespaces/another/"] = ApiError(403, "Forbidden", "not yours")
     assert find_call(call.id, both).namespace == NAMESPACE
     with pytest.raises(CallGone, match="'other'; namespaces that you may not read: another; it was"):
         find_call("other", both)
 
 
-def test_a_call_of_another_team_is_not_taken_for_ones_own(tmp_path: Path, objects: Objects) -> None:
+def test_a_call_of_another_team_is_not_taken_for_ones_own(both: Place, call: Call, objects: Objects) -> None:
     """Members of another team make a JobSet of that name, which may name any result and any key."""
-    call = submit(PACKED, WISH, place(tmp_path, objects))
-    both = place(tmp_path, objects, another="another")
     theirs = {path.replace(f"/{NAMESPACE}/", "/another/"): jobset for path, jobset in objects.found.items()}
     own = next(team for team, namespace in both.settings.namespaces.items() if namespace == NAMESPACE)
     for jobsets in (objects.found | theirs, theirs):
@@ -44,26 +43,14 @@ def test_a_call_of_another_team_is_not_taken_for_ones_own(tmp_path: Path, object
         find_call(call.id, both, "nobody")
 
 
-def test_the_files_of_another_teams_call_are_not_removed(tmp_path: Path, objects: Objects) -> None:
-    call = submit(PACKED, WISH, place(tmp_path, objects))
-    both = place(tmp_path, objects, another="another")
-    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    forget_call(call.id, both, "another")
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
-    assert objects.found
+@pytest.mark.parametrize("fault", [ApiError(401, "", "log in"), OSError("away")])
+def test_a_cluster_that_cannot_be_asked_is_reported(stack: Place, objects: Objects, fault: Exception) -> None:
+    objects.fails["GET"] = fault
+    with pytest.raises(NoSuchStack, match="the cluster of stack local cannot be reached: (log in|away); check that"):
+        find_call("train-1f2e3d4c", stack)
 
 
-def test_a_cluster_that_cannot_be_asked_is_reported(tmp_path: Path, objects: Objects) -> None:
-    objects.fails["GET"] = OSError("no route to host")
-    with pytest.raises(
-        NoSuchStack, match="the cluster of stack local cannot be reached: no route to host; check that you"
-    ):
-        find_call("train-1f2e3d4c", place(tmp_path, objects))
-
-
-def test_a_call_of_another_version_is_reported(tmp_path: Path, objects: Objects) -> None:
-    stack = place(tmp_path, objects)
-    call = submit(PACKED, WISH, stack)
+def test_a_call_of_another_version_is_reported(stack: Place, call: Call, objects: Objects) -> None:
     (jobset,) = objects.found.values()
     container = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     container["env"][0]["value"] = '{"id": "x", "of": "tomorrow"}'
@@ -71,15 +58,27 @@ def test_a_call_of_another_version_is_reported(tmp_path: Path, objects: Objects)
         find_call(call.id, stack)
 
 
-def test_a_call_is_forgotten_with_its_jobset_or_when_its_files_alone_are_left(tmp_path: Path, objects: Objects) -> None:
-    stack = place(tmp_path, objects)
-    calls = [submit(PACKED, WISH, stack) for _ in range(2)]
-    calls[0].cancel()
-    for call in calls:
-        call.files.write("output/model", b"weights")
-        forget_call(call.id, stack)
+def test_the_files_of_another_teams_call_are_not_removed(
+    both: Place, call: Call, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multislice.submission.place", lambda *_: both)
+    before = files(tmp_path)
+    forget(call.id, stack="local", team="another")
+    assert files(tmp_path) == before
+    assert objects.found
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_call_is_forgotten_with_its_jobset_or_when_its_files_alone_are_left(
+    call: Call, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    monkeypatch.setattr("multislice.submission.place", lambda *_: call.place)
+    if cancelled:
+        call.cancel()
+    call.files.write("output/model", b"weights")
+    forget(call.id, stack="local")
     assert not objects.found
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["", "..", "train", "../train-1f2e3d4c", "train-1f2e3d4c/.."])

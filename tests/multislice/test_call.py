@@ -9,17 +9,10 @@ import pytest
 
 from infra.job_state import State
 from infra.kubernetes import Json
-from multislice.call import Call, FunctionLog, Status, filter_lines
-from multislice.errors import (
-    BucketFailed,
-    CallError,
-    CallGone,
-    FunctionRaised,
-    HostFailed,
-    HostTraceback,
-    ResultDamaged,
-)
-from tests.multislice.known import UID, Objects
+from multislice import BucketFailed, CallError, CallGone, FunctionRaised, HostFailed, HostTraceback, ResultDamaged
+from multislice.call import Call, Status, filter_lines
+from tests.cli import api_objects
+from tests.multislice.known import UID, Objects, files
 from workloads.call.folder import RETURNED, Seals
 
 
@@ -67,21 +60,10 @@ def test_a_call_says_where_it_is(call: Call, objects: Objects) -> None:
 
 def test_a_call_whose_container_does_not_start_reports_the_host_and_the_reason(call: Call, objects: Objects) -> None:
     waiting = {"reason": "ErrImagePull", "message": "not found: trainer@sha256:0"}
-    objects.found[f"/api/v1/namespaces/research/pods/{call.id}-slice-0-1-x"] = {
-        "metadata": {
-            "name": f"{call.id}-slice-0-1-x",
-            "uid": "1",
-            "namespace": "research",
-            "labels": {
-                "jobset.sigs.k8s.io/replicatedjob-name": "slice",
-                "jobset.sigs.k8s.io/job-index": "0",
-                "jobset.sigs.k8s.io/restart-attempt": "0",
-                "batch.kubernetes.io/job-completion-index": "1",
-            },
-        },
-        "spec": {"nodeName": "n"},
-        "status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]},
-    }
+    pod = api_objects.pod(0, 1, "Pending")
+    pod["spec"]["nodeName"] = "n"
+    pod["status"]["containerStatuses"] = [{"state": {"waiting": waiting}}]
+    objects.found[f"{api_objects.PODS}/x"] = pod
     assert str(call.status()) == "starting: slice-0-1: ErrImagePull: not found: trainer@sha256:0"
 
 
@@ -152,10 +134,13 @@ def test_an_unreachable_cluster_is_reported_once_and_the_wait_goes_on(call: Call
     assert "cannot be reached: away" in answer[1].reason
 
 
-def test_an_exception_that_would_end_the_process_here_is_named_instead(call: Call, objects: Objects) -> None:
-    raised(call, 0, SystemExit(3), type="SystemExit", message="3")
+@pytest.mark.parametrize(
+    "error", [pytest.param(SystemExit(3), id="would end the process here"), pytest.param(None, id="could not travel")]
+)
+def test_an_exception_that_cannot_be_raised_here_is_named(call: Call, objects: Objects, error: Any) -> None:
+    raised(call, 0, error)
     ended(objects, "Failed")
-    with pytest.raises(FunctionRaised, match="SystemExit: 3"):
+    with pytest.raises(FunctionRaised, match="Odd: so"):
         call.result()
 
 
@@ -190,18 +175,9 @@ def test_the_first_exception_is_raised_as_what_it_is_with_its_host(call: Call, o
     assert found.value.__notes__ == ["raised on slice-1-0"]
 
 
-def test_an_exception_that_could_not_travel_is_named(call: Call, objects: Objects) -> None:
-    raised(call, 0, None)
-    ended(objects, "Failed")
-    with pytest.raises(FunctionRaised, match="Odd: so"):
-        call.result()
-
-
 def test_a_host_that_failed_is_reported_by_its_own_record(call: Call, objects: Objects) -> None:
     record = {"host": "host-1", "code": 24, "cause": "it hangs", "details": ["stack"], "time": 2.0, "elsewhere": False}
-    other = {**record, "host": "host-0", "time": 1.0, "elsewhere": True}
-    for name, content in (("a", record), ("b", other)):
-        call.files.write(f"failures/run/{name}.json", json.dumps(content).encode())
+    call.files.write("failures/run/a.json", json.dumps(record).encode())
     ended(objects, "Failed", "jobset failed")
     with pytest.raises(HostFailed, match=rf"call {call.id}: host host-1 ended \(HANG\): it hangs\nstack"):
         call.result()
@@ -222,7 +198,7 @@ def test_a_cancelled_call_has_no_result(call: Call) -> None:
 def test_a_forgotten_call_leaves_no_file(call: Call, tmp_path: Path) -> None:
     call.files.write("output/model", b"weights")
     call.forget()
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert files(tmp_path) == []
 
 
 def test_a_value_that_cannot_be_made_here_is_reported(call: Call, objects: Objects) -> None:
@@ -233,37 +209,23 @@ def test_a_value_that_cannot_be_made_here_is_reported(call: Call, objects: Objec
 
 
 BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
-
-
 TORN = "0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
 
 
-def test_the_lines_of_the_function_are_between_its_markers_in_the_log() -> None:
-    lines = [
-        "WARNING: early",
-        BEGINS,
-        "step 1",
-        "[Gloo] Rank 0 is connected",
-        TORN,
-        "step 2",
-        ENDS,
-        "stopped: ValueError",
-    ]
-    assert list(filter_lines("x", lines)) == ["step 1", "step 2"]
-    assert list(filter_lines("x", ["WARNING: early"])) == []
-
-
-def test_a_last_line_that_was_not_ended_is_the_functions_and_ends_the_window_all_the_same() -> None:
-    assert list(filter_lines("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
-
-
-def test_what_a_function_prints_of_another_call_opens_and_ends_nothing() -> None:
-    lines = ["call y: the function begins", BEGINS, "call y: the function has ended", "more", ENDS]
-    assert list(filter_lines("x", lines)) == ["call y: the function has ended", "more"]
-
-
-def test_a_log_says_that_the_function_has_ended_and_reopens_when_it_begins_again() -> None:
-    log = FunctionLog("x")
-    assert [log.line(text) for text in (BEGINS, "a", ENDS, "b")] == [None, "a", None, None]
-    assert log.ended
-    assert [log.line(text) for text in (BEGINS, "c")] == [None, "c"]
+@pytest.mark.parametrize(
+    ("lines", "printed"),
+    [
+        pytest.param(["early", BEGINS, "step 1", ENDS, "stopped"], ["step 1"], id="lines are between its markers"),
+        pytest.param(["early"], [], id="it has not begun"),
+        pytest.param([BEGINS, "[Gloo] Rank 0", TORN, "step 2"], ["step 2"], id="what Gloo prints is left out"),
+        pytest.param([BEGINS, f"100% done{ENDS}", "stopped"], ["100% done"], id="its last line was not ended"),
+        pytest.param(
+            ["call y: the function begins", BEGINS, "call y: the function has ended", "more", ENDS],
+            ["call y: the function has ended", "more"],
+            id="what it prints of another call opens and ends nothing",
+        ),
+        pytest.param([BEGINS, "a", ENDS, "b", BEGINS, "c"], ["a", "c"], id="it begins again"),
+    ],
+)
+def test_the_lines_that_a_function_printed_are_found_in_a_log(lines: list[str], printed: list[str]) -> None:
+    assert list(filter_lines("x", lines)) == printed

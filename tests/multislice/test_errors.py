@@ -3,8 +3,7 @@ import sys
 
 import pytest
 
-from infra.kubernetes import ApiError
-from multislice.errors import BucketFailed, NoSuchStack, bucket, cluster
+from multislice.errors import BucketFailed, bucket
 
 _IN_A_PROCESS_OF_ITS_OWN = """
 import pytest
@@ -24,15 +23,6 @@ for fault in (
         raise fault
 """
 """Code for a separate process, because tests of the program import Pulumi, and gcsfs cannot be imported with it."""
-
-
-@pytest.mark.parametrize("fault", [ApiError(401, "", "log in"), OSError("away")])
-def test_a_cluster_that_does_not_answer_is_reported_by_the_stacks_name(fault: Exception) -> None:
-    with (
-        pytest.raises(NoSuchStack, match="the cluster of stack dev cannot be reached: (log in|away); check"),
-        cluster("dev"),
-    ):
-        raise fault
 
 
 def test_a_bucket_that_does_not_answer_is_reported_by_its_name_with_the_role_that_it_takes() -> None:

@@ -11,23 +11,16 @@ import pytest
 import multislice
 from multislice import BucketFailed, Refused
 from multislice.function import MAX_HOURS
-from tests.multislice.known import NAMESPACE, Objects, carries_out, place
+from multislice.place import Place
+from tests.multislice.known import NAMESPACE, Objects, carries_out, files
 
 
-@pytest.fixture
-def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
-    """Of the stack that all calls of the test go to."""
-    objects = Objects()
-    stack = place(tmp_path, objects)
+@pytest.fixture(autouse=True)
+def carried_out(stack: Place, objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All calls of the test go to the stack, whose hosts are of this process and print nothing."""
     objects.on_create = carries_out(stack)
     monkeypatch.setattr("multislice.function.place", lambda *_: stack)
-    # Nothing is printed by hosts that are of this process.
     monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
-    return objects
-
-
-def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 on_slices: Any = multislice.run("local", "trillium")
@@ -87,22 +80,17 @@ def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(func
         on_slices(function)
 
 
-def test_all_that_is_wrong_with_a_wish_is_reported_at_once() -> None:
-    wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": float("nan")}
+@pytest.mark.parametrize(("hours", "shown"), [(float("nan"), "nan"), (None, "None"), ("2", "'2'")])
+def test_all_that_is_wrong_with_a_wish_is_reported_at_once(hours: Any, shown: str) -> None:
+    wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": hours}
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", **wrong)
     assert str(fault.value).splitlines() == [
         "count must be a number of slices of at least 1, got 1.5",
-        "max_hours must be a number above 0 and at most 8759, got nan",
+        f"max_hours must be a number above 0 and at most 8759, got {shown}",
         "priority must be one of low, normal, high, got 'urgent'",
         "hosts must be one of leader, all, got 'none'",
     ]
-
-
-@pytest.mark.parametrize("hours", [None, "2"])
-def test_a_limit_that_is_no_number_is_refused(hours: Any) -> None:
-    with pytest.raises(Refused, match=f"max_hours must be a number above 0 and at most 8759, got {hours!r}"):
-        multislice.run("local", "trillium", max_hours=hours)
 
 
 def test_the_longest_limit_and_every_priority_are_taken(objects: Objects) -> None:
@@ -133,8 +121,9 @@ def test_a_map_keeps_each_error_with_its_input(objects: Objects, tmp_path: Path)
     }
 
 
-def test_a_result_that_cannot_be_read_is_the_error_of_its_input_alone(objects: Objects, tmp_path: Path) -> None:
-    stack = place(tmp_path, objects)
+def test_a_result_that_cannot_be_read_is_the_error_of_its_input_alone(
+    stack: Place, objects: Objects, tmp_path: Path
+) -> None:
     carry_out = carries_out(stack)
 
     def spoil(jobset: Any) -> None:

@@ -1,41 +1,38 @@
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from multislice.outcome import host_failure
 from workloads.call.folder import CallFolder
 from workloads.spec import ExitCode
 
 RECORD = {"host": "host-1", "code": 24, "cause": "it hangs", "details": ["stack"], "time": 2.0, "elsewhere": False}
+LATER = {**RECORD, "host": "host-2", "time": 3.0}
+HEARD = {**RECORD, "host": "host-0", "time": 1.0, "elsewhere": True}
+LOST = {**RECORD, "host": "host-0", "code": ExitCode.PEER_LOST, "time": 1.0}
+NO_RECORDS = ("", "\xff", [1], {"elsewhere": False})
 
 
-def test_the_first_hosts_own_failure_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("records", "reported"),
+    [
+        pytest.param((), None, id="without a record nothing is reported"),
+        pytest.param(NO_RECORDS, None, id="what is no record is passed over"),
+        pytest.param((LATER, RECORD, HEARD), "host host-1 ended (HANG): it hangs\nstack", id="the first own failure"),
+        pytest.param((LOST, RECORD), "host host-1 ended (HANG): it hangs\nstack", id="not who lost another host"),
+        pytest.param(({**RECORD, "code": 99},), "host host-1 ended (99): it hangs\nstack", id="an unknown code"),
+        pytest.param(
+            ({**RECORD, "cause": "\x1b[2Jgone", "details": ["\x9b2J"]},),
+            "host host-1 ended (HANG): \N{SYMBOL FOR ESCAPE}[2Jgone\n\ufffd2J",
+            id="nothing is done to the terminal",
+        ),
+    ],
+)
+def test_the_host_that_failed_by_itself_is_reported(tmp_path: Path, records: Any, reported: str | None) -> None:
     folder = CallFolder.at(str(tmp_path))
-    assert host_failure(folder) is None
-    later = {**RECORD, "host": "host-2", "time": 3.0}
-    heard = {**RECORD, "host": "host-0", "time": 1.0, "elsewhere": True}
-    for number, record in enumerate((later, RECORD, heard)):
-        folder.write(f"failures/run/{number}.json", json.dumps(record).encode())
-    assert host_failure(folder) == f"host host-1 ended ({ExitCode(24).name}): it hangs\nstack"
-
-
-def test_a_host_that_lost_another_one_is_not_reported_as_the_cause(tmp_path: Path) -> None:
-    folder = CallFolder.at(str(tmp_path))
-    lost = {**RECORD, "host": "host-0", "code": ExitCode.PEER_LOST, "time": 1.0}
-    for number, record in enumerate((lost, RECORD)):
-        folder.write(f"failures/run/{number}.json", json.dumps(record).encode())
-    assert (host_failure(folder) or "").startswith("host host-1 ended")
-
-
-def test_what_is_no_record_is_passed_over(tmp_path: Path) -> None:
-    folder = CallFolder.at(str(tmp_path))
-    for number, content in enumerate((b"", b"\xff", b"[1]", b'{"elsewhere": false}')):
+    for number, record in enumerate(records):
+        content = record.encode("latin-1") if isinstance(record, str) else json.dumps(record).encode()
         folder.write(f"failures/run/{number}.json", content)
-    assert host_failure(folder) is None
-    folder.write("failures/run/9.json", json.dumps({**RECORD, "code": 99}).encode())
-    assert (host_failure(folder) or "").startswith("host host-1 ended (99)")
-
-
-def test_a_record_does_nothing_to_the_terminal_that_shows_it(tmp_path: Path) -> None:
-    folder = CallFolder.at(str(tmp_path))
-    folder.write("failures/run/0.json", json.dumps({**RECORD, "cause": "\x1b[2Jgone", "details": ["\x9b2J"]}).encode())
-    assert host_failure(folder) == f"host host-1 ended ({ExitCode(24).name}): \N{SYMBOL FOR ESCAPE}[2Jgone\n\ufffd2J"
+    assert host_failure(folder) == reported

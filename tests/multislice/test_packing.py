@@ -5,15 +5,13 @@ import io
 import pickle
 import threading
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import pytest
 
 from multislice.errors import Refused
-from multislice.packing import Packed, closure, pack, source_lines, used_globals
+from multislice.packing import Packed, closure, pack, source_lines
 from multislice.project import Project
 from tests.infra.recording import ROOT, values_of
 from tests.workloads.call.running import PUBLIC_KEY
@@ -89,12 +87,7 @@ def test_a_module_of_the_project_is_refused_with_the_folder_to_ship() -> None:
         Refused, match=rf"`values_of` is of module tests\.infra\.recording \(.*\), .* pass ships=\['{ROOT}'\]"
     ):
         packed(uses_a_test)
-
-
-def test_a_module_that_is_shipped_must_be_found_there_by_its_name() -> None:
-    def uses_a_test() -> Any:
-        return values_of(Path("x"))
-
+    # In this folder it is not found by the name of its module.
     with pytest.raises(Refused, match="values_of"):
         pack(uses_a_test, (), {}, Project([ROOT / "tests" / "infra"]))
 
@@ -185,8 +178,12 @@ def test_a_function_without_a_signature_takes_what_it_is_given() -> None:
         packed(max, threading.Lock())
 
 
+SHIPPED = ("recipes/__init__.py", "recipes/words.txt")
+LEFT_HERE = (".git/config", "__pycache__/x.pyc", ".env", "venv/pyvenv.cfg", "venv/lib.py")
+
+
 def folder(path: Path) -> Path:
-    for name in ("recipes/__init__.py", "recipes/words.txt", "recipes/.git/config", "recipes/__pycache__/x.pyc"):
+    for name in (*SHIPPED, *(f"recipes/{name}" for name in LEFT_HERE)):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(name)
     (path / "recipes" / "secret").symlink_to("/etc/hostname")
@@ -198,17 +195,11 @@ def names(sources: bytes | None) -> set[str]:
     return set(zipfile.ZipFile(io.BytesIO(sources)).namelist())
 
 
-def test_a_package_is_shipped_under_its_name_and_a_folder_as_its_content(tmp_path: Path) -> None:
-    shipped = {"recipes/__init__.py", "recipes/words.txt"}
-    assert names(Project([folder(tmp_path) / "recipes"]).sources()) == shipped
-    assert names(Project([tmp_path]).sources()) == shipped
-
-
-def test_hidden_files_and_virtual_environments_stay_here(tmp_path: Path) -> None:
-    for name in (".env", "code.py", "venv/pyvenv.cfg", "venv/lib.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    assert names(Project([tmp_path]).sources()) == {"code.py"}
+def test_a_package_is_shipped_under_its_name_and_a_folder_as_its_content_without_hidden_files_and_environments(
+    tmp_path: Path,
+) -> None:
+    assert names(Project([folder(tmp_path) / "recipes"]).sources()) == set(SHIPPED)
+    assert names(Project([tmp_path]).sources()) == set(SHIPPED)
 
 
 def test_two_files_of_one_name_are_refused_and_a_folder_named_twice_is_not(tmp_path: Path) -> None:
@@ -270,44 +261,19 @@ def train(x):
         return helper(y)
     return [inner(n) for n in x]
 """
-SHOWN = """\
+HIDDEN = ('TOKEN = "of nobody\'s business"\n', "def elsewhere():\n    return TOKEN\n")
 
 
-def helper(x):
-    return (
-        x + 1
-    )
-
-
-
-
-def train(x):
-    def inner(y):
-        return helper(y)
-    return [inner(n) for n in x]
-"""
-
-
-@pytest.fixture
-def train(tmp_path: Path) -> FunctionType:
-    """As if it had been written in a script, whose functions travel by value."""
+def test_of_a_script_the_lines_of_functions_that_travel_are_kept_where_they_were(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SOURCE)
     around: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(SOURCE, str(tmp_path / "script.py"), "exec"), around)
-    return around["train"]
-
-
-def test_of_a_file_the_lines_of_functions_that_travel_are_kept_where_they_were(train: Callable[..., Any]) -> None:
-    (shown,) = source_lines(train).values()
-    assert shown.splitlines() == SHOWN.splitlines()
-
-
-def test_a_function_without_a_file_has_no_lines() -> None:
+    (shown,) = source_lines(around["train"]).values()
+    expected = SOURCE
+    for text in HIDDEN:
+        expected = expected.replace(text, "\n" * text.count("\n"))
+    assert shown == expected
     assert source_lines(len) == {}
-
-
-def test_variables_of_inner_functions_count_and_attributes_do_not(train: FunctionType) -> None:
-    assert used_globals(train) == {"helper": train.__globals__["helper"]}
 
 
 def test_a_variable_that_is_not_set_yet_is_none_of_the_closure() -> None:

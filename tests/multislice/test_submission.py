@@ -3,7 +3,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import fsspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,20 +15,16 @@ from infra.kubernetes import ApiError
 from infra.names import FUNCTION_ANNOTATION
 from infra.settings.values import JobName
 from multislice.errors import BucketFailed, NoSuchStack, Refused
-from multislice.packing import pack
-from multislice.project import Project
+from multislice.place import Place
 from multislice.submission import Wish, call_name, is_call_name, submit
-from tests.multislice.known import NAMESPACE, Objects, place
+from tests.multislice.known import NAMESPACE, PACKED, WISH, Objects, files, place
 from workloads.call.parcel import read_parcel
 
-WISH = Wish("trillium", 2, None, "normal", 24, False)
 POOL = cast(ConnectionPool, None)
-PACKED = pack(len, ("abc",), {}, Project([]))
 
 
-def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(tmp_path: Path) -> None:
-    objects = Objects()
-    call = submit(PACKED, WISH, place(tmp_path, objects))
+def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(stack: Place, objects: Objects) -> None:
+    call = submit(PACKED, WISH, stack)
     ((path, jobset),) = objects.found.items()
     assert path == f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{call.id}"
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
@@ -40,14 +35,11 @@ def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(tmp_
     assert parts == PACKED.parts
 
 
-def test_a_stack_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_stack_that_refuses_leaves_nothing_behind(stack: Place, objects: Objects, tmp_path: Path) -> None:
+    objects.refuses = "not you"
     with pytest.raises(Refused, match="stack local refuses a call in namespace research: not you"):
-        submit(PACKED, WISH, place(tmp_path, Objects(refuses="not you")))
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+        submit(PACKED, WISH, stack)
+    assert not files(tmp_path)
 
 
 @pytest.mark.parametrize("where", ["POST", "/secrets"])
@@ -55,32 +47,32 @@ def files(folder: Path) -> list[Path]:
     "fault", [KeyboardInterrupt(), OSError("reset"), ReadTimeoutError(POOL, "", "no answer"), ApiError(504, "", "late")]
 )
 def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_files(
-    tmp_path: Path, where: str, fault: BaseException
+    stack: Place, objects: Objects, tmp_path: Path, where: str, fault: BaseException
 ) -> None:
-    objects = Objects(fails={where: fault})
+    objects.fails[where] = fault
     with pytest.raises((KeyboardInterrupt, NoSuchStack, Refused)):
-        submit(PACKED, WISH, place(tmp_path, objects))
+        submit(PACKED, WISH, stack)
     assert not objects.found
     assert not files(tmp_path)
 
 
-def test_a_call_that_may_still_exist_is_reported(tmp_path: Path) -> None:
-    objects = Objects(fails={"POST": OSError("reset"), "DELETE": OSError("reset")})
+def test_a_call_that_may_still_exist_is_reported(stack: Place, objects: Objects, tmp_path: Path) -> None:
+    objects.fails |= {"POST": OSError("reset"), "DELETE": OSError("reset")}
     with pytest.raises(NoSuchStack, match="call len-.* may still exist; it will end as soon as it starts"):
-        submit(PACKED, WISH, place(tmp_path, objects))
+        submit(PACKED, WISH, stack)
     assert not files(tmp_path)
 
 
-def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(tmp_path: Path) -> None:
-    objects = Objects()
-    stack = place(tmp_path, objects)
-    written: list[str] = []
+def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(
+    stack: Place, objects: Objects, tmp_path: Path
+) -> None:
+    write, written = stack.filesystem.pipe_file, list[str]()
 
     def pipe_file(path: str, content: bytes) -> None:
         if written:
             raise KeyboardInterrupt
         written.append(path)
-        fsspec.filesystem("dir", path=str(tmp_path), target_protocol="file").pipe_file(path, content)
+        write(path, content)
 
     stack.filesystem.pipe_file = pipe_file
     with pytest.raises(KeyboardInterrupt):
@@ -90,30 +82,25 @@ def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(tmp_p
     assert not files(tmp_path)
 
 
-def test_a_bucket_that_takes_no_files_is_reported_and_nothing_is_submitted(tmp_path: Path) -> None:
-    objects = Objects()
+def test_a_bucket_that_takes_no_files_is_reported_and_nothing_is_submitted(stack: Place, objects: Objects) -> None:
+    stack.filesystem.fails["pipe_file"] = OSError("Forbidden: not you")
     with pytest.raises(BucketFailed, match="gs://sandbox-local-checkpoints cannot be .* Forbidden: not you"):
-        submit(PACKED, WISH, place(tmp_path, objects, fails={"pipe_file": OSError("Forbidden: not you")}))
+        submit(PACKED, WISH, stack)
     assert not objects.found
 
 
 @pytest.mark.parametrize(
     ("wish", "reported"),
     [
-        (
-            replace(WISH, slices="viperfish"),
-            r"expected slices of stack local \(trillium\), got 'viperfish'",
-        ),
+        (replace(WISH, slices="viperfish"), r"expected slices of stack local \(trillium\), got 'viperfish'"),
         (replace(WISH, count=3), "expected count from 1 to the 2 slices of trillium .*, got 3"),
-        (
-            replace(WISH, team="sales"),
-            r"expected a team of stack local \(research, product\), got 's",
-        ),
+        (replace(WISH, team="sales"), r"expected a team of stack local \(research, product\), got 's"),
         (replace(WISH, count=1), r"\(research, product\), got no name; pass team="),
     ],
 )
-def test_a_wish_that_the_stack_cannot_fulfil_is_reported(tmp_path: Path, wish: Wish, reported: str) -> None:
-    objects = Objects()
+def test_a_wish_that_the_stack_cannot_fulfil_is_reported(
+    tmp_path: Path, objects: Objects, wish: Wish, reported: str
+) -> None:
     with pytest.raises(Refused, match=reported):
         submit(PACKED, wish, place(tmp_path, objects, product="product"))
     assert not objects.found

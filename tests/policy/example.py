@@ -8,8 +8,6 @@ from policy.plan import Declared
 from policy.rule import ResourceRule, Rule, Violation
 from policy.rules import ALL_RULES
 
-_STACK = "urn:pulumi:test::tpu-multislice"
-
 
 @dataclass(frozen=True)
 class Example:
@@ -23,24 +21,11 @@ class Example:
 
 
 def declared(
-    resource_type: str,
-    name: str,
-    properties: Mapping[str, Any],
-    *,
-    delete_before_replace: bool = False,
-    ignored_changes: tuple[str, ...] = (),
-    parent: str | None = None,
+    resource_type: str, name: str, properties: Mapping[str, Any], *, delete_before_replace: bool = False
 ) -> Declared:
     """Return a resource as a rule sees it."""
-    return Declared(
-        type=resource_type,
-        name=name,
-        urn=f"{_STACK}::{resource_type}::{name}",
-        properties=properties,
-        delete_before_replace=delete_before_replace,
-        ignored_changes=ignored_changes,
-        parent=parent,
-    )
+    urn = f"urn:pulumi:test::tpu-multislice::{resource_type}::{name}"
+    return Declared(resource_type, name, urn, properties, delete_before_replace)
 
 
 def violations(rule: Rule, plan: Sequence[Declared]) -> list[Violation]:

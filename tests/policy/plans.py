@@ -17,8 +17,6 @@ def plan_of(recording: Recording) -> tuple[Declared, ...]:
             urn=found.urn,
             properties=_marked(found.inputs),
             delete_before_replace=found.request.deleteBeforeReplace,
-            ignored_changes=tuple(found.request.ignoreChanges),
-            parent=found.request.parent or None,
         )
         for found in recording.registrations
     )

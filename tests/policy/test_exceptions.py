@@ -2,39 +2,43 @@ from datetime import date
 
 import pytest
 
-from policy.exceptions import ENDING, LONGEST, GrantedException, read_exceptions, unknown_rules, void
+from policy.exceptions import ENDING, LONGEST, GrantedException, longest, read_exceptions, unknown_rules
 from policy.rules import ALL_RULES
 
 LAST_DAY = date(2027, 1, 31)
 GRANTED = GrantedException("slices-*", "An old partner.", LAST_DAY)
+ALL = GrantedException("*", "All of it.", LAST_DAY)
 
 
-def test_an_exception_counts_until_the_end_of_its_last_day() -> None:
-    assert void([GRANTED], "slices-trillium-0", LAST_DAY) is None
-    assert void([GRANTED], "slices-trillium-0", date(2027, 2, 1)) == (
-        "The exception until 2027-01-31 (An old partner.) has expired.",
-    )
+@pytest.mark.parametrize(
+    ("exception", "name", "day", "covers"),
+    [
+        pytest.param(GRANTED, "slices-trillium-0", LAST_DAY, True, id="counts on its last day"),
+        pytest.param(GRANTED, "slices-trillium-0", LAST_DAY - LONGEST, True, id="counts a year before its last day"),
+        pytest.param(GRANTED, "cluster", LAST_DAY, False, id="does not count for other names"),
+        pytest.param(GRANTED, "", LAST_DAY, False, id="does not count for the stack as a whole"),
+        pytest.param(ALL, "", LAST_DAY, True, id="counts for the stack if it is for everything"),
+    ],
+)
+def test_an_exception(exception: GrantedException, name: str, day: date, covers: bool) -> None:
+    assert longest([exception], name, day) == (exception if covers else None)
 
 
-def test_an_exception_counts_from_a_year_before_its_last_day() -> None:
-    assert void([GRANTED], "slices-trillium-0", LAST_DAY - LONGEST) is None
-    assert void([GRANTED], "slices-trillium-0", date(2026, 1, 29)) == (
-        "The exception until 2027-01-31 (An old partner.) is not valid yet: the latest last day is 2027-01-30.",
-    )
-
-
-def test_an_exception_is_for_the_names_of_its_pattern_alone() -> None:
-    assert void([GRANTED], "cluster", LAST_DAY) == ()
-    assert void([GRANTED], "", LAST_DAY) == ()
-
-
-def test_a_pattern_for_everything_holds_for_the_stack_as_a_whole() -> None:
-    assert void([GrantedException("*", "All of it.", LAST_DAY)], "", LAST_DAY) is None
+@pytest.mark.parametrize(
+    ("day", "why"),
+    [
+        (date(2027, 2, 1), "has expired."),
+        (date(2026, 1, 29), "is not valid yet: the latest last day is 2027-01-30."),
+    ],
+)
+def test_an_exception_that_does_not_count_on_a_day_says_why(day: date, why: str) -> None:
+    assert GRANTED.void(day) == f"The exception until 2027-01-31 (An old partner.) {why}"
+    assert longest([GRANTED], "slices-trillium-0", day) is None
 
 
 def test_one_exception_that_counts_is_enough() -> None:
     expired = GrantedException("*", "Earlier.", date(2020, 1, 1))
-    assert void([expired, GRANTED], "slices-trillium-0", LAST_DAY) is None
+    assert longest([expired, GRANTED], "slices-trillium-0", LAST_DAY) == GRANTED
 
 
 def test_an_impossible_date_is_reported_with_its_exception() -> None:

@@ -17,17 +17,25 @@ from pulumi_policy import proxy as sdk
 
 from policy.pack import policies
 from policy.plan import Declared
-from policy.rule import Check, Level, ResourceRule, Severity
+from policy.rule import Check, ResourceRule
 
 TODAY = date(2027, 1, 15)
 OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])
+BUCKET = "b"
+GRANT = {"resource": BUCKET, "reason": "It is old.", "expires_on": "2027-01-15"}
 
 
-def rule_of(check: Check, *, excusable: bool) -> ResourceRule:
-    return ResourceRule(
+def reported(
+    check: Check,
+    properties: dict[str, Any],
+    *exceptions: Mapping[str, str],
+    urn: str = f"u::v::t::{BUCKET}",
+    excusable: bool = True,
+) -> tuple[list[str], list[str]]:
+    """What a policy reports of one resource, and what is reported of exceptions that end soon."""
+    rule = ResourceRule(
         id="named",
-        severity=Severity.LOW,
-        level=Level.ADVISORY,
+        severity="low",
         title="It has a name",
         why="A.",
         fix="B.",
@@ -35,39 +43,16 @@ def rule_of(check: Check, *, excusable: bool) -> ResourceRule:
         checks={"gcp:*Bucket": check},
         excusable=excusable,
     )
-
-
-def report(
-    check: Any,
-    properties: dict[str, Any],
-    settings: Mapping[str, Any],
-    urn: str = "u::v::t::b",
-    *,
-    excusable: bool = True,
-) -> list[str]:
-    """What a policy reports of one resource."""
-    return report_with_warnings(check, properties, settings, urn, excusable=excusable)[0]
-
-
-def report_with_warnings(
-    check: Any,
-    properties: dict[str, Any],
-    settings: Mapping[str, Any],
-    urn: str = "u::v::t::b",
-    *,
-    excusable: bool = True,
-) -> tuple[list[str], list[str]]:
-    """What a policy reports of one resource, and what is reported of exceptions that end soon."""
-    policy, ending = policies([rule_of(check, excusable=excusable)], lambda: TODAY)
+    policy, ending = policies([rule], lambda: TODAY)
     assert isinstance(policy, ResourceValidationPolicy)
     assert isinstance(ending, StackValidationPolicy)
-    handed = sdk.unknown_checking_proxy(properties)
+    handed, settings = sdk.unknown_checking_proxy(properties), {"exceptions": exceptions}
     messages: list[str] = []
     warnings: list[str] = []
     # The engine asks about a resource when it is declared, and again when its inputs are known.
     for _ in range(2):
         messages.clear()
-        args = ResourceValidationArgs("gcp:storage/bucket:Bucket", handed, urn, "b", OPTIONS, None, settings)
+        args = ResourceValidationArgs("gcp:storage/bucket:Bucket", handed, urn, BUCKET, OPTIONS, None, settings)
         policy.validate(args, lambda message, urn=None: messages.append(message))
     ending.validate(StackValidationArgs([], {}, {}), lambda message, urn=None: warnings.append(message))
     return messages, warnings
@@ -85,47 +70,31 @@ def called_default(bucket: Declared) -> list[str]:
     return ["expected another name, got default"] if bucket.properties["name"] == "default" else []
 
 
-def test_a_finding_says_what_why_what_to_do_and_where_to_read_on() -> None:
-    (message,) = report(nameless, {}, {})
-    assert message == "expected a name, got none\nWhy: A.\nFix: B.\nSee: https://c.example"
-
-
 def test_whether_there_will_be_a_value_can_be_asked_of_one_that_is_not_known() -> None:
-    assert report(nameless, {"name": sdk.UNKNOWN_STRING_VALUE}, {}) == []
+    assert reported(nameless, {"name": sdk.UNKNOWN_STRING_VALUE}) == ([], [])
 
 
 def test_an_unknown_value_cannot_be_read_and_pulumi_reports_it() -> None:
     with pytest.raises(sdk.UnknownValueError) as caught:
-        report(called_default, {"name": sdk.UNKNOWN_STRING_VALUE}, {})
+        reported(called_default, {"name": sdk.UNKNOWN_STRING_VALUE})
     assert caught.value.props == ["name"]
 
 
 def test_lists_and_objects_compare_as_they_look() -> None:
-    assert report(labelled, {"labels": ["a", {"b": 1}]}, {}) == []
-
-
-def test_a_valid_exception_leaves_nothing_to_report() -> None:
-    entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
-    assert report(nameless, {}, {"exceptions": [entry]}) == []
-    (message,) = report(nameless, {}, {"exceptions": [{**entry, "expires_on": "2027-01-14"}]})
-    assert "The exception until 2027-01-14 (It is old.) has expired." in message
+    assert reported(labelled, {"labels": ["a", {"b": 1}]}) == ([], [])
 
 
 def test_a_rule_without_exceptions_excuses_no_resource() -> None:
-    entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
-    assert report(nameless, {}, {"exceptions": [entry]}) == []
-    assert len(report(nameless, {}, {"exceptions": [entry]}, excusable=False)) == 1
+    assert len(reported(nameless, {}, GRANT, excusable=False)[0]) == 1
 
 
 def test_an_exception_is_not_for_a_name_that_ends_in_the_one_it_names() -> None:
-    entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
-    assert report(nameless, {}, {"exceptions": [entry]}, urn="urn:pulumi:s::p::t::mine::b")
+    assert reported(nameless, {}, GRANT, urn=f"urn:pulumi:s::p::t::mine::{BUCKET}")[0]
 
 
 @pytest.mark.parametrize(("expires_on", "days"), [("2027-01-15", 0), ("2027-03-16", 60), ("2027-03-17", None)])
 def test_an_exception_that_ends_within_sixty_days_is_reported_once(expires_on: str, days: int | None) -> None:
-    entry = {"resource": "b", "reason": "It is old.", "expires_on": expires_on}
-    messages, warnings = report_with_warnings(nameless, {}, {"exceptions": [entry]})
+    messages, warnings = reported(nameless, {}, {**GRANT, "expires_on": expires_on})
     assert messages == []
     assert len(warnings) == (days is not None)
     for warning in warnings:
@@ -134,7 +103,6 @@ def test_an_exception_that_ends_within_sixty_days_is_reported_once(expires_on: s
 
 
 def test_an_exception_that_another_outlasts_or_that_is_not_needed_is_not_reported() -> None:
-    soon = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-16"}
     later = {"resource": "*", "reason": "All are old.", "expires_on": "2027-12-31"}
-    assert report_with_warnings(nameless, {}, {"exceptions": [soon, later]}) == ([], [])
-    assert report_with_warnings(nameless, {"name": "a"}, {"exceptions": [soon]}) == ([], [])
+    assert reported(nameless, {}, GRANT, later) == ([], [])
+    assert reported(nameless, {"name": "a"}, GRANT) == ([], [])

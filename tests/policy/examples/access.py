@@ -6,7 +6,7 @@ from infra.access import network_policy
 from infra.settings.schema import Network
 from policy.plan import NAMESPACE, SERVICE, Declared
 from tests.policy.example import Example, declared
-from tests.policy.examples.plan import alone, broken, cluster, configuration, having, namespace
+from tests.policy.examples.plan import alone, cluster, configuration, having, namespace, several
 
 _RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
 _CLOSED, _NARROW, _UNSEEN = "closed-namespaces", "narrow-network-policies", "seen-objects"
@@ -53,40 +53,32 @@ def _ingress(name: str, peer: Any, suffix: str = "") -> Declared:
 
 
 EXAMPLES: dict[str, Example] = {
-    "no-cluster-admin": Example(
-        (_binding("no-cluster-admin"), _role("no-cluster-admin")),
-        (
-            *broken("no-cluster-admin", _binding, ("roleRef.name", "cluster-admin")),
-            *broken(
-                "no-cluster-admin",
-                _role,
-                (("rules", 0, "verbs"), ["*"]),
-                (("rules", 0, "resources"), ["*"]),
-                (("rules", 0, "verbs"), ["impersonate"]),
-            ),
-        ),
+    **several(
+        "no-cluster-admin",
         "expected verbs by name, got * with pods",
-    ),
-    "no-binding-for-everyone": Example(
-        (_binding("no-binding-for-everyone"), cluster("no-binding-for-everyone")),
+        (_binding, ("roleRef.name", "cluster-admin")),
         (
-            *broken("no-binding-for-everyone", _binding, (("subjects", 0, "name"), "system:authenticated")),
-            *broken(
-                "no-binding-for-everyone",
-                cluster,
-                ("rbacBindingConfig.enableInsecureBindingSystemAuthenticated", True),
-                ("rbacBindingConfig.enableInsecureBindingSystemUnauthenticated", None),
-            ),
+            _role,
+            (("rules", 0, "verbs"), ["*"]),
+            (("rules", 0, "resources"), ["*"]),
+            (("rules", 0, "verbs"), ["impersonate"]),
         ),
+    ),
+    **several(
+        "no-binding-for-everyone",
         "got system:authenticated",
-    ),
-    "no-public-services": Example(
-        (_service("no-public-services"),),
+        (_binding, (("subjects", 0, "name"), "system:authenticated")),
         (
-            *broken("no-public-services", _service, ("metadata", {}), ("spec.type", "NodePort")),
-            declared("kubernetes:networking.k8s.io/v1:Ingress", "no-public-services", {}),
+            cluster,
+            ("rbacBindingConfig.enableInsecureBindingSystemAuthenticated", True),
+            ("rbacBindingConfig.enableInsecureBindingSystemUnauthenticated", None),
         ),
+    ),
+    **several(
+        "no-public-services",
         "an internal load balancer, got LoadBalancer",
+        (_service, ("metadata", {}), ("spec.type", "NodePort")),
+        also=(declared("kubernetes:networking.k8s.io/v1:Ingress", "no-public-services", {}),),
     ),
     **alone(
         "pod-security",

@@ -18,10 +18,11 @@ from tests.policy.examples.plan import (
     local_queue,
     on_demand_pool,
     reserved_pool,
+    several,
     spot_pool,
 )
 
-_ON_DEMAND, _SOURCE, _KEPT, _QUEUED = "on-demand-chips", "one-source-of-chips", "job-kept", "job-in-a-queue"
+_ON_DEMAND, _SOURCE, _QUEUED = "on-demand-chips", "one-source-of-chips", "job-in-a-queue"
 _PATIENCE = "flex-start-patience"
 _RARE_SAVES = '{"training": {"save_every_minutes": 240}, "storage": {"path": "gs://bucket/job"}}'
 
@@ -81,13 +82,11 @@ EXAMPLES: dict[str, Example] = {
         ("spec.failurePolicy.maxRestarts", 0),
         ("spec.failurePolicy.restartStrategy", None),
     ),
-    _KEPT: Example(
-        (job_set(_KEPT),),
-        (
-            *broken(_KEPT, job_set, ("spec.ttlSecondsAfterFinished", 600)),
-            replace(job_set(_KEPT), delete_before_replace=False),
-        ),
+    **several(
+        "job-kept",
         "expected no spec.ttlSecondsAfterFinished, got 600",
+        (job_set, ("spec.ttlSecondsAfterFinished", 600)),
+        also=(replace(job_set("job-kept"), delete_before_replace=False),),
     ),
     _QUEUED: Example(
         (job_set(_QUEUED), local_queue(_QUEUED)),

@@ -2,9 +2,8 @@
 
 from policy.plan import FIREWALL, Declared
 from tests.policy.example import Example, declared
-from tests.policy.examples.plan import alone, among, broken, bucket, cluster, repository, spot_pool, system_pool
+from tests.policy.examples.plan import alone, among, bucket, cluster, repository, several, spot_pool, system_pool
 
-_CLEANED, _LABELLED = "storage-cleaned-up", "labels-for-billing"
 _DELETE_BY_AGE = [{"action": {"type": "Delete"}, "condition": {"age": 30}}]
 _ON_PROJECT = "gcp:projects/iAMMember:IAMMember"
 _ON_ACCOUNT = "gcp:serviceaccount/iAMMember:IAMMember"
@@ -54,18 +53,11 @@ EXAMPLES: dict[str, Example] = {
         ("sourceRanges", ["0.0.0.0/1", "128.0.0.0/1"]),
         ("sourceRanges", None),
     ),
-    "no-public-bucket": Example(
-        (bucket("no-public-bucket"),),
-        (
-            *broken(
-                "no-public-bucket",
-                bucket,
-                ("publicAccessPrevention", "inherited"),
-                ("uniformBucketLevelAccess", None),
-            ),
-            declared("gcp:storage/bucketACL:BucketACL", "no-public-bucket", {}),
-        ),
+    **several(
+        "no-public-bucket",
         "enforced, got inherited",
+        (bucket, ("publicAccessPrevention", "inherited"), ("uniformBucketLevelAccess", None)),
+        also=(declared("gcp:storage/bucketACL:BucketACL", "no-public-bucket", {}),),
     ),
     **alone(
         "bucket-keeps-checkpoints",
@@ -76,27 +68,18 @@ EXAMPLES: dict[str, Example] = {
         ("lifecycleRules", _DELETE_BY_AGE),
     ),
     **among("bucket-region", (bucket, spot_pool), "location", "EUROPE-WEST4", "(us-east5), got europe-west4"),
-    _CLEANED: Example(
-        (bucket(_CLEANED), repository(_CLEANED)),
-        (
-            *broken(
-                _CLEANED,
-                bucket,
-                ("softDeletePolicy.retentionDurationSeconds", 31 * 24 * 60 * 60),
-                ("lifecycleRules", None),
-            ),
-            *broken(_CLEANED, repository, ("cleanupPolicies", None), ("cleanupPolicyDryRun", True)),
-        ),
+    **several(
+        "storage-cleaned-up",
         "at most 30 days, got 31",
+        (bucket, ("softDeletePolicy.retentionDurationSeconds", 31 * 24 * 60 * 60), ("lifecycleRules", None)),
+        (repository, ("cleanupPolicies", None), ("cleanupPolicyDryRun", True)),
     ),
-    _LABELLED: Example(
-        tuple(make(_LABELLED) for make in (bucket, repository, cluster, system_pool)),
-        (
-            *broken(_LABELLED, bucket, ("labels", None)),
-            *broken(_LABELLED, repository, ("labels", None)),
-            *broken(_LABELLED, cluster, ("resourceLabels", None)),
-            *broken(_LABELLED, system_pool, ("nodeConfig.resourceLabels", {})),
-        ),
+    **several(
+        "labels-for-billing",
         "expected labels to be set, got nothing",
+        (bucket, ("labels", None)),
+        (repository, ("labels", None)),
+        (cluster, ("resourceLabels", None)),
+        (system_pool, ("nodeConfig.resourceLabels", {})),
     ),
 }

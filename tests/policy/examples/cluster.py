@@ -1,7 +1,7 @@
 """Plans that keep and break the rules of `policy.rules.cluster`."""
 
 from tests.policy.example import Example, declared
-from tests.policy.examples.plan import alone, broken, cluster, configuration, having, namespace, spot_pool, system_pool
+from tests.policy.examples.plan import alone, cluster, configuration, having, namespace, several, spot_pool, system_pool
 
 _JOB_SECRETS = "encrypted-job-secrets"
 _HELD = (
@@ -11,12 +11,6 @@ _HELD = (
         "kubernetes:core/v1:Secret", _JOB_SECRETS, {"metadata": {"name": "pretrain-secrets", "namespace": _JOB_SECRETS}}
     ),
 )
-
-
-def _both(rule: str, says: str, of_cluster: tuple[str, object], *of_pool: tuple[str, object]) -> dict[str, Example]:
-    """Return an example of a rule on clusters and node pools, each change in a resource of its own."""
-    failing = (*broken(rule, cluster, of_cluster), *broken(rule, system_pool, *of_pool))
-    return {rule: Example((cluster(rule), system_pool(rule)), failing, says)}
 
 
 EXAMPLES: dict[str, Example] = {
@@ -40,18 +34,21 @@ EXAMPLES: dict[str, Example] = {
         ("anonymousAuthenticationConfig.mode", "ENABLED"),
         ("anonymousAuthenticationConfig", None),
     ),
-    **_both(
+    **several(
         "private-nodes",
         "expected networkConfig.enablePrivateNodes to be true, got nothing",
-        ("privateClusterConfig.enablePrivateNodes", False),
-        ("networkConfig", None),
+        (cluster, ("privateClusterConfig.enablePrivateNodes", False)),
+        (system_pool, ("networkConfig", None)),
     ),
-    **_both(
+    **several(
         "metadata-server",
         "GKE_METADATA, got GCE_METADATA",
-        ("workloadIdentityConfig", None),
-        ("nodeConfig.workloadMetadataConfig.mode", "GCE_METADATA"),
-        ("nodeConfig.metadata", {"disable-legacy-endpoints": "false"}),
+        (cluster, ("workloadIdentityConfig", None)),
+        (
+            system_pool,
+            ("nodeConfig.workloadMetadataConfig.mode", "GCE_METADATA"),
+            ("nodeConfig.metadata", {"disable-legacy-endpoints": "false"}),
+        ),
     ),
     **alone(
         "node-account",
@@ -61,14 +58,17 @@ EXAMPLES: dict[str, Example] = {
         ("nodeConfig.serviceAccount", "default"),
         ("nodeConfig.serviceAccount", None),
     ),
-    **_both(
+    **several(
         "hardened-nodes",
         "got UBUNTU_CONTAINERD",
-        ("enableShieldedNodes", False),
-        ("nodeConfig.imageType", "UBUNTU_CONTAINERD"),
-        ("nodeConfig.shieldedInstanceConfig.enableSecureBoot", None),
-        ("nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring", False),
-        ("nodeConfig.kubeletConfig", {"insecureKubeletReadonlyPortEnabled": "TRUE"}),
+        (cluster, ("enableShieldedNodes", False)),
+        (
+            system_pool,
+            ("nodeConfig.imageType", "UBUNTU_CONTAINERD"),
+            ("nodeConfig.shieldedInstanceConfig.enableSecureBoot", None),
+            ("nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring", False),
+            ("nodeConfig.kubeletConfig", {"insecureKubeletReadonlyPortEnabled": "TRUE"}),
+        ),
     ),
     **alone("network-policy", cluster, "got LEGACY_DATAPATH", ("datapathProvider", "LEGACY_DATAPATH")),
     **alone(
@@ -87,13 +87,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     **alone("signed-images", cluster, "other than DISABLED", ("binaryAuthorization.evaluationMode", "DISABLED")),
     **alone("deletion-protection", cluster, "to be true, got false", ("deletionProtection", False)),
-    "auto-repair": Example(
-        (system_pool("auto-repair"), spot_pool("auto-repair")),
-        (
-            *broken("auto-repair", system_pool, ("management.autoRepair", False)),
-            *broken("auto-repair", spot_pool, ("maintenancePolicies", None)),
-        ),
+    **several(
+        "auto-repair",
         "exclusionUntilEndOfSupports on a slice, got nothing",
+        (system_pool, ("management.autoRepair", False)),
+        (spot_pool, ("maintenancePolicies", None)),
     ),
     **alone(
         "system-nodes",

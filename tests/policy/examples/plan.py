@@ -28,6 +28,14 @@ def alone(rule: str, make: Make, says: str, *changes: tuple[Path, Any]) -> dict[
     return {rule: Example((make(rule),), broken(rule, make, *changes), says)}
 
 
+def several(
+    rule: str, says: str, *parts: tuple[Make, *tuple[tuple[Path, Any], ...]], also: tuple[Declared, ...] = ()
+) -> dict[str, Example]:
+    """Return an example of single resources of several types, each broken by one change, and others that fail."""
+    failing = (resource for make, *changes in parts for resource in broken(rule, make, *changes))
+    return {rule: Example(tuple(make(rule) for make, *_ in parts), (*failing, *also), says)}
+
+
 def broken(rule: str, make: Make, *changes: tuple[Path, Any]) -> tuple[Declared, ...]:
     """Return a resource for each change."""
     return tuple(having(make(f"{rule}-{index}"), path, value) for index, (path, value) in enumerate(changes))

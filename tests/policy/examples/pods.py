@@ -1,12 +1,11 @@
 """Plans that keep and break the rules of `policy.rules.pods`."""
 
-from functools import partial
 from typing import Any
 
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, TOKEN_SECONDS
-from policy.plan import CONFIG_MAP, JOB_SET, Declared
+from policy.plan import CONFIG_MAP, Declared
 from tests.policy.example import Example, declared
-from tests.policy.examples.plan import POD, Path, broken, having
+from tests.policy.examples.plan import POD, Path, broken, having, job_set, several
 from workloads.spec import API_ACCESS_PATH
 
 _SECRETS, _TOKEN = "no-plain-secrets", "no-api-token"
@@ -43,15 +42,7 @@ def _deployment(name: str, namespace: str = "research") -> Declared:
 
 
 def _jobset(name: str) -> Declared:
-    spec = {**_spec(), "restartPolicy": "Never"}
-    job = {"name": "slice", "replicas": 2, "template": {"spec": {"template": {"spec": spec}}}}
-    properties = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": "research"},
-        "spec": {"replicatedJobs": [job]},
-    }
-    return declared(JOB_SET, name, properties)
+    return having(job_set(name), POD, {**_spec(), "restartPolicy": "Never"})
 
 
 def _pods(rule: str, says: str, *changes: tuple[tuple[str | int, ...], Any]) -> dict[str, Example]:
@@ -110,15 +101,11 @@ EXAMPLES: dict[str, Example] = {
         (("securityContext", "seccompProfile"), None),
         (("securityContext", "appArmorProfile"), {"type": "Unconfined"}),
     ),
-    "own-service-account": Example(
-        (_jobset("own-service-account"),),
-        (
-            *broken("own-service-account", _jobset, ((*POD, "serviceAccountName"), "")),
-            *broken(
-                "own-service-account", partial(_deployment, namespace="kube-system"), ((*_DEPLOYED, "volumes"), [])
-            ),
-        ),
+    **several(
+        "own-service-account",
         "the one of every pod in the namespace",
+        (_jobset, ((*POD, "serviceAccountName"), "")),
+        also=(_deployment("own-service-account", namespace="kube-system"),),
     ),
     _TOKEN: Example(
         (_jobset(_TOKEN), _with_token(f"{_TOKEN}-trainer", API_ACCESS_PATH, TOKEN_SECONDS)),
