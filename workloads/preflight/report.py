@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
-from typing import Any
 
 from workloads.preflight.attention import likely
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, Estimate
 from workloads.preflight.work import Operation, by_source
-from workloads.spec import JobSpec, chips
+from workloads.spec import JobSpec, Spec, chips
 from workloads.training.flops import flops_per_token
 
 _WIDTH = 100
@@ -33,16 +32,16 @@ class Report:
         compilation = asdict(self.compilation) if self.compilation else None
         if compilation:
             del compilation["text"]
-            compilation["biggest_arrays"] = [each.model_dump() for each in compilation["biggest_arrays"]]
         return json.dumps(
             {
                 "name": self.spec.name,
                 "compilation": compilation,
                 "totals": _totals(self.spec, self.done) if self.done else None,
-                "estimate": _figures(self.estimate) if self.estimate else None,
+                "estimate": asdict(self.estimate) if self.estimate else None,
                 "instructions": _instructions(self.done) if self.done else None,
             },
             indent=1,
+            default=Spec.model_dump,
         )
 
     def as_table(self) -> str:
@@ -67,10 +66,6 @@ class Report:
             yield from _operations(self.spec, self.done)
 
 
-def _figures(estimate: Estimate) -> dict[str, Any]:
-    return asdict(estimate) | {"steps": [step.model_dump() for step in estimate.steps]}
-
-
 def _totals(spec: JobSpec, done: Account) -> dict[str, object]:
     return {
         "cycles": done.cycles,
@@ -83,14 +78,9 @@ def _totals(spec: JobSpec, done: Account) -> dict[str, object]:
 
 
 def _instructions(done: Account) -> dict[str, object]:
-    return {
-        "operations": [asdict(each) for each in done.operations],
-        "unpriced": [asdict(each) for each in done.unpriced],
-        "kernels": [asdict(each) for each in done.kernels],
-        "collectives": [asdict(each) for each in done.collectives],
-        "transfers": [asdict(each) for each in done.transfers],
-        "unknown_loops": done.schedule.unknown_loops,
-    }
+    kinds = ("operations", "unpriced", "kernels", "collectives", "transfers")
+    found: dict[str, object] = {kind: [asdict(each) for each in getattr(done, kind)] for kind in kinds}
+    return found | {"unknown_loops": done.schedule.unknown_loops}
 
 
 def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
