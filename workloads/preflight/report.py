@@ -32,17 +32,28 @@ class Report:
         compilation = asdict(self.compilation) if self.compilation else None
         if compilation:
             del compilation["text"]
-        return json.dumps(
-            {
-                "name": self.spec.name,
-                "compilation": compilation,
-                "totals": _totals(self.spec, self.done) if self.done else None,
-                "estimate": asdict(self.estimate) if self.estimate else None,
-                "instructions": _instructions(self.done) if self.done else None,
-            },
-            indent=1,
-            default=Spec.model_dump,
-        )
+        totals: dict[str, object] | None = None
+        instructions: dict[str, object] | None = None
+        if done := self.done:
+            totals = {
+                "cycles": done.cycles,
+                "matmul_flops": done.matmul_flops,
+                "kernel_flops": done.kernel_flops,
+                "model_flops": _model_flops(self.spec),
+                "ici": {kind: asdict(total) for kind, total in done.ici.items()},
+                "dcn": {kind: asdict(total) for kind, total in done.dcn.items()},
+            }
+            kinds = ("operations", "unpriced", "kernels", "collectives", "transfers")
+            instructions = {kind: [asdict(each) for each in getattr(done, kind)] for kind in kinds}
+            instructions["unknown_loops"] = done.schedule.unknown_loops
+        found = {
+            "name": self.spec.name,
+            "compilation": compilation,
+            "totals": totals,
+            "estimate": asdict(self.estimate) if self.estimate else None,
+            "instructions": instructions,
+        }
+        return json.dumps(found, indent=1, default=Spec.model_dump)
 
     def as_table(self) -> str:
         """Return the main figures as tables of at most 100 columns."""
@@ -59,28 +70,15 @@ class Report:
             yield from wrap(kernel.sentence, _WIDTH) if (kernel := likely(self.spec)) else ()
             yield from _memory(self.spec, self.compilation)
         if self.done and self.estimate:
-            yield from _steps(self.estimate)
-            yield from _flops(self.spec, self.done)
-            yield from _bytes(self.done)
-            yield from _sources(self.spec, self.done)
-            yield from _operations(self.spec, self.done)
-
-
-def _totals(spec: JobSpec, done: Account) -> dict[str, object]:
-    return {
-        "cycles": done.cycles,
-        "matmul_flops": done.matmul_flops,
-        "kernel_flops": done.kernel_flops,
-        "model_flops": _model_flops(spec),
-        "ici": {kind: asdict(total) for kind, total in done.ici.items()},
-        "dcn": {kind: asdict(total) for kind, total in done.dcn.items()},
-    }
-
-
-def _instructions(done: Account) -> dict[str, object]:
-    kinds = ("operations", "unpriced", "kernels", "collectives", "transfers")
-    found: dict[str, object] = {kind: [asdict(each) for each in getattr(done, kind)] for kind in kinds}
-    return found | {"unknown_loops": done.schedule.unknown_loops}
+            for part in (
+                _steps(self.estimate),
+                _flops(self.spec, self.done),
+                _bytes(self.done),
+                _sources(self.spec, self.done),
+                _operations(self.spec, self.done),
+            ):
+                yield ""
+                yield from part
 
 
 def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
@@ -104,7 +102,6 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
 
 
 def _steps(estimate: Estimate) -> Iterator[str]:
-    yield ""
     yield "ESTIMATED step, not measured: DCN counts as hidden, kernels run at an assumed share of the peak"
     yield from _align(
         ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
@@ -128,7 +125,6 @@ def _steps(estimate: Estimate) -> Iterator[str]:
 def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
     model = _model_flops(spec)
     own = done.matmul_flops + done.kernel_flops
-    yield ""
     yield (
         f"TFLOP per device: model {model / 1e12:.1f}, program {own / 1e12:.1f}"
         f" (matmuls {done.matmul_flops / 1e12:.1f}, kernels {done.kernel_flops / 1e12:.1f});"
@@ -144,7 +140,6 @@ def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
 
 
 def _bytes(done: Account) -> Iterator[str]:
-    yield ""
     rows = [
         (f"ICI {kind}", total.count, f"{total.result_bytes / 1e6:.3f}", f"{total.sent_bytes / 1e6:.3f}")
         for kind, total in done.ici.items()
@@ -155,7 +150,6 @@ def _bytes(done: Account) -> Iterator[str]:
 def _sources(spec: JobSpec, done: Account) -> Iterator[str]:
     clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices)
     rows = by_source(done.operations)
-    yield ""
     yield from _align(
         ("cycles by source", "phase", "ms", "TFLOP", "of peak"),
         (
@@ -183,7 +177,6 @@ def _operations(spec: JobSpec, done: Account) -> Iterator[str]:
             each.result,
         )
 
-    yield ""
     yield from _align(("biggest instructions", "ms", "runs", "of peak", "source", "result"), map(row, biggest))
 
 

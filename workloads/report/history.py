@@ -15,11 +15,11 @@ from etils import epath
 
 from workloads.report.mesh_text import Placement
 from workloads.report.records import (
+    Event,
     Failure,
     Manifest,
     ProcessFailure,
     Step,
-    check_event,
     group_by_start,
     read_failures,
     read_record,
@@ -33,15 +33,6 @@ LAST = "no end recorded"
 """Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
 
 _START_FILE = re.compile(r"[0-9]+\.json")
-
-
-@dataclass(frozen=True)
-class Event:
-    """One line of a ledger."""
-
-    time: float
-    name: str
-    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -194,7 +185,7 @@ class _Reader:
     def history(self) -> History:
         ledgers: dict[int, dict[int, tuple[Event, ...]]] = {}
         for (start, process), path in self._files("ledger"):
-            ledgers.setdefault(start, {})[process] = tuple(self._lines(path, _event))
+            ledgers.setdefault(start, {})[process] = tuple(self._lines(path, Event.parse))
         steps: dict[int, list[Step]] = {}
         for (start, _), path in self._files("steps"):
             steps.setdefault(start, []).extend(self._lines(path, Step.model_validate))
@@ -261,8 +252,3 @@ def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) ->
     return Start(
         number, {}, failures=tuple(failures), followed=following is not None, host_begins=begins, neighbour=neighbour
     )
-
-
-def _event(line: Any) -> Event:
-    check_event(line)
-    return Event(line.pop("time"), line.pop("event"), line)

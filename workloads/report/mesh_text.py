@@ -120,21 +120,16 @@ _LABEL = 8
 
 def mesh_picture(placement: Placement) -> str:
     """Draw the mesh and its arrays."""
-    return "\n".join([f"mesh {placement.summary}", *_slices(placement), "", *_arrays(placement)])
+    lines = [f"mesh {placement.summary}"]
+    for number in select(placement.slices.count, SLICES_SHOWN):
+        left_out = counted(placement.slices.count - SLICES_SHOWN, "slice")
+        lines += [f"... {left_out} more"] if number is None else _slice(placement, number)
+    return "\n".join([*lines, "", *_arrays(placement)])
 
 
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun, as `1 slice` or `2 slices`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _slices(placement: Placement) -> Iterator[str]:
-    count = placement.slices.count
-    for number in select(count, SLICES_SHOWN):
-        if number is None:
-            yield f"... {counted(count - SLICES_SHOWN, 'slice')} more"
-        else:
-            yield from _slice(placement, number)
 
 
 def select(count: int, limit: int) -> list[int | None]:

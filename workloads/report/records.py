@@ -7,7 +7,7 @@ is strict: a number that the trainer wrote as text is an error.
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from etils import epath
 from pydantic import BaseModel, ConfigDict, Field
@@ -121,15 +121,25 @@ FACTS: dict[str, type[Record]] = {
 """Facts of each event that the report calculates with."""
 
 
-def check_event(line: dict[str, Any]) -> None:
-    """Check a line of `ledger/`.
+@dataclass(frozen=True)
+class Event:
+    """A line of `ledger/`."""
 
-    Raises:
-        pydantic.ValidationError: the line is not valid.
-    """
-    event = EventLine.model_validate(line).event
-    if event in FACTS:
-        FACTS[event].model_validate(line)
+    time: float
+    name: str
+    facts: dict[str, Any]
+
+    @classmethod
+    def parse(cls, line: Any) -> Self:
+        """Return the event of a line.
+
+        Raises:
+            pydantic.ValidationError: the line is not valid.
+        """
+        name = EventLine.model_validate(line).event
+        if name in FACTS:
+            FACTS[name].model_validate(line)
+        return cls(line.pop("time"), line.pop("event"), line)
 
 
 def read_record[Kind: BaseModel](path: epath.Path, kind: type[Kind], notes: list[str]) -> Kind | None:
