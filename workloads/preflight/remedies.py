@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from math import inf
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -81,7 +81,7 @@ def changes(spec: JobSpec) -> Iterator[Change]:
     several = [strongest] if len(strongest) > 1 else []
     both = [strongest | mesh for mesh in meshes if strongest]
     for change in [*kernels, *alternating, *later, *several, *meshes, *both]:
-        values = spec.model_dump() | {"mesh": change.get("mesh", spec.mesh)}
+        values: dict[str, Any] = spec.model_dump() | {"mesh": change.get("mesh", spec.mesh)}
         values["training"] |= {name: value for name, value in change.items() if name != "mesh"}
         try:
             changed = JobSpec.model_validate(values)

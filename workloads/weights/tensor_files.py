@@ -72,8 +72,8 @@ class TensorFiles:
         missing = [f"{name} {shape}" for name, shape in shaped.items() if name not in there]
         unexpected = [f"{name} {shape}" for name, shape in shapes.items() if name not in names]
         reshaped = [f"{name} expected {one}, got {shapes[name]}" for name, one in there.items() if one != shapes[name]]
-        pairs = [pair for pair in copies.items() if {*pair} <= shapes.keys()]
-        unequal = [pair for pair in pairs if not np.array_equal(*map(self.read, pair))]
+        pairs = [(copy, first) for copy, first in copies.items() if {copy, first} <= shapes.keys()]
+        unequal = [(copy, first) for copy, first in pairs if not np.array_equal(self.read(copy), self.read(first))]
         odd = [f"{name} {one}" for name, one in types.items() if one not in _READ_TYPES]
         return [
             *_some("missing", missing),
