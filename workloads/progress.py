@@ -8,10 +8,14 @@ with `repr`, so equal lines mean bitwise equal losses.
 import re
 from dataclasses import dataclass, fields
 from string import Formatter
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 Outcome = Literal["new", "resumed", "already complete"]
 """What an attempt found: no checkpoint, a checkpoint to continue from, or a finished run."""
+
+
+_READERS: dict[Any, tuple[type, str]] = {int: (int, r"-?\d+"), float: (float, r"-?(?:\d[\d.e+-]*|inf|nan)")}
+"""Parser and pattern of a field, by its type. All others are text."""
 
 
 @dataclass(frozen=True)
@@ -27,25 +31,13 @@ class Line:
     @classmethod
     def parse(cls, line: str) -> Self | None:
         """Return the record in `line`. `None` if it is another kind of line."""
-        readers = {field.name: _reader(field.type) for field in fields(cls)}
-        found = re.fullmatch(_pattern(cls.template, readers), line.rstrip("\n"))
-        if found is None:
-            return None
-        return cls(**{name: readers[name](text) for name, text in found.groupdict().items()})
-
-
-def _reader(kind: object) -> type[int] | type[float] | type[str]:
-    if kind is int:
-        return int
-    return float if kind is float else str
-
-
-def _pattern(template: str, readers: dict[str, type[int] | type[float] | type[str]]) -> str:
-    shapes = {int: r"-?\d+", float: r"-?(?:\d[\d.e+-]*|inf|nan)", str: r".+"}
-    return "".join(
-        re.escape(text) + (f"(?P<{name}>{shapes[readers[name]]})" if name else "")
-        for text, name, _, _ in Formatter().parse(template)
-    )
+        readers: dict[str, Any] = {field.name: _READERS.get(field.type, (str, ".+")) for field in fields(cls)}
+        pattern = "".join(
+            re.escape(text) + (f"(?P<{name}>{readers[name][1]})" if name else "")
+            for text, name, _, _ in Formatter().parse(cls.template)
+        )
+        found = re.fullmatch(pattern, line.rstrip("\n"))
+        return found and cls(**{name: readers[name][0](text) for name, text in found.groupdict().items()})
 
 
 @dataclass(frozen=True)

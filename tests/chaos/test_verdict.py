@@ -10,7 +10,7 @@ STATUS = {"terminalState": "Completed", "restarts": 2, "restartsCountTowardsMax"
 
 
 def step(number: int, time: float, loss: float) -> Step:
-    return Step(number, time, 1.0, 0.0, loss, False, None, None, None)
+    return Step(step=number, time=time, step_seconds=1.0, loss=loss)
 
 
 def started_at(number: int, time: float, resumed: int) -> Event:
@@ -44,7 +44,7 @@ def test_steps_that_a_host_does_before_it_leaves_are_no_recovery() -> None:
 
 
 def test_a_skipped_step_is_no_lost_work() -> None:
-    skipped = replace(step(2, 2, 4.0), loss=None, skipped=True)
+    skipped = step(2, 2, 4.0).model_copy(update={"loss": None, "skipped": True})
     seen = observe(
         ClusterView({}), history(Start(0, {}, (step(1, 1, 5.0), skipped, step(3, 3, 4.0)))), {1: 0, 2: 1, 3: 2}, 0.0
     )

@@ -42,7 +42,6 @@ CALLER = "multislice"
 OUTPUT_VARIABLE = "MULTISLICE_OUTPUT"
 """Environment variable with the folder for the function's files."""
 
-
 _SHORT = reprlib.Repr(maxdict=100, maxlist=100, maxtuple=100, maxstring=1000, maxother=1000)
 
 
@@ -173,14 +172,11 @@ def _pickle_result(value: object) -> bytes:
 
 def _refusal(value: object) -> str | None:
     if is_jax_array(value) and not getattr(value, "is_fully_addressable", True):
-        replicated = getattr(value, "is_fully_replicated", False)
+        if getattr(value, "is_fully_replicated", False):
+            return None
         return (
-            None
-            if replicated
-            else (
-                "a JAX array of which this host has only a part; gather it on all hosts with"
-                " jax.experimental.multihost_utils.process_allgather(x, tiled=True)"
-            )
+            "a JAX array of which this host has only a part; gather it on all hosts with"
+            " jax.experimental.multihost_utils.process_allgather(x, tiled=True)"
         )
     return never_travels(value)
 
@@ -208,13 +204,9 @@ class _StandIn(ModuleType):
 
 
 def _stand_in() -> ModuleType:
-    module = _StandIn(CALLER, "On a host a decorated function is the function itself.")
-
-    def run(*_: object, **__: object) -> Callable[..., Any]:
-        return itself
-
     def refuse(*_: object, **__: object) -> Any:
         raise RuntimeError("a host cannot make calls; make this call from the machine that you called from")
 
-    vars(module).update(run=run, attach=refuse, forget=refuse)
+    module = _StandIn(CALLER, "On a host a decorated function is the function itself.")
+    vars(module).update(run=lambda *_, **__: itself, attach=refuse, forget=refuse)
     return module

@@ -15,12 +15,12 @@ from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 from etils import epath
 
-from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Damaged, Seals
+from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Seals
 from workloads.call.function import (
     Function,
     KerasOnAllHosts,
@@ -37,7 +37,7 @@ from workloads.training.check_host import check_devices
 from workloads.training.ending import Failure
 from workloads.training.failures import InvalidSpec, is_peer_lost
 from workloads.training.joining import HostProcess, hang
-from workloads.training.runtime import Expectation, Place, Processes
+from workloads.training.runtime import Expectation, Processes
 from workloads.training.start import Start
 from workloads.training.watchdog import Watchdog
 
@@ -62,14 +62,22 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
     """Call the function. On an error, end the process with its exit code."""
     folder = CallFolder.at(spec.folder)
     with HostProcess(epath.Path(spec.folder), start, environment) as host:
-        parts = _parts(spec, folder)
+        try:
+            parts = read_parcel(spec, folder)[1]
+        except ValueError as fault:
+            raise InvalidSpec(str(fault)) from None
         processes = host.join(spec.slices, spec.start_minutes)
         _end_on_sigterm()
         returns = _Returns(spec, processes)
         with Watchdog(processes, host.ending, _too_late, returns.look):
-            _check_devices(spec, host.place, processes, environment)
+            size = slice_check.QUICK_SIZE if spec.check_slices else None
+            check_devices(spec.slices, host.place, processes, environment, size)
+            processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)
             _call(_Caller(spec, host, Seals.of(spec, folder, private_key)), parts)
-    _end_soon()
+    # Threads that the function left must not hold the chips forever.
+    timer = threading.Timer(_LEFTOVER_SECONDS, os._exit, [ExitCode.DONE])
+    timer.daemon = True
+    timer.start()
 
 
 class _Returns:
@@ -121,19 +129,6 @@ def _host_name(spec: CallSpec, process: int) -> str:
     return f"slice-{slice_index}-{worker}"
 
 
-def _parts(spec: CallSpec, folder: CallFolder) -> Mapping[str, bytes]:
-    try:
-        return read_parcel(spec, folder)[1]
-    except (Damaged, ValueError) as fault:
-        raise InvalidSpec(str(fault)) from None
-
-
-def _check_devices(spec: CallSpec, place: Place, processes: Processes, environment: Mapping[str, str]) -> None:
-    size = slice_check.QUICK_SIZE if spec.check_slices else None
-    check_devices(spec.slices, place, processes, environment, size)
-    processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)
-
-
 def _call(caller: _Caller, parts: Mapping[str, bytes]) -> None:
     print(FunctionBegins(caller.spec.id).line(), flush=True)
     if caller.host.processes.count > 1:
@@ -172,23 +167,20 @@ def _hand_over(caller: _Caller, result: bytes) -> None:
 
 def _fail(caller: _Caller, error: BaseException) -> NoReturn:
     _end_of_function(caller)
-    caller.seals.write_raised(caller.host.processes.index, json.dumps(_record(caller, error)).encode())
-    cause = "".join([type(error).__name__, f": {error}" if str(error) else ""])
-    failure = Failure(cause, own_traceback(error), caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time())
-    caller.host.ending.fail(failure, caller.host.processes)
-
-
-def _record(caller: _Caller, error: BaseException) -> dict[str, Any]:
-    """Return the record from which the calling machine raises the exception."""
-    exception = pack_exception(error)
-    return {
-        "host": _host_name(caller.spec, caller.host.processes.index),
+    processes, exception = caller.host.processes, pack_exception(error)
+    # The calling machine raises the exception from this record.
+    record = {
+        "host": _host_name(caller.spec, processes.index),
         "time": time.time(),
         "type": type(error).__name__,
         "message": str(error),
         "traceback": own_traceback(error),
         "exception": None if exception is None else b64encode(exception).decode(),
     }
+    caller.seals.write_raised(processes.index, json.dumps(record).encode())
+    cause = type(error).__name__ + (f": {error}" if str(error) else "")
+    failure = Failure(cause, own_traceback(error), caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time())
+    caller.host.ending.fail(failure, processes)
 
 
 def _end_on_sigterm() -> None:
@@ -209,10 +201,3 @@ def _end_on_sigterm() -> None:
         os._exit(ExitCode.PREEMPTED)
 
     threading.Thread(target=wait, name="end-on-sigterm", daemon=True).start()
-
-
-def _end_soon() -> None:
-    """End the process after a few seconds, because threads that the function left must not hold the chips forever."""
-    timer = threading.Timer(_LEFTOVER_SECONDS, os._exit, [ExitCode.DONE])
-    timer.daemon = True
-    timer.start()

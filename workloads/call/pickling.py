@@ -149,13 +149,10 @@ def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: i
             for child_name, child in (_children(name, value) if depth else ())
             for fault in _faults(child_name, child, refusal, reduce, depth - 1)
         ]
-        yield from inside or [_fault(name, error)]
-
-
-def _fault(name: str, error: Exception) -> str:
-    if isinstance(error, _Refused):
-        return f"{name} holds {error}"
-    return f"{name}: {str(error) or type(error).__name__}; send what it is made from, and create it where it is needed"
+        why = (
+            f"{name}: {str(error) or type(error).__name__}; send what it is made from, and create it where it is needed"
+        )
+        yield from inside or [f"{name} holds {error}" if isinstance(error, _Refused) else why]
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:

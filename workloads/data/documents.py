@@ -9,6 +9,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import PurePosixPath
@@ -20,7 +21,6 @@ from fsspec.core import url_to_fs
 from workloads.data.manifest import DataFault
 
 _READ_AT_ONCE_BYTES = 1 << 20
-
 
 _SPLITS = frozenset({"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"})
 """Names of splits in the paths of a dataset. A folder without splits has none of them in its paths."""
@@ -81,10 +81,8 @@ def data_files(path: str, split: str) -> list[str]:
         return [path]
     names = ((name, name.removeprefix(folder).strip("/")) for name in sorted(fs.find(folder)))
     found = {name: _words(within) for name, within in names if _has_records(within)}
-    if any(words & (_SPLITS | {split}) for words in found.values()):
-        wanted = [name for name, words in found.items() if split in words]
-    else:
-        wanted = [*found]
+    has_splits = any(words & (_SPLITS | {split}) for words in found.values())
+    wanted = [name for name, words in found.items() if split in words or not has_splits]
     if not wanted:
         seen = ", ".join(sorted(_SPLITS & set().union(*found.values()))) or "none"
         raise DataFault(
@@ -161,14 +159,11 @@ def _last_character(text: bytes) -> int:
 def _json_lines(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
     for number, line in enumerate(io.BufferedReader(file, _READ_AT_ONCE_BYTES), 1):
         if line.strip():
-            yield from fields.pieces(_parse(line), f"{path} line {number}")
-
-
-def _parse(line: bytes) -> object:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return line[:40]
+            record: object = line[:40]
+            # A line that is not JSON is shown in the error about the missing field.
+            with suppress(ValueError):
+                record = json.loads(line)
+            yield from fields.pieces(record, f"{path} line {number}")
 
 
 def _parquet(file: Any, path: str, fields: Fields) -> Iterator[Piece]:

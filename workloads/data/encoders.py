@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any, Protocol
 
 import numpy as np
 from fsspec.core import url_to_fs
@@ -17,45 +16,19 @@ BYTES = "bytes"
 BYTE_VALUES = 256
 
 
-class Encoder(Protocol):
-    """Converts text to tokens."""
-
-    @property
-    def identity(self) -> Tokenizer: ...
-
-    @property
-    def vocabulary(self) -> int:
-        """Limit of the tokens. Every token is below it."""
-        ...
-
-    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
-        """Return the tokens of each text. Special tokens in it are treated as plain text."""
-        ...
-
-    def encode_mark(self, text: str) -> np.ndarray:
-        """Return the tokens of the user's text between documents, where special tokens are recognised."""
-        ...
-
-
-def load_encoder(tokenizer: str) -> Encoder:
-    """Return the encoder `bytes`, or that of a `tokenizer.json` at a local path or a URL.
-
-    Raises:
-        DataFault: the file does not exist or is not valid, or its library is missing.
-    """
-    return ByteEncoder() if tokenizer == BYTES else FileEncoder(tokenizer)
-
-
 class ByteEncoder:
     """Encoder where each byte is a token."""
 
     identity = Tokenizer(name=BYTES, sha256=None)
     vocabulary = BYTE_VALUES
+    """Limit of the tokens. Every token is below it."""
 
     def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        """Return the tokens of each text. Special tokens in it are treated as plain text."""
         return [np.frombuffer(text, np.uint8) for text in texts]
 
     def encode_mark(self, text: str) -> np.ndarray:
+        """Return the tokens of the user's text between documents, where special tokens are recognised."""
         return np.frombuffer(text.encode(), np.uint8)
 
 
@@ -64,7 +37,12 @@ class FileEncoder:
 
     def __init__(self, path: str):
         library = load_library("tokenizers", f"--tokenizer {path}")
-        self._path, content = path, _content(path)
+        self._path = path
+        fs, place = url_to_fs(path)
+        try:
+            content = fs.cat_file(place)
+        except FileNotFoundError:
+            raise DataFault(f"--tokenizer: expected {BYTES!r} or a tokenizer.json, got no file {path}") from None
         try:
             self._plain, self._special = (library.Tokenizer.from_str(content.decode()) for _ in range(2))
         # The library raises plain Exception.
@@ -81,19 +59,21 @@ class FileEncoder:
 
     def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
         decoded = [text.decode() for text in texts]
-        return [_numbers(found) for found in self._plain.encode_batch(decoded, add_special_tokens=False)]
+        found = self._plain.encode_batch(decoded, add_special_tokens=False)
+        return [np.array(each.ids, np.uint32) for each in found]
 
     def encode_mark(self, text: str) -> np.ndarray:
-        return _numbers(self._special.encode(text, add_special_tokens=False))
+        return np.array(self._special.encode(text, add_special_tokens=False).ids, np.uint32)
 
 
-def _numbers(encoding: Any) -> np.ndarray:
-    return np.array(encoding.ids, np.uint32)
+type Encoder = ByteEncoder | FileEncoder
+"""Converts text to tokens."""
 
 
-def _content(path: str) -> bytes:
-    fs, place = url_to_fs(path)
-    try:
-        return fs.cat_file(place)
-    except FileNotFoundError:
-        raise DataFault(f"--tokenizer: expected {BYTES!r} or a tokenizer.json, got no file {path}") from None
+def load_encoder(tokenizer: str) -> Encoder:
+    """Return the encoder `bytes`, or that of a `tokenizer.json` at a local path or a URL.
+
+    Raises:
+        DataFault: the file does not exist or is not valid, or its library is missing.
+    """
+    return ByteEncoder() if tokenizer == BYTES else FileEncoder(tokenizer)

@@ -6,6 +6,7 @@ twice its number, plus 1 if its prediction does not count: in prompts, and in th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
@@ -49,10 +50,10 @@ class Rows:
         with_room = [row for row in self._open if row.filled + len(conversation) <= self.length]
         if not with_room:
             if len(self._open) == _OPEN_ROWS:
-                yield self._close(max(self._open, key=_count_tokens))
+                yield self._close(max(self._open, key=attrgetter("filled")))
             self._open.append(_Row())
             with_room = self._open[-1:]
-        row = max(with_room, key=_count_tokens)
+        row = max(with_room, key=attrgetter("filled"))
         row.parts.append(conversation)
         row.filled += len(conversation)
         if row.filled == self.length:
@@ -68,7 +69,3 @@ class Rows:
         missing = self.length - row.filled
         self.padding += missing
         return np.concatenate([*row.parts, np.full(missing, _PADDING, np.uint32)])
-
-
-def _count_tokens(row: _Row) -> int:
-    return row.filled

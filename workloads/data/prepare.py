@@ -8,7 +8,7 @@ manifest is written last and completes the folder.
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
@@ -94,21 +94,17 @@ def prepare(request: Request, encoder: Encoder, report: Callable[[Progress], Non
         tokenizer=encoder.identity,
         end_of_document=request.end_of_document,
         sources=sources,
-        packed=_packed_rows(request, written),
+        packed=None
+        if request.sequence_length is None
+        else PackedRows(
+            sequence_length=request.sequence_length,
+            padding=sum(one.padding for one in written),
+            cut=sum(one.cut for one in written),
+        ),
     )
     manifest = manifest.model_copy(update={"sample_sha256": TokenFolder(request.output, manifest).sample()})
     fs.pipe_file(f"{folder}/{MANIFEST}", manifest.model_dump_json(indent=2).encode() + b"\n")
     return manifest
-
-
-def _packed_rows(request: Request, written: Sequence["_Written"]) -> PackedRows | None:
-    if request.sequence_length is None:
-        return None
-    return PackedRows(
-        sequence_length=request.sequence_length,
-        padding=sum(one.padding for one in written),
-        cut=sum(one.cut for one in written),
-    )
 
 
 def _dtype(request: Request, encoder: Encoder) -> TokenType:
@@ -116,20 +112,10 @@ def _dtype(request: Request, encoder: Encoder) -> TokenType:
 
 
 def _sources(paths: tuple[str, ...]) -> tuple[SourceFile, ...]:
-    missing = [path for path in paths if not _is_file(path)]
-    if missing:
+    places = {path: url_to_fs(path) for path in paths}
+    if missing := [path for path in paths if not places[path][0].isfile(places[path][1])]:
         raise DataFault(f"--input: expected files, got {', '.join(missing)}")
-    return tuple(SourceFile(path=path, size=_size(path)) for path in paths)
-
-
-def _is_file(path: str) -> bool:
-    fs, place = url_to_fs(path)
-    return fs.isfile(place)
-
-
-def _size(path: str) -> int:
-    fs, place = url_to_fs(path)
-    return fs.size(place)
+    return tuple(SourceFile(path=path, size=places[path][0].size(places[path][1])) for path in paths)
 
 
 def _groups(sources: tuple[SourceFile, ...], size: int) -> list[tuple[str, ...]]:
@@ -185,16 +171,12 @@ def _write_all(tasks: list[_Task], processes: int, report: Callable[[Progress], 
         try:
             for result in results:
                 while wait([result], _POLL_SECONDS).not_done or not done.empty():
-                    _drain(done, add)
+                    while not done.empty():
+                        add(done.get())
                 yield result.result()
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
-
-
-def _drain(done: Any, add: Callable[[Progress], None]) -> None:
-    while not done.empty():
-        add(done.get())
 
 
 _channels: tuple[Any, Any]

@@ -27,8 +27,6 @@ _HASHED_AT_ONCE_BYTES = 16 << 20
 _READ_TIMEOUT_SECONDS = 30.0
 """Time limit of reading a range from object storage. Its connection may hang, and a new one is quicker."""
 
-_REPAIR = "copy the folder again or prepare it again"
-
 
 class RowReader(Protocol):
     """Returns rows of tokens by their numbers, like a two-dimensional array."""
@@ -78,7 +76,9 @@ class TokenFolder:
         Raises:
             DataFault: they differ. The message names all files that do.
         """
-        sizes = self._sizes()
+        fs, folder = self._place
+        listed = fs.ls(folder, detail=True, refresh=True)
+        sizes = {entry["name"].rpartition("/")[2]: entry["size"] for entry in listed}
         token_bytes = self.manifest.token_bytes
         faults = [
             f"{self.folder}/{file.name}: expected {file.tokens * token_bytes} bytes,"
@@ -86,10 +86,8 @@ class TokenFolder:
             for file in self.manifest.files
             if sizes.get(file.name) != file.tokens * token_bytes
         ]
-        if not faults:
-            faults = self._other_sample() if content == "sample" else self._other_files()
-        if faults:
-            raise DataFault(f"{'; '.join(faults)}; {_REPAIR}")
+        if faults := faults or [*self._changes(content)]:
+            raise DataFault(f"{'; '.join(faults)}; copy the folder again or prepare it again")
 
     def sample(self) -> str:
         """Return the SHA-256 of spans spread evenly over the stream, which takes one round of small reads at any size.
@@ -141,18 +139,16 @@ class TokenFolder:
                 self._maps[path] = mmap(file.fileno(), 0, access=ACCESS_READ, trackfd=False)
         return self._maps[path]
 
-    def _other_sample(self) -> list[str]:
-        got, expected = self.sample(), self.manifest.sample_sha256
-        name = self.manifest.files[0].name if len(self.manifest.files) == 1 else ""
-        return [] if got == expected else [_change_message(f"{self.folder}/{name}", "sample", expected, got)]
-
-    def _other_files(self) -> list[str]:
-        found = ((file, self._digest(file)) for file in self.manifest.files)
-        return [
-            _change_message(f"{self.folder}/{file.name}", "full", file.sha256, got)
-            for file, got in found
-            if got != file.sha256
-        ]
+    def _changes(self, content: Literal["sample", "full"]) -> Iterator[str]:
+        """Yield a message for each hash that differs from the manifest's."""
+        files = self.manifest.files
+        if content == "sample":
+            hashes = [(files[0].name if len(files) == 1 else "", self.manifest.sample_sha256, self.sample())]
+        else:
+            hashes = [(file.name, file.sha256, self._digest(file)) for file in files]
+        for name, expected, got in hashes:
+            if got != expected:
+                yield f"{self.folder}/{name}: its content changed: expected {content} SHA-256 {expected}, got {got}"
 
     def _digest(self, file: TokenFile) -> str:
         fs, folder = self._place
@@ -161,10 +157,6 @@ class TokenFolder:
             while block := opened.read(_HASHED_AT_ONCE_BYTES):
                 whole.update(block)
         return whole.hexdigest()
-
-    def _sizes(self) -> dict[str, int]:
-        fs, folder = self._place
-        return {entry["name"].rpartition("/")[2]: entry["size"] for entry in fs.ls(folder, detail=True, refresh=True)}
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -178,10 +170,6 @@ class TokenFolder:
     @cached_property
     def _place(self) -> tuple[Any, str]:
         return url_to_fs(self.folder.rstrip("/"))
-
-
-def _change_message(path: str, content: str, expected: str, got: str) -> str:
-    return f"{path}: its content changed: expected {content} SHA-256 {expected}, got {got}"
 
 
 @dataclass(frozen=True)

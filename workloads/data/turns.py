@@ -6,7 +6,6 @@ a user and one of an assistant.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from workloads.data.documents import Piece, text_of
 from workloads.data.manifest import DataFault
@@ -61,8 +60,5 @@ class Turns:
                 f"{place}: expected an object with a list of messages in {column!r}, got {str(record)[:80]}; set"
                 " --messages-field or repair the record"
             )
-        return [(_role(message, place), text_of(message, "content", place)) for message in messages]
-
-
-def _role(message: Any, place: str) -> str:
-    return text_of(message, "role", place).decode()
+        parts = [[text_of(message, name, place) for name in ("role", "content")] for message in messages]
+        return [(role.decode(), content) for role, content in parts]

@@ -5,13 +5,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workloads.preflight_result import keep
 from workloads.spec import JobSpec
-
-if TYPE_CHECKING:
-    from workloads.preflight.report import Report
 
 _UNFIT = 2
 _REFUSED = 1
@@ -28,11 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(options: argparse.Namespace) -> int:
     from jax.errors import JaxRuntimeError
 
+    from workloads.preflight.preflight import compile_step, report_on
     from workloads.spec.chips import Unsupported
     from workloads.training.failures import InvalidSpec
 
     try:
-        report = _report(options)
+        spec = JobSpec.model_validate_json(options.spec.read_text())
+        compilation = None if options.from_text else compile_step(spec)
+        text = compilation.text if compilation else options.from_text.read_text()
+        if options.dump and compilation:
+            # The text is written first, so that it exists even if the analysis fails.
+            options.dump.write_text(text)
+        report = report_on(spec, text, compilation)
     except (OSError, ValueError, Unsupported, InvalidSpec) as fault:
         print(f"error: {fault}", file=sys.stderr)
         return _REFUSED
@@ -66,19 +69,6 @@ def _keep(options: argparse.Namespace) -> int:
         print(f"error: {result.unsupported}", file=sys.stderr)
         return _REFUSED
     return 0 if result.fits else _UNFIT
-
-
-def _report(options: argparse.Namespace) -> "Report":
-    from workloads.preflight.preflight import compile_step, report_on
-
-    spec = JobSpec.model_validate_json(options.spec.read_text())
-    if options.from_text:
-        return report_on(spec, options.from_text.read_text())
-    compilation = compile_step(spec)
-    if options.dump:
-        # The text is written first, so that it exists even if the analysis fails.
-        options.dump.write_text(compilation.text)
-    return report_on(spec, compilation.text, compilation)
 
 
 def _parser() -> argparse.ArgumentParser:

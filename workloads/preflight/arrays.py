@@ -25,20 +25,12 @@ _FOLLOWED = 16
 
 
 @dataclass(frozen=True)
-class _Loop:
-    """A `while` and the computation that contains it."""
-
-    caller: Computation
-    instruction: Instruction
-
-
-@dataclass(frozen=True)
 class _Program:
     module: Module
     homes: Mapping[str, Computation]
     """Computation of each instruction."""
-    loops: Mapping[str, _Loop]
-    """Loops by the name of the body."""
+    loops: Mapping[str, Instruction]
+    """Each `while`, by the name of its body."""
 
 
 def biggest_arrays(text: str, live_ranges: str) -> tuple[BigArray, ...]:
@@ -46,7 +38,13 @@ def biggest_arrays(text: str, live_ranges: str) -> tuple[BigArray, ...]:
 
     Equal arrays are added up.
     """
-    program = _program(parse(text))
+    module = parse(text)
+    placed = [(each, computation) for computation in module.computations.values() for each in computation.instructions]
+    program = _Program(
+        module,
+        {instruction.name: computation for instruction, computation in placed},
+        {instruction.called["body"]: instruction for instruction, _ in placed if instruction.opcode == "while"},
+    )
     peak = _PEAK.search(live_ranges)
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for name, index, size in _BUFFER.findall(peak[1] if peak else ""):
@@ -63,15 +61,6 @@ def _with_count(shape: str, count: int) -> str:
     if not shape:
         return f"{count} arrays"
     return f"{count} x {shape}" if count > 1 else shape
-
-
-def _program(module: Module) -> _Program:
-    placed = [(each, computation) for computation in module.computations.values() for each in computation.instructions]
-    return _Program(
-        module,
-        {instruction.name: computation for instruction, computation in placed},
-        {each.called["body"]: _Loop(computation, each) for each, computation in placed if each.opcode == "while"},
-    )
 
 
 def _describe(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
@@ -120,8 +109,9 @@ def _trace_loop(program: _Program, body: str, element: int) -> Instruction | Non
     if made is None or made.opcode != "parameter":
         return made
     loop = program.loops[body]
-    start = loop.caller.by_name.get(loop.instruction.operands[0])
-    return _element(loop.caller, start, element) if start else None
+    caller = program.homes[loop.name]
+    start = caller.by_name.get(loop.operands[0])
+    return _element(caller, start, element) if start else None
 
 
 def _element(computation: Computation, values: Instruction, element: int) -> Instruction | None:

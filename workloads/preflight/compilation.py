@@ -58,7 +58,7 @@ class Compilation:
     """Text of the optimised module. Empty if the program does not fit."""
     memory: Memory | None
     """Memory of the program. `None` if it does not fit."""
-    excess: "Excess | None"
+    excess: Excess | None
     """Memory needed and available. `None` if the program fits."""
     biggest_arrays: tuple[BigArray, ...]
     """Largest arrays, also of a program that does not fit."""

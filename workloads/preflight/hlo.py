@@ -37,15 +37,12 @@ class Shape:
     @property
     def size(self) -> int:
         """Size in bytes without padding."""
-        return self.elements * _bits(self.element) // 8
+        digits = re.search(r"\d+", self.element)
+        bits = _BITS[self.element] if self.element in _BITS else int(digits[0]) if digits else 0
+        return self.elements * bits // 8
 
     def __str__(self) -> str:
         return f"{self.element}[{','.join(map(str, self.dimensions))}]"
-
-
-def _bits(element: str) -> int:
-    digits = re.search(r"\d+", element)
-    return _BITS[element] if element in _BITS else int(digits.group()) if digits else 0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The text of a TPU program has no trip counts. They are derived from each loop's condition, first value and increment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from workloads.preflight.hlo import Computation, Instruction, Module
@@ -28,6 +28,12 @@ class Schedule:
     """Runs by computation. Computations that never run, such as the addition of an all-reduce, are left out."""
     unknown_loops: tuple[str, ...]
     """Loops whose trip count cannot be derived. Their bodies count once."""
+
+    def instructions(self, module: Module) -> Iterator[tuple[Runs, Computation, Instruction]]:
+        """Yield the instructions of `module` that run."""
+        for name, runs in self.runs.items():
+            for instruction in module.computations[name].instructions:
+                yield runs, module.computations[name], instruction
 
 
 def schedule(module: Module) -> Schedule:
@@ -110,17 +116,20 @@ def _initial(module: Module, condition: Computation, caller: Computation, loop: 
 
 def _carried_place(computation: Computation, name: str) -> int | None:
     """Return the index in the loop's tuple that `name` is read from."""
-    instruction = computation.by_name[name]
-    while instruction.opcode in _PASSES_ON:
-        instruction = computation.by_name[instruction.operands[0]]
+    instruction = _origin(computation, name)
     index = instruction.attribute(r"index=(\d+)") if instruction.opcode == "get-tuple-element" else None
     return None if index is None else int(index)
 
 
-def _constant(computation: Computation, name: str) -> int | None:
+def _origin(computation: Computation, name: str) -> Instruction:
     instruction = computation.by_name[name]
     while instruction.opcode in _PASSES_ON:
         instruction = computation.by_name[instruction.operands[0]]
+    return instruction
+
+
+def _constant(computation: Computation, name: str) -> int | None:
+    instruction = _origin(computation, name)
     whole = instruction.opcode == "constant" and instruction.arguments.lstrip("-").isdecimal()
     return int(instruction.arguments) if whole else None
 
@@ -130,9 +139,7 @@ def _step(module: Module, body: Computation, place: int) -> int:
     root = body.root
     if root.opcode != "tuple":
         return 1
-    added = body.by_name[root.operands[place]]
-    while added.opcode in _PASSES_ON:
-        added = body.by_name[added.operands[0]]
+    added = _origin(body, root.operands[place])
     if added.opcode != "add":
         return 1
     constants = [_constant(body, name) for name in added.operands]

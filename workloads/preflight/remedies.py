@@ -3,7 +3,7 @@
 The global batch, the model and the slices stay the same, because a change of these would be a different job.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from math import inf
@@ -51,95 +51,57 @@ def remedies(
     state alone does not fit is left out, because that is known without compiling.
     """
     possible = (change for change in changes(spec) if state_gib(change.spec) < usable_gib)
-    tried = _until_enough((change, compiled(change)) for change in islice(possible, TRIES))
-    found = [
-        Remedy(change=change.words, fits=done.fits, peak_gib=done.peak_gib, seconds=done.seconds)
-        for change, done in tried
-    ]
-    return tuple(sorted(found, key=_rank))
+    found: list[Remedy] = []
+    for change in islice(possible, TRIES):
+        done = compiled(change)
+        found.append(Remedy(change=change.words, fits=done.fits, peak_gib=done.peak_gib, seconds=done.seconds))
+        if sum(remedy.fits for remedy in found) == ENOUGH:
+            break
 
+    def rank(remedy: Remedy) -> tuple[bool, float]:
+        figure = remedy.seconds if remedy.fits else remedy.peak_gib
+        return not remedy.fits, inf if figure is None else figure
 
-def _rank(remedy: Remedy) -> tuple[bool, float]:
-    figure = remedy.seconds if remedy.fits else remedy.peak_gib
-    return not remedy.fits, inf if figure is None else figure
+    return tuple(sorted(found, key=rank))
 
 
 def changes(spec: JobSpec) -> Iterator[Change]:
     """Yield legal changes, the smallest first: one setting, then several, then the mesh, then all."""
-    kernels, parts, policies = [*_kernels(spec)], [*_parts(spec)], [*_policies(spec)]
+    training = spec.training
+    kernels = [{"attention": "splash"}] if training.attention == "reference" else []
+    parts = [{"accumulation": number} for number in _accumulations(spec)]
+    # Policies that keep less than the job's, the one that keeps most first.
+    policies = [{"remat": policy} for policy in get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]]
     meshes = [{"mesh": mesh} for mesh in _meshes(spec)]
-    later = [*_gathered_later(spec)]
-    single = [*kernels, *_alternating(parts, policies), *later]
-    strongest = _merge(*kernels[-1:], *parts[-1:], *policies[-1:], *later)
+    gathered_later = training.gather_weights == "each-step" and spec.mesh.stage == 1
+    later = [{"gather_weights": "each-layer"}] if gathered_later else []
+    alternating = [each for each in chain.from_iterable(zip_longest(parts, policies)) if each]
+    last = [*kernels[-1:], *parts[-1:], *policies[-1:], *later]
+    strongest = {name: value for change in last for name, value in change.items()}
     several = [strongest] if len(strongest) > 1 else []
-    for change in [*single, *several, *meshes, *(strongest | mesh for mesh in meshes if strongest)]:
-        if (changed := _apply(spec, change)) is not None:
-            yield Change(", ".join(f"{_path(name)}: {value}" for name, value in change.items()), changed)
+    both = [strongest | mesh for mesh in meshes if strongest]
+    for change in [*kernels, *alternating, *later, *several, *meshes, *both]:
+        values: dict[str, Any] = spec.model_dump() | {"mesh": change.get("mesh", spec.mesh)}
+        values["training"] |= {name: value for name, value in change.items() if name != "mesh"}
+        try:
+            changed = JobSpec.model_validate(values)
+        except ValidationError:
+            # Its sizes do not fit together.
+            continue
+        paths = {name: name if name == "mesh" else f"training.{name}" for name in change}
+        yield Change(", ".join(f"{paths[name]}: {value}" for name, value in change.items()), changed)
 
 
-def _until_enough(tried: Iterable[tuple[Change, Outcome]]) -> Iterator[tuple[Change, Outcome]]:
-    fitting = 0
-    for change, done in tried:
-        yield change, done
-        fitting += done.fits
-        if fitting == ENOUGH:
-            return
-
-
-def _kernels(spec: JobSpec) -> Iterator[dict[str, Any]]:
-    if spec.training.attention == "reference":
-        yield {"attention": "splash"}
-
-
-def _parts(spec: JobSpec) -> Iterator[dict[str, Any]]:
-    """Yield accumulation with the next larger number of parts, and with parts of one sequence."""
+def _accumulations(spec: JobSpec) -> list[int]:
+    """Return the next larger number of parts, and the one with parts of one sequence."""
     sequences = spec.rows_per_device
     larger = [parts for parts in range(spec.training.accumulation + 1, sequences + 1) if sequences % parts == 0]
-    for parts in sorted({*larger[:1], *larger[-1:]}):
-        yield {"accumulation": parts}
-
-
-def _policies(spec: JobSpec) -> Iterator[dict[str, Any]]:
-    """Yield policies that keep less, the one that keeps most first."""
-    policies = get_args(Remat)
-    for policy in policies[policies.index(spec.training.remat) + 1 :]:
-        yield {"remat": policy}
-
-
-def _gathered_later(spec: JobSpec) -> Iterator[dict[str, Any]]:
-    if spec.training.gather_weights == "each-step" and spec.mesh.stage == 1:
-        yield {"gather_weights": "each-layer"}
+    return sorted({*larger[:1], *larger[-1:]})
 
 
 def _meshes(spec: JobSpec) -> list[MeshSpec]:
     """Return the nearest meshes that split the training state into no fewer parts."""
+    fewest = spec.mesh.devices // spec.mesh.replica
     legal = legal_meshes(spec.slices, spec.model, spec.training)
-    other = [mesh for mesh in legal if mesh != spec.mesh and _state_parts(mesh) >= _state_parts(spec.mesh)]
+    other = [mesh for mesh in legal if mesh != spec.mesh and mesh.devices // mesh.replica >= fewest]
     return sorted(other, key=lambda mesh: distance(mesh, spec.mesh))[:_MESHES]
-
-
-def _state_parts(mesh: MeshSpec) -> int:
-    return mesh.devices // mesh.replica
-
-
-def _alternating[T](first: Iterable[T], second: Iterable[T]) -> list[T]:
-    return [each for each in chain.from_iterable(zip_longest(first, second)) if each is not None]
-
-
-def _merge(*single: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for change in single for name, value in change.items()}
-
-
-def _path(name: str) -> str:
-    return name if name == "mesh" else f"training.{name}"
-
-
-def _apply(spec: JobSpec, change: dict[str, Any]) -> JobSpec | None:
-    """Return `spec` with the change. `None` if its sizes then do not fit together."""
-    training = {name: value for name, value in change.items() if name != "mesh"}
-    values = spec.model_dump() | {"mesh": change.get("mesh", spec.mesh)}
-    values["training"] |= training
-    try:
-        return JobSpec.model_validate(values)
-    except ValidationError:
-        return None

@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
-from typing import Any
 
 from workloads.preflight.attention import likely
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, Estimate
 from workloads.preflight.work import Operation, by_source
-from workloads.spec import JobSpec, chips
+from workloads.spec import JobSpec, Spec, chips
 from workloads.training.flops import flops_per_token
 
 _WIDTH = 100
@@ -33,17 +32,28 @@ class Report:
         compilation = asdict(self.compilation) if self.compilation else None
         if compilation:
             del compilation["text"]
-            compilation["biggest_arrays"] = [each.model_dump() for each in compilation["biggest_arrays"]]
-        return json.dumps(
-            {
-                "name": self.spec.name,
-                "compilation": compilation,
-                "totals": _totals(self.spec, self.done) if self.done else None,
-                "estimate": _figures(self.estimate) if self.estimate else None,
-                "instructions": _instructions(self.done) if self.done else None,
-            },
-            indent=1,
-        )
+        totals: dict[str, object] | None = None
+        instructions: dict[str, object] | None = None
+        if done := self.done:
+            totals = {
+                "cycles": done.cycles,
+                "matmul_flops": done.matmul_flops,
+                "kernel_flops": done.kernel_flops,
+                "model_flops": _model_flops(self.spec),
+                "ici": {kind: asdict(total) for kind, total in done.ici.items()},
+                "dcn": {kind: asdict(total) for kind, total in done.dcn.items()},
+            }
+            kinds = ("operations", "unpriced", "kernels", "collectives", "transfers")
+            instructions = {kind: [asdict(each) for each in getattr(done, kind)] for kind in kinds}
+            instructions["unknown_loops"] = done.schedule.unknown_loops
+        found = {
+            "name": self.spec.name,
+            "compilation": compilation,
+            "totals": totals,
+            "estimate": asdict(self.estimate) if self.estimate else None,
+            "instructions": instructions,
+        }
+        return json.dumps(found, indent=1, default=Spec.model_dump)
 
     def as_table(self) -> str:
         """Return the main figures as tables of at most 100 columns."""
@@ -60,37 +70,15 @@ class Report:
             yield from wrap(kernel.sentence, _WIDTH) if (kernel := likely(self.spec)) else ()
             yield from _memory(self.spec, self.compilation)
         if self.done and self.estimate:
-            yield from _steps(self.estimate)
-            yield from _flops(self.spec, self.done)
-            yield from _bytes(self.done)
-            yield from _sources(self.spec, self.done)
-            yield from _operations(self.spec, self.done)
-
-
-def _figures(estimate: Estimate) -> dict[str, Any]:
-    return asdict(estimate) | {"steps": [step.model_dump() for step in estimate.steps]}
-
-
-def _totals(spec: JobSpec, done: Account) -> dict[str, object]:
-    return {
-        "cycles": done.cycles,
-        "matmul_flops": done.matmul_flops,
-        "kernel_flops": done.kernel_flops,
-        "model_flops": _model_flops(spec),
-        "ici": {kind: asdict(total) for kind, total in done.ici.items()},
-        "dcn": {kind: asdict(total) for kind, total in done.dcn.items()},
-    }
-
-
-def _instructions(done: Account) -> dict[str, object]:
-    return {
-        "operations": [asdict(each) for each in done.operations],
-        "unpriced": [asdict(each) for each in done.unpriced],
-        "kernels": [asdict(each) for each in done.kernels],
-        "collectives": [asdict(each) for each in done.collectives],
-        "transfers": [asdict(each) for each in done.transfers],
-        "unknown_loops": done.schedule.unknown_loops,
-    }
+            for part in (
+                _steps(self.estimate),
+                _flops(self.spec, self.done),
+                _bytes(self.done),
+                _sources(self.spec, self.done),
+                _operations(self.spec, self.done),
+            ):
+                yield ""
+                yield from part
 
 
 def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
@@ -114,7 +102,6 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
 
 
 def _steps(estimate: Estimate) -> Iterator[str]:
-    yield ""
     yield "ESTIMATED step, not measured: DCN counts as hidden, kernels run at an assumed share of the peak"
     yield from _align(
         ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
@@ -138,7 +125,6 @@ def _steps(estimate: Estimate) -> Iterator[str]:
 def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
     model = _model_flops(spec)
     own = done.matmul_flops + done.kernel_flops
-    yield ""
     yield (
         f"TFLOP per device: model {model / 1e12:.1f}, program {own / 1e12:.1f}"
         f" (matmuls {done.matmul_flops / 1e12:.1f}, kernels {done.kernel_flops / 1e12:.1f});"
@@ -154,7 +140,6 @@ def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
 
 
 def _bytes(done: Account) -> Iterator[str]:
-    yield ""
     rows = [
         (f"ICI {kind}", total.count, f"{total.result_bytes / 1e6:.3f}", f"{total.sent_bytes / 1e6:.3f}")
         for kind, total in done.ici.items()
@@ -165,7 +150,6 @@ def _bytes(done: Account) -> Iterator[str]:
 def _sources(spec: JobSpec, done: Account) -> Iterator[str]:
     clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices)
     rows = by_source(done.operations)
-    yield ""
     yield from _align(
         ("cycles by source", "phase", "ms", "TFLOP", "of peak"),
         (
@@ -193,7 +177,6 @@ def _operations(spec: JobSpec, done: Account) -> Iterator[str]:
             each.result,
         )
 
-    yield ""
     yield from _align(("biggest instructions", "ms", "runs", "of peak", "source", "result"), map(row, biggest))
 
 

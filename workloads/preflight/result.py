@@ -38,8 +38,7 @@ def preflight(
     """
     try:
         report_progress("the job as it is")
-        compilation = compile_step(spec)
-        report = report_on(spec, compilation.text, compilation)
+        compilation, report = _compiled(spec)
         tried = () if report.done else _remedies(spec, report_progress)
         alternative = _alternative(spec, report_progress) if compare else None
         if fill_cache and report.done:
@@ -49,56 +48,6 @@ def preflight(
         return PreflightResult(**_job_fields(spec), unsupported=str(fault))
     except JaxRuntimeError as fault:
         return PreflightResult(**_job_fields(spec), unsupported=f"the compiler refuses the step: {fault}")
-    return _result(spec, compilation, report, tried, alternative)
-
-
-def _alternative(spec: JobSpec, report_progress: Callable[[str], None]) -> Alternative | None:
-    other = spec.compiled_otherwise()
-    if other is None:
-        return None
-    report_progress(f"instead compile: {other.compiler.compile}")
-    compilation = compile_step(other)
-    report = report_on(other, compilation.text, compilation)
-    return Alternative(
-        compile=other.compiler.compile,
-        fits=report.done is not None,
-        seconds=_quoted_seconds(report),
-        compile_cpu_seconds=compilation.cpu_seconds,
-    )
-
-
-def _remedies(spec: JobSpec, report_progress: Callable[[str], None]) -> tuple[Remedy, ...]:
-    def compiled(change: Change) -> Outcome:
-        report_progress(f"instead {change.words}")
-        try:
-            compilation = compile_step(change.spec)
-        except JaxRuntimeError:
-            return Outcome(False, None, None)
-        report = report_on(change.spec, compilation.text, compilation)
-        return Outcome(report.done is not None, _needed_gib(compilation), _quoted_seconds(report))
-
-    return remedies(spec, state_gib, chips.chip_of(spec.slices).usable_hbm_gib_per_device, compiled)
-
-
-def _job_fields(spec: JobSpec) -> dict[str, Any]:
-    """Return the fields of every result that describe the job."""
-    return {
-        "key": preflight_key(spec),
-        "versions": versions(),
-        "generation": spec.slices.generation,
-        "topology": spec.slices.topology,
-        "slices": spec.slices.count,
-        "chips": spec.slices.chips,
-    }
-
-
-def _result(
-    spec: JobSpec,
-    compilation: Compilation,
-    report: Report,
-    tried: tuple[Remedy, ...],
-    alternative: Alternative | None,
-) -> PreflightResult:
     done, estimate = report.done, report.estimate
     return PreflightResult(
         **_job_fields(spec),
@@ -118,6 +67,49 @@ def _result(
         compile_wall_seconds=compilation.wall_seconds,
         compile_cpu_seconds=compilation.cpu_seconds,
     )
+
+
+def _compiled(spec: JobSpec) -> tuple[Compilation, Report]:
+    compilation = compile_step(spec)
+    return compilation, report_on(spec, compilation.text, compilation)
+
+
+def _alternative(spec: JobSpec, report_progress: Callable[[str], None]) -> Alternative | None:
+    other = spec.compiled_otherwise()
+    if other is None:
+        return None
+    report_progress(f"instead compile: {other.compiler.compile}")
+    compilation, report = _compiled(other)
+    return Alternative(
+        compile=other.compiler.compile,
+        fits=report.done is not None,
+        seconds=_quoted_seconds(report),
+        compile_cpu_seconds=compilation.cpu_seconds,
+    )
+
+
+def _remedies(spec: JobSpec, report_progress: Callable[[str], None]) -> tuple[Remedy, ...]:
+    def compiled(change: Change) -> Outcome:
+        report_progress(f"instead {change.words}")
+        try:
+            compilation, report = _compiled(change.spec)
+        except JaxRuntimeError:
+            return Outcome(False, None, None)
+        return Outcome(report.done is not None, _needed_gib(compilation), _quoted_seconds(report))
+
+    return remedies(spec, state_gib, chips.chip_of(spec.slices).usable_hbm_gib_per_device, compiled)
+
+
+def _job_fields(spec: JobSpec) -> dict[str, Any]:
+    """Return the fields of every result that describe the job."""
+    return {
+        "key": preflight_key(spec),
+        "versions": versions(),
+        "generation": spec.slices.generation,
+        "topology": spec.slices.topology,
+        "slices": spec.slices.count,
+        "chips": spec.slices.chips,
+    }
 
 
 def _left_out(done: Account) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Calculates what a program sends: collectives within a slice (ICI) and transfers between slices (DCN)."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -72,28 +71,25 @@ def collectives(module: Module, schedule: Schedule) -> tuple[Collective, ...]:
     """
     later_parts = _later_parts(module)
     found: list[Collective] = []
-    for name, runs in schedule.runs.items():
-        if name in later_parts:
+    for runs, computation, instruction in schedule.instructions(module):
+        base = instruction.opcode.removesuffix("-start")
+        if base not in set(Kind) or computation.name in later_parts:
             continue
-        for instruction in module.computations[name].instructions:
-            base = instruction.opcode.removesuffix("-start")
-            if base not in set(Kind):
-                continue
-            kind, asynchronous = Kind(base), instruction.opcode != base
-            result = sum(shape.size for shape in _results(instruction, kind, asynchronous))
-            chips = _group_size(instruction, module.partitions)
-            found.append(
-                Collective(
-                    name=instruction.name,
-                    kind=kind,
-                    times=runs.times,
-                    chips=chips,
-                    result_bytes=result,
-                    wire_bytes=_ring_bytes(kind, result, chips),
-                    blocking=not (asynchronous or runs.fused),
-                    op_name=instruction.op_name,
-                )
+        kind, asynchronous = Kind(base), instruction.opcode != base
+        result = sum(shape.size for shape in _results(instruction, kind, asynchronous))
+        chips = _group_size(instruction, module.partitions)
+        found.append(
+            Collective(
+                name=instruction.name,
+                kind=kind,
+                times=runs.times,
+                chips=chips,
+                result_bytes=result,
+                wire_bytes=_ring_bytes(kind, result, chips),
+                blocking=not (asynchronous or runs.fused),
+                op_name=instruction.op_name,
             )
+        )
     return tuple(found)
 
 
@@ -108,8 +104,7 @@ def transfers(module: Module, schedule: Schedule) -> tuple[Transfer, ...]:
             sent_bytes=instruction.shapes[0].size,
             op_name=instruction.op_name,
         )
-        for name, runs in schedule.runs.items()
-        for instruction in module.computations[name].instructions
+        for runs, _, instruction in schedule.instructions(module)
         if instruction.opcode == "send"
         and "is_host_transfer=true" in instruction.attributes
         and "_xla_megascale_" in instruction.attributes
@@ -118,31 +113,20 @@ def transfers(module: Module, schedule: Schedule) -> tuple[Transfer, ...]:
 
 def ici_totals(found: tuple[Collective, ...]) -> Mapping[Kind, Total]:
     """Return the totals by kind, without kinds that do not occur."""
-    return _by_kind((each.kind, _in_all(each.times, each.result_bytes, each.wire_bytes)) for each in found)
+    return _by_kind((each.kind, each.times, each.result_bytes, each.wire_bytes) for each in found)
 
 
 def dcn_totals(found: tuple[Transfer, ...]) -> Mapping[str, Total]:
     """Return the totals by the names of the megascale runtime."""
-    return _by_kind((each.kind, _in_all(each.times, each.sent_bytes, each.sent_bytes)) for each in found)
+    return _by_kind((each.kind, each.times, each.sent_bytes, each.sent_bytes) for each in found)
 
 
-def _in_all(times: int, result_bytes: int, sent_bytes: float) -> Total:
-    """Return the total of one instruction from the bytes of one run."""
-    return Total(times, times * result_bytes, times * sent_bytes)
-
-
-def _by_kind[K: str](totals: Iterable[tuple[K, Total]]) -> Mapping[K, Total]:
-    grouped: dict[K, list[Total]] = defaultdict(list)
-    for kind, total in totals:
-        grouped[kind].append(total)
-    return {
-        kind: Total(
-            sum(each.count for each in group),
-            sum(each.result_bytes for each in group),
-            sum(each.sent_bytes for each in group),
-        )
-        for kind, group in sorted(grouped.items())
-    }
+def _by_kind[K: str](found: Iterable[tuple[K, int, int, float]]) -> Mapping[K, Total]:
+    """Return totals of instructions, each with its kind, its runs, and the result and sent bytes of one run."""
+    grouped: dict[K, list[tuple[int, int, float]]] = defaultdict(list)
+    for kind, times, result_bytes, sent_bytes in found:
+        grouped[kind].append((times, times * result_bytes, times * sent_bytes))
+    return {kind: Total(*map(sum, zip(*group, strict=True))) for kind, group in sorted(grouped.items())}
 
 
 def _later_parts(module: Module) -> set[str]:
@@ -161,11 +145,9 @@ def _results(instruction: Instruction, kind: Kind, asynchronous: bool) -> tuple[
 
 
 def _group_size(instruction: Instruction, partitions: int) -> int:
-    listed = instruction.attribute(r"replica_groups=\{\{([\d,]+)\}")
-    if listed:
+    if listed := instruction.attribute(r"replica_groups=\{\{([\d,]+)\}"):
         return listed.count(",") + 1
-    counted = re.search(r"replica_groups=\[\d+,(\d+)\]", instruction.attributes)
-    return int(counted[1]) if counted else partitions
+    return int(instruction.attribute(r"replica_groups=\[\d+,(\d+)\]") or partitions)
 
 
 def _ring_bytes(kind: Kind, result: int, chips: int) -> float:
@@ -185,14 +167,6 @@ def _ring_bytes(kind: Kind, result: int, chips: int) -> float:
 _RENDEZVOUS = r'_xla_host_transfer_rendezvous="([^"]*)"'
 
 
-@dataclass(frozen=True)
-class _Replay:
-    seconds: float
-    """Time of one run, including waits."""
-    waits: float
-    """Time that one run waits."""
-
-
 def exposed_seconds(
     module: Module, schedule: Schedule, seconds: Mapping[str, float], sends: Mapping[str, float]
 ) -> float:
@@ -201,7 +175,8 @@ def exposed_seconds(
     An instruction takes `seconds[name]`, and a send occupies the link to other slices for `sends[name]`.
     """
 
-    def replay(computation: Computation) -> _Replay:
+    def replay(computation: Computation) -> tuple[float, float]:
+        """Return the time of one run, including waits, and the time that it waits."""
         now = waits = link_free = 0.0
         arrivals: dict[str, float] = {}
         for instruction in computation.instructions:
@@ -210,9 +185,9 @@ def exposed_seconds(
             if instruction.opcode == "while":
                 body = instruction.called["body"]
                 trips = schedule.runs[body].times / schedule.runs[computation.name].times
-                inner = replay(module.computations[body])
-                now += trips * inner.seconds
-                waits += trips * inner.waits
+                inner_seconds, inner_waits = replay(module.computations[body])
+                now += trips * inner_seconds
+                waits += trips * inner_waits
             elif instruction.name in sends and rendezvous:
                 link_free = max(now, link_free) + sends[instruction.name]
                 arrivals[rendezvous] = link_free
@@ -221,6 +196,6 @@ def exposed_seconds(
                 arrival = arrivals.get((receive and receive.attribute(_RENDEZVOUS)) or "", 0.0)
                 waits += max(0.0, arrival - now)
                 now = max(now, arrival)
-        return _Replay(now, waits)
+        return now, waits
 
-    return replay(next(each for each in module.computations.values() if each.entry)).waits
+    return replay(next(each for each in module.computations.values() if each.entry))[1]

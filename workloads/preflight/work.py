@@ -71,10 +71,9 @@ def phase_of(op_name: str) -> str:
 def operations(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
     """Return every instruction that has an estimate of cycles or contains a matmul. A fusion includes its parts."""
     found = (
-        _operation(module, module.computations[name], instruction, runs.times)
-        for name, runs in schedule.runs.items()
+        _operation(module, computation, instruction, runs.times)
+        for runs, computation, instruction in schedule.instructions(module)
         if not runs.fused
-        for instruction in module.computations[name].instructions
     )
     return tuple(each for each in found if each.cycles or each.matmul_flops)
 
@@ -82,11 +81,10 @@ def operations(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
 def unpriced(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
     """Return the instructions that write a megabyte or more and have no estimate of cycles, such as a scatter."""
     return tuple(
-        _operation(module, module.computations[name], instruction, runs.times)
-        for name, runs in schedule.runs.items()
+        _operation(module, computation, instruction, runs.times)
+        for runs, computation, instruction in schedule.instructions(module)
         if not runs.fused
-        for instruction in module.computations[name].instructions
-        if instruction.opcode in _WORKS_ON_MEMORY
+        and instruction.opcode in _WORKS_ON_MEMORY
         and not instruction.estimated_cycles
         and instruction.size >= _NOTABLE_BYTES
     )
@@ -94,14 +92,11 @@ def unpriced(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
 
 def kernels(module: Module, schedule: Schedule) -> tuple[Kernel, ...]:
     """Return every Pallas kernel that runs."""
-    found: list[Kernel] = []
-    for name, runs in schedule.runs.items():
-        computation = module.computations[name]
-        for call in computation.instructions:
-            if call.opcode == "custom-call" and _KERNEL_TARGET in call.attributes:
-                flops, basis = _kernel_flops(computation, call)
-                found.append(Kernel(call.name, runs.times, flops, basis, call.op_name))
-    return tuple(found)
+    return tuple(
+        Kernel(call.name, runs.times, *_kernel_flops(computation, call), call.op_name)
+        for runs, computation, call in schedule.instructions(module)
+        if call.opcode == "custom-call" and _KERNEL_TARGET in call.attributes
+    )
 
 
 def _operation(module: Module, computation: Computation, instruction: Instruction, times: int) -> Operation:
@@ -118,8 +113,7 @@ def _operation(module: Module, computation: Computation, instruction: Instructio
 
 
 def _kernel_flops(computation: Computation, call: Instruction) -> tuple[int | None, str]:
-    stated = _FLOPS.search(call.attributes)
-    if stated:
+    if stated := _FLOPS.search(call.attributes):
         return int(stated[1]), "the kernel's cost estimate"
     if "splash_" in call.op_name:
         return _splash_flops(computation, call)
@@ -168,18 +162,14 @@ def _matmul_flops(module: Module, computation: Computation, instruction: Instruc
     if instruction.opcode == "convolution":
         return _convolution_flops(computation, instruction)
     if instruction.opcode == "dot":
-        return _dot_flops(computation, instruction)
+        contracted = instruction.attribute(r"lhs_contracting_dims=\{([\d,]*)\}") or ""
+        left = computation.by_name[instruction.operands[0]].shapes[0].dimensions
+        return 2 * instruction.shapes[0].elements * prod(left[int(each)] for each in contracted.split(",") if each)
     called = instruction.called.get("calls")
     if called is None:
         return 0
     inner = module.computations[called]
     return sum(_matmul_flops(module, inner, each) for each in inner.instructions)
-
-
-def _dot_flops(computation: Computation, dot: Instruction) -> int:
-    contracted = dot.attribute(r"lhs_contracting_dims=\{([\d,]*)\}") or ""
-    left = computation.by_name[dot.operands[0]].shapes[0]
-    return 2 * dot.shapes[0].elements * prod(left.dimensions[int(each)] for each in contracted.split(",") if each)
 
 
 def _convolution_flops(computation: Computation, convolution: Instruction) -> int:
@@ -190,7 +180,9 @@ def _convolution_flops(computation: Computation, convolution: Instruction) -> in
     left, right = (computation.by_name[name].shapes[0].dimensions for name in convolution.operands[:2])
     result = convolution.shapes[0].dimensions
     flops = 2 * result[labels[3].index("b")] * result[labels[3].index("f")] * right[labels[2].index("i")]
-    window = _window(convolution)
+    # Fields of the window with a number for each spatial dimension, or two for `pad`.
+    fields = re.findall(r"(\w+)=(\S+)", convolution.attribute(r"window=\{([^}]*)\}") or "")
+    window = {field: [int(number) for number in re.findall(r"-?\d+", values)] for field, values in fields}
     for place, label in enumerate(sorted(set(labels[2]) - set("io"))):
         flops *= _pairs(
             left[labels[1].index(label)],
@@ -202,14 +194,6 @@ def _convolution_flops(computation: Computation, convolution: Instruction) -> in
             window["rhs_dilate"][place] if "rhs_dilate" in window else 1,
         )
     return flops
-
-
-def _window(convolution: Instruction) -> dict[str, tuple[int, ...]]:
-    text = convolution.attribute(r"window=\{([^}]*)\}") or ""
-    return {
-        field: tuple(int(number) for number in re.findall(r"-?\d+", values))
-        for field, values in re.findall(r"(\w+)=(\S+)", text)
-    }
 
 
 @cache

@@ -38,27 +38,24 @@ def style_sheet() -> str:
 
 
 def document(caption: str, drawing: str, width: int, height: int) -> str:
-    """Return a picture of that size as a separate file with its own caption and colours.
+    """Return a picture of that size as a separate file with its own caption and the colours of the light scheme.
 
     SVG renderers outside of browsers support neither CSS variables nor automatic height.
     """
+    light = _DARK.sub("", style_sheet())
+    colours = dict(_COLOUR.findall(light))
+    sheet = _USE.sub(lambda use: colours[use[1]], light)
     size = f"width: {width}px; height: {height}px;"
     return element(
         "svg",
         # A margin would push the caption out of the picture.
-        element("style", f"{_in_light_colours(style_sheet())}svg {{ margin: 0; }} svg svg {{ {size} }}"),
+        element("style", f"{sheet}svg {{ margin: 0; }} svg svg {{ {size} }}"),
         element("rect", width="100%", height="100%", class_="inner"),
         drawing,
         text(caption, 8, height + _CAPTION_HEIGHT - 6, class_="label"),
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {width} {height + _CAPTION_HEIGHT}",
     )
-
-
-def _in_light_colours(sheet: str) -> str:
-    """Return the style sheet with its variables replaced by the colours of the light scheme."""
-    colours = dict(_COLOUR.findall(_DARK.sub("", sheet)))
-    return _USE.sub(lambda use: colours[use[1]], _DARK.sub("", sheet))
 
 
 def text(words: object, x: float, y: float, **attributes: object) -> str:

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any
 
 import fsspec
 from etils import epath
 from rich.console import Console
 
 from workloads.report.goodput import Goodput, goodput
-from workloads.report.history import History, read_history
+from workloads.report.history import read_history
 from workloads.report.mesh_text import counted
 from workloads.report.page import page
 from workloads.report.records import read_failures
@@ -92,26 +91,23 @@ def report(asked: Asked, console: Console) -> int:
         starts = counted(len(history.attempts), "start")
         console.out(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}")
     target = epath.Path(asked.output) if asked.output else history.folder / "report.html"
-    fault = _write_page(history, target)
-    if asked.as_json:
-        console.out(_object(history, spent, None if fault else target).model_dump_json(indent=1))
-    elif not fault:
-        console.out(f"page: {target}")
-    if fault and asked.output:
-        raise NoReport(fault)
-    if fault:
-        print(inert(str(fault)), file=sys.stderr)
-    return 0
-
-
-def _write_page(history: History, target: epath.Path) -> str | None:
-    """Write the page. If this fails, return the reason."""
+    unwritten = ""
     try:
         target.write_text(page(history))
     except faults_of_storage() as fault:
         got = f"{type(fault).__name__}: {fault}"
-        return f"{target}: expected to write the page there, got {got}; choose --output FILE"
-    return None
+        unwritten = f"{target}: expected to write the page there, got {got}; choose --output FILE"
+    if asked.as_json:
+        written = None if unwritten else str(target)
+        found = Report(job=history.job, run=str(history.folder), page=written, goodput=spent, notes=history.notes)
+        console.out(found.model_dump_json(indent=1))
+    elif not unwritten:
+        console.out(f"page: {target}")
+    if unwritten and asked.output:
+        raise NoReport(unwritten)
+    if unwritten:
+        print(inert(unwritten), file=sys.stderr)
+    return 0
 
 
 def answering(folder: str) -> epath.Path:
@@ -148,11 +144,6 @@ def faults_of_storage() -> tuple[type[Exception], ...]:
     return OSError, *(getattr(sys.modules[module], name) for module, name in kinds if module in sys.modules)
 
 
-def _object(history: History, spent: Goodput, target: epath.Path | None) -> Report:
-    written = str(target) if target else None
-    return Report(job=history.job, run=str(history.folder), page=written, goodput=spent, notes=history.notes)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workloads.training report", description=DESCRIPTION)
     parser.add_argument(
@@ -176,26 +167,17 @@ def find_run(folder: epath.Path) -> epath.Path:
         return folder
     runs = folder / "runs"
     names = sorted(path.name for path in runs.iterdir()) if runs.exists() else []
-    current = _read_key(folder / "current.json", "run")
+    try:
+        written = json.loads((folder / "current.json").read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        written = None
+    current = str(written.get("run", "")) if isinstance(written, dict) else ""
     if current in names:
         return runs / current
     if len(names) == 1:
         return runs / names[0]
     expected = "expected a storage path with runs/ and current.json, or the folder of one run"
     got = f"got runs {', '.join(names)} and no current one; name one of them" if names else "found no run"
-    raise NoReport(f"{folder}: {expected}, {got}{_last_failure(folder)}")
-
-
-def _last_failure(folder: epath.Path) -> str:
-    """Describe the last failure of a job that has not opened a run."""
-    found = read_failures(folder, [])
-    return f"; its last failure: {found[-1].failure.cause}" if found else ""
-
-
-def _read_key(path: epath.Path, key: str) -> str:
-    """Return the value of `key` in a JSON file. Empty if the file or the key is missing."""
-    try:
-        content: Any = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return ""
-    return str(content.get(key, "")) if isinstance(content, dict) else ""
+    failures = read_failures(folder, [])
+    last = f"; its last failure: {failures[-1].failure.cause}" if failures else ""
+    raise NoReport(f"{folder}: {expected}, {got}{last}")

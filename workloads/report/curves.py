@@ -1,13 +1,15 @@
 """Draws a run's charts: loss, throughput, MFU and the pace of its hosts, with marks for restarts and faults."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import fields
+from itertools import pairwise
 from math import isfinite
 
 from workloads.report.chart import Bar, Line, Mark, Point, bars, line_chart
 from workloads.report.goodput import lost_steps
-from workloads.report.history import Event, History, Step
+from workloads.report.history import History
 from workloads.report.mesh_text import counted
+from workloads.report.records import Step
 from workloads.training.pace import Pace, compare
 
 HOSTS_SHOWN = 12
@@ -55,7 +57,16 @@ def hosts_chart(history: History) -> tuple[str, str] | None:
     found = compare(paces)
     straggler = found.slowest if found.straggles else None
     slowest_first = sorted(paces, key=lambda pace: -pace.host_seconds)
-    rows = [_host_bar(pace, found.median_seconds, pace.host == straggler) for pace in slowest_first[:HOSTS_SHOWN]]
+    rows = [
+        Bar(
+            pace.host,
+            pace.host_seconds,
+            f"{1000 * pace.host_seconds:.1f} ms ({1000 * (pace.host_seconds - found.median_seconds):+.1f} ms)"
+            f" of {1000 * pace.step_seconds:.0f} ms a step",
+            "fill-bad" if pace.host == straggler else "fill-1",
+        )
+        for pace in slowest_first[:HOSTS_SHOWN]
+    ]
     words = (
         f"median host {1000 * found.median_seconds:.1f} ms of its own a step; mean step times differ by"
         f" {1000 * found.deviation_seconds:.1f} ms (standard deviation)"
@@ -67,25 +78,14 @@ def hosts_chart(history: History) -> tuple[str, str] | None:
     return bars("Time of each host before its step is on the devices", rows), words
 
 
-def _host_bar(pace: Pace, usual: float, straggler: bool) -> Bar:
-    words = (
-        f"{1000 * pace.host_seconds:.1f} ms ({1000 * (pace.host_seconds - usual):+.1f} ms)"
-        f" of {1000 * pace.step_seconds:.0f} ms a step"
-    )
-    return Bar(pace.host, pace.host_seconds, words, "fill-bad" if straggler else "fill-1")
-
-
 def _latest_paces(history: History) -> list[Pace]:
     """Return each host's means over its last steps, from the newest attempt that has any."""
     for start in reversed(history.starts):
         latest = [[event for event in ledger if event.name == "pace"][-1:] for ledger in start.ledgers.values()]
-        if paces := [_pace(event) for events in latest for event in events]:
+        facts = [event.facts for events in latest for event in events]
+        if paces := [Pace(**{field.name: each[field.name] for field in fields(Pace)}) for each in facts]:
             return paces
     return []
-
-
-def _pace(event: Event) -> Pace:
-    return Pace(**{field.name: event.facts[field.name] for field in fields(Pace)})
 
 
 def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:
@@ -105,20 +105,17 @@ def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[li
     return kept, again
 
 
-def _restarts(history: History) -> Sequence[Mark]:
-    return [*_each_restart(history)]
-
-
-def _each_restart(history: History) -> Iterator[Mark]:
-    for before, start in zip(history.starts, history.starts[1:], strict=False):
+def _restarts(history: History) -> list[Mark]:
+    marks: list[Mark] = []
+    for before, start in pairwise(history.starts):
         resumed = start.last("RunStarted")
-        step = float(resumed.facts["step"]) if resumed else (before.steps[-1].step if before.steps else 0.0)
-        yield Mark(
-            float(step), f"start {start.number} at step {step:g}, after {before.ending} {before.cause}", "restart"
-        )
+        step = float(resumed.facts["step"] if resumed else before.steps[-1].step if before.steps else 0)
+        words = f"start {start.number} at step {step:g}, after {before.ending} {before.cause}"
+        marks.append(Mark(step, words, "restart"))
+    return marks
 
 
-def _faults(history: History) -> Sequence[Mark]:
+def _faults(history: History) -> list[Mark]:
     found = [
         Mark(float(step.step), f"step {step.step} skipped: its loss or gradient is not finite or too large", "fault")
         for start in history.starts

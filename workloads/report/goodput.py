@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import groupby
 from math import fsum, inf
 
-from workloads.report.history import LAST, Event, Start, Step
+from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
 
 
@@ -158,7 +158,17 @@ class _Spell:
 def goodput(starts: Sequence[Start]) -> Goodput:
     """Return what the time of `starts`, oldest first, was spent on."""
     spells = [*_spells(starts)]
-    return Goodput(**dict(_sum(spells)), starts=tuple(_by_start(starts, spells)), losses=_losses(spells))
+    by_start = [
+        StartSpent(
+            **dict(_sum([spell for spell in spells if spell.place == place])),
+            number=start.number,
+            opened=start.opened,
+            ending=start.ending,
+            usd_per_hour=start.usd_per_hour,
+        )
+        for place, start in enumerate(starts)
+    ]
+    return Goodput(**dict(_sum(spells)), starts=tuple(by_start), losses=_losses(spells))
 
 
 def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
@@ -206,50 +216,25 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
     """Yield the pieces of an attempt that came after the ending `before`, until the attempt `following` it."""
     yield _Piece(start.began[1], Cause.WAITING, before)
     ready = next((event.time for event in start.leader if event.name == "RunStarted"), inf)
-    events = [piece for event in start.leader for piece in _event_pieces(event, before, ready)]
-    steps = [
-        piece
-        for place, step in enumerate(start.steps)
-        for piece in _step_pieces(step, lost.get((start.number, place), ""))
-    ]
-    yield from sorted([*events, *steps], key=lambda piece: piece.until)
-    after = "" if start.ending in NO_LOSS else start.ending
-    yield _Piece(start.ended, _last_cause(start), after)
+    pieces: list[_Piece] = []
+    for event in start.leader:
+        if cause := ENDS_A_PIECE.get(event.name):
+            rolled_back = ROLLBACK if cause is Cause.RESTORE else ""
+            pieces.append(_Piece(event.time, cause, before if event.time <= ready else rolled_back))
+    for place, step in enumerate(start.steps):
+        if lost_after := lost.get((start.number, place)):
+            pieces.append(_Piece(step.time, Cause.LOST, lost_after))
+        else:
+            pieces.append(_Piece(step.time - step.seconds + step.host_seconds, Cause.INPUT))
+            pieces.append(_Piece(step.time, Cause.PRODUCTIVE))
+    yield from sorted(pieces, key=lambda piece: piece.until)
+    last = ENDINGS.get(start.ending, Cause.LOST)
+    if not start.opened:
+        # It had nothing to lose or save.
+        last = Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
+    yield _Piece(start.ended, last, "" if start.ending in NO_LOSS else start.ending)
     if following:
         yield _Piece(following.began[0], Cause.DOWN, start.ending)
-
-
-def _last_cause(start: Start) -> Cause:
-    """Return the cause of an attempt's last piece. An attempt that did not open the run had nothing to lose or save."""
-    if start.opened:
-        return ENDINGS.get(start.ending, Cause.LOST)
-    return Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
-
-
-def _event_pieces(event: Event, before: str, ready: float) -> Iterator[_Piece]:
-    if cause := ENDS_A_PIECE.get(event.name):
-        rolled_back = ROLLBACK if cause is Cause.RESTORE else ""
-        yield _Piece(event.time, cause, before if event.time <= ready else rolled_back)
-
-
-def _step_pieces(step: Step, lost_after: str) -> Iterator[_Piece]:
-    if lost_after:
-        yield _Piece(step.time, Cause.LOST, lost_after)
-        return
-    yield _Piece(step.time - step.seconds + step.host_seconds, Cause.INPUT)
-    yield _Piece(step.time, Cause.PRODUCTIVE)
-
-
-def _by_start(starts: Sequence[Start], spells: Sequence[_Spell]) -> Iterator[StartSpent]:
-    for place, start in enumerate(starts):
-        spent = _sum([spell for spell in spells if spell.place == place])
-        yield StartSpent(
-            **dict(spent),
-            number=start.number,
-            opened=start.opened,
-            ending=start.ending,
-            usd_per_hour=start.usd_per_hour,
-        )
 
 
 def _sum(spells: Sequence[_Spell]) -> Spent:
@@ -269,21 +254,19 @@ def _sum(spells: Sequence[_Spell]) -> Spent:
 def _losses(spells: Sequence[_Spell]) -> tuple[Loss, ...]:
     idle = [(Cause.DOWN, ending) for ending in NO_LOSS]
     charged = [spell for spell in spells if spell.piece.after and (spell.piece.cause, spell.piece.after) not in idle]
-    found = [_loss(after, group) for after, group in _grouped(charged, lambda spell: spell.piece.after)]
+    found = [
+        Loss(
+            after=after,
+            lost_work_seconds=_seconds(group, Cause.LOST),
+            hung_seconds=_seconds(group, Cause.HUNG),
+            down_seconds=_seconds(group, Cause.DOWN),
+            restart_seconds=_seconds(group, *set(Cause) - set(_OWN_LINES)),
+            seconds=_seconds(group),
+            usd=_usd(group),
+        )
+        for after, group in _grouped(charged, lambda spell: spell.piece.after)
+    ]
     return tuple(sorted(found, key=lambda loss: (loss.usd or 0.0, loss.seconds), reverse=True))
-
-
-def _loss(after: str, spells: Sequence[_Spell]) -> Loss:
-    seconds = {cause: _seconds([spell for spell in spells if spell.piece.cause is cause]) for cause in _OWN_LINES}
-    return Loss(
-        after=after,
-        lost_work_seconds=seconds[Cause.LOST],
-        hung_seconds=seconds[Cause.HUNG],
-        down_seconds=seconds[Cause.DOWN],
-        restart_seconds=_seconds([spell for spell in spells if spell.piece.cause not in _OWN_LINES]),
-        seconds=_seconds(spells),
-        usd=_usd(spells),
-    )
 
 
 def _grouped[Key: (str, tuple[int, str])](
@@ -292,8 +275,8 @@ def _grouped[Key: (str, tuple[int, str])](
     return ((name, [*group]) for name, group in groupby(sorted(spells, key=key), key))
 
 
-def _seconds(spells: Iterable[_Spell]) -> float:
-    return fsum(spell.seconds for spell in spells)
+def _seconds(spells: Iterable[_Spell], *causes: Cause) -> float:
+    return fsum(spell.seconds for spell in spells if spell.piece.cause in (causes or Cause))
 
 
 def _usd(spells: Iterable[_Spell]) -> float | None:

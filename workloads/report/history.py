@@ -15,11 +15,11 @@ from etils import epath
 
 from workloads.report.mesh_text import Placement
 from workloads.report.records import (
+    Event,
     Failure,
     Manifest,
     ProcessFailure,
-    StepLine,
-    check_event,
+    Step,
     group_by_start,
     read_failures,
     read_record,
@@ -33,30 +33,6 @@ LAST = "no end recorded"
 """Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
 
 _START_FILE = re.compile(r"[0-9]+\.json")
-
-
-@dataclass(frozen=True)
-class Event:
-    """One line of a ledger."""
-
-    time: float
-    name: str
-    facts: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One line of an attempt's steps."""
-
-    step: int
-    time: float
-    seconds: float
-    host_seconds: float
-    loss: float | None
-    skipped: bool
-    tokens_per_second: float | None
-    mfu: float | None
-    peak_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -207,8 +183,12 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
 
     def history(self) -> History:
-        ledgers = self._ledgers()
-        steps = self._steps()
+        ledgers: dict[int, dict[int, tuple[Event, ...]]] = {}
+        for (start, process), path in self._files("ledger"):
+            ledgers.setdefault(start, {})[process] = tuple(self._lines(path, Event.parse))
+        steps: dict[int, list[Step]] = {}
+        for (start, _), path in self._files("steps"):
+            steps.setdefault(start, []).extend(self._lines(path, Step.model_validate))
         bare = [
             Start(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
             for number in sorted({*ledgers, *steps})
@@ -217,23 +197,6 @@ class _Reader:
         manifest = read_record(self.run / "manifest.json", Manifest, self.notes)
         facts = manifest.model_dump() if manifest else {}
         return History(self.run, facts, starts, self._placement(), tuple(self.notes), unopened)
-
-    def _ledgers(self) -> dict[int, dict[int, tuple[Event, ...]]]:
-        found: dict[int, dict[int, tuple[Event, ...]]] = {}
-        for (start, process), path in self._files("ledger"):
-            found.setdefault(start, {})[process] = self._events(path)
-        return found
-
-    def _events(self, path: epath.Path) -> tuple[Event, ...]:
-        lines = self._lines(path, check_event)
-        return tuple(Event(line.pop("time"), line.pop("event"), line) for line in lines)
-
-    def _steps(self) -> dict[int, list[Step]]:
-        found: dict[int, list[Step]] = {}
-        for (start, _), path in self._files("steps"):
-            lines = self._lines(path, StepLine.model_validate)
-            found.setdefault(start, []).extend(_step(StepLine.model_validate(line)) for line in lines)
-        return found
 
     def _files(self, folder: str) -> list[tuple[tuple[int, int], epath.Path]]:
         """Return the files `<number>-<number>.jsonl`, in order."""
@@ -248,12 +211,10 @@ class _Reader:
                 files[int(first), int(second)] = path
         return sorted(files.items())
 
-    def _lines(self, path: epath.Path, check: Callable[[Any], object]) -> Iterator[dict[str, Any]]:
+    def _lines[Kind](self, path: epath.Path, parse: Callable[[Any], Kind]) -> Iterator[Kind]:
         for number, text in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):
             try:
-                line = json.loads(text)
-                check(line)
-                yield line
+                yield parse(json.loads(text))
             except (ValueError, RecursionError):
                 self.notes.append(f"{path.parent.name}/{path.name}, line {number} cannot be read: {text[:40]!r}")
 
@@ -290,19 +251,4 @@ def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) ->
     failures = sorted((host.failure for host in hosts), key=lambda failure: failure.time)
     return Start(
         number, {}, failures=tuple(failures), followed=following is not None, host_begins=begins, neighbour=neighbour
-    )
-
-
-def _step(line: StepLine) -> Step:
-    peaks = [peak for peak in line.device_peak_bytes_in_use or () if peak]
-    return Step(
-        line.step,
-        line.time,
-        line.step_seconds,
-        line.host_seconds,
-        line.loss,
-        line.skipped,
-        line.tokens_per_second,
-        line.mfu,
-        max(peaks, default=None),
     )

@@ -22,17 +22,15 @@ COLOURS = 8
 
 def mesh_drawing(placement: Placement) -> str:
     """Draw the slices in rows, as many per row as fit."""
-    boxes = [
-        _slice(placement, number) if number is not None else None
-        for number in select(placement.slices.count, SLICES_SHOWN)
-    ]
+    numbers = select(placement.slices.count, SLICES_SHOWN)
+    boxes = [None if number is None else _slice(placement, number) for number in numbers]
     wide = max(box[0] for box in boxes if box)
     tall = max(box[1] for box in boxes if box)
     columns = max(1, WIDTH // (wide + 2 * PAD))
     drawn: list[str] = []
     for place, box in enumerate(boxes):
         x, y = (place % columns) * (wide + 2 * PAD), (place // columns) * (tall + 2 * PAD)
-        content = box[2] if box else _left_out(placement, wide, tall)
+        content = box[2] if box else _more(placement.slices.count - SLICES_SHOWN, "slices", wide, tall, "label")
         drawn.append(element("g", content, transform=f"translate({x} {y})"))
     rows = -(-len(boxes) // columns)
     width = min(columns, len(boxes)) * (wide + 2 * PAD)
@@ -40,9 +38,8 @@ def mesh_drawing(placement: Placement) -> str:
     return picture("Mesh", f"{described} of each array", max(WIDTH, width), rows * (tall + 2 * PAD), *drawn)
 
 
-def _left_out(placement: Placement, wide: int, tall: int) -> str:
-    words = f"{placement.slices.count - SLICES_SHOWN} slices more"
-    return text(words, wide / 2, tall / 2, class_="label", text_anchor="middle")
+def _more(count: int, noun: str, wide: int, tall: int, style: str) -> str:
+    return text(f"{count} {noun} more", wide / 2, tall / 2, class_=style, text_anchor="middle")
 
 
 def _slice(placement: Placement, number: int) -> tuple[int, int, str]:
@@ -57,7 +54,7 @@ def _slice(placement: Placement, number: int) -> tuple[int, int, str]:
     drawn: list[str] = []
     for place, host in enumerate(places):
         x, y = PAD + (place % columns) * (wide + PAD), HEAD + PAD + (place // columns) * (tall + PAD)
-        content = _more_hosts(len(hosts), wide, tall)
+        content = _more(len(hosts) - HOSTS_SHOWN, "hosts", wide, tall, "tick")
         if host is not None:
             content = "".join(_host(placement, number, host, hosts[host], varying, (across, wide, tall)))
         drawn.append(element("g", content, transform=f"translate({x} {y})"))
@@ -67,10 +64,6 @@ def _slice(placement: Placement, number: int) -> tuple[int, int, str]:
     frame = element("rect", x=0, y=0, width=width, height=height, rx=6, class_="box")
     head = text(f"slice {number}" + (f": {named}" if named else ""), PAD, HEAD, class_="label strong")
     return width, height, "".join([frame, head, *drawn])
-
-
-def _more_hosts(count: int, wide: int, tall: int) -> str:
-    return text(f"{count - HOSTS_SHOWN} hosts more", wide / 2, tall / 2, class_="tick", text_anchor="middle")
 
 
 def _host(

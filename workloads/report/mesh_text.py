@@ -75,12 +75,17 @@ class Placement(Spec):
         """Bytes of all arrays on each device."""
         return sum(array.shard_bytes(self.mesh) for array in self.arrays)
 
-    def places(self, host: int) -> list[dict[str, int]]:
-        """Return the coordinates of the host's devices by axis."""
-        return [self._coordinates(place) for place, owner in enumerate(self.hosts) if owner == host]
+    @property
+    def summary(self) -> str:
+        """The mesh and its slices in words."""
+        slices = self.slices
+        return (
+            f"{self.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"
+            f" {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology})"
+        )
 
     def slice_places(self, number: int) -> list[list[dict[str, int]]]:
-        """Return the coordinates of a slice's devices for each host."""
+        """Return the coordinates by axis of a slice's devices for each host."""
         first = number * self.slices.hosts
         found: dict[int, list[dict[str, int]]] = {host: [] for host in range(first, first + self.slices.hosts)}
         for place, owner in enumerate(self.hosts):
@@ -115,29 +120,16 @@ _LABEL = 8
 
 def mesh_picture(placement: Placement) -> str:
     """Draw the mesh and its arrays."""
-    return "\n".join([*_head(placement), *_slices(placement), "", *_arrays(placement)])
-
-
-def _head(placement: Placement) -> Iterator[str]:
-    slices = placement.slices
-    yield (
-        f"mesh {placement.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')}"
-        f" with {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology})"
-    )
+    lines = [f"mesh {placement.summary}"]
+    for number in select(placement.slices.count, SLICES_SHOWN):
+        left_out = counted(placement.slices.count - SLICES_SHOWN, "slice")
+        lines += [f"... {left_out} more"] if number is None else _slice(placement, number)
+    return "\n".join([*lines, "", *_arrays(placement)])
 
 
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun, as `1 slice` or `2 slices`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _slices(placement: Placement) -> Iterator[str]:
-    count = placement.slices.count
-    for number in select(count, SLICES_SHOWN):
-        if number is None:
-            yield f"... {counted(count - SLICES_SHOWN, 'slice')} more"
-        else:
-            yield from _slice(placement, number)
 
 
 def select(count: int, limit: int) -> list[int | None]:
@@ -157,28 +149,24 @@ def fixed_and_varying(places: Sequence[dict[str, int]]) -> tuple[dict[str, int],
 def _slice(placement: Placement, number: int) -> Iterator[str]:
     hosts = placement.slice_places(number)
     fixed, varying = fixed_and_varying([place for host in hosts for place in host])
-    coordinates = [f"{axis} {place}" for axis, place in fixed.items() if axis in _shown_axes(placement)]
+    sizes = placement.mesh.sizes
+    # The outermost axis is shown even if it has only one position.
+    coordinates = [f"{axis} {place}" for axis, place in fixed.items() if sizes[axis] > 1 or axis == "replica"]
     yield f"slice {number}: {', '.join(coordinates)}"
-    cell = max(len(str(size - 1)) for size in [*placement.mesh.sizes.values(), placement.slices.devices_per_host]) + 1
-    block = cell * placement.slices.devices_per_host
-    columns = select(len(hosts), max(2, (WIDTH - _LABEL - 6) // (max(block, len(f" host {len(hosts)}")) + 2)))
+    cell = max(len(str(size - 1)) for size in [*sizes.values(), placement.slices.devices_per_host]) + 1
+    wide = max(cell * placement.slices.devices_per_host, len(f" host {len(hosts)}"))
+    columns = select(len(hosts), max(2, (WIDTH - _LABEL - 6) // (wide + 2)))
 
     def row(label: str, texts: Sequence[str]) -> str:
         blocks = iter(texts)
         return f"  {label:<{_LABEL - 2}}" + " |".join("  ..." if host is None else next(blocks) for host in columns)
 
     drawn = [host for host in columns if host is not None]
-    wide = max(block, len(f" host {len(hosts)}"))
     yield row("", [f"{f'host {host}':>{wide}}" for host in drawn])
     devices = "".join(f"{device:>{cell}}" for device in range(placement.slices.devices_per_host))
     yield row("device", [f"{devices:>{wide}}" for _ in drawn])
     for axis in varying:
         yield row(axis, [f"{''.join(f'{place[axis]:>{cell}}' for place in hosts[host]):>{wide}}" for host in drawn])
-
-
-def _shown_axes(placement: Placement) -> list[str]:
-    """Return the axes to show: those with more than one position, and the outermost one."""
-    return [axis for axis, size in placement.mesh.sizes.items() if size > 1 or axis == "replica"]
 
 
 def _arrays(placement: Placement) -> Iterator[str]:

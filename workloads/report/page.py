@@ -15,11 +15,11 @@ from typing import Any
 
 from workloads.report.chart import Bar, amount, element, long_bar, style_sheet
 from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
-from workloads.report.goodput import Cause, Goodput, Part, Spent, goodput, lost_steps
+from workloads.report.goodput import Cause, Goodput, Spent, goodput, lost_steps
 from workloads.report.history import History, Start
 from workloads.report.mesh_svg import mesh_drawing
-from workloads.report.mesh_text import Placement, counted, fixed_and_varying, select, size_text
-from workloads.report.tables import STARTS_SHOWN, by_cause, by_fault, dollars, duration, notes
+from workloads.report.mesh_text import Placement, fixed_and_varying, size_text
+from workloads.report.tables import by_cause, by_fault, dollars, duration, notes, shown
 
 STYLES = {
     Cause.PRODUCTIVE: "fill-1",
@@ -134,8 +134,8 @@ def _goodput(spent: Goodput) -> Iterator[str]:
         return
     yield _bar("Goodput by cause", spent)
     found = by_cause("", spent)
-    named = [_swatch(part) for part in spent.parts]
-    rows = [(name, *row[1:]) for name, row in zip([*named, "all"], found.rows, strict=True)]
+    swatches = [element("span", class_=f"swatch {STYLES[part.cause]}") for part in spent.parts]
+    rows = [(swatch + escape(row[0]), *row[1:]) for swatch, row in zip([*swatches, ""], found.rows, strict=True)]
     yield table(found.columns, rows, numbers=range(1, len(found.columns)))
     if spent.losses:
         faults = by_fault(spent.losses)
@@ -147,19 +147,10 @@ def _goodput(spent: Goodput) -> Iterator[str]:
 
 def _bar(name: str, spent: Spent) -> str:
     """Draw the parts side by side. Each shows its numbers under the pointer."""
-    rows = by_cause("", spent).rows
-    descriptions = [f"{row[0]}: {', '.join(row[1:])}" for row in rows[: len(spent.parts)]]
-    return long_bar(
-        name,
-        [
-            Bar(part.name, part.seconds, words, STYLES[part.cause])
-            for part, words in zip(spent.parts, descriptions, strict=True)
-        ],
-    )
-
-
-def _swatch(part: Part) -> str:
-    return element("span", class_=f"swatch {STYLES[part.cause]}") + escape(part.name)
+    # The last row is the total.
+    rows = zip(spent.parts, by_cause("", spent).rows, strict=False)
+    parts = [Bar(row[0], part.seconds, f"{row[0]}: {', '.join(row[1:])}", STYLES[part.cause]) for part, row in rows]
+    return long_bar(name, parts)
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
@@ -185,8 +176,7 @@ def _starts(history: History, spent: Goodput) -> Iterator[str]:
         [_start_row(start, lost[start.number] if start.opened else 0) for start in history.attempts],
         numbers=(2, 6),
     )
-    places = select(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
-    for start in (spent.starts[place] for place in places if place is not None):
+    for start in shown(spent):
         yield quiet(f"{start.name}: {duration(start.seconds)}, {dollars(start.usd)}, then {start.ending}")
         yield _bar(f"{start.name} by cause", start)
 
@@ -195,38 +185,32 @@ def _start_row(start: Start, lost: int) -> Sequence[str]:
     began = datetime.fromtimestamp(start.began[0], UTC).strftime("%Y-%m-%d %H:%M:%S")
     steps = f"{start.steps[0].step} to {start.steps[-1].step}" if start.steps else "none"
     lasted = duration(start.ended - start.began[0])
-    ended = (escape(start.ending), escape(start.cause))
-    number = str(start.number) if start.opened else f"before {start.number}"
-    return [number, began, lasted, *_choices(start), steps, str(lost), *ended]
-
-
-def _choices(start: Start) -> Sequence[str]:
-    """Return the attention and the type that its step was compiled with. Empty before that."""
     compiled = start.last("compile")
-    return [escape(str(compiled.facts.get(name, "")) if compiled else "") for name in ("attention", "compute_dtype")]
+    chosen = [compiled.facts.get(name, "") if compiled else "" for name in ("attention", "compute_dtype")]
+    number = str(start.number) if start.opened else f"before {start.number}"
+    cells = (number, began, lasted, *chosen, steps, lost, start.ending, start.cause)
+    return [escape(str(cell)) for cell in cells]
 
 
 def _mesh(placement: Placement) -> Iterator[str]:
-    slices = placement.slices
     _, inner = fixed_and_varying(list(chain.from_iterable(placement.slice_places(0))))
     yield quiet(
-        f"{placement.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"
-        f" {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology}). Each colour"
-        f" is a replica or one of its stages. A device shows its coordinates on {'·'.join(inner) or 'the mesh'}."
+        f"{placement.summary}. Each colour is a replica or one of its stages. A device shows its coordinates on"
+        f" {'·'.join(inner) or 'the mesh'}."
     )
     yield mesh_drawing(placement)
     rows = [
         (
-            escape(array.name),
-            escape(f"{array.dtype}[{', '.join(map(str, array.shape))}]"),
-            escape(array.split_text()),
-            escape(f"[{', '.join(map(str, array.shard_shape(placement.mesh)))}]"),
+            array.name,
+            f"{array.dtype}[{', '.join(map(str, array.shape))}]",
+            array.split_text(),
+            f"[{', '.join(map(str, array.shard_shape(placement.mesh)))}]",
             f"{array.shard_bytes(placement.mesh):,}",
         )
         for array in placement.arrays
     ]
-    total = ("all", "", "", "", f"{placement.state_bytes:,}")
-    yield table(("array", "shape", "split over", "on each device", "bytes on each"), [*rows, total], numbers=(4,))
+    cells = [[*map(escape, row)] for row in [*rows, ("all", "", "", "", f"{placement.state_bytes:,}")]]
+    yield table(("array", "shape", "split over", "on each device", "bytes on each"), cells, numbers=(4,))
 
 
 def _manifest(manifest: dict[str, Any]) -> Iterator[str]:
@@ -234,18 +218,14 @@ def _manifest(manifest: dict[str, Any]) -> Iterator[str]:
         yield quiet("The manifest is missing.")
         return
     spec = manifest.get("spec", {})
-    chosen = {
-        section: spec[section]
-        for section in ("slices", "mesh", "model", "optimizer", "training", "data")
-        if section in spec
-    }
+    sections = ("slices", "mesh", "model", "optimizer", "training", "data")
     facts = {
         "preset": spec.get("preset"),
         "image": manifest.get("image") or "none: a checkout",
         "commit": manifest.get("commit") or "none: an image",
         "data digest": manifest.get("data_digest"),
         "versions": manifest.get("versions", {}),
-        **chosen,
+        **{name: spec[name] for name in sections if name in spec},
     }
     yield table(("what", "value"), [(escape(name), _value(value)) for name, value in facts.items()])
 
@@ -253,8 +233,5 @@ def _manifest(manifest: dict[str, Any]) -> Iterator[str]:
 def _value(value: Any) -> str:
     if not isinstance(value, dict):
         return escape(str(value))
-    return ", ".join(f"{escape(str(key))} <code>{escape(_plain(each))}</code>" for key, each in value.items())
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    plain = {key: each if isinstance(each, str) else json.dumps(each) for key, each in value.items()}
+    return ", ".join(f"{escape(str(key))} <code>{escape(each)}</code>" for key, each in plain.items())

@@ -7,7 +7,7 @@ is strict: a number that the trainer wrote as text is an error.
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from etils import epath
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,18 +32,23 @@ class Record(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-class StepLine(Record):
+class Step(Record):
     """A line of `steps/`."""
 
     step: Count
     time: Moment
-    step_seconds: Positive = 0.0
+    seconds: Positive = Field(default=0.0, alias="step_seconds")
     host_seconds: Positive = 0.0
     loss: Number | None = None
     skipped: bool = False
     tokens_per_second: Positive | None = None
     mfu: Positive | None = None
     device_peak_bytes_in_use: list[Count | None] | None = None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Largest peak of the host's devices. `None` if unknown."""
+        return max(filter(None, self.device_peak_bytes_in_use or ()), default=None)
 
 
 class EventLine(Record):
@@ -116,15 +121,25 @@ FACTS: dict[str, type[Record]] = {
 """Facts of each event that the report calculates with."""
 
 
-def check_event(line: dict[str, Any]) -> None:
-    """Check a line of `ledger/`.
+@dataclass(frozen=True)
+class Event:
+    """A line of `ledger/`."""
 
-    Raises:
-        pydantic.ValidationError: the line is not valid.
-    """
-    event = EventLine.model_validate(line).event
-    if event in FACTS:
-        FACTS[event].model_validate(line)
+    time: float
+    name: str
+    facts: dict[str, Any]
+
+    @classmethod
+    def parse(cls, line: Any) -> Self:
+        """Return the event of a line.
+
+        Raises:
+            pydantic.ValidationError: the line is not valid.
+        """
+        name = EventLine.model_validate(line).event
+        if name in FACTS:
+            FACTS[name].model_validate(line)
+        return cls(line.pop("time"), line.pop("event"), line)
 
 
 def read_record[Kind: BaseModel](path: epath.Path, kind: type[Kind], notes: list[str]) -> Kind | None:
@@ -171,7 +186,9 @@ def read_failures(
 
     Files that cannot be read are added to `notes`. Records of a failure on another host are skipped.
     """
-    return sorted(_read_folder(storage / "failures", notes, run_ids), key=lambda ended: ended.failure.time)
+    folder, names = storage / "failures", ["*"] if run_ids is None else sorted(run_ids)
+    paths = [path for name in names for path in sorted(folder.glob(f"{name}/*.json"))]
+    return sorted(_read_all(paths, notes), key=lambda ended: ended.failure.time)
 
 
 def group_by_start(early: Iterable[ProcessFailure], others: Sequence[float]) -> list[list[ProcessFailure]]:
@@ -191,23 +208,15 @@ def group_by_start(early: Iterable[ProcessFailure], others: Sequence[float]) -> 
 def _same_start(hosts: Sequence[ProcessFailure], ended: ProcessFailure, others: Sequence[float]) -> bool:
     first = hosts[0]
     attempt = (first.run_id, first.failure.attempt) == (ended.run_id, ended.failure.attempt)
-    again = ended.failure.host in [each.failure.host for each in hosts]
+    again = any(each.failure.host == ended.failure.host for each in hosts)
     return attempt and not again and not any(first.began < other <= ended.began for other in others)
 
 
-def _read_folder(folder: epath.Path, notes: list[str], run_ids: Collection[str] | None) -> Iterator[ProcessFailure]:
-    for path in _paths(folder, run_ids):
+def _read_all(paths: Iterable[epath.Path], notes: list[str]) -> Iterator[ProcessFailure]:
+    for path in paths:
         name = _NAME.fullmatch(path.name)
         if name is None:
             notes.append(f"failures/{path.parent.name}/{path.name}: expected the name <host>-<restart>-<second>.json")
         elif (record := read_record(path, FailureRecord, notes)) and not record.elsewhere:
             failure = Failure(int(name["attempt"]), record.host, record.cause, record.code, record.time)
             yield ProcessFailure(path.parent.name, int(name["began"]), failure)
-
-
-def _paths(folder: epath.Path, run_ids: Collection[str] | None) -> list[epath.Path]:
-    if run_ids is None:
-        return sorted(folder.glob("*/*.json")) if folder.exists() else []
-    return [
-        path for name in sorted(run_ids) if (folder / name).exists() for path in sorted((folder / name).glob("*.json"))
-    ]

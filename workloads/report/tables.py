@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from workloads.report.goodput import Goodput, Loss, Spent
+from workloads.report.goodput import Goodput, Loss, Spent, StartSpent
 from workloads.report.mesh_text import counted, select
 
 WIDTH = 100
@@ -40,10 +40,14 @@ def tables(spent: Goodput) -> Iterator[Table]:
     yield by_cause("Where the time went", spent)
     if spent.losses:
         yield by_fault(spent.losses)
-    for place in select(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else ():
-        if place is not None:
-            start = spent.starts[place]
-            yield by_cause(f"{start.name}: {start.ending}", start)
+    for start in shown(spent):
+        yield by_cause(f"{start.name}: {start.ending}", start)
+
+
+def shown(spent: Goodput) -> list[StartSpent]:
+    """Return the attempts to show one by one. Empty if there is only one."""
+    places = select(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
+    return [spent.starts[place] for place in places if place is not None]
 
 
 def by_cause(title: str, spent: Spent) -> Table:
@@ -56,7 +60,11 @@ def by_cause(title: str, spent: Spent) -> Table:
 def by_fault(losses: Sequence[Loss]) -> Table:
     """Return a table with a row for each kind of fault, the most expensive first."""
     columns = ("after", "lost work", "hung", "down", "restart", "time", "dollars")
-    return Table("What faults cost", columns, [_loss(loss) for loss in losses])
+    rows: list[tuple[str, ...]] = []
+    for loss in losses:
+        parts = (loss.lost_work_seconds, loss.hung_seconds, loss.down_seconds, loss.restart_seconds, loss.seconds)
+        rows.append((loss.after, *map(duration, parts), dollars(loss.usd)))
+    return Table("What faults cost", columns, rows)
 
 
 def notes(spent: Goodput) -> Iterator[str]:
@@ -94,11 +102,6 @@ def dollars(usd: float | None) -> str:
 def _amounts(seconds: float, usd: float | None, whole: float) -> tuple[str, str, str]:
     share = 100 * seconds / whole if whole else 0.0
     return duration(seconds), dollars(usd), f"{share:.1f} %"
-
-
-def _loss(loss: Loss) -> tuple[str, ...]:
-    parts = (loss.lost_work_seconds, loss.hung_seconds, loss.down_seconds, loss.restart_seconds, loss.seconds)
-    return (loss.after, *map(duration, parts), dollars(loss.usd))
 
 
 def _parts(table: Table) -> Iterator[RenderableType]:

@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +70,19 @@ def export_weights(folder: epath.Path, out: epath.Path, dtype: DType, report: Re
     require_new(out)
     about = read_about(folder)
     parameters = jax.tree.map(np.asarray, read_whole(folder, about))
-    files = shards(list(tensors(about.model)), dtype)
-    total = sum(len(file.tensors) for file in files)
+    wanted = list(tensors(about.model))
+    files = shards(wanted, dtype)
     done = 0
     out.mkdir(parents=True)
     for shard in files:
         with (out / shard.name).open("wb") as file:
             shard.begin(file)
             for tensor in shard.tensors:
-                values = tensor.take(_at(parameters, tensor.array)).astype(jnp.dtype(dtype))
+                array = reduce(getitem, tensor.array, parameters)
+                values = tensor.take(array).astype(jnp.dtype(dtype))
                 file.write(np.ascontiguousarray(values).view(np.uint8).data)
                 done += 1
-                report(done, total, tensor.name)
+                report(done, len(wanted), tensor.name)
     (out / CONFIG).write_text(json.dumps(config(about.model, about.sequence_length, dtype), indent=2) + "\n")
     write_index(out, files)
     return about.model
@@ -120,7 +122,3 @@ def _parameters(model: ModelSpec, wanted: list[Tensor], files: TensorFiles, repo
         return jax.device_put(array, shape.sharding)
 
     return jax.tree_util.tree_map_with_path(filled, whole_shapes(model))
-
-
-def _at(parameters: Tree, keys: tuple[str, ...]) -> np.ndarray:
-    return reduce(lambda tree, key: tree[key], keys, parameters)

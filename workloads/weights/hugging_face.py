@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workloads.spec import ExpertsSpec, ModelSpec, RopeScaling
+from workloads.spec import ModelSpec
 from workloads.training.failures import InvalidSpec
 
 type Config = dict[str, Any]
@@ -118,17 +118,13 @@ def tensors(model: ModelSpec) -> Iterator[Tensor]:
     """
     model_type(model)
     table, scale = (model.vocab_size, model.embed_dim), (model.embed_dim,)
-    yield Tensor("model.embed_tokens.weight", table, ("embedding",), _whole)
+    yield Tensor("model.embed_tokens.weight", table, ("embedding",), np.asarray)
     for layer in range(model.layers):
         for part in (*_norms(model, layer), *_attention(model, layer), *_mlp(model, layer)):
             yield replace(part, name=f"model.layers.{layer}.{part.name}", array=("blocks", *part.array))
-    yield Tensor("model.norm.weight", scale, ("final_scale",), _whole)
+    yield Tensor("model.norm.weight", scale, ("final_scale",), np.asarray)
     if not model.tied_embedding:
-        yield Tensor("lm_head.weight", table, ("unembedding",), _whole)
-
-
-def _whole(array: np.ndarray) -> np.ndarray:
-    return array
+        yield Tensor("lm_head.weight", table, ("unembedding",), np.asarray)
 
 
 def _norms(model: ModelSpec, layer: int) -> Iterator[Tensor]:
@@ -163,30 +159,19 @@ def _attention(model: ModelSpec, layer: int) -> Iterator[Tensor]:
 
 
 def _mlp(model: ModelSpec, layer: int) -> Iterator[Tensor]:
-    if model.experts:
-        yield from _experts(model, model.experts, layer)
+    embed, mlp = model.embed_dim, model.mlp_dim
+    shapes = {"gate": (mlp, embed), "up": (mlp, embed), "down": (embed, mlp)}
+    if not model.experts:
+        for name, shape in shapes.items():
+            yield Tensor(f"mlp.{name}_proj.weight", shape, (name,), lambda array: array[layer].T)
         return
-    for name, shape in _mlp_shapes(model).items():
-        yield Tensor(f"mlp.{name}_proj.weight", shape, (name,), lambda array: array[layer].T)
-
-
-def _experts(model: ModelSpec, experts: ExpertsSpec, layer: int) -> Iterator[Tensor]:
-    router = (experts.count, model.embed_dim)
+    router = (model.experts.count, embed)
     yield Tensor("block_sparse_moe.gate.weight", router, ("router",), lambda array: array[layer].T)
     numbers = {"gate": 1, "down": 2, "up": 3}
-    for expert in range(experts.count):
-        for name, shape in _mlp_shapes(model).items():
-            place = _expert_place(layer, expert)
-            yield Tensor(f"block_sparse_moe.experts.{expert}.w{numbers[name]}.weight", shape, (name,), place)
-
-
-def _expert_place(layer: int, expert: int) -> Place:
-    return lambda array: array[layer, expert].T
-
-
-def _mlp_shapes(model: ModelSpec) -> dict[str, tuple[int, int]]:
-    embed, mlp = model.embed_dim, model.mlp_dim
-    return {"gate": (mlp, embed), "up": (mlp, embed), "down": (embed, mlp)}
+    for expert in range(model.experts.count):
+        for name, shape in shapes.items():
+            named = f"block_sparse_moe.experts.{expert}.w{numbers[name]}.weight"
+            yield Tensor(named, shape, (name,), lambda array, expert=expert: array[layer, expert].T)
 
 
 def config(model: ModelSpec, sequence_length: int, dtype: str) -> Config:
@@ -216,13 +201,13 @@ def config_faults(found: Config, model: ModelSpec) -> list[str]:
 
 def _architecture(model: ModelSpec) -> Config:
     """Return the entries that determine the model, including what the weights do not show, such as RoPE."""
-    name = model_type(model)
+    name, experts = model_type(model), model.experts
     family = _FAMILIES[name]
     return {
         "model_type": name,
         "architectures": [family.architecture],
         **family.constants,
-        **(_experts_config(model.experts) if model.experts else {}),
+        **({"num_local_experts": experts.count, "num_experts_per_tok": experts.per_token} if experts else {}),
         **(_gemma_config(model, family) if family.parts >= _GEMMA else {"hidden_act": _ACTIVATIONS[model.activation]}),
         "vocab_size": model.vocab_size,
         "hidden_size": model.embed_dim,
@@ -236,10 +221,6 @@ def _architecture(model: ModelSpec) -> Config:
         "rope_scaling": _rope_scaling(model),
         "tie_word_embeddings": model.tied_embedding,
     }
-
-
-def _experts_config(experts: ExpertsSpec) -> Config:
-    return {"num_local_experts": experts.count, "num_experts_per_tok": experts.per_token}
 
 
 def _gemma_config(model: ModelSpec, family: _Family) -> Config:
@@ -259,11 +240,8 @@ def _gemma_config(model: ModelSpec, family: _Family) -> Config:
 def _rope_scaling(model: ModelSpec) -> Config | None:
     if model.rope_linear_factor:
         return {"rope_type": "linear", "factor": model.rope_linear_factor}
-    return _stretching(model.rope_scaling) if model.rope_scaling else None
-
-
-def _stretching(scaling: RopeScaling) -> Config:
-    return {
+    scaling = model.rope_scaling
+    return scaling and {
         "rope_type": "llama3",
         "factor": scaling.factor,
         "low_freq_factor": scaling.low_frequency_factor,

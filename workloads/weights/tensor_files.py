@@ -64,21 +64,24 @@ class TensorFiles:
         The files may also have `copies`, each with the name of the tensor that it must equal.
         """
         names = {tensor.name for tensor in expected} | copies.keys()
-        there = [tensor for tensor in expected if tensor.name in self._files]
-        wrong = [
-            *_some("missing", [f"{tensor.name} {list(tensor.shape)}" for tensor in expected if tensor not in there]),
-            *_some("unexpected", [f"{name} {self._shape(name)}" for name in self._files if name not in names]),
-            *_some("of another shape", [found for tensor in there if (found := self._other_shape(tensor))]),
-        ]
-        types = {name: self._files[name].get_slice(name).get_dtype() for name in self._files}
+        slices = {name: file.get_slice(name) for name, file in self._files.items()}
+        shapes = {name: one.get_shape() for name, one in slices.items()}
+        types = {name: one.get_dtype() for name, one in slices.items()}
+        shaped = {tensor.name: list(tensor.shape) for tensor in expected}
+        there = {name: shape for name, shape in shaped.items() if name in shapes}
+        missing = [f"{name} {shape}" for name, shape in shaped.items() if name not in there]
+        unexpected = [f"{name} {shape}" for name, shape in shapes.items() if name not in names]
+        reshaped = [f"{name} expected {one}, got {shapes[name]}" for name, one in there.items() if one != shapes[name]]
+        pairs = [(copy, first) for copy, first in copies.items() if {copy, first} <= shapes.keys()]
+        unequal = [(copy, first) for copy, first in pairs if not np.array_equal(self.read(copy), self.read(first))]
         odd = [f"{name} {one}" for name, one in types.items() if one not in _READ_TYPES]
-        return [*wrong, *self._unequal(copies), *_some(f"of another type than {', '.join(_READ_TYPES)}", odd)]
-
-    def _unequal(self, copies: Mapping[str, str]) -> Iterator[str]:
-        for copy, original in copies.items():
-            both = {copy, original} <= self._files.keys()
-            if both and not np.array_equal(self.read(copy), self.read(original)):
-                yield f"{copy} differs from {original}, but the model has one table for both"
+        return [
+            *_some("missing", missing),
+            *_some("unexpected", unexpected),
+            *_some("of another shape", reshaped),
+            *(f"{copy} differs from {first}, but the model has one table for both" for copy, first in unequal),
+            *_some(f"of another type than {', '.join(_READ_TYPES)}", odd),
+        ]
 
     def _paths(self, folder: Path) -> list[Path]:
         index = folder / INDEX
@@ -90,13 +93,6 @@ class TensorFiles:
         if not paths:
             self.unreadable.append(f"{folder} must be a folder with *.safetensors files, but has none; choose another")
         return paths
-
-    def _shape(self, name: str) -> list[int]:
-        return self._files[name].get_slice(name).get_shape()
-
-    def _other_shape(self, tensor: Tensor) -> str:
-        found = self._shape(tensor.name)
-        return "" if found == list(tensor.shape) else f"{tensor.name} expected {list(tensor.shape)}, got {found}"
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def test_work_is_lost_after_what_the_run_went_back_for() -> None:
     def start(number: int, resumed: int, steps: Sequence[int], code: ExitCode) -> Start:
         at = 100.0 * number
         begun = (Event(at, "start", {}), Event(at + 1, "RunStarted", {"step": resumed}))
-        done = [Step(step, at + 2 + place, 1.0, 0.0, 1.0, False, None, None, None) for place, step in enumerate(steps)]
+        done = [Step(step=step, time=at + 2 + place, step_seconds=1.0, loss=1.0) for place, step in enumerate(steps)]
         end = Failure(number, "host", "why", code, at + 50)
         return Start(number, {0: begun}, tuple(done), (end,), followed=True)
 
@@ -173,7 +173,7 @@ events = st.builds(
 
 steps = st.builds(
     lambda number, time, seconds, share, skipped: Step(
-        number, time, seconds, seconds * share, 1.0, skipped, None, None, None
+        step=number, time=time, step_seconds=seconds, host_seconds=seconds * share, loss=1.0, skipped=skipped
     ),
     st.integers(1, 9),
     times,
