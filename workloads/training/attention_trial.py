@@ -26,6 +26,7 @@ from workloads.progress import AttentionChanged, AttentionChosen, AttentionPasse
 from workloads.spec import JobSpec, Kernel, ModelSpec
 from workloads.training import attention
 from workloads.training.attention import Heads, mix_plainly
+from workloads.training.failures import first_line
 from workloads.training.pointwise import rotation
 from workloads.training.runs import recorded_kernel
 from workloads.training.runtime import Processes
@@ -173,14 +174,12 @@ def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Pro
         return Choice(set_to)
     processes.deadline.expect("the trial of the attention kernels", spec.training.prepare_minutes)
     chips = spec.slices.generation
-    recorded = recorded_kernel(spec.storage, chips) if processes.leads else None
-    earlier = json.loads(processes.share("attention/earlier", json.dumps(recorded)))
+    earlier = processes.share("attention/earlier", lambda: recorded_kernel(spec.storage, chips))
     tries = processes.index < spec.slices.hosts
 
     def run_trial(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
         own = trial(Layer.of(spec), some, device, options) if tries else []
-        word = json.dumps([processes.host, [asdict(finding) for finding in own]])
-        return merge(some, processes.gather(key, word))
+        return merge(some, processes.gather(key, (processes.host, [asdict(finding) for finding in own])))
 
     if earlier is None:
         return choose(run_trial("attention", kernels), chips)
@@ -244,7 +243,7 @@ class _Try:
                 return Finding(self.kernel, fault=f"its gradient by {self.layer.positions} positions is not finite")
             return Finding(self.kernel, _best_seconds(run, inputs), largest)
         except Exception as error:  # noqa: BLE001 - whatever a kernel or its compiler raises, the job can use another one
-            return Finding(self.kernel, fault=f"{type(error).__name__}: {error}".splitlines()[0])
+            return Finding(self.kernel, fault=first_line(error))
 
     def _difference(self, device: Any, expected: tuple[np.ndarray, np.ndarray]) -> float:
         part = self.layer.part

@@ -53,7 +53,7 @@ def require_same_rows(rows: Rows, processes: Processes) -> None:
     Raises:
         InvalidSpec: the digests differ. The message names the hosts that differ from the leader.
     """
-    found = [json.loads(word) for word in processes.gather("rows", json.dumps([processes.host, rows.digest]))]
+    found = processes.gather("rows", (processes.host, rows.digest))
     expected = found[0][1]
     different = [f"{host} ({digest[:12]})" for host, digest in found if digest != expected]
     if different:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from workloads.spec import SliceSpec
-from workloads.training.failures import ReplicasDiffer
+from workloads.training.failures import ReplicasDiffer, first_of
 from workloads.training.layout import Split, Tree
 from workloads.training.mesh import FSDP, REPLICA, STAGE, TENSOR
 
@@ -140,9 +140,9 @@ class Replicas:
 
     def _text(self, step: int, suspects: Sequence[int], wrong: Sequence[str]) -> str:
         named = sorted({slice_ for replica in suspects for slice_ in self._slices[replica]})
-        arrays = wrong[0] if len(wrong) == 1 else f"{wrong[0]} and {len(wrong) - 1} more"
         plural = "s" if len(named) > 1 else ""
         return (
             f"step {step}: all slices must hold the same, but slice{plural} {' or '.join(map(str, named))} computed"
-            f" wrongly: {arrays}; nothing of it is saved, and the next attempt continues from the last checkpoint"
+            f" wrongly: {first_of(wrong)}; nothing of it is saved, and the next attempt continues from the last"
+            " checkpoint"
         )

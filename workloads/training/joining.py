@@ -90,6 +90,6 @@ def _end(error: BaseException, processes: Processes, ending: Ending) -> None:
     if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
         ending.fail(failure, others=Processes(0, 1, processes.host))
     # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.
-    if word := processes.read_failure():
-        failure = Failure.from_other_host(word, "", processes.host)
+    if other := processes.read_failure():
+        failure = Failure.from_other_host(other, "", processes.host)
     ending.fail(failure, processes)

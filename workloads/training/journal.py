@@ -149,8 +149,8 @@ class Journal:
         """Publish this host's pace. The leader compares the paces published so far, without waiting."""
         pace = self.metrics.pace(step)
         self.record("pace", **asdict(pace))
-        self.processes.put("pace", pace.word())
-        paces = [Pace.parse(word) for word in self.processes.read_all("pace")] if self.processes.leads else []
+        self.processes.put("pace", asdict(pace))
+        paces = [Pace(**each) for each in self.processes.read_all("pace")] if self.processes.leads else []
         if not paces:
             return
         found = compare(paces)

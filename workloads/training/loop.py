@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, field
 
 import jax
 
-from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary
+from workloads.progress import CheckpointSaved, Evaluation, Outcome, RolledBack, RunStarted, RunSummary
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.attention_trial import settle
 from workloads.training.checkpoint import Checkpoints, SaveTimer
 from workloads.training.data import Batches, require_same_rows
-from workloads.training.failures import Preempted, TrainingStopped
+from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal, StepUnderWay
@@ -29,7 +29,7 @@ from workloads.training.mesh import build_mesh, placement, show_placement
 from workloads.training.metrics import Ledger
 from workloads.training.parameter_folder import read_about
 from workloads.training.profile import StepProfiler
-from workloads.training.resumption import Position, Rollbacks, settings_change
+from workloads.training.resumption import Position, at_batch, settings_change
 from workloads.training.rows import cache_folder, load_rows
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
@@ -121,14 +121,9 @@ class Training:
     _timer: SaveTimer = field(init=False)
     _save_is_due: bool = False
     _has_evaluated: bool = False
-    _rollbacks: Rollbacks = field(init=False)
+    _rollbacks: int = 0
     _under_way: StepUnderWay | None = None
     """The newest step until its result is read."""
-
-    def __post_init__(self) -> None:
-        self._rollbacks = Rollbacks(
-            self.schedule.max_rollbacks, self.checkpoints, self.program, announce=self.journal.announce
-        )
 
     def run_to_end(self, began: float) -> None:
         """Train the remaining steps, then evaluate.
@@ -171,13 +166,17 @@ class Training:
         began = time.monotonic()
         if self.checkpoints.steps():
             self.program.prepare_fingerprints()
-        state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self.journal.announce)
+        state = self._restore()
         if state is None:
             return self._initial(), "new"
         self.journal.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
         if self.processes.leads and (change := settings_change(self.run, state)):
             self.journal.announce(change)
         return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
+
+    def _restore(self, before: float = math.inf) -> TrainState | None:
+        shapes, take = self.program.state_shapes, self.program.fingerprints
+        return self.checkpoints.restore(shapes, take, self.journal.announce, before)
 
     def _initial(self) -> TrainState:
         fresh = self.program.initial()
@@ -267,12 +266,34 @@ class Training:
         return step % self.schedule.evaluate_every_steps == 0 and step < self.schedule.steps
 
     def _go_back(self, position: Position) -> tuple[TrainState, Position]:
-        """Return the state of an earlier step, with the batch at `position` as its next one."""
-        began = time.monotonic()
+        """Return the state of an earlier step, with the batch at `position` as its next one.
+
+        Skipped steps change no weights. A checkpoint from one of them, or from the step before them, has the weights
+        with which all these batches failed, so the returned state is from before that step.
+
+        Raises:
+            Diverged: no rollbacks are left, or there is no such checkpoint.
+            NoCheckpoint: none of these checkpoints can be used.
+        """
+        began, skipped = time.monotonic(), self.journal.metrics.skipped_in_a_row
         self.processes.deadline.expect("the rollback", self.schedule.prepare_minutes)
         self._announce_saved(wait=True)
-        state = self._rollbacks.go_back(position, self.journal.metrics.skipped_in_a_row)
-        self.journal.metrics.forget_skipped()
+        fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite or too large"
+        advice = (
+            "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or check the"
+            " data of these steps"
+        )
+        done, most, before = self._rollbacks, self.schedule.max_rollbacks, position.step - skipped
+        if done == most:
+            raise Diverged(f"{fault}, after {done} of at most {most} rollbacks; {advice}")
+        state = self._restore(before)
+        if state is None:
+            raise Diverged(f"{fault}, and there is no checkpoint from before step {before} to go back to; {advice}")
+        self._rollbacks += 1
+        found = Position.of(state)
+        self.journal.announce(RolledBack(done + 1, most, position.step, found.step, found.batch, position.batch - 1))
+        self.journal.metrics.skipped_in_a_row = 0
+        state = at_batch(state, position.batch)
         position = Position.of(state)
         self._safe_step = position.step
         self._save_is_due = False

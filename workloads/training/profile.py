@@ -6,7 +6,6 @@ to `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*` in the s
 of one capture. If the run stops during a capture, it is kept up to the last step that began.
 """
 
-import json
 import math
 import tempfile
 import threading
@@ -101,7 +100,7 @@ class StepProfiler:
         first = step + (1 if alone else math.ceil(HEARD_SECONDS / max(step_seconds, 1e-3)))
         wanted = (first, first + STEPS_ON_REQUEST - 1)
         self._wanted = (*self._wanted, wanted)
-        self._processes.put("profile", json.dumps(wanted))
+        self._processes.put("profile", wanted)
 
     def _listen(self) -> None:
         looked = -math.inf
@@ -110,9 +109,7 @@ class StepProfiler:
                 looked = time.monotonic()
                 self._look_for_request()
             with suppress(jax.errors.JaxRuntimeError):
-                requests: list[Range] = [
-                    (first, last) for first, last in map(json.loads, self._processes.read_all("profile"))
-                ]
+                requests: list[Range] = [(first, last) for first, last in self._processes.read_all("profile")]
                 self._wanted = (*self._wanted, *(each for each in requests if each not in self._wanted))
 
     def _look_for_request(self) -> None:

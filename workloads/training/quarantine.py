@@ -121,10 +121,9 @@ def set_aside(bad: BadHost, node: OwnNode | None, place: Place, processes: Proce
             " and the restart counts",
             bad.suspects,
         )
-    words = [json.loads(word) for word in processes.gather("quarantine", json.dumps(_mark_own_node(bad, node, place)))]
-    asked = [word for word in words if word is not None]
-    named = ", ".join(word["node"] for word in asked if not word["fault"])
-    faults = "; ".join(f"{word['node']}: {word['fault']}" for word in asked if word["fault"])
+    marks = [mark for mark in processes.gather("quarantine", _mark_own_node(bad, node, place)) if mark]
+    named = ", ".join(name for name, fault in marks if not fault)
+    faults = "; ".join(f"{name}: {fault}" for name, fault in marks if fault)
     if faults:
         return BadHostStays(
             f"{bad}; its slice may be used again, because some nodes could not be marked {BAD_HOST_KEY}: {faults};"
@@ -144,17 +143,17 @@ def _not_of_one_slice(bad: BadHost, place: Place) -> str:
     return "the cause may be the only slice or its software"
 
 
-def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> dict[str, str] | None:
-    """Mark this process's node and return the result. `None` if the node is not to be marked."""
+def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> tuple[str, str] | None:
+    """Mark this process's node and return its name and any error. `None` if the node is not to be marked."""
     if place.slice not in bad.slices:
         return None
     if node is None:
-        return {"node": place.host, "fault": f"no {NODE_VARIABLE} and no token in {API_ACCESS_PATH}"}
+        return place.host, f"no {NODE_VARIABLE} and no token in {API_ACCESS_PATH}"
     try:
         node.mark(str(bad))
     except NotMarked as error:
-        return {"node": node.name, "fault": str(error)}
-    return {"node": node.name, "fault": ""}
+        return node.name, str(error)
+    return node.name, ""
 
 
 def _now() -> str:

@@ -74,10 +74,6 @@ class StepMetrics:
             self._lines.last().add(**line)
         return line
 
-    def forget_skipped(self) -> None:
-        """Reset the number of skipped steps in a row, because the run continues from another step."""
-        self.skipped_in_a_row = 0
-
     def tokens_per_second(self, measured: Measured) -> float:
         """Return the tokens per second over all slices."""
         return self._tokens / measured.seconds

@@ -15,7 +15,7 @@ from queue import Full, Queue, ShutDown
 from typing import NamedTuple, Protocol
 
 from workloads.spec import JobSpec, TrackersSpec
-from workloads.training.failures import InvalidSpec
+from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
 
@@ -174,7 +174,7 @@ class _Served(threading.Thread):
                     tracker.log(self._points.get())
             tracker.close(self._completed)
         except Exception as error:  # noqa: BLE001 - each library has exceptions of its own
-            self._drop(f"{type(error).__name__}: {error}".splitlines()[0])
+            self._drop(first_line(error))
 
     def _drop(self, why: str) -> None:
         self._points.shutdown(immediate=True)

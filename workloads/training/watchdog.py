@@ -35,7 +35,7 @@ class Signs:
     def __init__(self, processes: Processes):
         self._processes = processes
         self._given = 0
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
         """Last sign of each host, and when this process first saw it, by its own clock."""
 
     def exchange(self) -> None:
@@ -43,7 +43,7 @@ class Signs:
         self._given += 1
         # The signs are stored on the leader, so they are lost with it.
         with suppress(jax.errors.JaxRuntimeError):
-            self._processes.put(_SIGNS, f"{self._processes.host} {self._given}")
+            self._processes.put(_SIGNS, [self._processes.host, self._given])
             if self._processes.leads:
                 self._processes.put(_SILENT, ", ".join(self._look()))
 
@@ -55,8 +55,8 @@ class Signs:
 
     def _look(self) -> list[str]:
         now = time.monotonic()
-        for host, _, number in (sign.rpartition(" ") for sign in self._processes.read_all(_SIGNS)):
-            if self._seen.get(host, ("", now))[0] != number:
+        for host, number in self._processes.read_all(_SIGNS):
+            if self._seen.get(host, (0, now))[0] != number:
                 self._seen[host] = (number, now)
         return sorted(host for host, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
 
@@ -101,8 +101,8 @@ class Watchdog:
             self._signs.exchange()
             if self._processes.leads:
                 self._suspect(self._signs.silent())
-            if word := self._processes.read_failure():
-                self._ending.fail(Failure.from_other_host(word, stacks(), self._processes.host), self._processes)
+            if other := self._processes.read_failure():
+                self._ending.fail(Failure.from_other_host(other, stacks(), self._processes.host), self._processes)
             if self._each_second:
                 self._each_second()
             if missed := self._processes.deadline.missed():

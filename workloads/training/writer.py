@@ -104,9 +104,12 @@ class Writer:
             PathTaken: another submission took over while this one was paused, or a later attempt of this one did.
         """
         self._processes.deadline.expect(f"the right to write to {self._path.parent}", MINUTES)
-        fault = self._take() if self._processes.leads else None
-        word = json.dumps([isinstance(fault, PathTaken), str(fault or "")])
-        taken, message = json.loads(self._processes.share("writer", word))
+
+        def take() -> tuple[bool, str]:
+            fault = self._take()
+            return isinstance(fault, PathTaken), str(fault or "")
+
+        taken, message = self._processes.share("writer", take)
         if message:
             raise PathTaken(message) if taken else InvalidSpec(message)
         if self._processes.leads:

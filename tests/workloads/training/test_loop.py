@@ -337,7 +337,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     note(Journal, "begin_step", lambda _, before, result: f"give {before.step + 1}")
     note(StepMetrics, "add", lambda _, measured: f"judge {measured.step}")
     note(Checkpoints, "save", lambda _, step, *rest: f"save {step}")
-    note(Checkpoints, "go_back", lambda *_: "go back")
+    note(loop.Training, "_go_back", lambda *_: "go back")
     note(CompiledProgram, "evaluate", lambda *_: "evaluate")
     return done
 
