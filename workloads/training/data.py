@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import grain
@@ -172,9 +171,7 @@ class Batches:
         self._held_out.expect(0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._training.close()
         self._held_out.close()
         self._pool.shutdown(wait=False, cancel_futures=True)

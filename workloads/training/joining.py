@@ -6,7 +6,6 @@ It imports no models or checkpoints.
 
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from etils import epath
@@ -52,9 +51,7 @@ class HostProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             _end(error, self.processes, self.ending)
 

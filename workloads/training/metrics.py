@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from etils import epath
@@ -32,7 +31,7 @@ class LineFile:
 
     def __init__(self, path: epath.Path):
         self.path = path
-        self._entries: list[str] = []
+        self.entries: list[str] = []
         self._stored = 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._write_in_background, name=path.name, daemon=True)
@@ -42,21 +41,14 @@ class LineFile:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._closed.set()
         self._thread.join()
         self._write()
 
-    @property
-    def count(self) -> int:
-        """Number of entries so far."""
-        return len(self._entries)
-
     def add(self, **facts: object) -> None:
         """Add a line, which is written in the background."""
-        self._entries.append(json.dumps(facts))
+        self.entries.append(json.dumps(facts))
 
     def _write_in_background(self) -> None:
         pause = SHORTEST_INTERVAL_SECONDS
@@ -66,7 +58,7 @@ class LineFile:
             pause = max(SHORTEST_INTERVAL_SECONDS, IDLE_PER_WRITE * (time.monotonic() - began))
 
     def _write(self) -> None:
-        entries = self._entries[:]
+        entries = self.entries[:]
         if len(entries) == self._stored:
             return
         try:
@@ -89,41 +81,30 @@ class Parts:
         self._file = self._open(self._number).__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._file.__exit__(kind, error, traceback)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._file.__exit__(kind, error, trace)
 
     def last(self) -> LineFile:
         """Return the part with room for one more entry."""
-        if self._file.count >= ENTRIES_PER_PART:
+        if len(self._file.entries) >= ENTRIES_PER_PART:
             self._file.__exit__(None, None, None)
             self._number += 1
             self._file = self._open(self._number).__enter__()
         return self._file
 
 
-class Ledger:
-    """Records events. It is a context manager that writes the rest when it ends."""
+class Ledger(LineFile):
+    """Records events, the last of which is the end of the attempt."""
 
-    def __init__(self, path: epath.Path):
-        self._file = LineFile(path)
-
-    def __enter__(self) -> Self:
-        self._file.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         cause = "done" if error is None else type(error).__name__
         code = ExitCode.DONE if error is None else exit_code(error)
         self.record("stop", cause=cause, message=str(error or ""), code=code.name)
-        self._file.__exit__(kind, error, traceback)
+        super().__exit__(kind, error, trace)
 
     def record(self, event: str, **facts: object) -> None:
         """Add one event with the current time."""
-        self._file.add(time=round(time.time(), 3), event=event, **facts)
+        self.add(time=round(time.time(), 3), event=event, **facts)
 
 
 def write_whole(path: epath.Path, text: str) -> None:

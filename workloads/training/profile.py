@@ -12,7 +12,6 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import jax
@@ -60,9 +59,7 @@ class StepProfiler:
         self._listener.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._closed.set()
         if self._local:
             self._captured = (self._captured[0], self._step)

@@ -28,7 +28,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from types import TracebackType
 from typing import Self
 
 from etils import epath
@@ -116,9 +115,7 @@ class Writer:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._done.set()
         # After another failure, a restart takes it at once, and the other hosts must be informed without delay.
         lets_go = error is None or (isinstance(error, TrainingStopped) and error.code in _LETS_GO)
