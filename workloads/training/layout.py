@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR
+from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR, axes_of
 
 type Tree = Any
 """A nested dict of arrays, or of their shapes, partition specs or shardings."""
@@ -54,7 +54,7 @@ class Split:
     @property
     def axes(self) -> tuple[str, ...]:
         """Mesh axes whose devices hold different parts of it."""
-        return tuple(name for part in self.spec if part for name in ((part,) if isinstance(part, str) else part))
+        return tuple(name for part in self.spec for name in axes_of(part))
 
     @property
     def repeated_over(self) -> tuple[str, ...]:

@@ -114,11 +114,10 @@ def _placed_array(path: Any, leaf: Any) -> PlacedArray:
         shape=leaf.shape,
         dtype=str(leaf.dtype),
         element_bytes=leaf.dtype.itemsize,
-        split=tuple(_axes(entry) for entry in sharding.spec),
+        split=tuple(axes_of(entry) for entry in sharding.spec),
     )
 
 
-def _axes(entry: Any) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    return (entry,) if isinstance(entry, str) else tuple(entry)
+def axes_of(entry: Any) -> tuple[str, ...]:
+    """Return the axes in one entry of a PartitionSpec."""
+    return (entry,) if isinstance(entry, str) else tuple(entry or ())

@@ -19,6 +19,7 @@ import optax
 
 from workloads.spec import ModelSpec, OptimizerSpec
 from workloads.training.layout import BLOCKS, KeyPath, Split, Tree, splits
+from workloads.training.mesh import axes_of
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 """Learning rate at the end of the cosine, as a share of its peak."""
@@ -148,8 +149,7 @@ def _of_whole_matrices(shard: jax.Array, split: Split, name: str, model: ModelSp
 def _parts(split: Split) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the mesh axes with several devices by which rows (1) and columns (2) of a matrix are split."""
     for dimension, part in enumerate(split.spec[-2:], 1):
-        axes = (part,) if isinstance(part, str) else tuple(part or ())
-        if axes and jax.lax.axis_size(axes) > 1:
+        if (axes := axes_of(part)) and jax.lax.axis_size(axes) > 1:
             yield dimension, axes
 
 

@@ -64,22 +64,18 @@ class Run:
 
     @property
     def checkpoints(self) -> epath.Path:
-        """Folder of the checkpoints, which Orbax writes."""
         return self.folder / "checkpoints"
 
     @property
     def ledger(self) -> epath.Path:
-        """Folder of the ledgers of all attempts and processes."""
         return self.folder / "ledger"
 
     @property
     def steps(self) -> epath.Path:
-        """Folder of the metrics of each step."""
         return self.folder / "steps"
 
     @property
     def tensorboard(self) -> epath.Path:
-        """Folder of the curves for TensorBoard."""
         return self.folder / "tensorboard"
 
     @property
