@@ -34,7 +34,7 @@ from workloads.training.rows import cache_folder, load_rows
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
-from workloads.training.step import CompiledProgram, Program, TrainState, compiler_options
+from workloads.training.step import CompiledProgram, TrainState, compiler_options
 from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
 
@@ -50,7 +50,7 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
     attention = settle(spec, mesh, compiler_options(spec, mesh), processes)
     processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
-    program = CompiledProgram(Program(attention.made_in(spec), mesh), compiler)
+    program = CompiledProgram(attention.made_in(spec), mesh, compiler)
     rows = load_rows(
         spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder(), spec.training.reads_marks
     )
