@@ -56,7 +56,6 @@ class JobSpec(Spec):
 
     @property
     def libtpu_args(self) -> dict[str, Value]:
-        """Return the arguments that libtpu starts with."""
         return self.compiler.libtpu_args_for(self.slices)
 
     def compiled_otherwise(self) -> Self | None:

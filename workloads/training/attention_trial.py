@@ -67,7 +67,6 @@ class Layer:
 
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
-        """Return the layer of `spec` on one device of its mesh."""
         training, shards = spec.training, spec.mesh.data_shards
         return cls(
             model=spec.model,
@@ -159,7 +158,6 @@ class Choice:
     lines: tuple[Line, ...] = ()
 
     def made_in(self, spec: JobSpec) -> JobSpec:
-        """Return `spec` with this kernel."""
         return spec.model_copy(update={"training": spec.training.model_copy(update={"attention": self.kernel})})
 
 

@@ -185,7 +185,6 @@ class Checkpoints:
             self._unannounced.clear()
 
     def close(self) -> None:
-        """Wait for the background and release it."""
         self._orbax.close()
         self._reader.close()
 

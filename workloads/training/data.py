@@ -86,7 +86,6 @@ class Order:
 
     @classmethod
     def of(cls, rows: Rows, batch: int, seed: int) -> Self:
-        """Return the order of all training rows."""
         each = zip(rows.firsts, rows.datasets, strict=True)
         return cls(tuple(Part(first, one.training_count, one.weight) for first, one in each), batch, seed)
 
@@ -178,7 +177,6 @@ class Batches:
 
     @property
     def record(self) -> DataRecord:
-        """Facts of the data for the manifest of a run."""
         return DataRecord(data_digest=self._rows.digest, data_order=self._order.digest, datasets=self._rows.record)
 
     def training(self, number: int) -> jax.Array:

@@ -61,7 +61,6 @@ class Failure:
 
     @classmethod
     def hang(cls, cause: str, stacks: str, host: str) -> Self:
-        """Return the failure of a host that hangs."""
         return cls(cause, stacks.splitlines(), host, ExitCode.HANG, time.time())
 
     @classmethod

@@ -81,7 +81,6 @@ class Exposition(Collector):
         self._store(family, label, lambda _: number)
 
     def add(self, family: Family, number: float, label: str = "") -> None:
-        """Increase a counter."""
         self._store(family, label, lambda before: before + number)
 
     def _store(self, family: Family, label: str, after: Callable[[float], float]) -> None:

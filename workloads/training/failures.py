@@ -93,7 +93,6 @@ class BadHost(TrainingStopped):
 
     @property
     def slices(self) -> frozenset[int]:
-        """Slices of the suspects."""
         return frozenset(suspect.slice for suspect in self.suspects)
 
 

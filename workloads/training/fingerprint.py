@@ -121,7 +121,6 @@ class Replicas:
 
     @property
     def several(self) -> bool:
-        """Whether there are several replicas to compare."""
         return len(self._slices) > 1
 
     def require_equal(self, step: int, found: Sequence[Fingerprints]) -> Fingerprints:

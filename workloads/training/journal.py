@@ -74,7 +74,6 @@ class Journal:
             self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch, spec.padding_rows))
 
     def record(self, event: str, **values: Any) -> None:
-        """Record an event of this host."""
         self.ledger.record(event, **values)
         self.live.record_event(event, values)
 
@@ -86,7 +85,6 @@ class Journal:
                 self.record(type(line).__name__, **vars(line))
 
     def warn(self, message: str) -> None:
-        """Print and record a warning."""
         self.record("warning", message=message)
         if self.processes.leads:
             print(message, flush=True)
@@ -96,7 +94,6 @@ class Journal:
         return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
 
     def end_step(self, step: StepUnderWay) -> None:
-        """Wait for the end of `step` and record it."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.

@@ -44,7 +44,6 @@ class LiveMetrics(Exposition):
         return generate_latest(self).decode()
 
     def set_schedule(self, schedule: TrainingSpec, slices: int) -> None:
-        """Set the schedule of this attempt and its number of slices."""
         self.set(exposition.PLANNED_STEPS, schedule.steps)
         self.set(exposition.SAVE_INTERVAL, schedule.save_every_minutes * 60)
         self.set(exposition.SLICES, slices)
@@ -56,7 +55,6 @@ class LiveMetrics(Exposition):
             self.set(exposition.LAST_END, end.last, code)
 
     def record_event(self, event: str, values: Mapping[str, Any]) -> None:
-        """Record an event of the ledger."""
         if cause := ENDS_A_PIECE.get(event):
             self.add(exposition.SECONDS, self._cut_now(), cause)
         if event in ("RunStarted", "restore"):
@@ -72,7 +70,6 @@ class LiveMetrics(Exposition):
             self.set(exposition.ROLLBACKS, values["number"])
 
     def record_step(self, line: Mapping[str, Any]) -> None:
-        """Record a step from its line."""
         self.add(exposition.STEPS, 1)
         self.add(exposition.STEP_SECONDS, line["step_seconds"])
         self.add(exposition.HOST_SECONDS, line["host_seconds"])

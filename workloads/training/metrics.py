@@ -103,7 +103,6 @@ class Ledger(LineFile):
         super().__exit__(kind, error, trace)
 
     def record(self, event: str, **facts: object) -> None:
-        """Add one event with the current time."""
         self.add(time=round(time.time(), 3), event=event, **facts)
 
 

@@ -66,7 +66,6 @@ class StepProfiler:
             self._end(self._local)
 
     def before(self, step: int) -> None:
-        """Call before `step` begins."""
         now = time.monotonic()
         if self._requested.is_set() and self._step_began is not None:
             self._requested.clear()

@@ -51,12 +51,10 @@ class Position:
 
     @classmethod
     def of(cls, state: TrainState) -> Self:
-        """Return the position of `state`."""
         return cls(int(state.step), int(state.batch))
 
     @property
     def next(self) -> "Position":
-        """Return the position after one more step."""
         return Position(self.step + 1, self.batch + 1)
 
 

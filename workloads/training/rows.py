@@ -139,7 +139,6 @@ class Rows:
         ]
 
     def read(self, numbers: Sequence[int]) -> np.ndarray:
-        """Return the rows with these numbers."""
         found = np.empty((len(numbers), self.row_length), self.dtype)
         wanted = np.array(numbers, np.int64)
         for first, dataset in zip(self.firsts, self.datasets, strict=True):

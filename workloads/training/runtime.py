@@ -45,7 +45,6 @@ class Deadline:
         self._expected = Expectation(what, minutes, time.monotonic() + 60 * minutes)
 
     def clear(self) -> None:
-        """Remove the expectation."""
         self._expected = None
 
     def seconds_left(self) -> float:

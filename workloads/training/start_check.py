@@ -135,7 +135,6 @@ class Roll:
         self._slices = slices
 
     def sign(self, place: Place) -> None:
-        """Record that this host began."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / str(place.process)).write_text(place.host)
 

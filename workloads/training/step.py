@@ -115,7 +115,6 @@ class Program:
         return self.lower_step().compile(self.compiler_options | more)
 
     def lower_step(self) -> jax.stages.Lowered:
-        """Return the step before compilation."""
         arguments = (self._specs, BATCH, *self._frozen_specs)
         step = self._over_mesh(self.local_step, arguments, (self._specs, PartitionSpec()))
         return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch, *self._frozen)
@@ -129,7 +128,6 @@ class Program:
 
     @property
     def compiler_options(self) -> dict[str, Any]:
-        """Options that the program is compiled with."""
         return compiler_options(self._spec, self._mesh)
 
     @property

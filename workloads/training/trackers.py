@@ -166,7 +166,6 @@ class _Served(threading.Thread):
             self._drop("it has not taken the last points in time")
 
     def run(self) -> None:
-        """Serve the tracker to its end."""
         try:
             tracker = self._make()
             with suppress(ShutDown):

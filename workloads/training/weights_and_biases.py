@@ -34,7 +34,6 @@ class WeightsAndBiases:
         self._run.define_metric("*", step_metric="step")
 
     def log(self, point: Point) -> None:
-        """Send `point`."""
         self._run.log({"step": point.step, **point.values})
 
     def close(self, completed: bool) -> None:
