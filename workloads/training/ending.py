@@ -60,15 +60,6 @@ class Failure:
         return cls(cause, details, host, exit_code(error), time.time())
 
     @classmethod
-    def hang(cls, cause: str, stacks: str, host: str) -> Self:
-        return cls(cause, stacks.splitlines(), host, ExitCode.HANG, time.time())
-
-    @classmethod
-    def lost(cls, cause: str, host: str) -> Self:
-        """Return the failure that `host` will have after another one is gone."""
-        return cls(cause, [], host, ExitCode.PEER_LOST, time.time())
-
-    @classmethod
     def from_other_host(cls, other: Mapping[str, Any], stacks: str, host: str) -> Self:
         """Return the failure of `host` because another one published `other`."""
         # After a hang, the cause is the host whose stacks differ from the others', so every host reports its stacks.

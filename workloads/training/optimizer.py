@@ -33,14 +33,13 @@ def build_optimizer(spec: OptimizerSpec, model: ModelSpec, steps: int) -> optax.
         return optax.adamw(rate, b1=spec.beta1, b2=spec.beta2, weight_decay=spec.weight_decay, mask=_decays)
     return optax.chain(
         optax.masked(muon(spec.momentum, model), is_layer_matrix),
-        optax.masked(optax.scale_by_adam(spec.beta1, spec.beta2), _is_left_to_adamw),
+        optax.masked(
+            optax.scale_by_adam(spec.beta1, spec.beta2),
+            lambda parameters: jax.tree.map(not_, is_layer_matrix(parameters)),
+        ),
         optax.add_decayed_weights(spec.weight_decay, _decays),
         optax.scale_by_learning_rate(rate),
     )
-
-
-def _is_left_to_adamw(parameters: Tree) -> Tree:
-    return jax.tree.map(not_, is_layer_matrix(parameters))
 
 
 def learning_rate(spec: OptimizerSpec, steps: int) -> optax.Schedule:

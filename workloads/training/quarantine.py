@@ -82,6 +82,7 @@ class OwnNode:
     def _mark(self, cause: str) -> None:
         found = self._request("GET")
         taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != BAD_HOST_KEY]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         patch = {
             # The version makes the API server refuse the write if the node has changed, because a list of taints is
             # written as a whole.
@@ -89,7 +90,7 @@ class OwnNode:
                 "resourceVersion": found["metadata"]["resourceVersion"],
                 "annotations": {BAD_HOST_KEY: cause[:BAD_HOST_CHARACTERS]},
             },
-            "spec": {"taints": [*taints, {"key": BAD_HOST_KEY, "effect": "NoSchedule", "timeAdded": _now()}]},
+            "spec": {"taints": [*taints, {"key": BAD_HOST_KEY, "effect": "NoSchedule", "timeAdded": now}]},
         }
         self._request("PATCH", json.dumps(patch).encode())
 
@@ -154,10 +155,6 @@ def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> tuple[st
     except NotMarked as error:
         return node.name, str(error)
     return node.name, ""
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _error_text(error: urllib.error.HTTPError) -> str:

@@ -35,42 +35,31 @@ def standard_library_rows(max_bytes: int, row_length: int, cache: Path) -> np.nd
     Raises:
         DataFault: `max_bytes` is too small for a training row and a held-out row.
     """
-    path = cache / f"{_cache_key(max_bytes, row_length)}.tokens"
+    folder = Path(sysconfig.get_path("stdlib"))
+    parts = (max_bytes, row_length, str(folder), sys.version)
+    path = cache / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}.tokens"
     if not path.exists():
-        _write_rows(path, _standard_library(max_bytes), row_length)
+        text = _modules(folder, max_bytes)
+        count = len(text) // row_length
+        if count < 2:
+            raise DataFault(f"{len(text)} bytes do not fill two rows of {row_length}; raise data.max_bytes")
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as unfinished:
+            unfinished.write(text[: count * row_length])
+        # Several hosts on one machine may build at the same time. Each replaces the file with one of the same bytes.
+        os.replace(unfinished.name, path)
     return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row_length)
 
 
-def _cache_key(max_bytes: int, row_length: int) -> str:
-    parts = (max_bytes, row_length, sysconfig.get_path("stdlib"), sys.version)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
-
-
-def _standard_library(max_bytes: int) -> bytes:
+def _modules(folder: Path, max_bytes: int) -> bytes:
+    """Return the modules of the standard library, without installed packages, in the same order on every machine."""
     text = bytearray()
-    for path in _sources(Path(sysconfig.get_path("stdlib"))):
-        text += path.read_bytes()
+    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
+        if not {"site-packages", "dist-packages"} & set(path.parts):
+            text += path.read_bytes()
         if len(text) >= max_bytes:
             break
     return bytes(text[:max_bytes])
-
-
-def _sources(folder: Path) -> Iterator[Path]:
-    """Yield all modules of the standard library, without installed packages, in the same order on every machine."""
-    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
-        if not {"site-packages", "dist-packages"} & set(path.parts):
-            yield path
-
-
-def _write_rows(path: Path, text: bytes, row_length: int) -> None:
-    count = len(text) // row_length
-    if count < 2:
-        raise DataFault(f"{len(text)} bytes do not fill two rows of {row_length}; raise data.max_bytes")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as unfinished:
-        unfinished.write(text[: count * row_length])
-    # Several hosts on one machine may build at the same time. Each replaces the file with one of the same bytes.
-    os.replace(unfinished.name, path)
 
 
 @dataclass(frozen=True)

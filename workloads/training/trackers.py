@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from queue import Full, Queue, ShutDown
 from typing import NamedTuple, Protocol
@@ -59,7 +58,9 @@ def require_packages(spec: TrackersSpec) -> None:
         InvalidSpec: a package is missing. The message names all of them.
     """
     missing = [
-        f"job.trackers.{name} needs {_PACKAGES[name]}" for name in _tracker_names(spec) if not _has(_PACKAGES[name])
+        f"job.trackers.{name} needs {_PACKAGES[name]}"
+        for name in _tracker_names(spec)
+        if not find_spec(_PACKAGES[name])
     ]
     if missing:
         raise InvalidSpec(
@@ -70,32 +71,25 @@ def require_packages(spec: TrackersSpec) -> None:
 
 def trackers_of(spec: JobSpec, run: Run, processes: Processes) -> "Trackers":
     """Return the trackers of the job on the leader, and none on other processes."""
-    makers = {"tensorboard": partial(_tensorboard, run), "wandb": partial(_wandb, spec, run)}
+
+    # The libraries are imported late, because most jobs need neither.
+    def tensorboard() -> Tracker:
+        from workloads.training.tensorboard import TensorBoard
+
+        return TensorBoard(run.tensorboard, run.start)
+
+    def wandb() -> Tracker:
+        from workloads.training.weights_and_biases import WeightsAndBiases
+
+        assert spec.trackers.wandb
+        return WeightsAndBiases(spec.trackers.wandb, spec.name, run, CLOSE_SECONDS / 2)
+
+    makers = {"tensorboard": tensorboard, "wandb": wandb}
     return Trackers({name: makers[name] for name in _tracker_names(spec.trackers) if processes.leads})
 
 
 def _tracker_names(spec: TrackersSpec) -> list[str]:
     return [name for name in _PACKAGES if getattr(spec, name)]
-
-
-def _has(package: str) -> bool:
-    return find_spec(package) is not None
-
-
-# The libraries are imported late, because most jobs need neither.
-
-
-def _tensorboard(run: Run) -> Tracker:
-    from workloads.training.tensorboard import TensorBoard
-
-    return TensorBoard(run.tensorboard, run.start)
-
-
-def _wandb(spec: JobSpec, run: Run) -> Tracker:
-    from workloads.training.weights_and_biases import WeightsAndBiases
-
-    assert spec.trackers.wandb
-    return WeightsAndBiases(spec.trackers.wandb, spec.name, run, CLOSE_SECONDS / 2)
 
 
 class Trackers:
