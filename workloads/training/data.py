@@ -160,7 +160,10 @@ class Batches:
         self._batch = spec.global_batch
         self._shape = (spec.batch_rows(shards), rows.row_length)
         self._sharding = sharding
-        self._places = [place for place in _own_places(sharding, self._shape) if place < self._batch]
+        slices = sharding.addressable_devices_indices_map(self._shape).values()
+        held = {place for index in slices if index for place in range(*index[0].indices(self._shape[0]))}
+        self._places = sorted(place for place in held if place < self._batch)
+        """Places in the global batch whose rows this process's devices hold."""
         self._pool = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="rows")
         self._training = self._ahead(self._read_training, "the rows of a step", sys.maxsize, spec)
         self._held_out = self._ahead(self._read_held_out, "held-out rows", spec.evaluation_batches, spec)
@@ -241,9 +244,3 @@ def _require_enough(rows: Rows, spec: TrainingSpec) -> None:
             )
     if faults:
         raise InvalidSpec("; ".join(faults))
-
-
-def _own_places(sharding: NamedSharding, shape: tuple[int, int]) -> list[int]:
-    """Return the places in the global batch whose rows this process's devices hold."""
-    slices = sharding.addressable_devices_indices_map(shape).values()
-    return sorted({place for index in slices if index for place in range(*index[0].indices(shape[0]))})

@@ -103,17 +103,14 @@ class StepProfiler:
         while not self._closed.wait(POLL_SECONDS):
             if self._processes.leads and time.monotonic() - looked >= REQUEST_SECONDS:
                 looked = time.monotonic()
-                self._look_for_request()
+                # Each object store has its own exceptions, and none may stop a run. The next check may succeed.
+                with suppress(Exception):
+                    if self._request.exists():
+                        self._request.unlink()
+                        self._requested.set()
             with suppress(jax.errors.JaxRuntimeError):
                 requests: list[Range] = [(first, last) for first, last in self._processes.read_all("profile")]
                 self._wanted = (*self._wanted, *(each for each in requests if each not in self._wanted))
-
-    def _look_for_request(self) -> None:
-        # Each object store has its own exceptions, and none may stop a run. The next check may succeed.
-        with suppress(Exception):
-            if self._request.exists():
-                self._request.unlink()
-                self._requested.set()
 
     def _end(self, local: tempfile.TemporaryDirectory[str]) -> None:
         """Store the capture. If this fails, training continues, or ends for the cause that it already has."""
@@ -123,17 +120,14 @@ class StepProfiler:
         try:
             with local:
                 jax.profiler.stop_trace()
-                self._keep(Path(local.name), folder)
+                folder.mkdir(parents=True, exist_ok=True)
+                for path in Path(local.name).rglob("*"):
+                    for kind in (".xplane.pb", ".trace.json.gz"):
+                        if path.name.endswith(kind):
+                            name = f"{self._processes.index:05d}-{self._processes.host}{kind}"
+                            (folder / name).write_bytes(path.read_bytes())
         except Exception as error:  # noqa: BLE001 - the profiler and each object store have exceptions of their own
             print(f"profile of steps {first} to {last} is lost: {type(error).__name__}: {error}", flush=True)
             return
         if self._processes.leads:
             print(f"profile of steps {first} to {last} saved to {folder}", flush=True)
-
-    def _keep(self, local: Path, folder: epath.Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in local.rglob("*"):
-            for kind in (".xplane.pb", ".trace.json.gz"):
-                if path.name.endswith(kind):
-                    name = f"{self._processes.index:05d}-{self._processes.host}{kind}"
-                    (folder / name).write_bytes(path.read_bytes())
