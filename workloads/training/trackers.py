@@ -5,15 +5,17 @@ dropped for the rest of the attempt with one warning.
 """
 
 import math
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from queue import Full, Queue, ShutDown
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from workloads.spec import JobSpec, TrackersSpec
+from workloads.spec import JobSpec, TrackersSpec, WandbSpec
 from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
@@ -23,6 +25,8 @@ CURVES = ("loss", "z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_
 
 CLOSE_SECONDS = 10.0
 """Time limit for trackers at the end of an attempt. Spot capacity leaves 15 seconds in all when it is taken back."""
+
+LOGIN_SECONDS = 30.0
 
 WAITING_POINTS = 10_000
 """Largest number of points that wait for a tracker that does not answer."""
@@ -51,6 +55,37 @@ class Tracker(Protocol):
         ...
 
 
+class WeightsAndBiases:
+    """The run in Weights & Biases, whose library is not in the trainer's image. It has the same id as the run here and
+    continues in all its attempts.
+
+    https://docs.wandb.ai/ref/python/sdk/functions/init/
+    """
+
+    def __init__(self, spec: WandbSpec, job: str, run: Run):
+        wandb: Any = import_module("wandb")
+        self._run = wandb.init(
+            project=spec.project,
+            entity=spec.entity,
+            id=run.id,
+            name=job,
+            resume="allow",
+            config=run.manifest,
+            dir=tempfile.mkdtemp(prefix="wandb-"),
+            # The exit of the process waits for a login in progress, and without a limit for uploads.
+            settings={"console": "off", "init_timeout": LOGIN_SECONDS, "finish_timeout": CLOSE_SECONDS / 2},
+        )
+        # The library's own step counter drops steps that a restart or rollback repeats.
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, point: Point) -> None:
+        self._run.log({"step": point.step, **point.values})
+
+    def close(self, completed: bool) -> None:
+        """Send the rest, for a limited time."""
+        self._run.finish(exit_code=0 if completed else 1)
+
+
 def require_packages(spec: TrackersSpec) -> None:
     """Check that this image has the packages of the job's trackers.
 
@@ -72,17 +107,15 @@ def require_packages(spec: TrackersSpec) -> None:
 def trackers_of(spec: JobSpec, run: Run, processes: Processes) -> "Trackers":
     """Return the trackers of the job on the leader, and none on other processes."""
 
-    # The libraries are imported late, because most jobs need neither.
     def tensorboard() -> Tracker:
+        # This library too is imported late, because most jobs do not need it.
         from workloads.training.tensorboard import TensorBoard
 
         return TensorBoard(run.tensorboard, run.start)
 
     def wandb() -> Tracker:
-        from workloads.training.weights_and_biases import WeightsAndBiases
-
         assert spec.trackers.wandb
-        return WeightsAndBiases(spec.trackers.wandb, spec.name, run, CLOSE_SECONDS / 2)
+        return WeightsAndBiases(spec.trackers.wandb, spec.name, run)
 
     makers = {"tensorboard": tensorboard, "wandb": wandb}
     return Trackers({name: makers[name] for name in _tracker_names(spec.trackers) if processes.leads})
