@@ -35,10 +35,6 @@ PAUSE_SECONDS = 1.0
 _CONFLICT = 409
 
 
-class NotMarked(Exception):
-    """Raised when the node could not be marked. The message has the reason."""
-
-
 @dataclass(frozen=True)
 class OwnNode:
     """The node of this pod and the access to it."""
@@ -58,12 +54,9 @@ class OwnNode:
         bracketed = f"[{host}]" if ":" in host else host
         return cls(name, f"https://{bracketed}:{port}", access)
 
-    def mark(self, cause: str) -> None:
-        """Keep new pods off the node, and write the reason to it.
-
-        Raises:
-            NotMarked: the API server refuses or cannot be reached.
-        """
+    def mark(self, cause: str) -> str:
+        """Keep new pods off the node, and write the reason to it. Return why the API server refuses this or cannot be
+        reached, or else an empty text."""
         fault = ""
         for _ in range(ATTEMPTS):
             try:
@@ -75,9 +68,9 @@ class OwnNode:
             except (OSError, ValueError, http.client.HTTPException) as error:
                 fault = f"{type(error).__name__}: {error}"
             else:
-                return
+                return ""
             time.sleep(PAUSE_SECONDS)
-        raise NotMarked(fault)
+        return fault
 
     def _mark(self, cause: str) -> None:
         found = self._request("GET")
@@ -150,11 +143,7 @@ def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> tuple[st
         return None
     if node is None:
         return place.host, f"no {NODE_VARIABLE} and no token in {API_ACCESS_PATH}"
-    try:
-        node.mark(str(bad))
-    except NotMarked as error:
-        return node.name, str(error)
-    return node.name, ""
+    return node.name, node.mark(str(bad))
 
 
 def _error_text(error: urllib.error.HTTPError) -> str:
