@@ -14,9 +14,6 @@ from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR, axes_of
 type Tree = Any
 """A nested dict of arrays, or of their shapes, partition specs or shardings."""
 
-type KeyPath = tuple[Any, ...]
-"""Keys from the root of a Tree to a leaf."""
-
 BLOCKS = "blocks"
 """Key of the layers, whose weights are stacked on a leading axis."""
 
@@ -77,7 +74,7 @@ class Split:
 def splits(parameters: Tree) -> Tree:
     """Return a Split for each weight of `parameters`, which may be shapes."""
 
-    def split(path: KeyPath, leaf: jax.ShapeDtypeStruct) -> Split:
+    def split(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> Split:
         layers = (STAGE,) if path[0].key == BLOCKS else ()
         matrix = _MATRICES.get(path[-1].key)
         if matrix is None:

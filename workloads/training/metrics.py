@@ -6,7 +6,6 @@ Object stores cannot append, so the content of a file is kept in memory and a ba
 import json
 import threading
 import time
-from collections.abc import Callable
 from typing import Self
 
 from etils import epath
@@ -18,9 +17,6 @@ SHORTEST_INTERVAL_SECONDS = 2.0
 
 IDLE_PER_WRITE = 20
 """Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
-
-ENTRIES_PER_PART = 5000
-"""Number of entries in one part of a long file. It is about 1.5 MB, which is rewritten within a second."""
 
 
 class LineFile:
@@ -68,29 +64,6 @@ class LineFile:
             print(f"{self.path} lacks its last {lacking} entries: {type(error).__name__}: {error}", flush=True)
             return
         self._stored = len(entries)
-
-
-class Parts:
-    """A file in parts, so that only the last part is rewritten. It is a context manager."""
-
-    def __init__(self, open_part: Callable[[int], LineFile]):
-        self._open = open_part
-        self._number = 0
-
-    def __enter__(self) -> Self:
-        self._file = self._open(self._number).__enter__()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._file.__exit__(kind, error, trace)
-
-    def last(self) -> LineFile:
-        """Return the part with room for one more entry."""
-        if len(self._file.entries) >= ENTRIES_PER_PART:
-            self._file.__exit__(None, None, None)
-            self._number += 1
-            self._file = self._open(self._number).__enter__()
-        return self._file
 
 
 class Ledger(LineFile):

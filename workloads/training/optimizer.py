@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 
 from workloads.spec import ModelSpec, OptimizerSpec
-from workloads.training.layout import BLOCKS, KeyPath, Split, Tree, splits
+from workloads.training.layout import BLOCKS, Split, Tree, splits
 from workloads.training.mesh import axes_of
 
 FINAL_LEARNING_RATE_SHARE = 0.1
@@ -67,11 +67,7 @@ def clip(gradients: Tree, norm: jax.Array, limit: float) -> Tree:
 
 def _decays(parameters: Tree) -> Tree:
     """Return which weights decay: matrices, but not norm scales."""
-
-    def decays(path: KeyPath, _: jax.Array) -> bool:
-        return not path[-1].key.endswith("scale")
-
-    return jax.tree_util.tree_map_with_path(decays, parameters)
+    return jax.tree_util.tree_map_with_path(lambda path, _: not path[-1].key.endswith("scale"), parameters)
 
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -103,11 +99,9 @@ def muon(momentum: float, model: ModelSpec) -> optax.GradientTransformation:
 
 def is_layer_matrix(parameters: Tree) -> Tree:
     """Return which weights Muon updates: the matrices of the layers, but neither tables nor norm scales."""
-
-    def updates(path: KeyPath, split: Split) -> bool:
-        return path[0].key == BLOCKS and split.is_matrix
-
-    return jax.tree_util.tree_map_with_path(updates, splits(parameters))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, split: path[0].key == BLOCKS and split.is_matrix, splits(parameters)
+    )
 
 
 def orthogonalised(matrix: jax.Array) -> jax.Array:
