@@ -144,7 +144,9 @@ class Training:
 
     def _begin(self) -> tuple[TrainState, Outcome]:
         if self.program.frozen_shapes is not None:
-            self._read_frozen()
+            assert self.initial_weights, "the specification refuses adapters without weights"
+            with self._reading(self.initial_weights):
+                self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, self.processes)
         began = time.monotonic()
         if self.checkpoints.steps():
             self.program.prepare_fingerprints()
@@ -166,11 +168,6 @@ class Training:
             return fresh
         with self._reading(self.initial_weights):
             return self.initial_weights.put_into(fresh, self.program.fingerprints, self.processes)
-
-    def _read_frozen(self) -> None:
-        assert self.initial_weights, "the specification refuses adapters without weights"
-        with self._reading(self.initial_weights):
-            self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, self.processes)
 
     @contextmanager
     def _reading(self, weights: InitialWeights) -> Generator[None]:

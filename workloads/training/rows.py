@@ -171,9 +171,10 @@ def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path
         )
     if faults:
         raise InvalidSpec("; ".join(faults))
+    counts, held_out = [source.rows.shape[0] for source in sources], spec.held_out_fraction
     datasets = [
-        Dataset(source.setting, source.rows, _training_count(source.rows, spec), weight, source.digest, source.marked)
-        for source, weight in zip(sources, _weights(spec), strict=True)
+        Dataset(source.setting, source.rows, count - int(count * held_out), weight, source.digest, source.marked)
+        for source, count, weight in zip(sources, counts, _weights(spec), strict=True)
     ]
     return Rows(tuple(datasets), token_type(vocab_size, marked), marked)
 
@@ -231,11 +232,6 @@ def _token_faults(sources: Sequence[_Source], vocab_size: int) -> Iterator[str]:
                 f"{source.setting}: expected tokens of the tokenizer {expected}, which made {sources[0].setting},"
                 f" got {source.tokenizer}; prepare both with one tokenizer"
             )
-
-
-def _training_count(rows: RowReader, spec: DataSpec) -> int:
-    count = rows.shape[0]
-    return count - int(count * spec.held_out_fraction)
 
 
 def _weights(spec: DataSpec) -> list[int]:
