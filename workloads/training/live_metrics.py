@@ -49,7 +49,6 @@ class LiveMetrics(Exposition):
         self.set(exposition.SLICES, slices)
 
     def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
-        """Set how earlier attempts ended, by exit code."""
         for code, end in ends.items():
             self.set(exposition.ENDS, end.count, code)
             self.set(exposition.LAST_END, end.last, code)

@@ -26,22 +26,16 @@ DATA_AXES = (REPLICA, FSDP)
 
 
 class Device(Protocol):
-    """The attributes of a `jax.Device` that the mesh uses."""
+    """The attributes of a `jax.Device` that the mesh uses. `platform` is `tpu` or `cpu`."""
 
     @property
-    def id(self) -> int:
-        """Number of the device, unique in the job."""
-        ...
+    def id(self) -> int: ...
 
     @property
-    def process_index(self) -> int:
-        """Process that the device belongs to."""
-        ...
+    def process_index(self) -> int: ...
 
     @property
-    def platform(self) -> str:
-        """`tpu` or `cpu`."""
-        ...
+    def platform(self) -> str: ...
 
 
 def build_mesh(mesh: MeshSpec, slices: SliceSpec, devices: Sequence[Device]) -> Mesh:

@@ -60,7 +60,6 @@ class Run:
     folder: epath.Path
     start: int
     manifest: dict[str, Any]
-    """Manifest of this attempt."""
 
     @property
     def checkpoints(self) -> epath.Path:
@@ -80,7 +79,6 @@ class Run:
 
     @property
     def placement(self) -> epath.Path:
-        """File with the positions of devices and arrays in this attempt."""
         return self.folder / "placement" / f"{self.start}.json"
 
 

@@ -209,7 +209,6 @@ class Processes:
             time.sleep(FAILURE_IS_HEARD_SECONDS)
 
     def read_failure(self) -> dict[str, Any] | None:
-        """Return the published failure, if a process failed."""
         if self.count == 1:
             return None
         with suppress(jax.errors.JaxRuntimeError):

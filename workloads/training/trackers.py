@@ -48,11 +48,9 @@ class Tracker(Protocol):
 
     def log(self, point: Point) -> None:
         """Show `point`."""
-        ...
 
     def close(self, completed: bool) -> None:
         """Show all remaining points. `completed` means that the run has reached its last step."""
-        ...
 
 
 class WeightsAndBiases:
