@@ -171,7 +171,7 @@ def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Pro
         return Choice(set_to)
     processes.deadline.expect("the trial of the attention kernels", spec.training.prepare_minutes)
     chips = spec.slices.generation
-    earlier = processes.share("attention/earlier", lambda: recorded_kernel(spec.storage, chips))
+    earlier: Kernel | None = processes.share("attention/earlier", lambda: recorded_kernel(spec.storage, chips))
     tries = processes.index < spec.slices.hosts
 
     def run_trial(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
