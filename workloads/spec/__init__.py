@@ -4,6 +4,10 @@ It has every fact that the plan passes to the pod: model, data, optimizer, mesh,
 that the pod returns. It imports neither JAX nor Pulumi, so both sides can import it.
 """
 
+# Other packages use these names from here.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
 from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.compiler import LIBTPU_VARIABLE, CompilerSpec, rendered
 from workloads.spec.data import (
@@ -54,67 +58,3 @@ from workloads.spec.training import (
     TrainingSpec,
     WandbSpec,
 )
-
-__all__ = [
-    "API_ACCESS_PATH",
-    "BAD_HOST_CHARACTERS",
-    "BAD_HOST_KEY",
-    "CALL_KEY_VARIABLE",
-    "CALL_SPEC_VARIABLE",
-    "CHANGEABLE",
-    "FATAL_CODES",
-    "IMAGE_VARIABLE",
-    "JOB_FOLDER_VARIABLE",
-    "JOB_SPEC_VARIABLE",
-    "LIBTPU_VARIABLE",
-    "METRICS_ADDRESS_VARIABLE",
-    "METRICS_PORT",
-    "MOST_SLICES",
-    "NODE_VARIABLE",
-    "NUMBER",
-    "PRICE_VARIABLE",
-    "PROFILES",
-    "PROFILE_REQUEST",
-    "RUN_ID_VARIABLE",
-    "SLICES_VARIABLE",
-    "START_VARIABLE",
-    "WANDB_KEY_VARIABLE",
-    "XPROF_FOLDER",
-    "Attention",
-    "CallSpec",
-    "CompilerSpec",
-    "DataSpec",
-    "ExitCode",
-    "ExpertsSpec",
-    "JobSpec",
-    "Kernel",
-    "LoraSpec",
-    "MeshSpec",
-    "MixedSpec",
-    "MixtureSpec",
-    "ModelSpec",
-    "Number",
-    "OptimizerSetting",
-    "OptimizerSpec",
-    "PositiveInt",
-    "Preset",
-    "Reach",
-    "Remat",
-    "RopeScaling",
-    "SliceSpec",
-    "Spec",
-    "StandardLibrarySpec",
-    "StorageSpec",
-    "TokenFileSpec",
-    "TokenFolderSpec",
-    "TrackersSpec",
-    "TrainingSpec",
-    "WandbSpec",
-    "WholeNumber",
-    "WindowSpec",
-    "cause_order",
-    "load_preset",
-    "preset_names",
-    "rendered",
-    "token_folders",
-]

@@ -4,7 +4,6 @@ These are the names of libtpu's topologies and the rates of links. Peak FLOP/s a
 takes them from the table in `infra.tpu`."""
 
 from dataclasses import dataclass
-from functools import cache
 
 from workloads.spec.slices import SliceSpec
 
@@ -42,16 +41,14 @@ class Chip:
     """libtpu's `chip_config_name`, if GKE does not run the default."""
 
 
-@cache
-def _chips() -> dict[str, Chip]:
-    wide, narrow = 2 * 256 * 256, 2 * 128 * 128
-    return {
-        "v4": Chip("v4", 8 * narrow, 6, 45, 6.25, 30.75, config="megacore"),
-        "v5e": Chip("v5e", 4 * narrow, 4, 45, 3.125, 15.75),
-        "v5p": Chip("v5p", 8 * narrow, 6, 90, 6.25, 95.73),
-        "v6e": Chip("v6e", 4 * wide, 4, 90, 12.5, 31.24),
-        "7x": Chip("tpu7x", 4 * wide, 6, 90, 12.5, 94.74),
-    }
+_WIDE, _NARROW = 2 * 256 * 256, 2 * 128 * 128
+_CHIPS = {
+    "v4": Chip("v4", 8 * _NARROW, 6, 45, 6.25, 30.75, config="megacore"),
+    "v5e": Chip("v5e", 4 * _NARROW, 4, 45, 3.125, 15.75),
+    "v5p": Chip("v5p", 8 * _NARROW, 6, 90, 6.25, 95.73),
+    "v6e": Chip("v6e", 4 * _WIDE, 4, 90, 12.5, 31.24),
+    "7x": Chip("tpu7x", 4 * _WIDE, 6, 90, 12.5, 94.74),
+}
 
 
 def chip_of(slices: SliceSpec) -> Chip:
@@ -60,11 +57,11 @@ def chip_of(slices: SliceSpec) -> Chip:
     Raises:
         Unsupported: the generation is not in the table.
     """
-    if slices.generation not in _chips():
+    if slices.generation not in _CHIPS:
         raise Unsupported(
-            f"a program for {slices.generation!r} cannot be compiled ahead of time; choose one of {', '.join(_chips())}"
+            f"a program for {slices.generation!r} cannot be compiled ahead of time; choose one of {', '.join(_CHIPS)}"
         )
-    return _chips()[slices.generation]
+    return _CHIPS[slices.generation]
 
 
 def clock_hz(slices: SliceSpec) -> float:

@@ -144,7 +144,8 @@ class CompilerSpec(Spec):
 
 def rendered(arguments: Mapping[str, Value]) -> str:
     """Return the value of LIBTPU_INIT_ARGS."""
-    return " ".join(f"--{name}={_text(value)}" for name, value in arguments.items())
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in arguments.items()}
+    return " ".join(f"--{name}={text}" for name, text in texts.items())
 
 
 def _resolve(
@@ -156,7 +157,3 @@ def _resolve(
         if generation in row.values
     }
     return {name: value for name, value in {**defaults, **changes}.items() if value is not None}
-
-
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -56,7 +56,6 @@ class JobSpec(Spec):
 
     @property
     def libtpu_args(self) -> dict[str, Value]:
-        """Return the arguments that libtpu starts with."""
         return self.compiler.libtpu_args_for(self.slices)
 
     def compiled_otherwise(self) -> Self | None:
@@ -82,7 +81,18 @@ class JobSpec(Spec):
         """
         if count == self.slices.count:
             return self
-        job = self._scaled_to(count)
+        fewest = None if self.slices.min_count is None else count
+        job = self.model_copy(
+            update={
+                "slices": self.slices.model_copy(update={"count": count, "min_count": fewest}),
+                "mesh": self.mesh.model_copy(update={"replica": self.mesh.replica * count // self.slices.count}),
+            }
+        )
+        rows, at_once = job.rows_per_device, self.training.part_rows(self.rows_per_device)
+        # At least half as many rows at once as before, because small parts use a device less well.
+        best = min(range(at_once, at_once // 2, -1), key=lambda size: self._computed(rows, size))
+        training = self.training.model_copy(update={"accumulation": ceil(rows / best)})
+        job = job.model_copy(update={"training": training})
         if faults := size_faults(job.slices, job.mesh, job.model, job.training):
             raise ValueError(f"on {count} of its {self.slices.count} slices: {'; '.join(faults)}")
         return job
@@ -102,20 +112,6 @@ class JobSpec(Spec):
     def padding(self) -> float:
         """Share of a step's rows that are padding."""
         return self.padding_rows / (self.padding_rows + self.training.global_batch)
-
-    def _scaled_to(self, count: int) -> Self:
-        fewest = None if self.slices.min_count is None else count
-        job = self.model_copy(
-            update={
-                "slices": self.slices.model_copy(update={"count": count, "min_count": fewest}),
-                "mesh": self.mesh.model_copy(update={"replica": self.mesh.replica * count // self.slices.count}),
-            }
-        )
-        rows, at_once = job.rows_per_device, self.training.part_rows(self.rows_per_device)
-        # At least half as many rows at once as before, because small parts use a device less well.
-        best = min(range(at_once, at_once // 2, -1), key=lambda size: self._computed(rows, size))
-        training = self.training.model_copy(update={"accumulation": ceil(rows / best)})
-        return job.model_copy(update={"training": training})
 
     def _computed(self, rows: int, at_once: int) -> int:
         """Return the number of rows that a device computes for `rows` rows.

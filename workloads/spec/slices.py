@@ -51,7 +51,6 @@ class SliceSpec(Spec):
 
     @property
     def total_hosts(self) -> int:
-        """Hosts of all slices."""
         return self.count * self.hosts
 
     @property

@@ -214,16 +214,12 @@ class TrainingSpec(Spec):
         return ceil(rows / self.accumulation)
 
     @model_validator(mode="after")
-    def _profile_in_order(self) -> Self:
+    def _steps_agree(self) -> Self:
         if self.profile_steps and not self.profile_steps[0] <= self.profile_steps[1] <= self.steps:
             raise ValueError(
                 f"profile_steps must be first and last step, in order and at most {self.steps},"
                 f" got {list(self.profile_steps)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _kept_steps_are_saved(self) -> Self:
         if self.keep_every_steps and self.keep_every_steps % self.save_every_steps:
             raise ValueError(
                 f"keep_every_steps must be a multiple of save_every_steps ({self.save_every_steps}),"

@@ -73,26 +73,14 @@ def attend(
     norms: HeadNorms | None = None,
 ) -> jax.Array:
     """Compute attention [B, S, D] of x [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
-    if heads.kernel == "reference":
-        return _plain(x, query_key_value, out, heads, sequence, norms)
     if heads.kernel == "auto":
         raise ValueError("training.attention is auto: choose a kernel first")
-    # Pallas is imported late, because it takes a while and is needed only on TPUs.
-    from workloads.training.tpu_attention import attend_by_kernel
+    if heads.kernel != "reference":
+        # Pallas is imported late, because it takes a while and is needed only on TPUs.
+        from workloads.training.tpu_attention import attend_by_kernel
 
-    return attend_by_kernel(x, query_key_value, out, heads, sequence, norms)
-
-
-def _plain(
-    x: jax.Array,
-    query_key_value: Matrix,
-    out: Matrix,
-    heads: Heads,
-    sequence: Sequence,
-    norms: HeadNorms | None,
-) -> jax.Array:
-    """Compute `attend` in plain JAX, with matrix products for which XLA has fast code on CPU: of two dimensions, or
-    batches of them."""
+        return attend_by_kernel(x, query_key_value, out, heads, sequence, norms)
+    # XLA has fast code on CPU for matrix products of two dimensions, or batches of them.
     batch, positions, embed = x.shape
     projected = named(product(x.reshape(-1, embed), query_key_value), PROJECTION)
     grouped = projected.reshape(batch, positions, -1, heads.queries_per_kv_head + 2, heads.head_dim)

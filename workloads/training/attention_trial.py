@@ -7,11 +7,10 @@ losses are bitwise equal to those of an uninterrupted run, unless that kernel ca
 test nothing.
 """
 
-import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
@@ -26,6 +25,7 @@ from workloads.progress import AttentionChanged, AttentionChosen, AttentionPasse
 from workloads.spec import JobSpec, Kernel, ModelSpec
 from workloads.training import attention
 from workloads.training.attention import Heads, mix_plainly
+from workloads.training.failures import first_line
 from workloads.training.pointwise import rotation
 from workloads.training.runs import recorded_kernel
 from workloads.training.runtime import Processes
@@ -67,7 +67,6 @@ class Layer:
 
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
-        """Return the layer of `spec` on one device of its mesh."""
         training, shards = spec.training, spec.mesh.data_shards
         return cls(
             model=spec.model,
@@ -159,7 +158,6 @@ class Choice:
     lines: tuple[Line, ...] = ()
 
     def made_in(self, spec: JobSpec) -> JobSpec:
-        """Return `spec` with this kernel."""
         return spec.model_copy(update={"training": spec.training.model_copy(update={"attention": self.kernel})})
 
 
@@ -173,14 +171,12 @@ def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Pro
         return Choice(set_to)
     processes.deadline.expect("the trial of the attention kernels", spec.training.prepare_minutes)
     chips = spec.slices.generation
-    recorded = recorded_kernel(spec.storage, chips) if processes.leads else None
-    earlier = json.loads(processes.share("attention/earlier", json.dumps(recorded)))
+    earlier: Kernel | None = processes.share("attention/earlier", lambda: recorded_kernel(spec.storage, chips))
     tries = processes.index < spec.slices.hosts
 
     def run_trial(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
         own = trial(Layer.of(spec), some, device, options) if tries else []
-        word = json.dumps([processes.host, [asdict(finding) for finding in own]])
-        return merge(some, processes.gather(key, word))
+        return merge(some, processes.gather(key, (processes.host, [asdict(finding) for finding in own])))
 
     if earlier is None:
         return choose(run_trial("attention", kernels), chips)
@@ -215,42 +211,33 @@ def trial(layer: Layer, kernels: Mapping[Kernel, Mix], device: Any, options: Map
     """Try each of `kernels` on `device`."""
     if not kernels:
         return []
+    part = layer.part
     # Kernels compile in parallel, because each takes seconds and mostly one core.
     with ThreadPoolExecutor(2 * len(kernels), "attention") as compiler:
-        tries = [
-            _Try(kernel, layer, *(compiler.submit(each.compiled, mix, device, options) for each in (layer.part, layer)))
+        programs = {
+            kernel: [compiler.submit(each.compiled, mix, device, options) for each in (part, layer)]
             for kernel, mix in kernels.items()
-        ]
-        expected = layer.part.expected(device)
-        return [each.finding(device, expected) for each in tries]
+        }
+        expected = part.expected(device)
 
+        def finding(kernel: Kernel) -> Finding:
+            on_part, on_all = programs[kernel]
+            try:
+                got = [np.asarray(part.by_heads(each), np.float32) for each in on_part.result()(*part.inputs(device))]
+                largest = float(np.max([difference(*pair) for pair in zip(got, expected, strict=True)]))
+                # This is not `largest > TOLERANCE`, so that NaN is a fault.
+                if not largest <= TOLERANCE:
+                    return Finding(
+                        kernel, fault=f"it differs from plain attention by {largest:.3g}, and may by {TOLERANCE}"
+                    )
+                run, inputs = on_all.result(), layer.inputs(device)
+                if not bool(jnp.isfinite(run(*inputs)[1]).all()):
+                    return Finding(kernel, fault=f"its gradient by {layer.positions} positions is not finite")
+                return Finding(kernel, _best_seconds(run, inputs), largest)
+            except Exception as error:  # noqa: BLE001 - whatever a kernel or its compiler raises, the job can use another one
+                return Finding(kernel, fault=first_line(error))
 
-@dataclass(frozen=True)
-class _Try:
-    kernel: Kernel
-    layer: Layer
-    on_part: Future[jax.stages.Compiled]
-    on_all: Future[jax.stages.Compiled]
-
-    def finding(self, device: Any, expected: tuple[np.ndarray, np.ndarray]) -> Finding:
-        try:
-            largest = self._difference(device, expected)
-            # This is not `largest > TOLERANCE`, so that NaN is a fault.
-            if not largest <= TOLERANCE:
-                fault = f"it differs from plain attention by {largest:.3g}, and may by {TOLERANCE}"
-                return Finding(self.kernel, fault=fault)
-            run, inputs = self.on_all.result(), self.layer.inputs(device)
-            if not bool(jnp.isfinite(run(*inputs)[1]).all()):
-                return Finding(self.kernel, fault=f"its gradient by {self.layer.positions} positions is not finite")
-            return Finding(self.kernel, _best_seconds(run, inputs), largest)
-        except Exception as error:  # noqa: BLE001 - whatever a kernel or its compiler raises, the job can use another one
-            return Finding(self.kernel, fault=f"{type(error).__name__}: {error}".splitlines()[0])
-
-    def _difference(self, device: Any, expected: tuple[np.ndarray, np.ndarray]) -> float:
-        part = self.layer.part
-        got = self.on_part.result()(*part.inputs(device))
-        by_heads = [np.asarray(part.by_heads(values), np.float32) for values in got]
-        return float(np.max([difference(*pair) for pair in zip(by_heads, expected, strict=True)]))
+        return [finding(kernel) for kernel in kernels]
 
 
 def difference(got: np.ndarray, expected: np.ndarray) -> float:
@@ -272,17 +259,17 @@ def _best_seconds(run: jax.stages.Compiled, inputs: tuple[Any, ...]) -> float:
     return min(taken)
 
 
-def merge(kernels: Mapping[Kernel, Mix], words: Sequence[str]) -> list[Finding]:
+def merge(kernels: Iterable[Kernel], by_host: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[Finding]:
     """Merge the hosts' results for each kernel: a fault if one of them found one, else the median time of all."""
-    by_host = [(host, Finding(**found)) for host, findings in map(json.loads, words) for found in findings]
-    return [_merge_kernel(kernel, [each for each in by_host if each[1].kernel == kernel]) for kernel in kernels]
 
+    def merged(kernel: Kernel) -> Finding:
+        own = [(host, Finding(**each)) for host, found in by_host for each in found if each["kernel"] == kernel]
+        if faults := [f"host {host}: {found.fault}" for host, found in own if found.fault]:
+            return Finding(kernel, fault=faults[0])
+        seconds = statistics.median(found.seconds for _, found in own)
+        return Finding(kernel, seconds, max(found.difference for _, found in own))
 
-def _merge_kernel(kernel: Kernel, by_host: Sequence[tuple[str, Finding]]) -> Finding:
-    if faults := [f"host {host}: {found.fault}" for host, found in by_host if found.fault]:
-        return Finding(kernel, fault=faults[0])
-    seconds = statistics.median(found.seconds for _, found in by_host)
-    return Finding(kernel, seconds, max(found.difference for _, found in by_host))
+    return [merged(kernel) for kernel in kernels]
 
 
 def choose(findings: Sequence[Finding], chips: str) -> Choice:

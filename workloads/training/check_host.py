@@ -49,17 +49,8 @@ def check_devices(
         raise set_aside(bad, OwnNode.of(environment), place, processes) from None
 
 
-def run_check(slices: SliceSpec, storage: epath.Path, start: Start, environment: Mapping[str, str]) -> None:
-    """Check the devices. On an error, end the process with its exit code."""
-    with HostProcess(storage, start, environment) as host:
-        processes = host.join(slices, _START_MINUTES)
-        with Watchdog(processes, host.ending, hang):
-            check_devices(slices, host.place, processes, environment, slice_check.SIZE)
-    print(f"host {host.place.host}: all devices of the job compute correctly", flush=True)
-
-
 def main() -> None:
-    """Check, then end the process."""
+    """Check the devices. On an error, end the process with its exit code."""
     began = time.time()
     try:
         slices = SliceSpec.model_validate_json(os.environ[SLICES_VARIABLE])
@@ -68,7 +59,11 @@ def main() -> None:
     except (KeyError, ValueError) as fault:
         print(f"stopped: the environment of the slice check is not valid: {fault}", file=sys.stderr)
         sys.exit(ExitCode.INVALID_SPEC)
-    run_check(slices, storage, Start(run_id, attempt, began, None, slices.count, None), os.environ)
+    with HostProcess(storage, Start(run_id, attempt, began, None, slices.count, None), os.environ) as host:
+        processes = host.join(slices, _START_MINUTES)
+        with Watchdog(processes, host.ending, hang):
+            check_devices(slices, host.place, processes, os.environ, slice_check.SIZE)
+    print(f"host {host.place.host}: all devices of the job compute correctly", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ Storage may return damaged arrays without an error, so the arrays have fingerpri
 moved away, and the one before it is restored. `loop` decides when to save.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +20,7 @@ from etils import epath
 
 from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
-from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed
+from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed, first_line, first_of
 from workloads.training.fingerprint import Fingerprints, Take, differences
 from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
@@ -116,52 +118,43 @@ class Checkpoints:
         """Return the steps with a complete checkpoint, ascending."""
         return sorted(self._orbax.all_steps())
 
-    def restore(self, shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]) -> TrainState | None:
-        """Return the newest state that every process can read and whose fingerprints are right. `None` without any
-        checkpoint.
+    def restore(
+        self, shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None], before: float = math.inf
+    ) -> TrainState | None:
+        """Return the newest state from before step `before` that every process can read and whose fingerprints are
+        right. `None` without any checkpoint from before that step.
 
         A checkpoint that cannot be used is moved away, because training reaches that step again, and is reported
-        through `report`. The one before it is tried next.
+        through `report`. The one before it is tried next. Checkpoints from `before` on, which must be complete by now,
+        are moved away too.
 
         Raises:
             NoCheckpoint: there are checkpoints, but none can be used. They are not moved.
             NewerCheckpoint: a newer image wrote the newest one that is not damaged. It is not moved.
         """
-        return self._newest({}, shapes, take, report)
-
-    def go_back(
-        self, before: int, shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]
-    ) -> TrainState | None:
-        """Return the newest state from before step `before`, as `restore` does. `None` without such a checkpoint.
-
-        Later ones, which must be complete by now, are moved away too, because training reaches their steps again.
-        """
-        later = {
+        steps = self.steps()
+        skipped = {
             step: f"from step {before} on, the weights are those that gave no finite step"
-            for step in self.steps()
+            for step in steps
             if step >= before
         }
-        return None if len(later) == len(self.steps()) else self._newest(later, shapes, take, report)
-
-    def _newest(
-        self, later: dict[int, str], shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]
-    ) -> TrainState | None:
-        skipped = dict(later)
+        earlier = steps[: len(steps) - len(skipped)]
+        if not earlier:
+            return None
         self._searches += 1
-        for step in reversed([step for step in self.steps() if step not in later]):
-            self._require_known_format(step)
+        for step in reversed(earlier):
+            if newer := self._processes.share(f"format/{self._searches}/{step}", partial(self._newer_format, step)):
+                raise NewerCheckpoint(newer)
             state, fault = self._read_together(step, shapes, take)
             if state is not None:
                 self._move_away(skipped, report)
                 return state
             skipped[step] = fault
-        if skipped:
-            found = "; ".join(f"step {step}: {fault}" for step, fault in skipped.items())
-            raise NoCheckpoint(
-                f"none of the {len(skipped)} checkpoints in {self._folder} can be used ({found});"
-                " put a good one there, or begin a new run with storage.existing_run: anew"
-            )
-        return None
+        found = "; ".join(f"step {step}: {fault}" for step, fault in skipped.items())
+        raise NoCheckpoint(
+            f"none of the {len(skipped)} checkpoints in {self._folder} can be used ({found});"
+            " put a good one there, or begin a new run with storage.existing_run: anew"
+        )
 
     def save(self, step: int, state: TrainState, fingerprints: Fingerprints, manifest: dict[str, Any]) -> None:
         """Begin to write `state`, which must be equal on all replicas, after the previous save has ended.
@@ -182,49 +175,37 @@ class Checkpoints:
         """
         while (saving := self._orbax.is_saving_in_progress()) and wait and not self._orbax.failure:
             time.sleep(POLL_SECONDS)
-        self._require_no_failure()
+        if self._orbax.failure:
+            raise SaveFailed(
+                f"the checkpoint of step {self._unannounced[-1]} cannot be written to {self._folder}:"
+                f" {first_line(self._orbax.failure)}; check the storage; the next attempt continues from the one before"
+            ) from self._orbax.failure
         if not saving:
             yield from self._unannounced
             self._unannounced.clear()
 
     def close(self) -> None:
-        """Wait for the background and release it."""
         self._orbax.close()
         self._reader.close()
-
-    def _require_no_failure(self) -> None:
-        if self._orbax.failure:
-            raise SaveFailed(
-                f"the checkpoint of step {self._unannounced[-1]} cannot be written to {self._folder}:"
-                f" {_sentence(self._orbax.failure)}; check the storage; the next attempt continues from the one before"
-            ) from self._orbax.failure
 
     def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
         """Return the state, or its error. The result is the same on all processes."""
         restore = Restore(shapes, self._read_once_from_replicas)
-        found, fault = self._read(self._folder / str(step) / STATE, restore)
-        faults = self._processes.gather(f"restore/{self._searches}/{step}", fault)
-        if any(faults):
-            return None, _first([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
-        # These are collectives. Only now is it certain that all processes take part.
-        state = restore.spread(found)
-        replicas = take(state)
-        verdict = self._verdict(step, replicas) if self._processes.leads else ""
-        verdict = self._processes.share(f"verdict/{self._searches}/{step}", verdict)
-        return (None, verdict) if verdict else (state, "")
-
-    def _read(self, folder: epath.Path, restore: Restore) -> tuple[TrainState | None, str]:
+        folder, found, fault = self._folder / str(step) / STATE, None, ""
         # This uses the handler and not the manager. The manager ends a restore with a barrier over all processes, where
         # processes that could read would wait forever for those that could not.
         try:
-            return restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes))), ""
+            found = restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes)))
         except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
-            return None, _sentence(error)
-
-    def _require_known_format(self, step: int) -> None:
-        newer = self._newer_format(step) if self._processes.leads else ""
-        if newer := self._processes.share(f"format/{self._searches}/{step}", newer):
-            raise NewerCheckpoint(newer)
+            fault = first_line(error)
+        faults = self._processes.gather(f"restore/{self._searches}/{step}", fault)
+        if any(faults):
+            return None, first_of([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
+        # These are collectives. Only now is it certain that all processes take part.
+        state = restore.spread(found)
+        replicas = take(state)
+        verdict = self._processes.share(f"verdict/{self._searches}/{step}", lambda: self._verdict(step, replicas))
+        return (None, verdict) if verdict else (state, "")
 
     def _newer_format(self, step: int) -> str:
         try:
@@ -239,15 +220,13 @@ class Checkpoints:
         try:
             expected = read_record(self._folder / str(step)).fingerprints
         except Exception as error:  # noqa: BLE001 - as for the arrays
-            return f"no fingerprints: {_sentence(error)}"
+            return f"no fingerprints: {first_line(error)}"
         wrong = differences(expected, replicas)
-        return f"arrays are not what was saved: {_first(wrong)}" if wrong else ""
+        return f"arrays are not what was saved: {first_of(wrong)}" if wrong else ""
 
     def _move_away(self, skipped: dict[int, str], report: Callable[[CheckpointSkipped], None]) -> None:
         for step, reason in skipped.items():
-            moved_to = self._processes.share(
-                f"moved/{self._searches}/{step}", self._move(step) if self._processes.leads else ""
-            )
+            moved_to = self._processes.share(f"moved/{self._searches}/{step}", partial(self._move, step))
             report(CheckpointSkipped(step, moved_to, reason))
         if skipped:
             self._orbax.reload()
@@ -258,15 +237,6 @@ class Checkpoints:
         target = self._folder.parent / f"unusable-checkpoint-{step}-{time.strftime('%Y%m%dT%H%M%S')}"
         (self._folder / str(step)).rename(target)
         return str(target)
-
-
-def _first(faults: list[str]) -> str:
-    others = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
-    return f"{faults[0]}{others}"
-
-
-def _sentence(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 class SaveTimer:
@@ -294,9 +264,7 @@ class SaveTimer:
         """Return whether to save before `batch`. Every process must query the same batches in the same order."""
         if batch < self._ask_at:
             return False
-        self._ask_at = int(
-            self._processes.share(f"save/{batch}", str(self._next(batch)) if self._processes.leads else "")
-        )
+        self._ask_at = self._processes.share(f"save/{batch}", lambda: self._next(batch))
         return self._ask_at == batch
 
     def _next(self, batch: int) -> int:

@@ -49,7 +49,8 @@ def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array
     gradient = jax.lax.optimization_barrier(gradient)
     before, rows, after = gradient.shape[:dimension], gradient.shape[dimension], gradient.shape[dimension + 1 :]
     own = rows // devices
-    pieces = _pieces(own, gradient.size // devices)
+    counts = (n for n in range(1, own + 1) if own % n == 0 and gradient.size // devices // n <= SCATTERED_ELEMENTS)
+    pieces = next(counts, own)
     # This is untiled on blocks of rows, because the tiled form becomes an all-reduce on TPU for some shapes.
     blocks = gradient.reshape(*before, devices, pieces, own // pieces, *after)
     parts = [
@@ -57,14 +58,6 @@ def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array
         for piece in range(pieces)
     ]
     return parts[0] if pieces == 1 else jnp.concatenate(parts, axis=dimension)
-
-
-def _pieces(rows: int, elements: int) -> int:
-    """Return the smallest number of equal pieces of `rows` that are small enough."""
-    return next(
-        (n for n in range(1, rows + 1) if rows % n == 0 and elements // n <= SCATTERED_ELEMENTS),
-        rows,
-    )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))

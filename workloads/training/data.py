@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import grain
@@ -53,7 +52,7 @@ def require_same_rows(rows: Rows, processes: Processes) -> None:
     Raises:
         InvalidSpec: the digests differ. The message names the hosts that differ from the leader.
     """
-    found = [json.loads(word) for word in processes.gather("rows", json.dumps([processes.host, rows.digest]))]
+    found = processes.gather("rows", (processes.host, rows.digest))
     expected = found[0][1]
     different = [f"{host} ({digest[:12]})" for host, digest in found if digest != expected]
     if different:
@@ -87,7 +86,6 @@ class Order:
 
     @classmethod
     def of(cls, rows: Rows, batch: int, seed: int) -> Self:
-        """Return the order of all training rows."""
         each = zip(rows.firsts, rows.datasets, strict=True)
         return cls(tuple(Part(first, one.training_count, one.weight) for first, one in each), batch, seed)
 
@@ -162,7 +160,10 @@ class Batches:
         self._batch = spec.global_batch
         self._shape = (spec.batch_rows(shards), rows.row_length)
         self._sharding = sharding
-        self._places = [place for place in _own_places(sharding, self._shape) if place < self._batch]
+        slices = sharding.addressable_devices_indices_map(self._shape).values()
+        held = {place for index in slices if index for place in range(*index[0].indices(self._shape[0]))}
+        self._places = sorted(place for place in held if place < self._batch)
+        """Places in the global batch whose rows this process's devices hold."""
         self._pool = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="rows")
         self._training = self._ahead(self._read_training, "the rows of a step", sys.maxsize, spec)
         self._held_out = self._ahead(self._read_held_out, "held-out rows", spec.evaluation_batches, spec)
@@ -172,16 +173,13 @@ class Batches:
         self._held_out.expect(0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._training.close()
         self._held_out.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
     def record(self) -> DataRecord:
-        """Facts of the data for the manifest of a run."""
         return DataRecord(data_digest=self._rows.digest, data_order=self._order.digest, datasets=self._rows.record)
 
     def training(self, number: int) -> jax.Array:
@@ -246,9 +244,3 @@ def _require_enough(rows: Rows, spec: TrainingSpec) -> None:
             )
     if faults:
         raise InvalidSpec("; ".join(faults))
-
-
-def _own_places(sharding: NamedSharding, shape: tuple[int, int]) -> list[int]:
-    """Return the places in the global batch whose rows this process's devices hold."""
-    slices = sharding.addressable_devices_indices_map(shape).values()
-    return sorted({place for index in slices if index for place in range(*index[0].indices(shape[0]))})

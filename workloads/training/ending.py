@@ -16,9 +16,10 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from etils import epath
 
@@ -59,27 +60,8 @@ class Failure:
         return cls(cause, details, host, exit_code(error), time.time())
 
     @classmethod
-    def hang(cls, cause: str, stacks: str, host: str) -> Self:
-        """Return the failure of a host that hangs."""
-        return cls(cause, stacks.splitlines(), host, ExitCode.HANG, time.time())
-
-    @classmethod
-    def lost(cls, cause: str, host: str) -> Self:
-        """Return the failure that `host` will have after another one is gone."""
-        return cls(cause, [], host, ExitCode.PEER_LOST, time.time())
-
-    def text(self) -> str:
-        """Return the text for the log."""
-        return "\n".join([f"stopped: {self.cause}", *self.details])
-
-    def word(self) -> str:
-        """Return the text for the other hosts."""
-        return json.dumps({"cause": self.cause, "host": self.host, "code": self.code})
-
-    @classmethod
-    def from_other_host(cls, word: str, stacks: str, host: str) -> Self:
-        """Return the failure of `host` because another one published `word`."""
-        other = json.loads(word)
+    def from_other_host(cls, other: Mapping[str, Any], stacks: str, host: str) -> Self:
+        """Return the failure of `host` because another one published `other`."""
         # After a hang, the cause is the host whose stacks differ from the others', so every host reports its stacks.
         details = stacks.splitlines() if other["code"] == ExitCode.HANG else []
         cause = f"host {other['host']} failed: {other['cause']}"
@@ -98,12 +80,12 @@ class Ending:
         """Report the failure everywhere and exit. Later failures of other threads are ignored."""
         if not self._taken.acquire(blocking=False):
             threading.Event().wait()
-        print(failure.text(), file=sys.stderr)
+        print("\n".join([f"stopped: {failure.cause}", *failure.details]), file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         writer = threading.Thread(target=self._write, args=(failure,), daemon=True)
         writer.start()
-        others.publish_failure(failure.word())
+        others.publish_failure({"cause": failure.cause, "host": failure.host, "code": failure.code})
         if failure.code == ExitCode.PEER_LOST:
             time.sleep(LINGER_SECONDS)
         writer.join(RECORD_TIMEOUT_SECONDS)

@@ -1,7 +1,7 @@
 """Metric families of a host, with their meanings and present values. `live_metrics` sets and serves them."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, override
 
@@ -67,23 +67,27 @@ FAMILIES = tuple(value for value in tuple(globals().values()) if isinstance(valu
 class Exposition(Collector):
     """The present values of the families, for `prometheus_client`.
 
-    The thread that trains sets them; threads of the HTTP server read them. A family without a value is left out.
+    The thread that trains sets them; threads of the HTTP server read them. A family without a value is left out, and so
+    are the leader's on other hosts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leads: bool = True):
+        self.leads = leads
         self._numbers: dict[Family, dict[str, float]] = {}
         self._lock = threading.Lock()
 
     def set(self, family: Family, number: float, label: str = "") -> None:
         """Set the value of a family, for one value of its label."""
-        with self._lock:
-            self._numbers.setdefault(family, {})[label] = number
+        self._store(family, label, lambda _: number)
 
     def add(self, family: Family, number: float, label: str = "") -> None:
-        """Increase a counter."""
-        with self._lock:
-            numbers = self._numbers.setdefault(family, {})
-            numbers[label] = numbers.get(label, 0.0) + number
+        self._store(family, label, lambda before: before + number)
+
+    def _store(self, family: Family, label: str, after: Callable[[float], float]) -> None:
+        if self.leads or not family.leader_only:
+            with self._lock:
+                numbers = self._numbers.setdefault(family, {})
+                numbers[label] = after(numbers.get(label, 0.0))
 
     @override
     def collect(self) -> Iterator[Metric]:

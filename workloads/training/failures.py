@@ -3,7 +3,7 @@
 `ending` has what a process does before it exits.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import ClassVar, NamedTuple
 
 from workloads.spec import ExitCode
@@ -93,7 +93,6 @@ class BadHost(TrainingStopped):
 
     @property
     def slices(self) -> frozenset[int]:
-        """Slices of the suspects."""
         return frozenset(suspect.slice for suspect in self.suspects)
 
 
@@ -119,6 +118,16 @@ class OutOfMemory(TrainingStopped):
 
     code = ExitCode.OUT_OF_MEMORY
     agreed = False
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of `error` and the first line of its text."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def first_of(faults: Sequence[str]) -> str:
+    """Return the first of `faults`, and how many others there are."""
+    return faults[0] if len(faults) == 1 else f"{faults[0]} and {len(faults) - 1} more"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

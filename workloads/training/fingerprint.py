@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from workloads.spec import SliceSpec
-from workloads.training.failures import ReplicasDiffer
+from workloads.training.failures import ReplicasDiffer, first_of
 from workloads.training.layout import Split, Tree
 from workloads.training.mesh import FSDP, REPLICA, STAGE, TENSOR
 
@@ -78,16 +78,13 @@ def _sums(shard: jax.Array, spec: PartitionSpec) -> jax.Array:
     position = _mixed(_positions(shard.shape, spec))
     # The factor is odd and the mixing is one-to-one, so no two values of an element have the same summand.
     summands = (_mixed(bits * (position | 1)), _mixed(bits ^ position))
-    return jnp.stack(_sums_in_one_pass(summands))
 
-
-def _sums_in_one_pass(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     # This is one reduction of two operands, for which XLA makes vector code on CPU, but not for jnp.sum of integers.
     def add(left: tuple[jax.Array, jax.Array], right: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         return left[0] + right[0], left[1] + right[1]
 
     zero = np.uint32(0)
-    return jax.lax.reduce(pair, (zero, zero), add, tuple(range(pair[0].ndim)))
+    return jnp.stack(jax.lax.reduce(summands, (zero, zero), add, tuple(range(shard.ndim))))
 
 
 def _positions(shape: tuple[int, ...], spec: PartitionSpec) -> jax.Array:
@@ -121,7 +118,6 @@ class Replicas:
 
     @property
     def several(self) -> bool:
-        """Whether there are several replicas to compare."""
         return len(self._slices) > 1
 
     def require_equal(self, step: int, found: Sequence[Fingerprints]) -> Fingerprints:
@@ -135,14 +131,11 @@ class Replicas:
             suspects = [index for index, one in enumerate(found) if tuple(one.items()) != expected]
             if 2 * count <= len(found):
                 suspects = list(range(len(found)))
-            raise ReplicasDiffer(self._text(step, suspects, wrong))
+            named = sorted({slice_ for replica in suspects for slice_ in self._slices[replica]})
+            plural = "s" if len(named) > 1 else ""
+            raise ReplicasDiffer(
+                f"step {step}: all slices must hold the same, but slice{plural} {' or '.join(map(str, named))} computed"
+                f" wrongly: {first_of(wrong)}; nothing of it is saved, and the next attempt continues from the last"
+                " checkpoint"
+            )
         return dict(expected)
-
-    def _text(self, step: int, suspects: Sequence[int], wrong: Sequence[str]) -> str:
-        named = sorted({slice_ for replica in suspects for slice_ in self._slices[replica]})
-        arrays = wrong[0] if len(wrong) == 1 else f"{wrong[0]} and {len(wrong) - 1} more"
-        plural = "s" if len(named) > 1 else ""
-        return (
-            f"step {step}: all slices must hold the same, but slice{plural} {' or '.join(map(str, named))} computed"
-            f" wrongly: {arrays}; nothing of it is saved, and the next attempt continues from the last checkpoint"
-        )

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from etils import epath
 
 from workloads.spec import JobSpec, ModelSpec
-from workloads.training.failures import InvalidSpec
-from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints, differences
+from workloads.training.failures import InvalidSpec, first_line
+from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints
 from workloads.training.model import Tree
-from workloads.training.parameter_folder import PARAMETERS, About, read, read_about
+from workloads.training.parameter_folder import PARAMETERS, About, read, read_about, require_written
 from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
@@ -52,13 +52,15 @@ class InitialWeights:
         Raises:
             InvalidSpec: the weights are missing, of another model, or damaged. The result is the same in every process.
         """
-        shapes = jax.tree.map(_shape, state.parameters)
+        shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state.parameters
+        )
         # The drawn weights are deleted to make room for those that are read.
         for leaf in jax.tree.leaves(state.parameters):
             leaf.delete()
-        found = self._read_together(shapes, processes)
-        state = replace(state, parameters=found.parameters)
-        self._verify(found.about, take(state))
+        about, parameters = self._read_together(shapes, processes)
+        state = replace(state, parameters=parameters)
+        self._verify(about, take(state))
         return state
 
     def frozen(self, shapes: Tree, processes: Processes) -> Tree:
@@ -70,29 +72,27 @@ class InitialWeights:
         written = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=leaf.sharding), shapes
         )
-        found = self._read_together(written, processes)
-        self._verify(found.about, compile_fingerprints({PARAMETERS: written})({PARAMETERS: found.parameters}))
-        return jax.tree.map(_in_type_of, found.parameters, shapes)
+        about, parameters = self._read_together(written, processes)
+        self._verify(about, compile_fingerprints({PARAMETERS: written})({PARAMETERS: parameters}))
+        return jax.tree.map(_in_type_of, parameters, shapes)
 
-    def _read_together(self, shapes: Tree, processes: Processes) -> "_Found":
-        restore = Restore(shapes, self.read_once_from_replicas)
-        found = self._read_folder(restore)
-        faults = processes.gather("initial-weights", found if isinstance(found, str) else "")
-        if isinstance(found, str) or any(faults):
-            raise InvalidSpec("; ".join(dict.fromkeys(filter(None, faults))))
-        # These are collectives. Only now is it certain that all processes take part.
-        return replace(found, parameters=restore.spread(found.parameters))
-
-    def _read_folder(self, restore: Restore) -> "_Found | str":
-        """Return the folder's content or its error, which the other processes need before they wait for this one."""
+    def _read_together(self, shapes: Tree, processes: Processes) -> tuple[About, Tree]:
+        restore, found, fault = Restore(shapes, self.read_once_from_replicas), None, ""
         try:
             about = read_about(self.folder)
             self._require_same_model(about.model)
-            return _Found(about, restore.read(lambda shapes: read(self.folder, shapes)))
-        except InvalidSpec as fault:
-            return str(fault)
+            found = about, restore.read(lambda shapes: read(self.folder, shapes))
+        except InvalidSpec as error:
+            fault = str(error)
         except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
-            return f"{self.folder} cannot be read: {type(error).__name__}: {error}".splitlines()[0]
+            fault = f"{self.folder} cannot be read: {first_line(error)}"
+        # The other processes need the error before they wait for this one.
+        faults = processes.gather("initial-weights", fault)
+        if found is None or any(faults):
+            raise InvalidSpec("; ".join(dict.fromkeys(filter(None, faults))))
+        # These are collectives. Only now is it certain that all processes take part.
+        about, read_here = found
+        return about, restore.spread(read_here)
 
     def _require_same_model(self, model: ModelSpec) -> None:
         expected, got = (one.model_dump(exclude=FREE_TO_CHANGE) for one in (self.model, model))
@@ -107,15 +107,11 @@ class InitialWeights:
 
     def _verify(self, about: About, replicas: list[Fingerprints]) -> None:
         ours = f"{PARAMETERS}."
-        found = [{name: one for name, one in replica.items() if name.startswith(ours)} for replica in replicas]
-        if wrong := differences(about.fingerprints, found):
-            raise InvalidSpec(f"{self.folder} differs from what was written: {'; '.join(wrong)}; make the folder again")
-
-
-@dataclass(frozen=True)
-class _Found:
-    about: About
-    parameters: Tree
+        require_written(
+            self.folder,
+            about,
+            [{name: one for name, one in replica.items() if name.startswith(ours)} for replica in replicas],
+        )
 
 
 def _in_type_of(array: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:
@@ -125,7 +121,3 @@ def _in_type_of(array: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:
     other = jax.block_until_ready(jax.jit(lambda leaf: leaf.astype(shape.dtype), out_shardings=shape.sharding)(array))
     array.delete()
     return other
-
-
-def _shape(array: jax.Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)

@@ -6,7 +6,6 @@ It imports no models or checkpoints.
 
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from etils import epath
@@ -38,6 +37,8 @@ class HostProcess:
     def join(self, slices: SliceSpec, start_minutes: float) -> Processes:
         """Join the other hosts of `slices`, which may start up to `start_minutes` later than this one.
 
+        If they do not, this process ends.
+
         Raises:
             InvalidSpec: the JobSet has other slices.
             BadHostStays: something else listens on the coordinator's port.
@@ -46,50 +47,40 @@ class HostProcess:
         require_coordinator_port(self.place, self._environment)
         present = slices.model_copy(update={"count": self.place.slice_count})
         roll = Roll(self._storage, self._start.run_id, self._start.restart_attempt, present)
-        self.processes = _join(self.place, start_minutes, roll, self.ending)
+        deadline = Deadline()
+        deadline.expect("the join of all hosts", start_minutes)
+
+        def explain(missed: Expectation) -> str:
+            try:
+                return f"{hang(missed)}: {roll.missing()}"
+            except Exception as error:  # noqa: BLE001 - storage may be what fails, but the process must end anyway
+                return f"{hang(missed)}, and the roll in storage cannot be read: {error}"
+
+        with Watchdog(Processes(0, 1, self.place.host, deadline), self.ending, explain):
+            if not self.place.alone:
+                roll.sign(self.place)
+            self.processes = join(self.place, start_minutes, deadline)
+        if self.processes.leads:
+            roll.forget()
         return self.processes
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
-            _end(error, self.processes, self.ending)
-
-
-def _join(place: Place, start_minutes: float, roll: Roll, ending: Ending) -> Processes:
-    """Join all other processes, which may start up to `start_minutes` later. If they do not, end this process."""
-    deadline = Deadline()
-    deadline.expect("the join of all hosts", start_minutes)
-
-    def explain(missed: Expectation) -> str:
-        try:
-            return f"{hang(missed)}: {roll.missing()}"
-        except Exception as error:  # noqa: BLE001 - storage may be what fails, but the process must end anyway
-            return f"{hang(missed)}, and the roll in storage cannot be read: {error}"
-
-    with Watchdog(Processes(0, 1, place.host, deadline), ending, explain):
-        if not place.alone:
-            roll.sign(place)
-        processes = join(place, start_minutes, deadline)
-    if processes.leads:
-        roll.forget()
-    return processes
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """End this process for `error`, or for the failure of another host that caused it."""
+        if error is None:
+            return
+        processes = self.processes
+        failure = Failure.of(error, processes.host)
+        if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
+            self.ending.fail(failure, others=Processes(0, 1, processes.host))
+        # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.
+        if other := processes.read_failure():
+            failure = Failure.from_other_host(other, "", processes.host)
+        self.ending.fail(failure, processes)
 
 
 def hang(missed: Expectation) -> str:
     """Describe what did not end in time."""
     return f"{missed.what} did not end within {missed.minutes:g} minutes"
-
-
-def _end(error: BaseException, processes: Processes, ending: Ending) -> None:
-    """End this process for `error`, or for the failure of another host that caused it."""
-    failure = Failure.of(error, processes.host)
-    if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
-        ending.fail(failure, others=Processes(0, 1, processes.host))
-    # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.
-    if word := processes.read_failure():
-        failure = Failure.from_other_host(word, "", processes.host)
-    ending.fail(failure, processes)

@@ -7,10 +7,7 @@ step as soon as the devices have it, so that the host can give them the next ste
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from types import TracebackType
 from typing import Any, Self
-
-import jax
 
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
@@ -21,26 +18,8 @@ from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
 from workloads.training.step import StepResult
-from workloads.training.step_metrics import Measured, StepMetrics
+from workloads.training.step_metrics import Result, StepMetrics
 from workloads.training.trackers import Trackers
-
-
-@dataclass(frozen=True)
-class Result:
-    """Results of a step on the host."""
-
-    loss: float
-    z_loss: float
-    gradient_norm: float
-    skipped: bool
-    ended: float
-    """Time by `time.monotonic()` when the devices had finished the step."""
-
-    @classmethod
-    def read(cls, result: StepResult) -> Self:
-        """Wait for the devices."""
-        loss, z_loss, norm, skipped = jax.device_get((result.loss, result.z_loss, result.gradient_norm, result.skipped))
-        return cls(float(loss), float(z_loss), float(norm), bool(skipped), time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -78,9 +57,7 @@ class Journal:
         self.trackers.open(self.warn)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._reader.shutdown(wait=False)
         self.trackers.close(completed=error is None)
         self.metrics.__exit__(kind, error, trace)
@@ -97,7 +74,6 @@ class Journal:
             self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch, spec.padding_rows))
 
     def record(self, event: str, **values: Any) -> None:
-        """Record an event of this host."""
         self.ledger.record(event, **values)
         self.live.record_event(event, values)
 
@@ -109,7 +85,6 @@ class Journal:
                 self.record(type(line).__name__, **vars(line))
 
     def warn(self, message: str) -> None:
-        """Print and record a warning."""
         self.record("warning", message=message)
         if self.processes.leads:
             print(message, flush=True)
@@ -119,26 +94,15 @@ class Journal:
         return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
 
     def end_step(self, step: StepUnderWay) -> None:
-        """Wait for the end of `step` and record it."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
-        measured = Measured(
-            step=step.number,
-            batch=step.before.batch,
-            ended=time.time() - (time.monotonic() - result.ended),
-            seconds=result.ended - free,
-            # A step that was given before the previous one had ended did not keep the devices waiting.
-            host_seconds=max(0.0, step.given - free),
-            loss=result.loss,
-            z_loss=result.z_loss,
-            gradient_norm=result.gradient_norm,
-            skipped=result.skipped,
-        )
-        line = self.metrics.add(measured)
+        # A step that was given before the previous one had ended did not keep the devices waiting.
+        seconds, host_seconds = result.ended - free, max(0.0, step.given - free)
+        line = self.metrics.add(step.before, result, seconds, host_seconds)
         self.live.record_step(line)
         self.trackers.step(step.number, line)
-        rate = self.metrics.tokens_per_second(measured)
-        self.announce(StepProgress(step.number, self.schedule.steps, result.loss, rate, measured.seconds * 1000))
+        rate, steps = line["tokens_per_second"], self.schedule.steps
+        self.announce(StepProgress(step.number, steps, result.loss, rate, seconds * 1000))
         if result.skipped:
             self.warn(
                 f"step {step.number}: loss {result.loss} or gradient norm {result.gradient_norm} is not finite or above"
@@ -149,8 +113,8 @@ class Journal:
         """Publish this host's pace. The leader compares the paces published so far, without waiting."""
         pace = self.metrics.pace(step)
         self.record("pace", **asdict(pace))
-        self.processes.put("pace", pace.word())
-        paces = [Pace.parse(word) for word in self.processes.read_all("pace")] if self.processes.leads else []
+        self.processes.put("pace", asdict(pace))
+        paces = [Pace(**each) for each in self.processes.read_all("pace")] if self.processes.leads else []
         if not paces:
             return
         found = compare(paces)

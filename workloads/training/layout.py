@@ -9,13 +9,10 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR
+from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR, axes_of
 
 type Tree = Any
 """A nested dict of arrays, or of their shapes, partition specs or shardings."""
-
-type KeyPath = tuple[Any, ...]
-"""Keys from the root of a Tree to a leaf."""
 
 BLOCKS = "blocks"
 """Key of the layers, whose weights are stacked on a leading axis."""
@@ -54,7 +51,7 @@ class Split:
     @property
     def axes(self) -> tuple[str, ...]:
         """Mesh axes whose devices hold different parts of it."""
-        return tuple(name for part in self.spec if part for name in ((part,) if isinstance(part, str) else part))
+        return tuple(name for part in self.spec for name in axes_of(part))
 
     @property
     def repeated_over(self) -> tuple[str, ...]:
@@ -77,7 +74,7 @@ class Split:
 def splits(parameters: Tree) -> Tree:
     """Return a Split for each weight of `parameters`, which may be shapes."""
 
-    def split(path: KeyPath, leaf: jax.ShapeDtypeStruct) -> Split:
+    def split(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> Split:
         layers = (STAGE,) if path[0].key == BLOCKS else ()
         matrix = _MATRICES.get(path[-1].key)
         if matrix is None:

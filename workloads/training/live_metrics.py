@@ -21,89 +21,74 @@ from workloads.training.exposition import Exposition
 from workloads.training.start import PastEnd, Start, past_ends
 
 
-class LiveMetrics:
+class LiveMetrics(Exposition):
     """The metrics of one attempt on one host."""
 
     def __init__(self, start: Start, *, leads: bool, clock: Callable[[], float] = time.time):
-        self.leads = leads
+        super().__init__(leads)
         self._clock = clock
         self._cut = start.began
-        self._numbers = Exposition()
-        self.registry = CollectorRegistry()
-        self.registry.register(self._numbers)
-        self._set(exposition.STARTED, start.began)
-        self._set(exposition.RESTARTS, start.restart_attempt)
-        self._set(exposition.ASKED_SLICES, start.asked_slices)
+        self.set(exposition.STARTED, start.began)
+        self.set(exposition.RESTARTS, start.restart_attempt)
+        self.set(exposition.ASKED_SLICES, start.asked_slices)
         if start.usd_per_hour is not None:
-            self._set(exposition.PRICE, start.usd_per_hour)
+            self.set(exposition.PRICE, start.usd_per_hour)
         # Counters exist from the beginning, so that rates include the first increase.
         for counter in (exposition.STEPS, exposition.SKIPPED_STEPS, exposition.ROLLBACKS):
-            self._set(counter, 0)
+            self.set(counter, 0)
         for cause in _COUNTED:
-            self._set(exposition.SECONDS, 0, cause)
+            self.set(exposition.SECONDS, 0, cause)
 
     def text(self) -> str:
         """Return all present values, in the text format of Prometheus."""
-        return generate_latest(self.registry).decode()
+        return generate_latest(self).decode()
 
     def set_schedule(self, schedule: TrainingSpec, slices: int) -> None:
-        """Set the schedule of this attempt and its number of slices."""
-        self._set(exposition.PLANNED_STEPS, schedule.steps)
-        self._set(exposition.SAVE_INTERVAL, schedule.save_every_minutes * 60)
-        self._set(exposition.SLICES, slices)
+        self.set(exposition.PLANNED_STEPS, schedule.steps)
+        self.set(exposition.SAVE_INTERVAL, schedule.save_every_minutes * 60)
+        self.set(exposition.SLICES, slices)
 
     def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
-        """Set how earlier attempts ended, by exit code."""
         for code, end in ends.items():
-            self._set(exposition.ENDS, end.count, code)
-            self._set(exposition.LAST_END, end.last, code)
+            self.set(exposition.ENDS, end.count, code)
+            self.set(exposition.LAST_END, end.last, code)
 
     def record_event(self, event: str, values: Mapping[str, Any]) -> None:
-        """Record an event of the ledger."""
         if cause := ENDS_A_PIECE.get(event):
-            self._count_time(cause, self._cut_now())
+            self.add(exposition.SECONDS, self._cut_now(), cause)
         if event in ("RunStarted", "restore"):
             # No work after this point is lost yet.
-            self._set(exposition.STEP, values["step"])
-            self._set(exposition.SAFE_SINCE, self._clock())
+            self.set(exposition.STEP, values["step"])
+            self.set(exposition.SAFE_SINCE, self._clock())
         elif event == "CheckpointSaved":
-            self._set(exposition.SAVED_STEP, values["step"])
-            self._set(exposition.SAFE_SINCE, self._clock())
+            self.set(exposition.SAVED_STEP, values["step"])
+            self.set(exposition.SAFE_SINCE, self._clock())
         elif event == "Evaluation":
-            self._set(exposition.HELD_OUT_LOSS, values["loss"])
+            self.set(exposition.HELD_OUT_LOSS, values["loss"])
         elif event == "RolledBack":
-            self._set(exposition.ROLLBACKS, values["number"])
+            self.set(exposition.ROLLBACKS, values["number"])
 
     def record_step(self, line: Mapping[str, Any]) -> None:
-        """Record a step from its line."""
-        self._numbers.add(exposition.STEPS, 1)
-        self._numbers.add(exposition.STEP_SECONDS, line["step_seconds"])
-        self._numbers.add(exposition.HOST_SECONDS, line["host_seconds"])
-        self._set(exposition.LAST_STEP, self._clock())
-        self._set(exposition.STEP, line["step"])
+        self.add(exposition.STEPS, 1)
+        self.add(exposition.STEP_SECONDS, line["step_seconds"])
+        self.add(exposition.HOST_SECONDS, line["host_seconds"])
+        self.set(exposition.LAST_STEP, self._clock())
+        self.set(exposition.STEP, line["step"])
         for family, name in ((exposition.LOSS, "loss"), (exposition.GRADIENT_NORM, "gradient_norm")):
             # JSON has no NaN, so the line has null in its place.
-            self._set(family, math.nan if line[name] is None else line[name])
-        self._set(exposition.TOKENS_PER_SECOND, line["tokens_per_second"])
+            self.set(family, math.nan if line[name] is None else line[name])
+        self.set(exposition.TOKENS_PER_SECOND, line["tokens_per_second"])
         if line["mfu"] is not None:
-            self._set(exposition.MFU, line["mfu"])
-        self._set(exposition.SKIPPED_STEPS, line["skipped_steps"])
+            self.set(exposition.MFU, line["mfu"])
+        self.set(exposition.SKIPPED_STEPS, line["skipped_steps"])
         for family, name in _OF_DEVICES:
             used = [each for each in line[name] if each is not None]
             if used:
-                self._set(family, max(used))
+                self.set(family, max(used))
         seconds = self._cut_now()
         waited = min(seconds, line["host_seconds"])
-        self._count_time(Cause.INPUT, waited)
-        self._count_time(Cause.LOST if line["skipped"] else Cause.PRODUCTIVE, seconds - waited)
-
-    def _set(self, family: exposition.Family, number: float, label: str = "") -> None:
-        if self.leads or not family.leader_only:
-            self._numbers.set(family, number, label)
-
-    def _count_time(self, cause: Cause, seconds: float) -> None:
-        if self.leads:
-            self._numbers.add(exposition.SECONDS, seconds, cause)
+        self.add(exposition.SECONDS, waited, Cause.INPUT)
+        self.add(exposition.SECONDS, seconds - waited, Cause.LOST if line["skipped"] else Cause.PRODUCTIVE)
 
     def _cut_now(self) -> float:
         """Return the seconds since the last call. Never negative, even if the machine's clock is set back."""
@@ -125,8 +110,10 @@ def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METR
     address = environment.get(METRICS_ADDRESS_VARIABLE)
     if not address:
         return None
+    registry = CollectorRegistry()
+    registry.register(metrics)
     try:
-        server, _ = start_http_server(port, address, metrics.registry)
+        server, _ = start_http_server(port, address, registry)
     except OSError as error:
         print(f"no metrics are served at {address}:{port}: {error}; training continues", flush=True)
         return None

@@ -10,16 +10,16 @@ import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
 import jax
 
-from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary
-from workloads.spec import JobSpec, TrainingSpec
+from workloads.progress import CheckpointSaved, Evaluation, Outcome, RolledBack, RunStarted, RunSummary
+from workloads.spec import JobSpec
 from workloads.training.attention_trial import settle
 from workloads.training.checkpoint import Checkpoints, SaveTimer
 from workloads.training.data import Batches, require_same_rows
-from workloads.training.failures import Preempted, TrainingStopped
+from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal, StepUnderWay
@@ -29,12 +29,12 @@ from workloads.training.mesh import build_mesh, placement, show_placement
 from workloads.training.metrics import Ledger
 from workloads.training.parameter_folder import read_about
 from workloads.training.profile import StepProfiler
-from workloads.training.resumption import Position, Rollbacks, settings_change
+from workloads.training.resumption import Position, at_batch, settings_change
 from workloads.training.rows import cache_folder, load_rows
-from workloads.training.runs import Run, manifest, open_run
+from workloads.training.runs import manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
-from workloads.training.step import CompiledProgram, Program, TrainState, compiler_options
+from workloads.training.step import CompiledProgram, TrainState, compiler_options
 from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
 
@@ -45,46 +45,10 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     Raises:
         TrainingStopped: a stop with a known cause.
     """
-    mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
-    # The executor is not a context manager, because an attempt that fails early must not wait for the compiler.
-    compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
-    attention = settle(spec, mesh, compiler_options(spec, mesh), processes)
-    processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
-    program = CompiledProgram(Program(attention.made_in(spec), mesh), compiler)
-    rows = load_rows(
-        spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder(), spec.training.reads_marks
-    )
-    require_same_rows(rows, processes)
-    batches = Batches(rows, spec.training, program.batch_sharding)
-    weights = InitialWeights.of(spec)
-    frozen = read_about(weights.folder).digest if spec.training.lora and weights else None
-    described = manifest(spec, batches.record, start.image, program.compiler_options, attention.kernel, frozen)
-    run = open_run(spec, start.run_id, described, processes)
-    ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
-    checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
-    profiler = StepProfiler(spec.training.profile_steps, run.folder, run.start, processes)
-    metrics, trackers = StepMetrics(spec, run, processes), trackers_of(spec, run, processes)
-    journal = Journal(spec.training, processes, ledger, metrics, live, trackers)
-    with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.held_shapes):
-        journal.record_start(start, spec)
-        for line in attention.lines:
-            journal.announce(line)
-        if processes.leads:
-            show_placement(placement(spec.mesh, spec.slices, mesh, program.held_shapes), run.placement)
-        replicas = Replicas(mesh.devices, spec.slices)
-        training = Training(
-            schedule=spec.training,
-            processes=processes,
-            run=run,
-            program=program,
-            batches=batches,
-            checkpoints=checkpoints,
-            journal=journal,
-            profiler=profiler,
-            replicas=replicas,
-            initial_weights=weights,
-        )
-        training.run_to_end(start.began)
+    training = Training(spec, start, processes, live)
+    fits = fitting(spec, training.program.held_shapes)
+    with _closed_at_a_known_end(training.checkpoints), training.journal, training.profiler, training.batches, fits:
+        training.run_to_end(start)
     processes.deadline.clear()
 
 
@@ -101,36 +65,39 @@ def _closed_at_a_known_end(checkpoints: Checkpoints) -> Generator[None]:
     checkpoints.close()
 
 
-@dataclass(kw_only=True)
 class Training:
     """One attempt of a run with everything that it needs."""
 
-    schedule: TrainingSpec
-    processes: Processes
-    run: Run
-    program: CompiledProgram
-    batches: Batches
-    checkpoints: Checkpoints
-    journal: Journal
-    profiler: StepProfiler
-    replicas: Replicas
-    initial_weights: InitialWeights | None
-    """Weights that a new run begins with, or that its adapters are for. `None` draws weights from the seed."""
-    _safe_step: int = field(init=False)
-    """The newest step from which a restart can continue."""
-    _timer: SaveTimer = field(init=False)
-    _save_is_due: bool = False
-    _has_evaluated: bool = False
-    _rollbacks: Rollbacks = field(init=False)
-    _under_way: StepUnderWay | None = None
-    """The newest step until its result is read."""
+    def __init__(self, spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics):
+        self.spec, self.schedule, self.processes = spec, spec.training, processes
+        self._mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
+        # The executor is not a context manager, because an attempt that fails early must not wait for the compiler.
+        compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
+        self._attention = settle(spec, self._mesh, compiler_options(spec, self._mesh), processes)
+        processes.deadline.expect("data, compilation and restore", self.schedule.prepare_minutes)
+        self.program = program = CompiledProgram(self._attention.made_in(spec), self._mesh, compiler)
+        length, marked = self.schedule.sequence_length, self.schedule.reads_marks
+        rows = load_rows(spec.data, spec.model.vocab_size, length, cache_folder(), marked)
+        require_same_rows(rows, processes)
+        self.batches = Batches(rows, self.schedule, program.batch_sharding)
+        self.initial_weights = InitialWeights.of(spec)
+        """Weights that a new run begins with, or that its adapters are for. `None` draws weights from the seed."""
+        frozen = read_about(self.initial_weights.folder).digest if self.schedule.lora and self.initial_weights else None
+        kernel, options = self._attention.kernel, program.compiler_options
+        described = manifest(spec, self.batches.record, start.image, options, kernel, frozen)
+        self.run = run = open_run(spec, start.run_id, described, processes)
+        ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
+        self.checkpoints = Checkpoints(run.checkpoints, self.schedule, processes)
+        self.profiler = StepProfiler(self.schedule.profile_steps, run.folder, run.start, processes)
+        metrics, trackers = StepMetrics(spec, run, processes), trackers_of(spec, run, processes)
+        self.journal = Journal(self.schedule, processes, ledger, metrics, live, trackers)
+        self.replicas = Replicas(self._mesh.devices, spec.slices)
+        self._save_is_due = self._has_evaluated = False
+        self._rollbacks = 0
+        self._under_way: StepUnderWay | None = None
+        """The newest step until its result is read."""
 
-    def __post_init__(self) -> None:
-        self._rollbacks = Rollbacks(
-            self.schedule.max_rollbacks, self.checkpoints, self.program, announce=self.journal.announce
-        )
-
-    def run_to_end(self, began: float) -> None:
+    def run_to_end(self, start: Start) -> None:
         """Train the remaining steps, then evaluate.
 
         Raises:
@@ -138,12 +105,14 @@ class Training:
             Preempted: SIGTERM. The state is saved.
             ReplicasDiffer: a save or comparison found that a device computed wrongly. Its state is not saved.
         """
+        self._announce_start(start)
         state, outcome = self._begin()
         self.journal.record("compile", seconds=self.program.prepare(), **self.program.choices)
         self.journal.restart_clock()
         position, last = Position.of(state), self.schedule.steps
         self.journal.announce(RunStarted(self.run.id, outcome, position.step, last))
         self._safe_step = position.step
+        """The newest step from which a restart can continue."""
         self._timer = SaveTimer(self.schedule.save_every_minutes * 60, self.processes, position.batch)
         while position.step < last:
             self._leave_on_sigterm(position, state)
@@ -163,15 +132,25 @@ class Training:
                 self._follow_schedule(position, state)
         evaluation = self._evaluate(last, state)
         self._announce_saved(wait=True)
-        self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - began))
+        self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - start.began))
+
+    def _announce_start(self, start: Start) -> None:
+        self.journal.record_start(start, self.spec)
+        for line in self._attention.lines:
+            self.journal.announce(line)
+        if self.processes.leads:
+            placed = placement(self.spec.mesh, self.spec.slices, self._mesh, self.program.held_shapes)
+            show_placement(placed, self.run.placement)
 
     def _begin(self) -> tuple[TrainState, Outcome]:
         if self.program.frozen_shapes is not None:
-            self._read_frozen()
+            assert self.initial_weights, "the specification refuses adapters without weights"
+            with self._reading(self.initial_weights):
+                self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, self.processes)
         began = time.monotonic()
         if self.checkpoints.steps():
             self.program.prepare_fingerprints()
-        state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self.journal.announce)
+        state = self._restore()
         if state is None:
             return self._initial(), "new"
         self.journal.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
@@ -179,17 +158,16 @@ class Training:
             self.journal.announce(change)
         return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
 
+    def _restore(self, before: float = math.inf) -> TrainState | None:
+        shapes, take = self.program.state_shapes, self.program.fingerprints
+        return self.checkpoints.restore(shapes, take, self.journal.announce, before)
+
     def _initial(self) -> TrainState:
         fresh = self.program.initial()
         if self.initial_weights is None or self.program.frozen is not None:
             return fresh
         with self._reading(self.initial_weights):
             return self.initial_weights.put_into(fresh, self.program.fingerprints, self.processes)
-
-    def _read_frozen(self) -> None:
-        assert self.initial_weights, "the specification refuses adapters without weights"
-        with self._reading(self.initial_weights):
-            self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, self.processes)
 
     @contextmanager
     def _reading(self, weights: InitialWeights) -> Generator[None]:
@@ -267,12 +245,34 @@ class Training:
         return step % self.schedule.evaluate_every_steps == 0 and step < self.schedule.steps
 
     def _go_back(self, position: Position) -> tuple[TrainState, Position]:
-        """Return the state of an earlier step, with the batch at `position` as its next one."""
-        began = time.monotonic()
+        """Return the state of an earlier step, with the batch at `position` as its next one.
+
+        Skipped steps change no weights. A checkpoint from one of them, or from the step before them, has the weights
+        with which all these batches failed, so the returned state is from before that step.
+
+        Raises:
+            Diverged: no rollbacks are left, or there is no such checkpoint.
+            NoCheckpoint: none of these checkpoints can be used.
+        """
+        began, skipped = time.monotonic(), self.journal.metrics.skipped_in_a_row
         self.processes.deadline.expect("the rollback", self.schedule.prepare_minutes)
         self._announce_saved(wait=True)
-        state = self._rollbacks.go_back(position, self.journal.metrics.skipped_in_a_row)
-        self.journal.metrics.forget_skipped()
+        fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite or too large"
+        advice = (
+            "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or check the"
+            " data of these steps"
+        )
+        done, most, before = self._rollbacks, self.schedule.max_rollbacks, position.step - skipped
+        if done == most:
+            raise Diverged(f"{fault}, after {done} of at most {most} rollbacks; {advice}")
+        state = self._restore(before)
+        if state is None:
+            raise Diverged(f"{fault}, and there is no checkpoint from before step {before} to go back to; {advice}")
+        self._rollbacks += 1
+        found = Position.of(state)
+        self.journal.announce(RolledBack(done + 1, most, position.step, found.step, found.batch, position.batch - 1))
+        self.journal.metrics.skipped_in_a_row = 0
+        state = at_batch(state, position.batch)
         position = Position.of(state)
         self._safe_step = position.step
         self._save_is_due = False

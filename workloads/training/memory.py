@@ -66,14 +66,11 @@ def _smaller_step(spec: JobSpec) -> list[str]:
     """Return settings that reduce memory other than the state, the cheapest first. A run can continue with any."""
     training, sequences = spec.training, spec.rows_per_device
     parts = (parts for parts in range(training.accumulation + 1, sequences + 1) if sequences % parts == 0)
+    may_gather_later = training.gather_weights == "each-step" and spec.mesh.stage == 1
     keeps_less = get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]
     return [
         *(f"set training.accumulation to {least}" for least in islice(parts, 1)),
         *(f"set training.remat to {policy}" for policy in keeps_less[:1]),
-        *(["set training.gather_weights to each-layer"] if _may_gather_later(spec) else []),
+        *(["set training.gather_weights to each-layer"] if may_gather_later else []),
         *(["set training.attention to splash"] if training.attention == "reference" else []),
     ]
-
-
-def _may_gather_later(spec: JobSpec) -> bool:
-    return spec.training.gather_weights == "each-step" and spec.mesh.stage == 1

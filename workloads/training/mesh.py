@@ -26,22 +26,16 @@ DATA_AXES = (REPLICA, FSDP)
 
 
 class Device(Protocol):
-    """The attributes of a `jax.Device` that the mesh uses."""
+    """The attributes of a `jax.Device` that the mesh uses. `platform` is `tpu` or `cpu`."""
 
     @property
-    def id(self) -> int:
-        """Number of the device, unique in the job."""
-        ...
+    def id(self) -> int: ...
 
     @property
-    def process_index(self) -> int:
-        """Process that the device belongs to."""
-        ...
+    def process_index(self) -> int: ...
 
     @property
-    def platform(self) -> str:
-        """`tpu` or `cpu`."""
-        ...
+    def platform(self) -> str: ...
 
 
 def build_mesh(mesh: MeshSpec, slices: SliceSpec, devices: Sequence[Device]) -> Mesh:
@@ -114,11 +108,10 @@ def _placed_array(path: Any, leaf: Any) -> PlacedArray:
         shape=leaf.shape,
         dtype=str(leaf.dtype),
         element_bytes=leaf.dtype.itemsize,
-        split=tuple(_axes(entry) for entry in sharding.spec),
+        split=tuple(axes_of(entry) for entry in sharding.spec),
     )
 
 
-def _axes(entry: Any) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    return (entry,) if isinstance(entry, str) else tuple(entry)
+def axes_of(entry: Any) -> tuple[str, ...]:
+    """Return the axes in one entry of a PartitionSpec."""
+    return (entry,) if isinstance(entry, str) else tuple(entry or ())

@@ -6,8 +6,6 @@ Object stores cannot append, so the content of a file is kept in memory and a ba
 import json
 import threading
 import time
-from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from etils import epath
@@ -20,9 +18,6 @@ SHORTEST_INTERVAL_SECONDS = 2.0
 IDLE_PER_WRITE = 20
 """Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
 
-ENTRIES_PER_PART = 5000
-"""Number of entries in one part of a long file. It is about 1.5 MB, which is rewritten within a second."""
-
 
 class LineFile:
     """JSON lines for one file. It is a context manager that writes the rest when it ends.
@@ -32,7 +27,7 @@ class LineFile:
 
     def __init__(self, path: epath.Path):
         self.path = path
-        self._entries: list[str] = []
+        self.entries: list[str] = []
         self._stored = 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._write_in_background, name=path.name, daemon=True)
@@ -42,21 +37,14 @@ class LineFile:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._closed.set()
         self._thread.join()
         self._write()
 
-    @property
-    def count(self) -> int:
-        """Number of entries so far."""
-        return len(self._entries)
-
     def add(self, **facts: object) -> None:
         """Add a line, which is written in the background."""
-        self._entries.append(json.dumps(facts))
+        self.entries.append(json.dumps(facts))
 
     def _write_in_background(self) -> None:
         pause = SHORTEST_INTERVAL_SECONDS
@@ -66,7 +54,7 @@ class LineFile:
             pause = max(SHORTEST_INTERVAL_SECONDS, IDLE_PER_WRITE * (time.monotonic() - began))
 
     def _write(self) -> None:
-        entries = self._entries[:]
+        entries = self.entries[:]
         if len(entries) == self._stored:
             return
         try:
@@ -78,52 +66,17 @@ class LineFile:
         self._stored = len(entries)
 
 
-class Parts:
-    """A file in parts, so that only the last part is rewritten. It is a context manager."""
+class Ledger(LineFile):
+    """Records events, the last of which is the end of the attempt."""
 
-    def __init__(self, open_part: Callable[[int], LineFile]):
-        self._open = open_part
-        self._number = 0
-
-    def __enter__(self) -> Self:
-        self._file = self._open(self._number).__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._file.__exit__(kind, error, traceback)
-
-    def last(self) -> LineFile:
-        """Return the part with room for one more entry."""
-        if self._file.count >= ENTRIES_PER_PART:
-            self._file.__exit__(None, None, None)
-            self._number += 1
-            self._file = self._open(self._number).__enter__()
-        return self._file
-
-
-class Ledger:
-    """Records events. It is a context manager that writes the rest when it ends."""
-
-    def __init__(self, path: epath.Path):
-        self._file = LineFile(path)
-
-    def __enter__(self) -> Self:
-        self._file.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         cause = "done" if error is None else type(error).__name__
         code = ExitCode.DONE if error is None else exit_code(error)
         self.record("stop", cause=cause, message=str(error or ""), code=code.name)
-        self._file.__exit__(kind, error, traceback)
+        super().__exit__(kind, error, trace)
 
     def record(self, event: str, **facts: object) -> None:
-        """Add one event with the current time."""
-        self._file.add(time=round(time.time(), 3), event=event, **facts)
+        self.add(time=round(time.time(), 3), event=event, **facts)
 
 
 def write_whole(path: epath.Path, text: str) -> None:

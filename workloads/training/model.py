@@ -89,9 +89,14 @@ class Decoder(nnx.Module):
     """All weights of the model. `blocks` has all layers, stacked on a leading axis L."""
 
     def __init__(self, spec: ModelSpec, rngs: nnx.Rngs):
+        @nnx.split_rngs(splits=spec.layers)
+        @nnx.vmap
+        def stacked_blocks(rngs: nnx.Rngs) -> Block:
+            return Block(spec, rngs)
+
         table = (spec.vocab_size, spec.embed_dim)
         self.embedding = _weight(rngs, table, fan_in=spec.embed_dim)
-        self.blocks = _stacked_blocks(spec, rngs)
+        self.blocks = stacked_blocks(rngs)
         self.final_scale = nnx.Param(Norm.of(spec).first(spec.embed_dim))
         if not spec.tied_embedding:
             self.unembedding = _weight(rngs, table, fan_in=spec.embed_dim)
@@ -268,15 +273,6 @@ def _segments(inputs: jax.Array, training: TrainingSpec) -> jax.Array | None:
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: int | None = None) -> nnx.Param[jax.Array]:
     deviation = (shape[-2] if fan_in is None else fan_in) ** -0.5
     return nnx.Param(deviation * jax.random.truncated_normal(rngs.params(), -3, 3, shape))
-
-
-def _stacked_blocks(spec: ModelSpec, rngs: nnx.Rngs) -> Block:
-    @nnx.split_rngs(splits=spec.layers)
-    @nnx.vmap
-    def build(rngs: nnx.Rngs) -> Block:
-        return Block(spec, rngs)
-
-    return build(rngs)
 
 
 def route_and_mix(

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import optax
 
 from workloads.spec import ModelSpec, OptimizerSpec
-from workloads.training.layout import BLOCKS, KeyPath, Split, Tree, splits
+from workloads.training.layout import BLOCKS, Split, Tree, splits
+from workloads.training.mesh import axes_of
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 """Learning rate at the end of the cosine, as a share of its peak."""
@@ -32,14 +33,13 @@ def build_optimizer(spec: OptimizerSpec, model: ModelSpec, steps: int) -> optax.
         return optax.adamw(rate, b1=spec.beta1, b2=spec.beta2, weight_decay=spec.weight_decay, mask=_decays)
     return optax.chain(
         optax.masked(muon(spec.momentum, model), is_layer_matrix),
-        optax.masked(optax.scale_by_adam(spec.beta1, spec.beta2), _is_left_to_adamw),
+        optax.masked(
+            optax.scale_by_adam(spec.beta1, spec.beta2),
+            lambda parameters: jax.tree.map(not_, is_layer_matrix(parameters)),
+        ),
         optax.add_decayed_weights(spec.weight_decay, _decays),
         optax.scale_by_learning_rate(rate),
     )
-
-
-def _is_left_to_adamw(parameters: Tree) -> Tree:
-    return jax.tree.map(not_, is_layer_matrix(parameters))
 
 
 def learning_rate(spec: OptimizerSpec, steps: int) -> optax.Schedule:
@@ -67,11 +67,7 @@ def clip(gradients: Tree, norm: jax.Array, limit: float) -> Tree:
 
 def _decays(parameters: Tree) -> Tree:
     """Return which weights decay: matrices, but not norm scales."""
-
-    def decays(path: KeyPath, _: jax.Array) -> bool:
-        return not path[-1].key.endswith("scale")
-
-    return jax.tree_util.tree_map_with_path(decays, parameters)
+    return jax.tree_util.tree_map_with_path(lambda path, _: not path[-1].key.endswith("scale"), parameters)
 
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -103,11 +99,9 @@ def muon(momentum: float, model: ModelSpec) -> optax.GradientTransformation:
 
 def is_layer_matrix(parameters: Tree) -> Tree:
     """Return which weights Muon updates: the matrices of the layers, but neither tables nor norm scales."""
-
-    def updates(path: KeyPath, split: Split) -> bool:
-        return path[0].key == BLOCKS and split.is_matrix
-
-    return jax.tree_util.tree_map_with_path(updates, splits(parameters))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, split: path[0].key == BLOCKS and split.is_matrix, splits(parameters)
+    )
 
 
 def orthogonalised(matrix: jax.Array) -> jax.Array:
@@ -148,8 +142,7 @@ def _of_whole_matrices(shard: jax.Array, split: Split, name: str, model: ModelSp
 def _parts(split: Split) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the mesh axes with several devices by which rows (1) and columns (2) of a matrix are split."""
     for dimension, part in enumerate(split.spec[-2:], 1):
-        axes = (part,) if isinstance(part, str) else tuple(part or ())
-        if axes and jax.lax.axis_size(axes) > 1:
+        if (axes := axes_of(part)) and jax.lax.axis_size(axes) > 1:
             yield dimension, axes
 
 

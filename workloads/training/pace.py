@@ -5,11 +5,9 @@ keeps the others waiting after the previous step (reading rows, Python, saving).
 hosts equally and is not found here. That needs a profile.
 """
 
-import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Self
+from dataclasses import dataclass
 
 STRAGGLING_SHARE = 0.1
 """Share of a step by which a straggler's own time exceeds that of the median host."""
@@ -24,14 +22,6 @@ class Pace:
     step_seconds: float
     host_seconds: float
     """Part of it in which the devices waited for this host to give them the step."""
-
-    def word(self) -> str:
-        """Return the text for the other hosts."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def parse(cls, word: str) -> Self:
-        return cls(**json.loads(word))
 
 
 @dataclass(frozen=True)

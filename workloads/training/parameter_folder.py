@@ -8,6 +8,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -109,9 +110,18 @@ def read_whole(folder: epath.Path, about: About) -> Tree:
         InvalidSpec: they differ from what was written.
     """
     parameters = read(folder, whole_shapes(about.model))
-    if wrong := differences(about.fingerprints, [fingerprints(parameters)]):
-        raise InvalidSpec(f"{folder} differs from what was written: {'; '.join(wrong)}; make the folder again")
+    require_written(folder, about, [fingerprints(parameters)])
     return parameters
+
+
+def require_written(folder: epath.Path, about: About, replicas: Sequence[Fingerprints]) -> None:
+    """Check that parameters on each replica are those that were written.
+
+    Raises:
+        InvalidSpec: they differ.
+    """
+    if wrong := differences(about.fingerprints, replicas):
+        raise InvalidSpec(f"{folder} differs from what was written: {'; '.join(wrong)}; make the folder again")
 
 
 def whole_shapes(model: ModelSpec, lora: LoraSpec | None = None) -> Tree:

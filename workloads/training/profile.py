@@ -6,14 +6,12 @@ to `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*` in the s
 of one capture. If the run stops during a capture, it is kept up to the last step that began.
 """
 
-import json
 import math
 import tempfile
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import jax
@@ -61,16 +59,13 @@ class StepProfiler:
         self._listener.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._closed.set()
         if self._local:
             self._captured = (self._captured[0], self._step)
             self._end(self._local)
 
     def before(self, step: int) -> None:
-        """Call before `step` begins."""
         now = time.monotonic()
         if self._requested.is_set() and self._step_began is not None:
             self._requested.clear()
@@ -101,26 +96,21 @@ class StepProfiler:
         first = step + (1 if alone else math.ceil(HEARD_SECONDS / max(step_seconds, 1e-3)))
         wanted = (first, first + STEPS_ON_REQUEST - 1)
         self._wanted = (*self._wanted, wanted)
-        self._processes.put("profile", json.dumps(wanted))
+        self._processes.put("profile", wanted)
 
     def _listen(self) -> None:
         looked = -math.inf
         while not self._closed.wait(POLL_SECONDS):
             if self._processes.leads and time.monotonic() - looked >= REQUEST_SECONDS:
                 looked = time.monotonic()
-                self._look_for_request()
+                # Each object store has its own exceptions, and none may stop a run. The next check may succeed.
+                with suppress(Exception):
+                    if self._request.exists():
+                        self._request.unlink()
+                        self._requested.set()
             with suppress(jax.errors.JaxRuntimeError):
-                requests: list[Range] = [
-                    (first, last) for first, last in map(json.loads, self._processes.read_all("profile"))
-                ]
+                requests: list[Range] = [(first, last) for first, last in self._processes.read_all("profile")]
                 self._wanted = (*self._wanted, *(each for each in requests if each not in self._wanted))
-
-    def _look_for_request(self) -> None:
-        # Each object store has its own exceptions, and none may stop a run. The next check may succeed.
-        with suppress(Exception):
-            if self._request.exists():
-                self._request.unlink()
-                self._requested.set()
 
     def _end(self, local: tempfile.TemporaryDirectory[str]) -> None:
         """Store the capture. If this fails, training continues, or ends for the cause that it already has."""
@@ -130,17 +120,14 @@ class StepProfiler:
         try:
             with local:
                 jax.profiler.stop_trace()
-                self._keep(Path(local.name), folder)
+                folder.mkdir(parents=True, exist_ok=True)
+                for path in Path(local.name).rglob("*"):
+                    for kind in (".xplane.pb", ".trace.json.gz"):
+                        if path.name.endswith(kind):
+                            name = f"{self._processes.index:05d}-{self._processes.host}{kind}"
+                            (folder / name).write_bytes(path.read_bytes())
         except Exception as error:  # noqa: BLE001 - the profiler and each object store have exceptions of their own
             print(f"profile of steps {first} to {last} is lost: {type(error).__name__}: {error}", flush=True)
             return
         if self._processes.leads:
             print(f"profile of steps {first} to {last} saved to {folder}", flush=True)
-
-    def _keep(self, local: Path, folder: epath.Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in local.rglob("*"):
-            for kind in (".xplane.pb", ".trace.json.gz"):
-                if path.name.endswith(kind):
-                    name = f"{self._processes.index:05d}-{self._processes.host}{kind}"
-                    (folder / name).write_bytes(path.read_bytes())

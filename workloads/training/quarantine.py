@@ -35,10 +35,6 @@ PAUSE_SECONDS = 1.0
 _CONFLICT = 409
 
 
-class NotMarked(Exception):
-    """Raised when the node could not be marked. The message has the reason."""
-
-
 @dataclass(frozen=True)
 class OwnNode:
     """The node of this pod and the access to it."""
@@ -58,12 +54,9 @@ class OwnNode:
         bracketed = f"[{host}]" if ":" in host else host
         return cls(name, f"https://{bracketed}:{port}", access)
 
-    def mark(self, cause: str) -> None:
-        """Keep new pods off the node, and write the reason to it.
-
-        Raises:
-            NotMarked: the API server refuses or cannot be reached.
-        """
+    def mark(self, cause: str) -> str:
+        """Keep new pods off the node, and write the reason to it. Return why the API server refuses this or cannot be
+        reached, or else an empty text."""
         fault = ""
         for _ in range(ATTEMPTS):
             try:
@@ -75,13 +68,14 @@ class OwnNode:
             except (OSError, ValueError, http.client.HTTPException) as error:
                 fault = f"{type(error).__name__}: {error}"
             else:
-                return
+                return ""
             time.sleep(PAUSE_SECONDS)
-        raise NotMarked(fault)
+        return fault
 
     def _mark(self, cause: str) -> None:
         found = self._request("GET")
         taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != BAD_HOST_KEY]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         patch = {
             # The version makes the API server refuse the write if the node has changed, because a list of taints is
             # written as a whole.
@@ -89,7 +83,7 @@ class OwnNode:
                 "resourceVersion": found["metadata"]["resourceVersion"],
                 "annotations": {BAD_HOST_KEY: cause[:BAD_HOST_CHARACTERS]},
             },
-            "spec": {"taints": [*taints, {"key": BAD_HOST_KEY, "effect": "NoSchedule", "timeAdded": _now()}]},
+            "spec": {"taints": [*taints, {"key": BAD_HOST_KEY, "effect": "NoSchedule", "timeAdded": now}]},
         }
         self._request("PATCH", json.dumps(patch).encode())
 
@@ -121,10 +115,9 @@ def set_aside(bad: BadHost, node: OwnNode | None, place: Place, processes: Proce
             " and the restart counts",
             bad.suspects,
         )
-    words = [json.loads(word) for word in processes.gather("quarantine", json.dumps(_mark_own_node(bad, node, place)))]
-    asked = [word for word in words if word is not None]
-    named = ", ".join(word["node"] for word in asked if not word["fault"])
-    faults = "; ".join(f"{word['node']}: {word['fault']}" for word in asked if word["fault"])
+    marks = [mark for mark in processes.gather("quarantine", _mark_own_node(bad, node, place)) if mark]
+    named = ", ".join(name for name, fault in marks if not fault)
+    faults = "; ".join(f"{name}: {fault}" for name, fault in marks if fault)
     if faults:
         return BadHostStays(
             f"{bad}; its slice may be used again, because some nodes could not be marked {BAD_HOST_KEY}: {faults};"
@@ -144,21 +137,13 @@ def _not_of_one_slice(bad: BadHost, place: Place) -> str:
     return "the cause may be the only slice or its software"
 
 
-def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> dict[str, str] | None:
-    """Mark this process's node and return the result. `None` if the node is not to be marked."""
+def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> tuple[str, str] | None:
+    """Mark this process's node and return its name and any error. `None` if the node is not to be marked."""
     if place.slice not in bad.slices:
         return None
     if node is None:
-        return {"node": place.host, "fault": f"no {NODE_VARIABLE} and no token in {API_ACCESS_PATH}"}
-    try:
-        node.mark(str(bad))
-    except NotMarked as error:
-        return {"node": node.name, "fault": str(error)}
-    return {"node": node.name, "fault": ""}
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return place.host, f"no {NODE_VARIABLE} and no token in {API_ACCESS_PATH}"
+    return node.name, node.mark(str(bad))
 
 
 def _error_text(error: urllib.error.HTTPError) -> str:

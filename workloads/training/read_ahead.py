@@ -48,7 +48,6 @@ class ReadAhead[T]:
     _noted: float = float("-inf")
 
     def close(self) -> None:
-        """End all reads without retries."""
         self._stopped.set()
         for read in self._reads.values():
             read.cancel()
@@ -73,7 +72,6 @@ class ReadAhead[T]:
             raise DataUnreadable(f"data: {self.what} cannot be read: {_describe(error)}") from error
 
     def expect(self, number: int) -> None:
-        """Begin to read `number` and the following ones."""
         wanted = [(number + ahead) % self.period for ahead in range(min(self.depth + 1, self.period))]
         for stale in self._reads.keys() - wanted:
             self._reads.pop(stale).cancel()

@@ -4,7 +4,6 @@ Gathered weights are never kept, because they are too large.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
@@ -37,7 +36,16 @@ _KEPT: dict[Remat, tuple[str, ...]] = {
 
 def rematerialised[**P, T](layer: Callable[P, T], policy: Remat) -> Callable[P, T]:
     """Return `layer` with the policy for which results of its forward pass are kept."""
-    return jax.checkpoint(layer, policy=_policy(policy), prevent_cse=False)
+    if policy == "offload":
+        keeps = jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=[INPUT],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+    else:
+        keeps = jax.checkpoint_policies.save_only_these_names(*_KEPT[policy])
+    return jax.checkpoint(layer, policy=keeps, prevent_cse=False)
 
 
 def named(value: jax.Array, name: str) -> jax.Array:
@@ -48,14 +56,3 @@ def named(value: jax.Array, name: str) -> jax.Array:
     """
     order = Layout(major_to_minor=tuple(range(value.ndim)))
     return checkpoint_name(with_layout_constraint(value, order), name)
-
-
-def _policy(policy: Remat) -> Callable[..., Any]:
-    if policy == "offload":
-        return jax.checkpoint_policies.save_and_offload_only_these_names(
-            names_which_can_be_saved=[],
-            names_which_can_be_offloaded=[INPUT],
-            offload_src="device",
-            offload_dst="pinned_host",
-        )
-    return jax.checkpoint_policies.save_only_these_names(*_KEPT[policy])

@@ -1,10 +1,8 @@
-"""An attempt that resumes from a checkpoint: its differences from the attempt before, and the step to go back to.
+"""The position of an attempt that resumes from a checkpoint, and its differences from the attempt before.
 
-A legal difference is reported; `runs` refuses the others. When too many steps are skipped, which `loop` decides, the
-run goes back to an earlier checkpoint that is good enough and takes later data from there, a limited number of times.
+A legal difference is reported; `runs` refuses the others.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workloads.progress import Line, RolledBack, SettingsChanged
+from workloads.progress import SettingsChanged
 from workloads.spec import OptimizerSpec
-from workloads.training.checkpoint import Checkpoints, read_record
-from workloads.training.failures import Diverged
+from workloads.training.checkpoint import read_record
 from workloads.training.optimizer import learning_rate, updates
 from workloads.training.runs import Run
-from workloads.training.step import CompiledProgram, TrainState
+from workloads.training.step import TrainState
 
 
 def settings_change(run: Run, state: TrainState) -> SettingsChanged | None:
@@ -54,54 +51,14 @@ class Position:
 
     @classmethod
     def of(cls, state: TrainState) -> Self:
-        """Return the position of `state`."""
         return cls(int(state.step), int(state.batch))
 
     @property
     def next(self) -> "Position":
-        """Return the position after one more step."""
         return Position(self.step + 1, self.batch + 1)
 
 
-class Rollbacks:
-    """The rollbacks of one attempt. Every process of the job has this object and makes the same calls."""
-
-    def __init__(self, most: int, checkpoints: Checkpoints, program: CompiledProgram, announce: Callable[[Line], None]):
-        self._most = most
-        self._done = 0
-        self._checkpoints = checkpoints
-        self._program = program
-        self._announce = announce
-
-    def go_back(self, position: Position, skipped: int) -> TrainState:
-        """Return an earlier state with the batch at `position` as its next one, after `skipped` steps were skipped.
-
-        Skipped steps change no weights. A checkpoint from one of them, or from the step before them, has the weights
-        with which all these batches failed, so the returned state is from before that step.
-
-        Raises:
-            Diverged: no rollbacks are left, or there is no such checkpoint.
-            NoCheckpoint: none of these checkpoints can be used.
-        """
-        fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite or too large"
-        advice = (
-            "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or check the"
-            " data of these steps"
-        )
-        if self._done == self._most:
-            raise Diverged(f"{fault}, after {self._done} of at most {self._most} rollbacks; {advice}")
-        before = position.step - skipped
-        state = self._checkpoints.go_back(
-            before, self._program.state_shapes, self._program.fingerprints, self._announce
-        )
-        if state is None:
-            raise Diverged(f"{fault}, and there is no checkpoint from before step {before} to go back to; {advice}")
-        self._done += 1
-        found = Position.of(state)
-        self._announce(RolledBack(self._done, self._most, position.step, found.step, found.batch, position.batch - 1))
-        return _at_batch(state, position.batch)
-
-
-def _at_batch(state: TrainState, number: int) -> TrainState:
+def at_batch(state: TrainState, number: int) -> TrainState:
+    """Return `state` with `number` as its next batch."""
     value = np.asarray(number, state.batch.dtype)
     return replace(state, batch=jax.make_array_from_callback((), state.batch.sharding, lambda _: value))

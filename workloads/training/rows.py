@@ -35,42 +35,31 @@ def standard_library_rows(max_bytes: int, row_length: int, cache: Path) -> np.nd
     Raises:
         DataFault: `max_bytes` is too small for a training row and a held-out row.
     """
-    path = cache / f"{_cache_key(max_bytes, row_length)}.tokens"
+    folder = Path(sysconfig.get_path("stdlib"))
+    parts = (max_bytes, row_length, str(folder), sys.version)
+    path = cache / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}.tokens"
     if not path.exists():
-        _write_rows(path, _standard_library(max_bytes), row_length)
+        text = _modules(folder, max_bytes)
+        count = len(text) // row_length
+        if count < 2:
+            raise DataFault(f"{len(text)} bytes do not fill two rows of {row_length}; raise data.max_bytes")
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as unfinished:
+            unfinished.write(text[: count * row_length])
+        # Several hosts on one machine may build at the same time. Each replaces the file with one of the same bytes.
+        os.replace(unfinished.name, path)
     return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row_length)
 
 
-def _cache_key(max_bytes: int, row_length: int) -> str:
-    parts = (max_bytes, row_length, sysconfig.get_path("stdlib"), sys.version)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
-
-
-def _standard_library(max_bytes: int) -> bytes:
+def _modules(folder: Path, max_bytes: int) -> bytes:
+    """Return the modules of the standard library, without installed packages, in the same order on every machine."""
     text = bytearray()
-    for path in _sources(Path(sysconfig.get_path("stdlib"))):
-        text += path.read_bytes()
+    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
+        if not {"site-packages", "dist-packages"} & set(path.parts):
+            text += path.read_bytes()
         if len(text) >= max_bytes:
             break
     return bytes(text[:max_bytes])
-
-
-def _sources(folder: Path) -> Iterator[Path]:
-    """Yield all modules of the standard library, without installed packages, in the same order on every machine."""
-    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
-        if not {"site-packages", "dist-packages"} & set(path.parts):
-            yield path
-
-
-def _write_rows(path: Path, text: bytes, row_length: int) -> None:
-    count = len(text) // row_length
-    if count < 2:
-        raise DataFault(f"{len(text)} bytes do not fill two rows of {row_length}; raise data.max_bytes")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as unfinished:
-        unfinished.write(text[: count * row_length])
-    # Several hosts on one machine may build at the same time. Each replaces the file with one of the same bytes.
-    os.replace(unfinished.name, path)
 
 
 @dataclass(frozen=True)
@@ -139,7 +128,6 @@ class Rows:
         ]
 
     def read(self, numbers: Sequence[int]) -> np.ndarray:
-        """Return the rows with these numbers."""
         found = np.empty((len(numbers), self.row_length), self.dtype)
         wanted = np.array(numbers, np.int64)
         for first, dataset in zip(self.firsts, self.datasets, strict=True):
@@ -183,9 +171,10 @@ def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path
         )
     if faults:
         raise InvalidSpec("; ".join(faults))
+    counts, held_out = [source.rows.shape[0] for source in sources], spec.held_out_fraction
     datasets = [
-        Dataset(source.setting, source.rows, _training_count(source.rows, spec), weight, source.digest, source.marked)
-        for source, weight in zip(sources, _weights(spec), strict=True)
+        Dataset(source.setting, source.rows, count - int(count * held_out), weight, source.digest, source.marked)
+        for source, count, weight in zip(sources, counts, _weights(spec), strict=True)
     ]
     return Rows(tuple(datasets), token_type(vocab_size, marked), marked)
 
@@ -243,11 +232,6 @@ def _token_faults(sources: Sequence[_Source], vocab_size: int) -> Iterator[str]:
                 f"{source.setting}: expected tokens of the tokenizer {expected}, which made {sources[0].setting},"
                 f" got {source.tokenizer}; prepare both with one tokenizer"
             )
-
-
-def _training_count(rows: RowReader, spec: DataSpec) -> int:
-    count = rows.shape[0]
-    return count - int(count * spec.held_out_fraction)
 
 
 def _weights(spec: DataSpec) -> list[int]:

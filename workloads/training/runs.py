@@ -60,31 +60,25 @@ class Run:
     folder: epath.Path
     start: int
     manifest: dict[str, Any]
-    """Manifest of this attempt."""
 
     @property
     def checkpoints(self) -> epath.Path:
-        """Folder of the checkpoints, which Orbax writes."""
         return self.folder / "checkpoints"
 
     @property
     def ledger(self) -> epath.Path:
-        """Folder of the ledgers of all attempts and processes."""
         return self.folder / "ledger"
 
     @property
     def steps(self) -> epath.Path:
-        """Folder of the metrics of each step."""
         return self.folder / "steps"
 
     @property
     def tensorboard(self) -> epath.Path:
-        """Folder of the curves for TensorBoard."""
         return self.folder / "tensorboard"
 
     @property
     def placement(self) -> epath.Path:
-        """File with the positions of devices and arrays in this attempt."""
         return self.folder / "placement" / f"{self.start}.json"
 
 
@@ -131,14 +125,14 @@ def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Pr
     Raises:
         InvalidSpec: the run in storage was trained with other settings (see FIXED_TRAINING_FIELDS) or on other data.
     """
-    decision = json.loads(processes.share("run", _decide(spec.storage, run_id, manifest) if processes.leads else ""))
-    if decision["fault"]:
-        raise InvalidSpec(decision["fault"])
-    folder = epath.Path(spec.storage.path) / "runs" / decision["run"]
-    return Run(decision["run"], folder, decision["start"], manifest)
+    run, start, fault = processes.share("run", lambda: _decide(spec.storage, run_id, manifest))
+    if fault:
+        raise InvalidSpec(fault)
+    return Run(run, epath.Path(spec.storage.path) / "runs" / run, start, manifest)
 
 
-def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> str:
+def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[str, int, str | None]:
+    """Return the run, the number of this attempt, and why it cannot begin."""
     storage = epath.Path(spec.path)
     run = _current(storage) if spec.existing_run == "resume" else None
     run = run or run_id
@@ -146,7 +140,7 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> str:
     fault = _record(folder / "manifest.json", manifest, spec.allow_changes)
     if not fault and _current(storage) != run:
         (storage / "current.json").write_text(json.dumps({"run": run}))
-    return json.dumps({"run": run, "start": _next_start(folder / "ledger"), "fault": fault})
+    return run, _next_start(folder / "ledger"), fault
 
 
 def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:

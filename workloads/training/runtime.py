@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,6 @@ class Deadline:
         self._expected = Expectation(what, minutes, time.monotonic() + 60 * minutes)
 
     def clear(self) -> None:
-        """Remove the expectation."""
         self._expected = None
 
     def seconds_left(self) -> float:
@@ -141,15 +140,18 @@ class Processes:
         """Whether this process decides and reports for all."""
         return self.index == 0
 
-    def share(self, key: str, value: str) -> str:
-        """Return the leader's `value` on all processes. Each key may be used once."""
+    def share[T](self, key: str, decide: Callable[[], T]) -> T:
+        """Return the result of `decide`, which only the leader calls, on all processes. Each key may be used once.
+
+        All values that processes exchange are made of what JSON has: a tuple may come back as a list.
+        """
         if self.count == 1:
-            return value
+            return decide()
         if self.leads:
-            self._client.key_value_set(f"{key}/{self.index}", value)
+            self._client.key_value_set(f"{key}/{self.index}", json.dumps(decide()))
         return self._read(key, 0)
 
-    def gather(self, key: str, value: str) -> list[str]:
+    def gather[T](self, key: str, value: T) -> list[T]:
         """Return every process's `value` by process index. Each key may be used once.
 
         The leader collects them and shares the list. If each of N processes read N keys, or listed them all, the
@@ -157,9 +159,8 @@ class Processes:
         """
         if self.count == 1:
             return [value]
-        self._client.key_value_set(f"{key}/{self.index}", value)
-        words = [self._read(key, index) for index in range(self.count)] if self.leads else []
-        return json.loads(self.share(f"{key}/all", json.dumps(words)))
+        self._client.key_value_set(f"{key}/{self.index}", json.dumps(value))
+        return self.share(f"{key}/all", lambda: [self._read(key, index) for index in range(self.count)])
 
     def should_stop(self, step: int) -> bool:
         """Return whether any process got SIGTERM. For the same `step`, the answer is the same on all processes."""
@@ -182,16 +183,16 @@ class Processes:
             time.sleep(LEADER_LINGERS_SECONDS)
         return True
 
-    def put(self, key: str, value: str) -> None:
+    def put(self, key: str, value: object) -> None:
         """Publish this process's current `value` for the others."""
         if self.count > 1:
-            self._client.key_value_set(f"{key}/{self.index}", value, allow_overwrite=True)
+            self._client.key_value_set(f"{key}/{self.index}", json.dumps(value), allow_overwrite=True)
 
-    def read_all(self, key: str) -> list[str]:
+    def read_all(self, key: str) -> list[Any]:
         """Return the values that processes have published at `key` so far, unordered and without waiting."""
-        return [value for _, value in self._client.key_value_dir_get(key)] if self.count > 1 else []
+        return [json.loads(value) for _, value in self._client.key_value_dir_get(key)] if self.count > 1 else []
 
-    def publish_failure(self, word: str) -> None:
+    def publish_failure(self, failure: Mapping[str, object]) -> None:
         """Publish this process's failure, so that the others end too. Only the first failure in the job counts.
 
         The failed process waits until the others have read it, because its exit breaks their collectives. So does the
@@ -201,18 +202,17 @@ class Processes:
             return
         first = True
         try:
-            self._client.key_value_set(FAILURE_KEY, word)
+            self._client.key_value_set(FAILURE_KEY, json.dumps(failure))
         except jax.errors.JaxRuntimeError:
             first = False
         if first or self.leads:
             time.sleep(FAILURE_IS_HEARD_SECONDS)
 
-    def read_failure(self) -> str | None:
-        """Return the published failure, if a process failed."""
+    def read_failure(self) -> dict[str, Any] | None:
         if self.count == 1:
             return None
         with suppress(jax.errors.JaxRuntimeError):
-            return self._client.key_value_try_get(FAILURE_KEY)
+            return json.loads(self._client.key_value_try_get(FAILURE_KEY))
         return None
 
     @property
@@ -222,12 +222,12 @@ class Processes:
             raise RuntimeError("several processes must have joined by jax.distributed.initialize before they can agree")
         return global_state.client
 
-    def _read(self, key: str, index: int) -> str:
+    def _read(self, key: str, index: int) -> Any:
         left = self.deadline.seconds_left()
         # The leader times out first, so that it can report to the others which process is missing.
         seconds = max(left - FAILURE_IS_HEARD_SECONDS, left / 2) if self.leads else left
         try:
-            return self._client.blocking_key_value_get(f"{key}/{index}", math.ceil(1000 * seconds))
+            return json.loads(self._client.blocking_key_value_get(f"{key}/{index}", math.ceil(1000 * seconds)))
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise

@@ -6,7 +6,6 @@ host knows. They come second because no host may be missing. A chip with rare er
 `compare_slices_every_steps` finds those.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.spec import SliceSpec
-from workloads.training.failures import BadHost, OutOfMemory, Suspect, WrongCollective, is_out_of_memory
+from workloads.training.failures import BadHost, OutOfMemory, Suspect, WrongCollective, first_of, is_out_of_memory
 from workloads.training.runtime import Place, Processes
 
 MINUTES = 10.0
@@ -71,21 +70,21 @@ def check_slices(
     """
     local = [device for device in devices if device.process_index == processes.index]
     own = Findings(place.host, place.slice, own=wrong_products(local, sizes))
-    judge(_gather_findings("products", own, processes))
+    judge([Findings(**each) for each in processes.gather("slice check/products", asdict(own))])
     own = Findings(place.host, place.slice, **wrong_collectives(slices, devices))
-    judge(_gather_findings("collectives", own, processes))
+    judge([Findings(**each) for each in processes.gather("slice check/collectives", asdict(own))])
 
 
 def judge(hosts: Sequence[Findings]) -> None:
     """Raise the failure for the findings of all hosts, if there is one."""
     if bad := [host for host in hosts if host.own]:
-        named = "; ".join(f"host {host.host} of slice {host.slice}: {_first(host.own)}" for host in bad)
+        named = "; ".join(f"host {host.host} of slice {host.slice}: {first_of(host.own)}" for host in bad)
         raise BadHost(named, _suspects(bad))
     if saw := [host for host in hosts if host.within]:
-        named = "; ".join(f"host {host.host} of slice {host.slice} saw: {_first(host.within)}" for host in saw)
+        named = "; ".join(f"host {host.host} of slice {host.slice} saw: {first_of(host.within)}" for host in saw)
         raise BadHost(f"{named}; the faulty host of the slice is unknown", _suspects(saw))
     if saw := [host for host in hosts if host.across]:
-        named = "; ".join(f"host {host.host} of slice {host.slice} saw: {_first(host.across)}" for host in saw)
+        named = "; ".join(f"host {host.host} of slice {host.slice} saw: {first_of(host.across)}" for host in saw)
         raise WrongCollective(
             f"{named}; collectives within each slice are right, so the faulty host is unknown: check the network"
             " between the slices"
@@ -212,11 +211,6 @@ def _differences(what: str, got: jax.Array, expected: Callable[[int, int], np.nd
             yield f"a {what} with {wrong} wrong numbers at device {shard.device.id}"
 
 
-def _gather_findings(name: str, own: Findings, processes: Processes) -> list[Findings]:
-    words = processes.gather(f"slice check/{name}", json.dumps(asdict(own)))
-    return [Findings(**json.loads(word)) for word in words]
-
-
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Multiply in float64, a few rows at a time, because the whole matrix in float64 would take 512 MiB."""
     return np.concatenate([rows.astype(np.float64) @ vector for rows in np.array_split(matrix, 16)])
@@ -224,7 +218,3 @@ def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 def _suspects(hosts: Sequence[Findings]) -> set[Suspect]:
     return {Suspect(host.slice, host.host) for host in hosts}
-
-
-def _first(faults: Sequence[str]) -> str:
-    return faults[0] if len(faults) == 1 else f"{faults[0]} and {len(faults) - 1} more"

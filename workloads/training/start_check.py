@@ -4,7 +4,6 @@ Every host signs the roll `starts/<run id>/<start>/` below the storage path befo
 because the error of JAX's join does not name the missing hosts. `slice_check` tests the devices' computation.
 """
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -95,8 +94,9 @@ def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, pro
         InvalidSpec: a host has too many, or devices are not in the slice that GKE reports.
     """
     local = [device for device in devices if device.process_index == processes.index]
-    own = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": _reported_slices(local, place)}
-    hosts = [json.loads(word) for word in processes.gather("devices", json.dumps(own))]
+    seen = _reported_slices(local, place)
+    own: dict[str, Any] = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": seen}
+    hosts = processes.gather("devices", own)
     expected = slices.devices_per_host
     if few := [host for host in hosts if host["devices"] < expected]:
         suspects = {Suspect(host["slice"], host["host"]) for host in few}
@@ -135,7 +135,6 @@ class Roll:
         self._slices = slices
 
     def sign(self, place: Place) -> None:
-        """Record that this host began."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / str(place.process)).write_text(place.host)
 

@@ -71,70 +71,6 @@ class StepResult:
     skipped step changes neither weights nor optimizer."""
 
 
-@dataclass(frozen=True)
-class _Timed:
-    call: jax.stages.Compiled
-    seconds: float
-
-
-def _measure(compile_function: Callable[[], jax.stages.Compiled]) -> _Timed:
-    began = time.monotonic()
-    return _Timed(compile_function(), time.monotonic() - began)
-
-
-class CompiledProgram:
-    """A program's compiled functions. The step compiles in the background at once, the others on their first call."""
-
-    def __init__(self, program: "Program", compiler: Executor):
-        self.state_shapes = program.state_shapes
-        self.held_shapes = program.held_shapes
-        self.frozen_shapes = program.frozen_shapes
-        self.frozen: Tree | None = None
-        """Weights that are not trained. If there are `frozen_shapes`, they must be set before any call."""
-        self.batch_sharding = program.batch_sharding
-        self.choices = program.choices
-        self.compiler_options = program.compiler_options
-        self._program = program
-        self._compiler = compiler
-        self._step = compiler.submit(_measure, program.compile_step)
-
-    def prepare(self) -> float:
-        """Wait until the step is compiled, and return the seconds that it took."""
-        return self._step.result().seconds
-
-    def initial(self) -> TrainState:
-        """Return a new state from the job's seed. It is compiled here, because a resumed run does not need it."""
-        return self._program.compile_initial()()
-
-    def step(self, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
-        """Run one optimizer step. `state` is donated."""
-        return self._step.result().call(state, batch, *self._frozen)
-
-    def fingerprints(self, state: TrainState) -> list[Fingerprints]:
-        """Return the fingerprints of `state` and the frozen weights for each replica."""
-        return self.prepare_fingerprints().result()(_held(state, self.frozen))
-
-    def prepare_fingerprints(self) -> Future[Take]:
-        """Return the function that takes fingerprints. The first call begins to compile it in the background."""
-        return self._fingerprints
-
-    def evaluate(self, parameters: Tree, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the summed loss of one batch, and its number of tokens."""
-        return self._evaluation(parameters, batch, *self._frozen)
-
-    @property
-    def _frozen(self) -> tuple[Tree, ...]:
-        return () if self.frozen is None else (self.frozen,)
-
-    @cached_property
-    def _fingerprints(self) -> Future[Take]:
-        return self._compiler.submit(compile_fingerprints, self.held_shapes)
-
-    @cached_property
-    def _evaluation(self) -> jax.stages.Compiled:
-        return self._program.compile_evaluation()
-
-
 class Program:
     """The functions of one job on one mesh. Nothing is compiled before a call of `compile_*`."""
 
@@ -143,12 +79,12 @@ class Program:
         self._mesh = mesh
         self._dtype = jnp.dtype(spec.training.compute_dtype)
         self._stages = spec.mesh.stage
-        self._forward = _forward(spec, on_tpu=_on_tpu(mesh))
+        self._forward = _forward(spec, _on_tpu(mesh))
         self._optimizer = build_optimizer(spec.optimizer, spec.model, spec.training.steps)
         self._model_shapes = jax.eval_shape(lambda: initial_parameters(spec.model, spec.training.seed))
         shapes = jax.eval_shape(self._initial)
         self._specs = self._state_specs(shapes)
-        self._splits: Tree = splits(shapes.parameters)
+        self._splits: list[Split] = jax.tree.leaves(splits(shapes.parameters))
         self.batch_sharding = NamedSharding(mesh, BATCH)
         rows = spec.training.batch_rows(spec.mesh.data_shards)
         self.batch_shape = (rows, spec.training.sequence_length + 1)
@@ -179,7 +115,6 @@ class Program:
         return self.lower_step().compile(self.compiler_options | more)
 
     def lower_step(self) -> jax.stages.Lowered:
-        """Return the step before compilation."""
         arguments = (self._specs, BATCH, *self._frozen_specs)
         step = self._over_mesh(self.local_step, arguments, (self._specs, PartitionSpec()))
         return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch, *self._frozen)
@@ -193,7 +128,6 @@ class Program:
 
     @property
     def compiler_options(self) -> dict[str, Any]:
-        """Options that the program is compiled with."""
         return compiler_options(self._spec, self._mesh)
 
     @property
@@ -244,10 +178,6 @@ class Program:
     def _frozen_specs(self) -> tuple[Tree, ...]:
         return tuple(jax.tree.map(lambda leaf: leaf.sharding.spec, shapes) for shapes in self._frozen)
 
-    @property
-    def _tokens_per_step(self) -> int:
-        return self._spec.training.global_batch * self._spec.training.sequence_length
-
     def _local_evaluation(
         self, parameters: Tree, tokens: jax.Array, frozen: Tree | None = None
     ) -> tuple[jax.Array, jax.Array]:
@@ -291,27 +221,77 @@ class Program:
         The returned gradients are those of the mean over the positions that count.
         """
         leaves, structure = jax.tree.flatten(gradients)
-        small = [index for index, split in enumerate(self._leaf_splits()) if not split.is_matrix]
-        by_axes = {self._leaf_splits()[index].repeated_over for index in small}
+        small = [index for index, split in enumerate(self._splits) if not split.is_matrix]
+        by_axes = {self._splits[index].repeated_over for index in small}
         total = jax.lax.psum(own, AXES)
         for axes in sorted(by_axes):
-            group = [index for index in small if self._leaf_splits()[index].repeated_over == axes]
+            group = [index for index in small if self._splits[index].repeated_over == axes]
             for index, leaf in zip(group, jax.lax.psum([leaves[index] for index in group], axes), strict=True):
                 leaves[index] = leaf
         if not self._spec.training.counts_all:
-            leaves = [leaf * (self._tokens_per_step / total.counted) for leaf in leaves]
+            tokens_per_step = self._spec.training.global_batch * self._spec.training.sequence_length
+            leaves = [leaf * (tokens_per_step / total.counted) for leaf in leaves]
         return total, jax.tree.unflatten(structure, leaves)
 
     def _global_norm(self, gradients: Tree) -> jax.Array:
         squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradients)]
         by_axes: dict[tuple[str, ...], list[jax.Array]] = {}
-        for square, split in zip(squares, self._leaf_splits(), strict=True):
+        for square, split in zip(squares, self._splits, strict=True):
             by_axes.setdefault(split.axes, []).append(square)
         sums = [_psum(sum(parts, jnp.float32(0)), axes) for axes, parts in by_axes.items()]
         return jnp.sqrt(sum(sums, jnp.float32(0)))
 
-    def _leaf_splits(self) -> list[Split]:
-        return jax.tree.leaves(self._splits)
+
+class CompiledProgram(Program):
+    """A program and its compiled functions. The step compiles in the background at once, the others on their first
+    call."""
+
+    def __init__(self, spec: JobSpec, mesh: Mesh, compiler: Executor):
+        super().__init__(spec, mesh)
+        self.frozen: Tree | None = None
+        """Weights that are not trained. If there are `frozen_shapes`, they must be set before any call."""
+        self._compiler = compiler
+        self._step = compiler.submit(self._timed_step)
+
+    def _timed_step(self) -> tuple[jax.stages.Compiled, float]:
+        began = time.monotonic()
+        return self.compile_step(), time.monotonic() - began
+
+    def prepare(self) -> float:
+        """Wait until the step is compiled, and return the seconds that it took."""
+        return self._step.result()[1]
+
+    def initial(self) -> TrainState:
+        """Return a new state from the job's seed. It is compiled here, because a resumed run does not need it."""
+        return self.compile_initial()()
+
+    def step(self, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
+        """Run one optimizer step. `state` is donated."""
+        return self._step.result()[0](state, batch, *self._frozen_weights)
+
+    def fingerprints(self, state: TrainState) -> list[Fingerprints]:
+        """Return the fingerprints of `state` and the frozen weights for each replica."""
+        return self.prepare_fingerprints().result()(_held(state, self.frozen))
+
+    def prepare_fingerprints(self) -> Future[Take]:
+        """Return the function that takes fingerprints. The first call begins to compile it in the background."""
+        return self._fingerprints
+
+    def evaluate(self, parameters: Tree, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the summed loss of one batch, and its number of tokens."""
+        return self._evaluation(parameters, batch, *self._frozen_weights)
+
+    @property
+    def _frozen_weights(self) -> tuple[Tree, ...]:
+        return () if self.frozen is None else (self.frozen,)
+
+    @cached_property
+    def _fingerprints(self) -> Future[Take]:
+        return self._compiler.submit(compile_fingerprints, self.held_shapes)
+
+    @cached_property
+    def _evaluation(self) -> jax.stages.Compiled:
+        return self.compile_evaluation()
 
 
 def compiler_options(spec: JobSpec, mesh: Mesh) -> dict[str, Any]:

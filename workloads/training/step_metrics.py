@@ -4,38 +4,43 @@ The files are `steps/<start>-<part>.jsonl` of a run. Their fields are in docs/me
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import jax
 
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
-from workloads.training.metrics import LineFile, Parts
+from workloads.training.metrics import LineFile
 from workloads.training.pace import Pace
+from workloads.training.resumption import Position
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
+from workloads.training.step import StepResult
+
+ENTRIES_PER_PART = 5000
+"""Number of lines in one part of the file. Only the last part is rewritten: about 1.5 MB, within a second."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Measurements of a finished step."""
+class Result:
+    """Results of a step on the host."""
 
-    step: int
-    batch: int
-    """Number of its batch."""
-    ended: float
-    """Unix time of its end."""
-    seconds: float
-    host_seconds: float
-    """Part of `seconds` in which the devices waited for this host to give them the step."""
     loss: float
     z_loss: float
     gradient_norm: float
     skipped: bool
+    ended: float
+    """Time by `time.monotonic()` when the devices had finished the step."""
+
+    @classmethod
+    def read(cls, result: StepResult) -> Self:
+        """Wait for the devices."""
+        loss, z_loss, norm, skipped = jax.device_get((result.loss, result.z_loss, result.gradient_norm, result.skipped))
+        return cls(float(loss), float(z_loss), float(norm), bool(skipped), time.monotonic())
 
 
 class StepMetrics:
@@ -49,76 +54,57 @@ class StepMetrics:
         self._processes = processes
         self._tokens = spec.training.global_batch * spec.training.sequence_length
         self._flops = flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora)
-        self._recent: deque[Measured] = deque(maxlen=spec.training.compare_hosts_every_steps)
+        self._recent: deque[tuple[float, float]] = deque(maxlen=spec.training.compare_hosts_every_steps)
         self._devices = jax.local_devices()
-        self._lines = Parts(lambda part: LineFile(run.steps / f"{run.start}-{part}.jsonl")) if processes.leads else None
+        self._run = run
+        self._part = 0
+        self._lines: LineFile | None = None
 
     def __enter__(self) -> Self:
-        if self._lines:
-            self._lines.__enter__()
+        if self._processes.leads:
+            self._open_part()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def _open_part(self) -> None:
+        self._lines = LineFile(self._run.steps / f"{self._run.start}-{self._part}.jsonl").__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._lines:
-            self._lines.__exit__(kind, error, traceback)
+            self._lines.__exit__(kind, error, trace)
 
-    def add(self, measured: Measured) -> Mapping[str, object]:
-        """Record a step and return its line."""
-        self.skipped_in_a_row = self.skipped_in_a_row + 1 if measured.skipped else 0
-        self._skipped += measured.skipped
-        self._recent.append(measured)
-        line = self._line(measured)
-        if self._lines:
-            self._lines.last().add(**line)
-        return line
-
-    def forget_skipped(self) -> None:
-        """Reset the number of skipped steps in a row, because the run continues from another step."""
-        self.skipped_in_a_row = 0
-
-    def tokens_per_second(self, measured: Measured) -> float:
-        """Return the tokens per second over all slices."""
-        return self._tokens / measured.seconds
-
-    def pace(self, step: int) -> Pace:
-        """Return this process's mean times since the hosts were last compared."""
-        count = len(self._recent)
-        return Pace(
-            self._processes.host,
-            step,
-            sum(measured.seconds for measured in self._recent) / count,
-            sum(measured.host_seconds for measured in self._recent) / count,
-        )
-
-    def _line(self, measured: Measured) -> dict[str, object]:
-        tokens_per_second = self.tokens_per_second(measured)
-        return {
-            "step": measured.step,
-            "batch": measured.batch,
-            "time": round(measured.ended, 3),
-            "loss": _finite(measured.loss),
-            "z_loss": _finite(measured.z_loss),
-            "gradient_norm": _finite(measured.gradient_norm),
-            "skipped": measured.skipped,
+    def add(self, before: Position, result: Result, seconds: float, host_seconds: float) -> Mapping[str, Any]:
+        """Record the step after `before` and return its line. `host_seconds` is the part of its `seconds` in which the
+        devices waited for this host to give them the step."""
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if result.skipped else 0
+        self._skipped += result.skipped
+        self._recent.append((seconds, host_seconds))
+        tokens_per_second = self._tokens / seconds
+        # JSON has neither NaN nor infinities.
+        numbers = {"loss": result.loss, "z_loss": result.z_loss, "gradient_norm": result.gradient_norm}
+        stats = [device.memory_stats() or {} for device in self._devices]  # CPU devices report none
+        line = {
+            "step": before.step + 1,
+            "batch": before.batch,
+            "time": round(time.time() - (time.monotonic() - result.ended), 3),
+            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
+            "skipped": result.skipped,
             "skipped_steps": self._skipped,
-            "step_seconds": measured.seconds,
-            "host_seconds": measured.host_seconds,
+            "step_seconds": seconds,
+            "host_seconds": host_seconds,
             "tokens_per_second": tokens_per_second,
             "mfu": utilisation(tokens_per_second, self._flops, self._spec.slices),
-            **self._memory(),
-        }
-
-    def _memory(self) -> dict[str, object]:
-        """Return the memory of this host's devices. CPU devices report none."""
-        stats = [device.memory_stats() or {} for device in self._devices]
-        return {
             "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],
             "device_peak_bytes_in_use": [each.get("peak_bytes_in_use") for each in stats],
         }
+        if self._lines and len(self._lines.entries) >= ENTRIES_PER_PART:
+            self._lines.__exit__(None, None, None)
+            self._part += 1
+            self._open_part()
+        if self._lines:
+            self._lines.add(**line)
+        return line
 
-
-def _finite(value: float) -> float | None:
-    """Replace NaN and infinities by `None`, because JSON has neither."""
-    return value if math.isfinite(value) else None
+    def pace(self, step: int) -> Pace:
+        """Return this process's mean times since the hosts were last compared."""
+        seconds, host_seconds = (sum(times) / len(self._recent) for times in zip(*self._recent, strict=True))
+        return Pace(self._processes.host, step, seconds, host_seconds)

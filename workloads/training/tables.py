@@ -83,7 +83,7 @@ def _summed_loss(
 ) -> tuple[jax.Array, jax.Array]:
     def chunk(sums: tuple[jax.Array, jax.Array], part: tuple[jax.Array, ...]) -> tuple[Any, None]:
         x, targets, weights = part
-        logits = _capped(_logits(x, table).astype(jnp.float32), head.soft_cap)
+        logits = _logits(x, table, head.soft_cap)
         normaliser = jax.nn.logsumexp(logits, axis=1)
         return _added(sums, normaliser, _picked(logits, _hits(logits, targets)), weights, head), None
 
@@ -102,7 +102,7 @@ def _forward(
     def chunk(carry: tuple[Any, Any], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
         sums, by_table = carry
         x, targets, weights = part
-        logits = _capped(_logits(x, table).astype(jnp.float32), head.soft_cap)
+        logits = _logits(x, table, head.soft_cap)
         shares, normaliser = _softmax(logits, head.on_tpu)
         hits = _hits(logits, targets)
         sums = _added(sums, normaliser, _picked(logits, hits), weights, head)
@@ -145,11 +145,8 @@ def _added(
     return loss + own, z_loss + own
 
 
-def _logits(x: jax.Array, table: jax.Array) -> jax.Array:
-    return jnp.einsum("td,vd->tv", x, table)
-
-
-def _capped(logits: jax.Array, soft_cap: float | None) -> jax.Array:
+def _logits(x: jax.Array, table: jax.Array, soft_cap: float | None) -> jax.Array:
+    logits = jnp.einsum("td,vd->tv", x, table).astype(jnp.float32)
     return soft_capped(logits, soft_cap) if soft_cap else logits
 
 

@@ -31,7 +31,6 @@ class TensorBoard:
         self._begin_part(0)
 
     def log(self, point: Point) -> None:
-        """Add `point` to the file."""
         if self._points == POINTS_PER_PART:
             self._file.close()
             self._begin_part(self._part + 1)

@@ -5,17 +5,18 @@ dropped for the rest of the attempt with one warning.
 """
 
 import math
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from queue import Full, Queue, ShutDown
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from workloads.spec import JobSpec, TrackersSpec
-from workloads.training.failures import InvalidSpec
+from workloads.spec import JobSpec, TrackersSpec, WandbSpec
+from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
 
@@ -24,6 +25,8 @@ CURVES = ("loss", "z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_
 
 CLOSE_SECONDS = 10.0
 """Time limit for trackers at the end of an attempt. Spot capacity leaves 15 seconds in all when it is taken back."""
+
+LOGIN_SECONDS = 30.0
 
 WAITING_POINTS = 10_000
 """Largest number of points that wait for a tracker that does not answer."""
@@ -45,11 +48,40 @@ class Tracker(Protocol):
 
     def log(self, point: Point) -> None:
         """Show `point`."""
-        ...
 
     def close(self, completed: bool) -> None:
         """Show all remaining points. `completed` means that the run has reached its last step."""
-        ...
+
+
+class WeightsAndBiases:
+    """The run in Weights & Biases, whose library is not in the trainer's image. It has the same id as the run here and
+    continues in all its attempts.
+
+    https://docs.wandb.ai/ref/python/sdk/functions/init/
+    """
+
+    def __init__(self, spec: WandbSpec, job: str, run: Run):
+        wandb: Any = import_module("wandb")
+        self._run = wandb.init(
+            project=spec.project,
+            entity=spec.entity,
+            id=run.id,
+            name=job,
+            resume="allow",
+            config=run.manifest,
+            dir=tempfile.mkdtemp(prefix="wandb-"),
+            # The exit of the process waits for a login in progress, and without a limit for uploads.
+            settings={"console": "off", "init_timeout": LOGIN_SECONDS, "finish_timeout": CLOSE_SECONDS / 2},
+        )
+        # The library's own step counter drops steps that a restart or rollback repeats.
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, point: Point) -> None:
+        self._run.log({"step": point.step, **point.values})
+
+    def close(self, completed: bool) -> None:
+        """Send the rest, for a limited time."""
+        self._run.finish(exit_code=0 if completed else 1)
 
 
 def require_packages(spec: TrackersSpec) -> None:
@@ -59,7 +91,9 @@ def require_packages(spec: TrackersSpec) -> None:
         InvalidSpec: a package is missing. The message names all of them.
     """
     missing = [
-        f"job.trackers.{name} needs {_PACKAGES[name]}" for name in _tracker_names(spec) if not _has(_PACKAGES[name])
+        f"job.trackers.{name} needs {_PACKAGES[name]}"
+        for name in _tracker_names(spec)
+        if not find_spec(_PACKAGES[name])
     ]
     if missing:
         raise InvalidSpec(
@@ -70,32 +104,23 @@ def require_packages(spec: TrackersSpec) -> None:
 
 def trackers_of(spec: JobSpec, run: Run, processes: Processes) -> "Trackers":
     """Return the trackers of the job on the leader, and none on other processes."""
-    makers = {"tensorboard": partial(_tensorboard, run), "wandb": partial(_wandb, spec, run)}
+
+    def tensorboard() -> Tracker:
+        # This library too is imported late, because most jobs do not need it.
+        from workloads.training.tensorboard import TensorBoard
+
+        return TensorBoard(run.tensorboard, run.start)
+
+    def wandb() -> Tracker:
+        assert spec.trackers.wandb
+        return WeightsAndBiases(spec.trackers.wandb, spec.name, run)
+
+    makers = {"tensorboard": tensorboard, "wandb": wandb}
     return Trackers({name: makers[name] for name in _tracker_names(spec.trackers) if processes.leads})
 
 
 def _tracker_names(spec: TrackersSpec) -> list[str]:
     return [name for name in _PACKAGES if getattr(spec, name)]
-
-
-def _has(package: str) -> bool:
-    return find_spec(package) is not None
-
-
-# The libraries are imported late, because most jobs need neither.
-
-
-def _tensorboard(run: Run) -> Tracker:
-    from workloads.training.tensorboard import TensorBoard
-
-    return TensorBoard(run.tensorboard, run.start)
-
-
-def _wandb(spec: JobSpec, run: Run) -> Tracker:
-    from workloads.training.weights_and_biases import WeightsAndBiases
-
-    assert spec.trackers.wandb
-    return WeightsAndBiases(spec.trackers.wandb, spec.name, run, CLOSE_SECONDS / 2)
 
 
 class Trackers:
@@ -166,7 +191,6 @@ class _Served(threading.Thread):
             self._drop("it has not taken the last points in time")
 
     def run(self) -> None:
-        """Serve the tracker to its end."""
         try:
             tracker = self._make()
             with suppress(ShutDown):
@@ -174,7 +198,7 @@ class _Served(threading.Thread):
                     tracker.log(self._points.get())
             tracker.close(self._completed)
         except Exception as error:  # noqa: BLE001 - each library has exceptions of its own
-            self._drop(f"{type(error).__name__}: {error}".splitlines()[0])
+            self._drop(first_line(error))
 
     def _drop(self, why: str) -> None:
         self._points.shutdown(immediate=True)

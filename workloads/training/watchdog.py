@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 import jax
 
+from workloads.spec import ExitCode
 from workloads.training.ending import Ending, Failure
 from workloads.training.runtime import Expectation, Processes
 
@@ -27,38 +27,6 @@ SILENT_SECONDS = 5.0
 
 _SIGNS = "signs-of-life"
 _SILENT = "silent-hosts"
-
-
-class Signs:
-    """The signs of life of one process, and on the leader those of all processes."""
-
-    def __init__(self, processes: Processes):
-        self._processes = processes
-        self._given = 0
-        self._seen: dict[str, tuple[str, float]] = {}
-        """Last sign of each host, and when this process first saw it, by its own clock."""
-
-    def exchange(self) -> None:
-        """Publish a sign of life. On the leader, update the list of silent hosts."""
-        self._given += 1
-        # The signs are stored on the leader, so they are lost with it.
-        with suppress(jax.errors.JaxRuntimeError):
-            self._processes.put(_SIGNS, f"{self._processes.host} {self._given}")
-            if self._processes.leads:
-                self._processes.put(_SILENT, ", ".join(self._look()))
-
-    def silent(self) -> str:
-        """Describe the hosts without a sign of life. Empty if there are none, or if the leader is gone."""
-        with suppress(jax.errors.JaxRuntimeError):
-            return "".join(self._processes.read_all(_SILENT))
-        return ""
-
-    def _look(self) -> list[str]:
-        now = time.monotonic()
-        for host, _, number in (sign.rpartition(" ") for sign in self._processes.read_all(_SIGNS)):
-            if self._seen.get(host, ("", now))[0] != number:
-                self._seen[host] = (number, now)
-        return sorted(host for host, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
 
 
 POLL_SECONDS = 1.0
@@ -81,7 +49,9 @@ class Watchdog:
         self._ending = ending
         self._explain = explain
         self._each_second = each_second
-        self._signs = Signs(processes)
+        self._signs_given = 0
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Last sign of each host, and when this process first saw it, by its own clock. Only on the leader."""
         self._suspected = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -90,32 +60,54 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._done.set()
         self._thread.join()
 
     def _watch(self) -> None:
         while not self._done.wait(POLL_SECONDS):
-            self._signs.exchange()
+            self._exchange_signs()
             if self._processes.leads:
-                self._suspect(self._signs.silent())
-            if word := self._processes.read_failure():
-                self._ending.fail(Failure.from_other_host(word, stacks(), self._processes.host), self._processes)
+                self._suspect(self._silent())
+            if other := self._processes.read_failure():
+                self._ending.fail(Failure.from_other_host(other, stacks(), self._processes.host), self._processes)
             if self._each_second:
                 self._each_second()
             if missed := self._processes.deadline.missed():
                 # Followers read it only now, because otherwise the leader would serve all hosts every second.
-                silent = self._signs.silent()
+                silent = self._silent()
                 cause = self._explain(missed) + (f"; {_NO_SIGN}{silent}" if silent else "")
-                self._ending.fail(Failure.hang(cause, stacks(), self._processes.host), self._processes)
+                details = stacks().splitlines()
+                failure = Failure(cause, details, self._processes.host, ExitCode.HANG, time.time())
+                self._ending.fail(failure, self._processes)
         self._suspect("")
+
+    def _exchange_signs(self) -> None:
+        """Publish a sign of life. On the leader, update the list of silent hosts."""
+        self._signs_given += 1
+        # The signs are stored on the leader, so they are lost with it.
+        with suppress(jax.errors.JaxRuntimeError):
+            self._processes.put(_SIGNS, [self._processes.host, self._signs_given])
+            if not self._processes.leads:
+                return
+            now = time.monotonic()
+            for host, number in self._processes.read_all(_SIGNS):
+                if self._seen.get(host, (0, now))[0] != number:
+                    self._seen[host] = (number, now)
+            silent = sorted(host for host, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
+            self._processes.put(_SILENT, ", ".join(silent))
+
+    def _silent(self) -> str:
+        """Describe the hosts without a sign of life. Empty if there are none, or if the leader is gone."""
+        with suppress(jax.errors.JaxRuntimeError):
+            return "".join(self._processes.read_all(_SILENT))
+        return ""
 
     def _suspect(self, silent: str) -> None:
         """Write the leader's record before JAX aborts this process, which leaves no time for it."""
         if silent != self._suspected:
-            self._ending.note(Failure.lost(f"{_NO_SIGN}{silent}", self._processes.host) if silent else None)
+            cause, host = f"{_NO_SIGN}{silent}", self._processes.host
+            self._ending.note(Failure(cause, [], host, ExitCode.PEER_LOST, time.time()) if silent else None)
         self._suspected = silent
 
 

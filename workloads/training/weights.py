@@ -10,7 +10,7 @@ WithAdapters adds the adapters of a frozen model to either of them.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -21,27 +21,6 @@ from workloads.training.collectives import gather, reduce_scatter, summed_gradie
 from workloads.training.layout import BLOCKS, Split, Tree, splits
 
 type Reduce = Callable[[jax.Array], jax.Array]
-
-
-class Weights(Protocol):
-    """The model's interface to the weights."""
-
-    @property
-    def layers(self) -> Tree:
-        """Return the tree that a scan over the layers runs over."""
-        ...
-
-    def layer(self, one: Tree) -> Tree:
-        """Return the full weights of one layer in the compute type, from its part of `layers`."""
-        ...
-
-    def small(self, name: str) -> jax.Array:
-        """Return a weight that is not split over devices."""
-        ...
-
-    def table(self, name: str) -> "Table":
-        """Return the table with that name."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -74,15 +53,18 @@ class EachLayer:
 
     @property
     def layers(self) -> Tree:
+        """Tree that a scan over the layers runs over."""
         return self.parameters[BLOCKS], None if self.pending is None else self.pending[BLOCKS]
 
     def layer(self, one: Tree) -> Tree:
+        """Return the full weights of one layer in the compute type, from its part of `layers`."""
         shards, pending = one
         if pending is None:
             return jax.tree.map(lambda shard, split: self._whole(shard, None, split), shards, self._splits[BLOCKS])
         return jax.tree.map(self._whole, shards, pending, self._splits[BLOCKS])
 
     def small(self, name: str) -> jax.Array:
+        """Return a weight that is not split over devices."""
         return self.parameters[name]
 
     def table(self, name: str) -> Table:
@@ -160,6 +142,9 @@ class WithAdapters:
         """Return the weights with adapters in float32, because a scan that uses them in every iteration sums their
         gradients in their own type."""
         return replace(self, adapters=_wide(self.adapters))
+
+
+type Weights = EachLayer | EachStep | WithAdapters
 
 
 def gather_all(parameters: Tree, dtype: jnp.dtype) -> Tree:

@@ -28,7 +28,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from types import TracebackType
 from typing import Self
 
 from etils import epath
@@ -104,18 +103,19 @@ class Writer:
             PathTaken: another submission took over while this one was paused, or a later attempt of this one did.
         """
         self._processes.deadline.expect(f"the right to write to {self._path.parent}", MINUTES)
-        fault = self._take() if self._processes.leads else None
-        word = json.dumps([isinstance(fault, PathTaken), str(fault or "")])
-        taken, message = json.loads(self._processes.share("writer", word))
+
+        def take() -> tuple[bool, str]:
+            fault = self._take()
+            return isinstance(fault, PathTaken), str(fault or "")
+
+        taken, message = self._processes.share("writer", take)
         if message:
             raise PathTaken(message) if taken else InvalidSpec(message)
         if self._processes.leads:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._done.set()
         # After another failure, a restart takes it at once, and the other hosts must be informed without delay.
         lets_go = error is None or (isinstance(error, TrainingStopped) and error.code in _LETS_GO)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,14 +152,14 @@ class Hosts(Processes):
     """The first of two hosts of two slices. `others` has the findings of the other one."""
 
     others: list[Finding]
-    shared: dict[str, str]
+    shared: dict[str, Any]
 
-    def share(self, key: str, value: str) -> str:
-        return value
+    def share(self, key: str, decide: Callable[[], Any]) -> Any:
+        return decide()
 
-    def gather(self, key: str, value: str) -> list[str]:
+    def gather(self, key: str, value: Any) -> list[Any]:
         self.shared[key] = value
-        return [value, json.dumps(["host-1", [vars(finding) for finding in self.others]])]
+        return [value, ("host-1", [vars(finding) for finding in self.others])]
 
 
 def hosts(index: int, *others: Finding) -> Hosts:
@@ -195,7 +195,7 @@ def test_a_kernel_that_is_wrong_on_one_host_is_passed_over_on_all(tmp_path: Path
 def test_hosts_of_other_slices_try_nothing_and_choose_the_same(tmp_path: Path, kernels: dict[Kernel, Mix]) -> None:
     processes = hosts(1, Finding("fused", 2.0, 0.01), Finding("splash", 1.0, 0.01))
     assert settled(processes, tmp_path).kernel == "splash"
-    assert json.loads(processes.shared["attention"]) == ["host-1", []]
+    assert processes.shared["attention"] == ("host-1", [])
 
 
 @pytest.mark.parametrize("kernel", ["fused", "splash-2048", "splash", "reference"])

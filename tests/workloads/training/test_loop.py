@@ -335,9 +335,9 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, noted)
 
     note(Journal, "begin_step", lambda _, before, result: f"give {before.step + 1}")
-    note(StepMetrics, "add", lambda _, measured: f"judge {measured.step}")
+    note(StepMetrics, "add", lambda _, before, *rest: f"judge {before.step + 1}")
     note(Checkpoints, "save", lambda _, step, *rest: f"save {step}")
-    note(Checkpoints, "go_back", lambda *_: "go back")
+    note(loop.Training, "_go_back", lambda *_: "go back")
     note(CompiledProgram, "evaluate", lambda *_: "evaluate")
     return done
 

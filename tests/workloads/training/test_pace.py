@@ -13,8 +13,3 @@ def test_the_host_that_keeps_the_others_waiting_is_named() -> None:
 def test_small_differences_make_no_straggler() -> None:
     assert not compare(paces(0.01, 0.05, 0.02)).straggles
     assert not compare(paces(0.5)).straggles
-
-
-def test_a_pace_survives_the_way_to_the_leader() -> None:
-    (pace,) = paces(0.1)
-    assert Pace.parse(pace.word()) == pace

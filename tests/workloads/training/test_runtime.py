@@ -28,7 +28,7 @@ from workloads.training.runtime import Deadline, Place, Processes, join, require
 def test_one_host_needs_no_coordinator_and_agrees_with_itself(environment: dict[str, str]) -> None:
     alone = join(Place.of(environment), 1, Deadline())
     assert (alone.index, alone.count, alone.host, alone.leads) == (0, 1, "host-a", True)
-    assert alone.share("key", "value") == "value"
+    assert alone.share("key", lambda: "value") == "value"
     assert alone.gather("key", "value") == ["value"]
 
 

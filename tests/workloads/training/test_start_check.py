@@ -1,8 +1,8 @@
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -30,11 +30,14 @@ class Gathered(Processes):
 
     peers: Sequence[tuple[int, int, Sequence[int]]] = ()
 
-    def gather(self, key: str, value: str) -> list[str]:
-        words = [
-            {"host": f"host-{i + 1}", "devices": d, "slice": s, "seen": v} for i, (d, s, v) in enumerate(self.peers)
+    def gather(self, key: str, value: Any) -> list[Any]:
+        return [
+            value,
+            *(
+                {"host": f"host-{i + 1}", "devices": d, "slice": s, "seen": [*v]}
+                for i, (d, s, v) in enumerate(self.peers)
+            ),
         ]
-        return [value, *map(json.dumps, words)]
 
 
 def job(min_count: int | None = None) -> JobSpec:
