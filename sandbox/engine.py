@@ -45,9 +45,6 @@ def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEven
     gRPC shares the state of an address between all channels of a process. If an engine listens on a port at which a
     connection to an earlier engine failed a moment ago, the program's first call fails without an attempt. Nothing has
     been declared by then, and the next engine listens on another port.
-
-    Raises:
-        CommandError: it failed for another reason, or twice.
     """
     declared = False
 
@@ -77,7 +74,6 @@ _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 """Keys of a stack file that describe the encryption of its secrets."""
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
 _SECRETS = f"tpu-multislice:{SECRETS}"
-_PROVIDER_PREFIX = "pulumi:providers:"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
@@ -133,19 +129,17 @@ class Engine:
             CommandError: Pulumi failed.
         """
         stack = self._stack()
-        holder = lock_holder(self._site, stack.name)
-        if holder and holder.runs:
-            raise SandboxError(
-                f"process {holder.pid} is changing the stack {stack.name}; wait until it has ended, or end it with"
-                f" `kill {holder.pid}`, and run this again"
-            )
-        if holder:
+        lock = ""
+        if holder := lock_holder(self._site, stack.name):
+            if holder.runs:
+                raise SandboxError(
+                    f"process {holder.pid} is changing the stack {stack.name}; wait until it has ended, or end it with"
+                    f" `kill {holder.pid}`, and run this again"
+                )
             stack.cancel()
+            lock = f"lifted the lock of process {holder.pid}, which has ended; "
         made = self._take_in()
-        if holder is None and not made:
-            return None
-        lock = "" if holder is None else f"lifted the lock of process {holder.pid}, which has ended; "
-        return f"{lock}took in {made} resources that it had made"
+        return f"{lock}took in {made} resources that it had made" if lock or made else None
 
     def _take_in(self) -> int:
         """Add the resources that a killed engine had created to the state. Return their number."""
@@ -171,21 +165,19 @@ class Engine:
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """Preview `up`, and write the plan to `save_plan`. Raises CommandError if the plan is refused."""
-        with self._tools_found():
-            return with_second_try(
-                lambda tell: self._stack().preview(
-                    on_event=tell,
-                    policy_packs=self._packs,
-                    policy_pack_configs=self._pack_settings,
-                    plan=str(save_plan.resolve()) if save_plan else None,
-                ),
-                on_event,
-            )
+        return self._run(
+            lambda tell: self._stack().preview(
+                on_event=tell,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(save_plan.resolve()) if save_plan else None,
+            ),
+            on_event,
+        )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
         """Preview a refresh and the `up` after it. Raises CommandError if the plan is refused."""
-        with self._tools_found():
-            with_second_try(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
+        self._run(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
 
     def up(self, on_event: OnEvent, plan: Path | None = None, replace: Sequence[str] = ()) -> Mapping[str, Any]:
         """Carry out the program, or exactly `plan`, and return the stack's outputs. Raises CommandError when a step
@@ -193,17 +185,16 @@ class Engine:
 
         `replace` are URNs of resources to replace, or patterns of URNs, as for `pulumi up --replace`.
         """
-        with self._tools_found():
-            done = with_second_try(
-                lambda tell: self._stack().up(
-                    on_event=tell,
-                    policy_packs=self._packs,
-                    policy_pack_configs=self._pack_settings,
-                    plan=str(plan.resolve()) if plan else None,
-                    replace=list(replace),
-                ),
-                on_event,
-            )
+        done = self._run(
+            lambda tell: self._stack().up(
+                on_event=tell,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(plan.resolve()) if plan else None,
+                replace=list(replace),
+            ),
+            on_event,
+        )
         return {name: output.value for name, output in done.outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
@@ -248,7 +239,7 @@ class Engine:
         return [
             resource
             for resource in state.get("resources", [])
-            if resource["type"] != STACK_TYPE and not resource["type"].startswith(_PROVIDER_PREFIX)
+            if resource["type"] != STACK_TYPE and not resource["type"].startswith("pulumi:providers:")
         ]
 
     def destroyable(self) -> bool:
@@ -289,15 +280,14 @@ class Engine:
             content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
         target.write_text(yaml.safe_dump(content, sort_keys=False))
 
-    @contextmanager
-    def _tools_found(self) -> Generator[None]:
-        """Let the program, which runs in this process, find the credential plugin and certificates as the engine
-        does."""
+    def _run[Done](self, operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
+        """Return the result of `operation`. Its program, which runs in this process, finds the credential plugin and
+        certificates as the engine does."""
         before = {name: os.environ.get(name) for name in _FOR_THE_PROGRAM}
         ours = environment(self._site)
         os.environ.update({name: ours[name] for name in _FOR_THE_PROGRAM})
         try:
-            yield
+            return with_second_try(operation, on_event)
         finally:
             for name, value in before.items():
                 os.environ.pop(name)
@@ -325,11 +315,15 @@ def project_folder(site: Site) -> Path:
 
 def environment(site: Site) -> dict[str, str]:
     """Return the variables by which Pulumi finds the sandbox's state, programs and certificates."""
+    passphrase = site.root / "passphrase"
+    if not passphrase.exists():
+        passphrase.touch(mode=0o600)
+        passphrase.write_text(secrets.token_hex(16))
     return {
         # Pulumi would write content types to files next to the state without replacing them atomically: a command that
         # reads the state while an `up` writes it would sometimes fail (EOF).
         "PULUMI_BACKEND_URL": f"file://{site.root / 'state'}?metadata=skip",
-        "PULUMI_CONFIG_PASSPHRASE": _passphrase(site),
+        "PULUMI_CONFIG_PASSPHRASE": passphrase.read_text(),
         "PULUMI_HOME": str(site.pulumi_home),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         # The state is written at every step. The sandbox does not need a second copy.
@@ -339,14 +333,6 @@ def environment(site: Site) -> dict[str, str]:
         "SSL_CERT_FILE": str(site.pki / "trust.crt"),
         SITE_VARIABLE: str(site.root),
     }
-
-
-def _passphrase(site: Site) -> str:
-    path = site.root / "passphrase"
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_hex(16))
-    return path.read_text()
 
 
 def _secret_key(name: str) -> str:

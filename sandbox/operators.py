@@ -94,10 +94,11 @@ class Operators:
             if not deployment["spec"]["replicas"]:
                 self._publish(deployment)
         for uid, deployment in wanted.items():
-            if uid not in self._running:
+            if (operator := self._running.get(uid)) is None:
                 self._start(deployment)
-            else:
-                self._report(self._running[uid])
+            elif not operator.available and answers(operator.health_url, self._pool):
+                self._publish(operator.deployment)
+                operator.available = True
         return len(self._running) == len(wanted) and all(operator.available for operator in self._running.values())
 
     def _start(self, deployment: Json) -> None:
@@ -117,14 +118,11 @@ class Operators:
         folder, address = self._folder(name), service["spec"]["clusterIP"]
         (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, self._serving(name))))
         (folder / "kubeconfig").write_text(kubeconfig)
-        command = [
-            str(program),
-            *_flags(deployment),
-            f"--config={folder / 'config.yaml'}",
-            f"--kubeconfig={folder / 'kubeconfig'}",
-        ]
+        declared = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+        flags = [flag for flag in declared if not flag.startswith("--config=")]
+        flags += [f"--config={folder / 'config.yaml'}", f"--kubeconfig={folder / 'kubeconfig'}"]
         environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "GOGC": "50"}
-        server = ServerProcess.start(name, command, self._site.logs / f"{name}.log", environment)
+        server = ServerProcess.start(name, [str(program), *flags], self._site.logs / f"{name}.log", environment)
         health_url = f"http://{address}:{_HEALTH_PORT}/readyz"
         self._running[deployment["metadata"]["uid"]] = _Operator(deployment, server, health_url)
 
@@ -174,10 +172,11 @@ class Operators:
         for kind in _WEBHOOK_KINDS:
             collection = f"/apis/admissionregistration.k8s.io/v1/{kind}"
             for item in self._api.request("GET", collection)["items"]:
+                called = [webhook["clientConfig"].get("service", {}) for webhook in item["webhooks"]]
                 patch = [
                     {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": ca}
-                    for index, webhook in enumerate(item["webhooks"])
-                    if _calls(webhook, namespace, service)
+                    for index, each in enumerate(called)
+                    if (each.get("namespace"), each.get("name")) == (namespace, service)
                 ]
                 if patch:
                     found.add(kind)
@@ -189,11 +188,7 @@ class Operators:
         path = f"/api/v1/namespaces/{deployment['metadata']['namespace']}/serviceaccounts/{account}"
         if self._api.find(path) is None:
             return None
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS},
-        }
+        request = {"spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS}}
         token = self._api.request("POST", f"{path}/token", request)["status"]["token"]
         ca = (self._site.pki / "ca.crt").read_bytes()
         return certificates.kubeconfig(self._site.api_server_url, ca, {"token": token})
@@ -207,22 +202,15 @@ class Operators:
         folder.chmod(0o700)
         return folder
 
-    def _report(self, operator: _Operator) -> None:
-        if not operator.available and answers(operator.health_url, self._pool):
-            self._publish(operator.deployment)
-            operator.available = True
-
     def _publish(self, deployment: Json) -> None:
         """Report the Deployment as complete."""
         metadata, replicas = deployment["metadata"], deployment["spec"]["replicas"]
         if deployment.get("status", {}).get("observedGeneration") == metadata["generation"]:
             return
+        counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
         status = {
             "observedGeneration": metadata["generation"],
-            "replicas": replicas,
-            "updatedReplicas": replicas,
-            "readyReplicas": replicas,
-            "availableReplicas": replicas,
+            **dict.fromkeys(counts, replicas),
             "conditions": [
                 {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
                 {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
@@ -267,34 +255,17 @@ def list_awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, 
     path = f"/apis/apps/v1/{namespace}/replicasets/{name}"
     ready = {field: spec["replicas"] for field in ("replicas", "readyReplicas", "availableReplicas")}
     status = {field: replica_set[field] for field in ("apiVersion", "kind")} | {"status": ready}
-    endpoints = [
-        (f"/api/v1/{namespace}/endpoints/{service['metadata']['name']}", _endpoints(service)) for service in services
-    ]
-    return [(path, replica_set), (f"{path}/status", status), *endpoints]
-
-
-def _endpoints(service: Json) -> Json:
-    ports = [{"name": port.get("name", ""), "port": port["port"]} for port in service["spec"].get("ports", [])]
-    return {
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {"name": service["metadata"]["name"]},
-        "subsets": [{"addresses": [{"ip": _NOWHERE}], "ports": ports}],
-    }
+    awaited = [(path, replica_set), (f"{path}/status", status)]
+    for service in services:
+        endpoints: Json = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": service["metadata"]["name"]}}
+        ports = [{"name": port.get("name", ""), "port": port["port"]} for port in service["spec"].get("ports", [])]
+        endpoints["subsets"] = [{"addresses": [{"ip": _NOWHERE}], "ports": ports}]
+        awaited.append((f"/api/v1/{namespace}/endpoints/{service['metadata']['name']}", endpoints))
+    return awaited
 
 
 def _revision(deployment: Json) -> dict[str, str]:
     return {"deployment.kubernetes.io/revision": str(deployment["metadata"]["generation"])}
-
-
-def _flags(deployment: Json) -> list[str]:
-    flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    return [flag for flag in flags if not flag.startswith("--config=")]
-
-
-def _calls(webhook: Json, namespace: str, service: str) -> bool:
-    called = webhook["clientConfig"].get("service", {})
-    return (called.get("namespace"), called.get("name")) == (namespace, service)
 
 
 def _insists_on_folder(settings: Json) -> bool:

@@ -82,10 +82,6 @@ class Site:
         return self.root / "kubeconfig"
 
     @property
-    def etcd_data(self) -> Path:
-        return self.root / "etcd"
-
-    @property
     def cloud(self) -> Path:
         """Return the folder with one JSON file for each Google Cloud resource that exists here."""
         return self.root / "cloud"
@@ -152,11 +148,7 @@ def load(root: Path) -> Site:
 
 
 def from_environment() -> Site:
-    """Return the site named by `TPU_MULTISLICE_SANDBOX`.
-
-    Raises:
-        RuntimeError: the variable is not set, so this is not a process of a sandbox.
-    """
+    """Return the site named by `TPU_MULTISLICE_SANDBOX`. Raises RuntimeError outside a process of a sandbox."""
     root = os.environ.get(SITE_VARIABLE)
     if root is None:
         raise RuntimeError(f"{SITE_VARIABLE} must name the sandbox's folder; start the sandbox with `make up`")
