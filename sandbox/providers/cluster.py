@@ -113,22 +113,16 @@ def wait_ready(server: ApiServer) -> None:
         UnreachableError: the server does not answer, or does not become ready.
     """
     deadline = time.monotonic() + _READY_SECONDS
-    while reason := _unready(server):
-        answered = isinstance(reason, ApiError)
-        if not answered or time.monotonic() > deadline:
-            state = (
-                f"{server.url} is not ready after {_READY_SECONDS:g} s" if answered else f"no answer at {server.url}"
-            )
-            raise UnreachableError(
-                f"{_UNREACHABLE}: unable to load schema information from the API server: {state}: {reason};"
-                " start the sandbox with `make up`"
-            )
+    while True:
+        try:
+            server.open("/readyz", {}).close()
+            return
+        except UNREACHABLE as error:
+            late = f"{server.url} is not ready after {_READY_SECONDS:g} s"
+            state = late if isinstance(error, ApiError) else f"no answer at {server.url}"
+            if state != late or time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"{_UNREACHABLE}: unable to load schema information from the API server: {state}: {error};"
+                    " start the sandbox with `make up`"
+                ) from None
         time.sleep(_POLL_SECONDS)
-
-
-def _unready(server: ApiServer) -> Exception | None:
-    try:
-        server.open("/readyz", {}).close()
-    except UNREACHABLE as error:
-        return error
-    return None

@@ -211,10 +211,8 @@ class KubernetesPlugin(Plugin):
         return self._create_once(inputs)
 
     def _create_once(self, inputs: Json, **query: str) -> Json:
-        path = self._path(inputs, collection=True)
-        return self._cluster().server.request(
-            "POST", path, reveal(inputs), {"fieldManager": manifests.CREATOR, **query}
-        )
+        path, query = self._path(inputs, collection=True), {"fieldManager": manifests.CREATOR, **query}
+        return self._cluster().server.request("POST", path, reveal(inputs), query)
 
     def _dry_run_creation(self, inputs: Json) -> None:
         """Let the API server validate the object; whatever is missing because it is created later is tolerated."""
@@ -240,7 +238,10 @@ class KubernetesPlugin(Plugin):
             return server.request("PUT", path, merge(reveal(inputs), version), query)
         taken = None if preview else manifests.taken_over(live, declared.manager)
         if taken:
-            live = server.request("PATCH", path, _with_managers(live, taken), content_type=JSON_PATCH)
+            # Refused if the object has changed since.
+            values = {"resourceVersion": live["metadata"]["resourceVersion"], "managedFields": taken}
+            patch = [{"op": "replace", "path": f"/metadata/{field}", "value": item} for field, item in values.items()]
+            live = server.request("PATCH", path, patch, content_type=JSON_PATCH)
         force = {"force": str(manifests.is_forced(inputs, live, preview=preview)).lower()}
         try:
             return server.request("PATCH", path, reveal(inputs), query | force, APPLY_PATCH)
@@ -278,12 +279,6 @@ class KubernetesPlugin(Plugin):
             message = f"{inputs['kind']} {declared.id} exists but is not ready: {error}"
             raise NotReady(message, declared.id, declared.state(newest)) from None
         return declared.state(newest)
-
-
-def _with_managers(live: Json, entries: list[Json]) -> list[Json]:
-    """Return the patch that sets these managed fields, unless the object has changed since."""
-    values = {"resourceVersion": live["metadata"]["resourceVersion"], "managedFields": entries}
-    return [{"op": "replace", "path": f"/metadata/{field}", "value": value} for field, value in values.items()]
 
 
 def _clusters(config: Json) -> Any:

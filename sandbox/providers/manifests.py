@@ -163,17 +163,13 @@ type Unmet = Callable[[Json], str]
 """Returns what an object still lacks; empty if it is ready."""
 
 
-class WaitTimeoutError(Refusal):
-    """Raised when an object did not become ready in time."""
-
-
 def requirement(inputs: Json) -> Unmet | None:
     """Return the condition for which a creation or update waits; None if it waits for nothing.
 
     Without an annotation only Deployment, Namespace and CustomResourceDefinition are awaited; the published provider
     awaits more kinds.
     """
-    annotations = annotations_of(inputs)
+    annotations: dict[str, str] = inputs.get("metadata", {}).get("annotations") or {}
     if WAIT_FOR not in annotations:
         return _BUILT_IN.get(inputs["kind"])
     text = annotations[WAIT_FOR]
@@ -185,31 +181,18 @@ def requirement(inputs: Json) -> Unmet | None:
     return unmet
 
 
-def annotations_of(manifest: Json) -> dict[str, str]:
-    """Return the annotations of an object, empty when it has none."""
-    return manifest.get("metadata", {}).get("annotations") or {}
-
-
 def poll(unmet: Callable[[], str], timeout_seconds: float) -> None:
-    """Block until `unmet` returns an empty text.
-
-    Raises:
-        WaitTimeoutError: it does not within `timeout_seconds`.
-    """
+    """Block until `unmet` returns an empty text. Raises Refusal if it does not within `timeout_seconds`."""
     deadline, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
     while lack := unmet():
         if time.monotonic() > deadline:
-            raise WaitTimeoutError(f"timed out after {timeout_seconds:g} s: {lack}")
+            raise Refusal(f"timed out after {timeout_seconds:g} s: {lack}")
         time.sleep(pause)
         pause = min(pause * 1.5, _LAST_PAUSE_SECONDS)
 
 
 def select(path: str, value: Any) -> list[Any]:
-    """Return the values at a JSONPath of names, `[0]` and `[*]`.
-
-    Raises:
-        Refusal: the path has another step.
-    """
+    """Return the values at a JSONPath of names, `[0]` and `[*]`. Raises Refusal if it has another step."""
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     if not _PATH.fullmatch(text):
         raise Refusal(f"{WAIT_FOR}: {path!r} has a step the sandbox does not know; use names, [0] and [*]")

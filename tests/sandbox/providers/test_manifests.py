@@ -5,7 +5,6 @@ import pytest
 from infra.kubernetes import Json
 from sandbox.providers import manifests
 from sandbox.providers.manifests import (
-    WaitTimeoutError,
     is_forced,
     manager_of,
     poll,
@@ -184,7 +183,7 @@ def test_an_unknown_expression_is_refused_with_the_forms_there_are() -> None:
 
 
 def test_waiting_ends_with_what_is_lacking() -> None:
-    with pytest.raises(WaitTimeoutError, match=r"timed out after 0\.1 s: not yet"):
+    with pytest.raises(Refusal, match=r"timed out after 0\.1 s: not yet"):
         poll(lambda: "not yet", 0.1)
 
 
