@@ -136,7 +136,11 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
     policy = container.get("restartPolicy", pod.spec["restartPolicy"])
     if policy != "Never":
         raise ConfigError(f"restartPolicy {policy} is not offered here; set Never, so that the Job replaces the pod")
-    declared = declared_variables(container, around, _webhook_variables(container, pod, machine.api))
+    injected: dict[str, str] = {}
+    if requested_chips(container):
+        job = pod.owner_job and machine.api.find(f"/apis/batch/v1/namespaces/{pod.namespace}/jobs/{pod.owner_job}")
+        injected = webhook_variables(container, pod, job or None)
+    declared = declared_variables(container, around, injected)
     environment = {
         **_image_variables(machine, pod, folder),
         **device_variables(container, around.node),
@@ -190,13 +194,6 @@ def pod_token(api: ApiServer, pod: Pod, source: Json) -> str:
     }
     path = f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{account}/token"
     return api.request("POST", path, {"spec": request})["status"]["token"]
-
-
-def _webhook_variables(container: Json, pod: Pod, api: ApiServer) -> dict[str, str]:
-    if not requested_chips(container):
-        return {}
-    job = pod.owner_job and api.find(f"/apis/batch/v1/namespaces/{pod.namespace}/jobs/{pod.owner_job}")
-    return webhook_variables(container, pod, job or None)
 
 
 def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]:

@@ -90,27 +90,22 @@ def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
     return [expand(word, variables) for word in (*container["command"], *container.get("args", []))]
 
 
-def field_value(path: str, around: Surroundings) -> str:
-    """Return the value of a fieldRef to `path`.
-
-    Raises:
-        ConfigError: no such field is offered here.
-    """
+def _field_value(path: str, around: Surroundings) -> str:
     pod = around.pod
     if entry := _MAP_ENTRY.fullmatch(path):
         return (pod.labels if entry[1] == "labels" else pod.annotations).get(entry[2], "")
-    fields: dict[str, Callable[[], str]] = {
-        "metadata.name": lambda: pod.name,
-        "metadata.namespace": lambda: pod.namespace,
-        "metadata.uid": lambda: pod.uid,
-        "spec.nodeName": lambda: pod.node,
-        "spec.serviceAccountName": lambda: pod.spec.get("serviceAccountName", "default"),
-        "status.podIP": lambda: around.address,
-        "status.hostIP": lambda: around.host_address,
+    fields = {
+        "metadata.name": pod.name,
+        "metadata.namespace": pod.namespace,
+        "metadata.uid": pod.uid,
+        "spec.nodeName": pod.node,
+        "spec.serviceAccountName": pod.spec.get("serviceAccountName", "default"),
+        "status.podIP": around.address,
+        "status.hostIP": around.host_address,
     }
     if path not in fields:
         raise ConfigError(f"fieldRef {path!r} is not offered here; choose one of {', '.join(fields)}")
-    return fields[path]()
+    return fields[path]
 
 
 def container_mounts(container: Json, around: Surroundings, folder: Path) -> list[Mount]:
@@ -145,7 +140,7 @@ def _value(entry: Json, around: Surroundings, variables: Mapping[str, str]) -> s
     if not origin:
         return expand(entry.get("value", ""), variables)
     if reference := origin.get("fieldRef"):
-        return field_value(reference["fieldPath"], around)
+        return _field_value(reference["fieldPath"], around)
     for key, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         if reference := origin.get(key):
             return _key_value(kind, reference, around.lookup)

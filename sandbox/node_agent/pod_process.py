@@ -89,8 +89,8 @@ class PodProcess:
             StartError: the program, its folder or a mount is missing.
         """
         with plan.log.open("ab") as log:
-            steps = {"hostname": plan.hostname, "mounts": [_step(mount) for mount in plan.mounts]}
-            return cls._begin(plan, plan.command, log.fileno(), steps)
+            mounts = [(str(mount.source), mount.target, mount.read_only) for mount in plan.mounts]
+            return cls._begin(plan, plan.command, log.fileno(), {"hostname": plan.hostname, "mounts": mounts})
 
     def run_inside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
         """Start a command in this container: same environment, folder, files and host name.
@@ -149,28 +149,24 @@ class PodProcess:
         return cls(process, plan)
 
 
-def _step(mount: Mount) -> tuple[str, str, bool]:
-    return str(mount.source), mount.target, mount.read_only
-
-
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
+@dataclass
 class Probing:
     """Runs the startup and liveness probes of a container, and ends the container after enough failures.
 
     Readiness probes are not run: a running container is ready.
     """
 
-    def __init__(self, container: Json, process: PodProcess, address: str, grace_seconds: float) -> None:
-        """`address` is the pod's."""
-        self._container = container
-        self._process = process
-        self._address = address
-        self._grace_seconds = grace_seconds
-        self._ended = threading.Event()
+    _container: Json
+    _process: PodProcess
+    _address: str
+    """Address of the pod."""
+    _grace_seconds: float
+    _ended: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         """Start probing, in a separate thread, if the container has such a probe."""

@@ -20,7 +20,6 @@ from sandbox.node_agent.pod import (
     ConfigError,
     Pod,
     PodReason,
-    PodReport,
     exit_code,
     lost,
     pod_status,
@@ -223,16 +222,17 @@ class PodWorker:
         if self._cut_off():
             return False
         with self._lock:
-            report = PodReport(
-                pod=self.pod,
-                states=dict(self._states),
+            status = pod_status(
+                self.pod,
+                self._states,
                 address=self._around.address,
                 host_address=self._around.host_address,
                 started=self._started,
                 final=self._final,
                 reason=self._reason,
+                now=datetime.now(UTC),
             )
-        body = {"metadata": {"uid": self.pod.uid}, "status": pod_status(report, datetime.now(UTC))}
+        body = {"metadata": {"uid": self.pod.uid}, "status": status}
         try:
             answer = self._machine.api.patch(f"{self.pod.path}/status", body, STRATEGIC_MERGE_PATCH)
         except UNREACHABLE as error:

@@ -8,7 +8,6 @@ from sandbox.node_agent.pod import (
     NODE_SHUTDOWN,
     Pod,
     PodReason,
-    PodReport,
     pod_status,
     running,
     terminated,
@@ -25,7 +24,8 @@ def ended(code: int) -> Json:
 
 
 def status(of: Pod, states: dict[str, Json], *, final: bool, reason: PodReason | None = None) -> dict[str, Any]:
-    return pod_status(PodReport(of, states, "127.201.1.1", "127.201.0.1", START, final, reason), END)
+    addresses = {"address": "127.201.1.1", "host_address": "127.201.0.1"}
+    return pod_status(of, states, **addresses, started=START, final=final, reason=reason, now=END)
 
 
 def conditions(found: dict[str, Any]) -> dict[str, str]:
