@@ -46,11 +46,6 @@ def asking(target: Target, job: str) -> Generator[None]:
         remove_rival(target, job)
 
 
-def has_pods(target: Target, job: str) -> bool:
-    """Return whether the rival of `job` was admitted."""
-    return bool(target.pods(_name(job)))
-
-
 def remove_rival(target: Target, job: str) -> None:
     """Delete the rival of `job`, if it exists, and wait until its pods are gone."""
     name = _name(job)
@@ -116,7 +111,7 @@ def _see_others_wait(target: Target, job: str) -> None:
     """Check that another job is not admitted, although it is more urgent."""
     with asking(target, job):
         time.sleep(_STAYS_SECONDS)
-        target.wait("the rival to wait", lambda: not has_pods(target, job), 1)
+        target.wait("the rival to wait", lambda: not target.pods(_name(job)), 1)
 
 
 def _see_evicted(target: Target, job: str) -> None:
@@ -130,31 +125,22 @@ def _preempt(target: Target, job: str) -> None:
 
 
 def _cut_quota(target: Target, _: str) -> None:
-    groups = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
-    target.api.patch(_QUEUE, {"spec": {"resourceGroups": _halve(groups)}})
+    (group,) = groups = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
+    (flavor,) = group["flavors"]
+    (chips,) = flavor["resources"]
+    half = int(chips["nominalQuota"]) // 2
+    halved = {**group, "flavors": [{**flavor, "resources": [{**chips, "nominalQuota": str(half)}]}]}
+
+    def is_exceeded() -> bool:
+        (flavor,) = target.api.request("GET", _QUEUE)["status"]["flavorsUsage"]
+        return sum(int(each["total"]) for each in flavor["resources"]) > half
+
+    target.api.patch(_QUEUE, {"spec": {"resourceGroups": [halved]}})
     try:
-        target.wait("more in use than the quota", lambda: _count_used(target) > _quota(target), _STAYS_SECONDS)
+        target.wait("more in use than the quota", is_exceeded, _STAYS_SECONDS)
         time.sleep(_STAYS_SECONDS)
     finally:
         target.api.patch(_QUEUE, {"spec": {"resourceGroups": groups}})
-
-
-def _count_used(target: Target) -> int:
-    (flavor,) = target.api.request("GET", _QUEUE)["status"]["flavorsUsage"]
-    return sum(int(each["total"]) for each in flavor["resources"])
-
-
-def _quota(target: Target) -> int:
-    (group,) = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
-    return sum(int(each["nominalQuota"]) for flavor in group["flavors"] for each in flavor["resources"])
-
-
-def _halve(groups: list[Json]) -> list[Json]:
-    (group,) = groups
-    (flavor,) = group["flavors"]
-    (chips,) = flavor["resources"]
-    half = {**chips, "nominalQuota": str(int(chips["nominalQuota"]) // 2)}
-    return [{**group, "flavors": [{**flavor, "resources": [half]}]}]
 
 
 def _free_while_kueue_is_down(target: Target, job: str) -> None:
