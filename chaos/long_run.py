@@ -48,7 +48,6 @@ class Plan:
 
     @property
     def job(self) -> dict[str, object]:
-        """Return the settings of the job."""
         training = {
             "steps": self.steps,
             "save_every_steps": SAVE_EVERY,

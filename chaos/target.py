@@ -138,7 +138,6 @@ class Target:
         return int((self.site.servers / name).read_text())
 
     def folder(self, job: str) -> Path:
-        """Return the folder of the job's files."""
         return self.site.buckets / BUCKET / job
 
     def run_folder(self, job: str) -> Path:
@@ -165,7 +164,6 @@ class Target:
         self.wait(f"the end of {job}", lambda: self.ended(job), seconds)
 
     def ended(self, job: str) -> bool:
-        """Return whether the JobSet is Completed or Failed."""
         return "terminalState" in self.jobset(job).get("status", {})
 
     def runs(self, job: str) -> bool:

@@ -158,7 +158,6 @@ class Engine:
         return len(made)
 
     def _pulumi(self, *arguments: str) -> str:
-        """Run a Pulumi command on the stack and return its output."""
         stack = self._stack()
         command = [*arguments, "--stack", stack.name]
         return stack.workspace.pulumi_command.run(command, stack.workspace.work_dir, environment(self._site)).stdout
@@ -198,7 +197,6 @@ class Engine:
         return {name: output.value for name, output in done.outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
-        """Read the existing resources into the state."""
         return self._stack().refresh(on_event=on_event)
 
     def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:

@@ -116,7 +116,7 @@ class Operators:
         if kubeconfig is None or program is None:
             return
         folder, address = self._folder(name), service["spec"]["clusterIP"]
-        (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, self._serving(name))))
+        (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, folder / "serving")))
         (folder / "kubeconfig").write_text(kubeconfig)
         declared = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
         flags = [flag for flag in declared if not flag.startswith("--config=")]
@@ -147,16 +147,16 @@ class Operators:
         exist.
         """
         service = settings["internalCertManagement"]["webhookServiceName"]
-        folder, serving = self._folder(name), self._serving(name)
+        folder = self._folder(name)
         if not (folder / "ca.crt").exists():
             ca = certificates.authority(f"{name}-ca", [f"{name}-ca"])
             server = certificates.sign(ca, f"{service}.{namespace}.svc", dns_names=[f"{service}.{namespace}.svc"])
             certificates.write(server, folder, "tls")
             certificates.write(ca, folder, "ca")
-        serving.mkdir(exist_ok=True)
+        (folder / "serving").mkdir(exist_ok=True)
         contents = {key: (folder / key).read_bytes() for key in ("ca.crt", "ca.key", "tls.crt", "tls.key")}
         for key, content in contents.items():
-            (serving / key).write_bytes(content)
+            (folder / "serving" / key).write_bytes(content)
         secret = settings["internalCertManagement"]["webhookSecretName"]
         data = {key: base64.b64encode(content).decode() for key, content in contents.items()}
         if self._api.patch(f"/api/v1/namespaces/{namespace}/secrets/{secret}", {"data": data}) is None:
@@ -193,9 +193,6 @@ class Operators:
         ca = (self._site.pki / "ca.crt").read_bytes()
         return certificates.kubeconfig(self._site.api_server_url, ca, {"token": token})
 
-    def _serving(self, name: str) -> Path:
-        return self._folder(name) / "serving"
-
     def _folder(self, name: str) -> Path:
         folder = self._site.root / "operators" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,7 +200,6 @@ class Operators:
         return folder
 
     def _publish(self, deployment: Json) -> None:
-        """Report the Deployment as complete."""
         metadata, replicas = deployment["metadata"], deployment["spec"]["replicas"]
         if deployment.get("status", {}).get("observedGeneration") == metadata["generation"]:
             return

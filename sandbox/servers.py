@@ -317,11 +317,7 @@ def _api_server_flags(site: Site) -> list[str]:
 
 
 def start_gcs(site: Site, programs: Programs, supervision: Supervision) -> None:
-    """Start the GCS server and wait until it listens.
-
-    Raises:
-        ServerError: it did not become ready.
-    """
+    """Start the GCS server and wait until it listens. Raises ServerError if it did not become ready."""
     site.buckets.mkdir(parents=True, exist_ok=True)
     flags = [
         "-scheme=http",

@@ -88,7 +88,6 @@ class Site:
 
     @property
     def buckets(self) -> Path:
-        """Return the folder with the files of the GCS server."""
         return self.root / "buckets"
 
     @property
@@ -138,11 +137,7 @@ def pod_folder(namespace: str, name: str, uid: str) -> str:
 
 
 def load(root: Path) -> Site:
-    """Return the site that was created in `root`.
-
-    Raises:
-        FileNotFoundError: there is no sandbox in `root`.
-    """
+    """Return the site that was created in `root`. Raises FileNotFoundError if there is no sandbox in `root`."""
     record = json.loads((root / "site.json").read_text())
     return Site(root.resolve(), record["block"])
 

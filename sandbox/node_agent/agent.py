@@ -40,7 +40,6 @@ class Leases:
         self._wake = threading.Event()
 
     def announce(self, node: Json) -> None:
-        """Add a new node, or update a changed node."""
         uid = node["metadata"]["uid"]
         if uid not in self._nodes or not _ready(node):
             # A Lease does not revive a node that was declared Unknown. Its status must be patched.

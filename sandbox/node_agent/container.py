@@ -45,17 +45,14 @@ class PodNames:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hosts_file(self, pod: Pod) -> Path:
-        """Return the path of the pod's hosts file."""
         return self.site.pods / pod.folder_name / "hosts"
 
     def update(self, pod: Pod) -> None:
-        """Add a new pod, or update a changed pod."""
         with self._lock:
             self._pods[pod.uid] = pod
             self._rewrite(pod.namespace)
 
     def remove(self, pod: Pod) -> None:
-        """Forget a deleted pod."""
         with self._lock:
             self._pods.pop(pod.uid, None)
             self._rewrite(pod.namespace)

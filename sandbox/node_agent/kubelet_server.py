@@ -48,7 +48,6 @@ class LogTimes:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, closing: threading.Event) -> None:
-        """Check all logs until `closing` is set."""
         while not closing.wait(_POLL_SECONDS):
             for path in self.folder.glob("*/*.log"):
                 self.look(path)
@@ -187,7 +186,6 @@ class Wanted:
         return cls(tail, since, query.get("timestamps") == "true")
 
     def format(self, at_ns: int, line: bytes) -> bytes:
-        """Return the line as it is sent."""
         if not self.timestamps:
             return line
         seconds, rest = divmod(at_ns, _NANOSECONDS)

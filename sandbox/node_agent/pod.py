@@ -58,7 +58,6 @@ class Pod:
 
     @property
     def path(self) -> str:
-        """Return the path of the object in the API."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     @property
@@ -73,7 +72,6 @@ class Pod:
 
     @property
     def hostname(self) -> str:
-        """Return the host name that the pod's processes see."""
         return self.spec.get("hostname") or self.name
 
     @property
@@ -96,13 +94,11 @@ class Pod:
 
     @property
     def grace_seconds(self) -> int:
-        """Return how long a process may take to end after SIGTERM."""
         asked = self.metadata.get("deletionGracePeriodSeconds")
         return self.spec["terminationGracePeriodSeconds"] if asked is None else asked
 
     @property
     def deleting(self) -> bool:
-        """Return whether the API server has been asked to delete it."""
         return "deletionTimestamp" in self.metadata
 
     @property
@@ -117,7 +113,6 @@ class Pod:
 
     @property
     def owner_job(self) -> str | None:
-        """Return the name of the Job that made this pod."""
         owners: list[Json] = self.metadata.get("ownerReferences") or []
         return next((owner["name"] for owner in owners if owner["kind"] == "Job"), None)
 

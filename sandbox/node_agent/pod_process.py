@@ -174,7 +174,6 @@ class Probing:
             threading.Thread(target=self._probe, name=f"probes of {self._container['name']}", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop probing, because the container has ended."""
         self._ended.set()
 
     def _probe(self) -> None:

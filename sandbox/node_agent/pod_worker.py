@@ -59,11 +59,9 @@ class PodWorker:
         self._thread = threading.Thread(target=self._live, name=self.pod.folder_name, daemon=True)
 
     def start(self) -> None:
-        """Start, in a separate thread."""
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread's end."""
         self._thread.join(timeout_seconds)
 
     def delete(self, grace_seconds: float) -> None:
@@ -94,7 +92,11 @@ class PodWorker:
 
     def _live(self) -> None:
         if self.pod.deleting or self.pod.started:
-            self._report_lost()
+            # Its processes ended with the node agent before this one.
+            for status in self.pod.container_statuses:
+                ended = "terminated" in status["state"]
+                self._states[status["name"]] = status["state"] if ended else lost(self._started)
+            self._reason = self._reason if self.pod.deleting else NODE_RESTARTED
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._machine.names.create(self.pod)
@@ -107,13 +109,6 @@ class PodWorker:
         self._released.wait()
         self._release_object()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _report_lost(self) -> None:
-        for status in self.pod.container_statuses:
-            ended = "terminated" in status["state"]
-            self._states[status["name"]] = status["state"] if ended else lost(self._started)
-        if not self.pod.deleting:
-            self._reason = NODE_RESTARTED
 
     def _run_containers(self) -> None:
         for container in self.pod.init_containers:

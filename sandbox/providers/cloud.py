@@ -27,7 +27,6 @@ class Cloud:
     folder: Path
 
     def find(self, resource_type: str, resource_id: str) -> Json | None:
-        """Properties of a resource, or None."""
         path = self._path(resource_type, resource_id)
         return json.loads(path.read_text())["properties"] if path.exists() else None
 
@@ -38,7 +37,6 @@ class Cloud:
             yield record["id"], record["properties"]
 
     def keep(self, resource_type: str, resource_id: str, properties: Json) -> None:
-        """Write a resource, new or changed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(resource_type, resource_id)
         draft = path.with_suffix(".draft")

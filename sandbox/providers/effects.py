@@ -31,11 +31,7 @@ _STREAMING_ROLE = "roles/serviceusage.serviceUsageConsumer"
 
 
 def require_node_pool(properties: Json, before: Json | None) -> None:
-    """Refuse a node pool whose settings exclude each other; `before` is None for a new one.
-
-    Raises:
-        Refusal: in the plugin's words.
-    """
+    """Refuse a node pool whose settings exclude each other, in the plugin's words; `before` is None for a new one."""
     if before is None and properties.get("nodeCount") and properties.get("initialNodeCount"):
         raise Refusal(f"Cannot set both initial_node_count and node_count on node pool {properties.get('name')}")
     settings, earlier = properties.get("upgradeSettings", {}), (before or {}).get("upgradeSettings", {})
@@ -54,12 +50,7 @@ class Effect:
         """
 
     def create(self, properties: Json) -> None:
-        """Create the real object of the resource.
-
-        Raises:
-            HalfMade: it was created, but not as declared.
-            Refusal: it does not exist.
-        """
+        """Create the real object of the resource, or refuse. Raises HalfMade if it was not created as declared."""
 
     def observe(self, properties: Json) -> Json | None:
         """Return the properties as they really are; None when the resource is gone."""
@@ -73,12 +64,14 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class ClusterEffect(Effect):
-    """A cluster: the sandbox's only API server, with the kinds that GKE installs."""
-
+class _OfCluster(Effect):
     site: Site
     cloud: Cloud
     api: Callable[[], ApiServer]
+
+
+class ClusterEffect(_OfCluster):
+    """A cluster: the sandbox's only API server, with the kinds that GKE installs."""
 
     @override
     def require(self, properties: Json, before: Json | None) -> None:
@@ -103,13 +96,8 @@ class ClusterEffect(Effect):
         erase(self.site)
 
 
-@dataclass(frozen=True)
-class NodePoolEffect(Effect):
+class NodePoolEffect(_OfCluster):
     """A node pool, with a Node for each machine."""
-
-    site: Site
-    cloud: Cloud
-    api: Callable[[], ApiServer]
 
     @override
     def require(self, properties: Json, before: Json | None) -> None:

@@ -119,11 +119,9 @@ class Plugin(ABC):
         """Delete the resource and wait until it is gone."""
 
     def invoke(self, token: str, arguments: Json) -> Json:
-        """Call a function of the provider."""
         raise Refusal(f"the sandbox has no function {token}({', '.join(arguments)})")
 
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
-        """Create a component and its children."""
         raise Refusal(f"the sandbox has no component {request.resource_type}")
 
 
