@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from chaos.target import BETWEEN_SAVES, JOBSETS, NAMESPACE, SAVE_EVERY, STEPS, F
 from chaos.verdict import SUSPENDED, UNDISTURBED, Expected
 from infra.jobset import PRIORITY_LABEL
 from infra.kubernetes import Json
-from infra.names import JOBSET_API_VERSION, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.names import ACCELERATOR_LABEL, JOBSET_API_VERSION, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from workloads.report.history import LAST
 
@@ -39,7 +39,8 @@ def rival(target: Target, job: str) -> Generator[None]:
 @contextmanager
 def asking(target: Target, job: str) -> Generator[None]:
     """Submit the rival of `job` inside the context."""
-    target.api.request("POST", JOBSETS, _manifest(_name(job)))
+    labels = {QUEUE_LABEL: NAMESPACE, PRIORITY_LABEL: "high"}
+    target.api.request("POST", JOBSETS, idle_jobset(_name(job), NAMESPACE, labels, hosts=_HOSTS))
     try:
         yield
     finally:
@@ -57,11 +58,20 @@ def _name(job: str) -> str:
     return f"{job}-rival"
 
 
-def _manifest(name: str) -> Json:
+def idle_jobset(
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    *,
+    slices: int = 1,
+    hosts: int = 1,
+    seconds: int = 3600,
+) -> Json:
+    """Return a JobSet whose pods take the chips of all `hosts` of each of its `slices` and sleep for `seconds`."""
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
-        "nodeSelector": {TOPOLOGY_LABEL: "2x4"},
+        "nodeSelector": {ACCELERATOR_LABEL: "tpu-v6e-slice", TOPOLOGY_LABEL: "2x4"},
         "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists"}],
         "automountServiceAccountToken": False,
         "securityContext": CONFINED_POD,
@@ -69,22 +79,18 @@ def _manifest(name: str) -> Json:
             {
                 "name": "idle",
                 "image": "busybox",
-                "command": ["sleep", "3600"],
+                "command": ["sleep", str(seconds)],
                 "securityContext": CONFINED_CONTAINER,
                 "resources": {"limits": {TPU_RESOURCE: 4}},
             }
         ],
     }
-    hosts = {"parallelism": _HOSTS, "completions": _HOSTS, "backoffLimit": 0, "template": {"spec": pod}}
+    job = {"parallelism": hosts, "completions": hosts, "backoffLimit": 0, "template": {"spec": pod}}
     return {
         "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {QUEUE_LABEL: "research", PRIORITY_LABEL: "high"},
-        },
-        "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": hosts}}]},
+        "metadata": {"name": name, "namespace": namespace, "labels": {**labels}},
+        "spec": {"replicatedJobs": [{"name": "host", "replicas": slices, "template": {"spec": job}}]},
     }
 
 
