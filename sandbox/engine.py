@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -109,7 +110,6 @@ class Engine:
         self._secrets = secrets
         self._packs = [str(policy.folder)] if policy else None
         self._pack_settings = [str(policy.settings)] if policy else None
-        self._selected: automation.Stack | None = None
 
     def program(self) -> None:
         """Declare the resources, with the repository's own program."""
@@ -128,7 +128,7 @@ class Engine:
             SandboxError: the process that holds the lock is still running.
             CommandError: Pulumi failed.
         """
-        stack = self._stack()
+        stack = self._stack
         lock = ""
         if holder := lock_holder(self._site, stack.name):
             if holder.runs:
@@ -154,18 +154,18 @@ class Engine:
             corrected.unlink()
         # If this process is killed between the two steps, the next recovery reads these resources.
         if made := unread(state):
-            self._stack().refresh(target=made)
+            self._stack.refresh(target=made)
         return len(made)
 
     def _pulumi(self, *arguments: str) -> str:
-        stack = self._stack()
+        stack = self._stack
         command = [*arguments, "--stack", stack.name]
         return stack.workspace.pulumi_command.run(command, stack.workspace.work_dir, environment(self._site)).stdout
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """Preview `up`, and write the plan to `save_plan`. Raises CommandError if the plan is refused."""
         return self._run(
-            lambda tell: self._stack().preview(
+            lambda tell: self._stack.preview(
                 on_event=tell,
                 policy_packs=self._packs,
                 policy_pack_configs=self._pack_settings,
@@ -176,7 +176,7 @@ class Engine:
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
         """Preview a refresh and the `up` after it. Raises CommandError if the plan is refused."""
-        self._run(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
+        self._run(lambda tell: self._stack.preview(on_event=tell, refresh=True), on_event)
 
     def up(self, on_event: OnEvent, plan: Path | None = None, replace: Sequence[str] = ()) -> Mapping[str, Any]:
         """Carry out the program, or exactly `plan`, and return the stack's outputs. Raises CommandError when a step
@@ -185,7 +185,7 @@ class Engine:
         `replace` are URNs of resources to replace, or patterns of URNs, as for `pulumi up --replace`.
         """
         done = self._run(
-            lambda tell: self._stack().up(
+            lambda tell: self._stack.up(
                 on_event=tell,
                 policy_packs=self._packs,
                 policy_pack_configs=self._pack_settings,
@@ -197,7 +197,7 @@ class Engine:
         return {name: output.value for name, output in done.outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
-        return self._stack().refresh(on_event=on_event)
+        return self._stack.refresh(on_event=on_event)
 
     def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:
         """Destroy the stack as `pulumi destroy` does, without running the program.
@@ -206,7 +206,7 @@ class Engine:
         another of these policies refuses.
         """
         with self._only_warning(agreed):
-            self._stack().destroy(on_event=on_event)
+            self._stack.destroy(on_event=on_event)
 
     @contextmanager
     def _only_warning(self, policies: Collection[str]) -> Generator[None]:
@@ -233,7 +233,7 @@ class Engine:
         """Return the resources in the state, except providers and the stack itself."""
         if not (self._site.root / "state").exists():
             return []
-        state = self._stack().export_stack().deployment or {}
+        state = self._stack.export_stack().deployment or {}
         return [
             resource
             for resource in state.get("resources", [])
@@ -244,39 +244,29 @@ class Engine:
         """Return whether the state holds cloud or cluster resources."""
         return any(resource.get("custom") for resource in self.resources())
 
+    @cached_property
     def _stack(self) -> automation.Stack:
-        if self._selected is None:
-            self._selected = self._select()
-        return self._selected
-
-    def _select(self) -> automation.Stack:
         install(self._site)
         # Pulumi logs every value of every call, which takes half of its time and cannot be switched off.
         # A file in place of the log folder prevents it.
         self._site.pulumi_home.mkdir(exist_ok=True)
         (self._site.pulumi_home / "logs").touch()
-        project = project_folder(self._site)
-        self._copy_stack_file(project / "stacks" / self._stack_file.name)
+        written = yaml.safe_load(self._stack_file.read_text())
+        content = {key: value for key, value in written.items() if key not in _ENCRYPTION}
+        content["config"], encrypted_keys = _split(written["config"])
+        copy = project_folder(self._site) / "stacks" / self._stack_file.name
+        if copy.exists():
+            # The engine wrote its salt there and cannot read its own state with another salt.
+            earlier = yaml.safe_load(copy.read_text())
+            content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
+        copy.write_text(yaml.safe_dump(content, sort_keys=False))
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
         stack = stack_in(self._site, self._programs, name, self.program)
-        _, encrypted_keys = _split(self._written()["config"])
         given = {_secret_key(name): value for name, value in self._secrets.items()}
         if concealed := dict.fromkeys(encrypted_keys, STAND_IN) | given:
             values = {key: automation.ConfigValue(value, secret=True) for key, value in concealed.items()}
             stack.set_all_config(values, path=True)
         return stack
-
-    def _written(self) -> dict[str, Any]:
-        return yaml.safe_load(self._stack_file.read_text())
-
-    def _copy_stack_file(self, target: Path) -> None:
-        content = {key: value for key, value in self._written().items() if key not in _ENCRYPTION}
-        content["config"], _ = _split(content["config"])
-        if target.exists():
-            # The engine wrote its salt there and cannot read its own state with another salt.
-            earlier = yaml.safe_load(target.read_text())
-            content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
-        target.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def _run[Done](self, operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
         """Return the result of `operation`. Its program, which runs in this process, finds the credential plugin and

@@ -48,7 +48,7 @@ class Opened(Engine):
 
     def hide(self, path: str, value: str) -> None:
         """`pulumi config set --secret --path`."""
-        self._stack().set_config(f"tpu-multislice:{path}", ConfigValue(value, secret=True), path=True)
+        self._stack.set_config(f"tpu-multislice:{path}", ConfigValue(value, secret=True), path=True)
 
     def printed(self, *command: str) -> str:
         """What a command of Pulumi prints about the stack; the Automation API itself asks for secrets in plain."""

@@ -8,7 +8,6 @@ from sandbox.providers.manifests import (
     is_forced,
     poll,
     requirement,
-    select,
     taken_over,
 )
 from sandbox.providers.plugin import Refusal, Resource
@@ -121,7 +120,6 @@ ACTIVE, INACTIVE = (
     for status in ("True", "False")
 )
 BUNDLE = "jsonpath={.webhooks[*].clientConfig.caBundle}"
-BOTH = '["jsonpath={.status.phase}=Done", "condition=Active"]'
 OLD = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, **ACTIVE["status"]}}
 
 
@@ -135,7 +133,6 @@ OLD = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, **ACTI
         ("condition=Active", OLD, "its controller has not seen the newest generation"),
         (BUNDLE, {"webhooks": [{"clientConfig": {}}]}, "{.webhooks[*].clientConfig.caBundle} has no value"),
         (BUNDLE, {"webhooks": [{"clientConfig": {"caBundle": "AA=="}}]}, ""),
-        (BOTH, {"status": ACTIVE["status"] | {"phase": "Running"}}, "{.status.phase} is Running, not Done"),
     ],
 )
 def test_an_object_is_awaited_as_its_annotation_says(expression: str, live: Json, lack: str) -> None:
@@ -150,20 +147,10 @@ def test_a_deployment_is_awaited_until_its_replicas_are_available() -> None:
     assert unmet(inputs, {"spec": spec, "status": status | {"availableReplicas": 2}}) == ""
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [("{.a.b}", [1]), ("$.list[0].x", [2]), ("{.list[*].x}", [2, 3]), ("{.a[*]}", [1]), ("{.none[3]}", [])],
-)
-def test_paths_select_names_indices_and_all(path: str, found: list[int]) -> None:
-    value = {"a": {"b": 1}, "list": [{"x": 2}, {"x": 3}]}
-    assert select(path, value) == found
-
-
-def test_unknown_expressions_and_steps_of_paths_are_refused_with_those_there_are() -> None:
+@pytest.mark.parametrize("expression", ["ready", "jsonpath={.a['b.c']}"])
+def test_another_expression_is_refused_with_those_there_are(expression: str) -> None:
     with pytest.raises(Refusal, match="expected `condition="):
-        requirement(manifest("X", waitFor="ready"))
-    with pytest.raises(Refusal, match=r"has a step the sandbox does not know; use names, \[0\] and"):
-        select("{.a['b.c']}", {})
+        requirement(manifest("X", waitFor=expression))
 
 
 def test_waiting_ends_with_what_is_lacking() -> None:
