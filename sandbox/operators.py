@@ -49,11 +49,6 @@ class _Operator:
     health_url: str
     available: bool = False
 
-    def outdated(self, deployment: Json) -> bool:
-        """Return whether the Deployment has changed since, or the process has ended."""
-        changed = self.deployment["metadata"]["generation"] != deployment["metadata"]["generation"]
-        return changed or not self.server.running()
-
 
 class Operators:
     """Runs one manager process for each operator Deployment in the API."""
@@ -87,7 +82,8 @@ class Operators:
         ]
         wanted = {deployment["metadata"]["uid"]: deployment for deployment in known if deployment["spec"]["replicas"]}
         for uid, operator in list(self._running.items()):
-            if uid not in wanted or operator.outdated(wanted[uid]):
+            generation = wanted[uid]["metadata"]["generation"] if uid in wanted else None
+            if generation != operator.deployment["metadata"]["generation"] or not operator.server.running():
                 operator.server.stop(_STOP_SECONDS)
                 del self._running[uid]
         for deployment in known:
@@ -112,8 +108,13 @@ class Operators:
         service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{certificates_of['webhookServiceName']}")
         if service is None or not self._prepare_certificates(name, namespace, settings):
             return
-        kubeconfig, program = self._kubeconfig(deployment), self._program(name, deployment)
-        if kubeconfig is None or program is None:
+        kubeconfig = self._kubeconfig(deployment)
+        if kubeconfig is None:
+            return
+        try:
+            program = self._programs.operator(name, deployment["metadata"]["labels"].get(_VERSION_LABEL)).path
+        except ProgramsError as error:
+            _log.error("%s is not started: %s", name, error)
             return
         folder, address = self._folder(name), service["spec"]["clusterIP"]
         (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, folder / "serving")))
@@ -125,14 +126,6 @@ class Operators:
         server = ServerProcess.start(name, [str(program), *flags], self._site.logs / f"{name}.log", environment)
         health_url = f"http://{address}:{_HEALTH_PORT}/readyz"
         self._running[deployment["metadata"]["uid"]] = _Operator(deployment, server, health_url)
-
-    def _program(self, name: str, deployment: Json) -> Path | None:
-        """Return the operator in the version that the Deployment declares."""
-        try:
-            return self._programs.operator(name, deployment["metadata"]["labels"].get(_VERSION_LABEL)).path
-        except ProgramsError as error:
-            _log.error("%s is not started: %s", name, error)
-            return None
 
     def _chart_settings(self, deployment: Json) -> Json | None:
         volumes = deployment["spec"]["template"]["spec"]["volumes"]

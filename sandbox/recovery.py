@@ -7,7 +7,7 @@ created are on this machine.
 
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +77,13 @@ def unread(deployment: Mapping[str, Any]) -> list[str]:
 def _found(site: Site, resource: dict[str, Any], known: set[tuple[str, Any]]) -> str | None:
     if resource["type"].startswith("kubernetes:"):
         return _in_cluster(site, resource.get("inputs", {}))
-    names = (found for found in _in_cloud(site, resource) if (resource["type"], found) not in known)
-    return next(names, None)
+    # What the engine created has every plain value of its inputs.
+    wanted = {key: value for key, value in resource.get("inputs", {}).items() if isinstance(value, str)}
+    for identifier, properties in Cloud(site.cloud).every(resource["type"]):
+        same = all(properties.get(key) == value for key, value in wanted.items())
+        if same and (resource["type"], identifier) not in known:
+            return identifier
+    return None
 
 
 def _in_cluster(site: Site, inputs: dict[str, Any]) -> str | None:
@@ -93,14 +98,6 @@ def _in_cluster(site: Site, inputs: dict[str, Any]) -> str | None:
     except (UnknownKindError, *UNREACHABLE):
         return None
     return "/".join(filter(None, (namespace, name))) if exists else None
-
-
-def _in_cloud(site: Site, resource: dict[str, Any]) -> Iterator[str]:
-    """Yield the ids of the cloud's resources that have every plain value of its inputs."""
-    wanted = {key: value for key, value in resource.get("inputs", {}).items() if isinstance(value, str)}
-    for identifier, properties in Cloud(site.cloud).every(resource["type"]):
-        if all(properties.get(key) == value for key, value in wanted.items()):
-            yield identifier
 
 
 def taken_in(deployment: Mapping[str, Any], ids: Mapping[str, str | None]) -> dict[str, Any]:

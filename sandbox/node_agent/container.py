@@ -71,13 +71,10 @@ class PodNames:
         for pod in pods:
             path = self.hosts_file(pod)
             if path.exists():
-                write_in_place(path, own_lines(pod, self.site.pod_address(pod.namespace, pod.name)) + peers)
-
-
-def own_lines(pod: Pod, address: str) -> str:
-    """Return a pod's own names. Its `localhost` is its own address, so pods do not collide there."""
-    own = full_names(pod) if pod.subdomain else []
-    return f"{address}\t{' '.join([*own, pod.hostname])}\n{address}\tlocalhost\n"
+                address = self.site.pod_address(pod.namespace, pod.name)
+                own = [*(full_names(pod) if pod.subdomain else []), pod.hostname]
+                # Its `localhost` is its own address, so pods do not collide there.
+                _write_in_place(path, f"{address}\t{' '.join(own)}\n{address}\tlocalhost\n{peers}")
 
 
 def peer_lines(site: Site, pods: Iterable[Pod]) -> str:
@@ -96,7 +93,7 @@ def full_names(pod: Pod) -> list[str]:
     return [f"{in_namespace}.svc.{CLUSTER_DOMAIN}", f"{in_namespace}.svc", in_namespace, short]
 
 
-def write_in_place(path: Path, text: str) -> None:
+def _write_in_place(path: Path, text: str) -> None:
     """Replace the content but keep the inode, which running pods have mounted."""
     content = text.encode()
     if path.read_bytes() == content:

@@ -31,7 +31,10 @@ def main() -> None:
     os.set_inheritable(plan["report"], False)
     try:
         if "inside" in plan:
-            _join_namespaces(plan["inside"])
+            # All are opened first, because this process loses its permissions when it enters the user namespace.
+            kinds = ["user", "mnt", "uts"] if os.geteuid() != 0 else ["mnt", "uts"]
+            for namespace in [os.open(f"/proc/{plan['inside']}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
+                os.setns(namespace)
         else:
             _enter_namespaces()
             for source, target, read_only in plan["mounts"]:
@@ -69,13 +72,6 @@ def _enter_namespaces() -> None:
     except OSError as error:
         reason = f"{error.strerror}; run the sandbox as root or allow unprivileged user namespaces"
         raise OSError(error.errno, reason, "private mount and UTS namespaces") from error
-
-
-def _join_namespaces(pid: int) -> None:
-    # All are opened first, because this process loses its permissions when it enters the user namespace.
-    kinds = ["user", "mnt", "uts"] if os.geteuid() != 0 else ["mnt", "uts"]
-    for namespace in [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
-        os.setns(namespace)
 
 
 def _mount(source: str | None, target: str, flags: int) -> None:

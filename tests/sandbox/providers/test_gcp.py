@@ -5,7 +5,7 @@ import pytest
 from infra.kubernetes import Json
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud
 from sandbox.providers.gcp import GcpPlugin
-from sandbox.providers.plugin import Diff, NotReady, Refusal, Resource
+from sandbox.providers.plugin import Diff, Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Secret, merge
 from sandbox.site import Site
 
@@ -133,22 +133,6 @@ def test_a_pool_with_a_workload_policy_has_no_placement_type(plugin: GcpPlugin, 
     made = created(plugin, NODE_POOL, inputs)
     assert [found.path for found in plugin.diff(made, inputs).changes] == ["placementPolicy.type"]
     assert not plugin.diff(made, merge(inputs, {"placementPolicy": {"type": ""}})).changes
-
-
-def test_a_pool_that_gets_no_machines_stays_half_made_until_it_is_replaced(plugin: GcpPlugin, tmp_path: Path) -> None:
-    cloud = Cloud(tmp_path / "cloud")
-    cloud.keep(CLUSTER, "id", {"name": "c", "location": "us-east5"})
-    (cloud.folder / "stock-out").write_text("s")
-    place = {"location": "us-east5", "nodeLocations": ["us-east5-a"]}
-    inputs = pool().inputs | place | {"nodeConfig": {"machineType": "ct6e-standard-4t"}}
-    with pytest.raises(NotReady, match='NodePool s was created in the error state "ERROR"') as failed:
-        created(plugin, NODE_POOL, inputs)
-    assert [made["name"] for _, made in cloud.every(NODE_POOL)] == ["s"]
-    kept = Resource(urn(NODE_POOL), failed.value.resource_id, inputs, failed.value.state)
-    assert plugin.update(kept, inputs, 0, preview=False) == kept.state
-    found = plugin.read(kept)
-    assert found is not None
-    assert found[0] == inputs
 
 
 def test_an_existing_cluster_has_the_form_of_the_data_source(plugin: GcpPlugin, tmp_path: Path) -> None:
