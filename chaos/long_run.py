@@ -110,8 +110,13 @@ def verdict_of(
     struck = [_CATALOGUE[strike.fault].expected for strike in strikes]
     endings = frozenset(ending for expected in struck for ending in expected.endings)
     # Counts are checked against the bounds below. All other checks are the same as for any fault.
-    counts = {"starts": len(seen.endings), "charged": seen.charged, "lost_steps": seen.lost_steps}
-    expected = Expected(endings=endings, recovery_seconds=300, **counts)
+    expected = Expected(
+        starts=len(seen.endings),
+        charged=seen.charged,
+        endings=endings,
+        lost_steps=seen.lost_steps,
+        recovery_seconds=300,
+    )
     found = [*broken(expected, seen, steady, SAVE_EVERY)]
     if len(seen.endings) > len(strikes) + 1:
         found.append(f"expected at most {len(strikes) + 1} starts, got {len(seen.endings)}")

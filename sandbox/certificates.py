@@ -57,7 +57,7 @@ class KeyPair:
 def authority(common_name: str, dns_names: Sequence[str] = ()) -> KeyPair:
     """Return a new certificate authority."""
     constraints = x509.BasicConstraints(ca=True, path_length=None)
-    critical = {constraints: True, _SIGNS_CERTIFICATES: True}
+    critical: dict[x509.ExtensionType, bool] = {constraints: True, _SIGNS_CERTIFICATES: True}
     return _issue(None, {NameOID.COMMON_NAME: common_name}, critical, dns_names)
 
 

@@ -126,7 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = parse_qs(url.query, keep_blank_values=True)
         if asked := _LOG_PATH.fullmatch(url.path):
-            self._log(*asked.groups(), {key: values[0] for key, values in query.items()})
+            namespace, pod, container = asked.groups()
+            self._log(namespace, pod, container, {key: values[0] for key, values in query.items()})
         else:
             self._refuse()
 

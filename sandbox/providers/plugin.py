@@ -143,10 +143,12 @@ def serve(plugin: Plugin) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_PARALLEL_CALLS))
         limits = [(f"grpc.max_{way}_message_length", _MESSAGE_BYTES) for way in ("send", "receive")]
         engine_address = sys.argv[-1]
-        log = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address)).Log
-        plugin.warn = lambda urn, message: log(
-            engine_pb2.LogRequest(severity=engine_pb2.LogSeverity.WARNING, urn=urn, message=message)
-        )
+        engine_log = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address)).Log
+
+        def warn(urn: str, message: str) -> None:
+            engine_log(engine_pb2.LogRequest(severity=engine_pb2.LogSeverity.WARNING, urn=urn, message=message))
+
+        plugin.warn = warn
         server = grpc.aio.server(options=limits)
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Servicer(plugin, engine_address), server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -251,7 +253,9 @@ class _Servicer(ProviderServicer):
     async def Invoke(self, request: Any, context: Any) -> Any:
         arguments = plain_object(request.args)
         found = await self._answer(context, lambda: self.plugin.invoke(request.tok, arguments))
-        return provider_pb2.InvokeResponse(**{"return": wire_object(found)})
+        response = provider_pb2.InvokeResponse()
+        getattr(response, "return").CopyFrom(wire_object(found))
+        return response
 
 
 def _resource(request: Any, inputs: struct_pb2.Struct, state: struct_pb2.Struct) -> Resource:
