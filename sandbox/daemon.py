@@ -94,8 +94,7 @@ def webhook_port_error(user: int, first_unprivileged_port: int) -> str | None:
 def stop(site: Site) -> bool:
     """Stop the daemon and everything it runs. Return False if it was not running.
 
-    Raises:
-        SandboxError: it still runs after a minute.
+    Raises SandboxError if it still runs after a minute.
     """
     pid = running(site)
     if pid is None:

@@ -136,8 +136,7 @@ class Supervision:
     def tend(self) -> None:
         """Restart servers that have ended, at once the first time, then after 1, 2 and 4 seconds.
 
-        Raises:
-            ServerError: a server keeps ending.
+        Raises ServerError if a server keeps ending.
         """
         for kept in self._kept:
             ended = kept.server
@@ -203,8 +202,7 @@ _LITTLE_MEMORY = {"GOGC": "50"}
 def start_api(site: Site, programs: Programs, supervision: Supervision) -> None:
     """Start etcd and the API server. Returns when the API answers.
 
-    Raises:
-        ServerError: one of them did not become ready.
+    Raises ServerError if one of them did not become ready.
     """
     health, pool = f"{site.etcd_url}/health", etcd(site)
     storage = _start("etcd", _etcd_flags(site), site, programs, supervision, _LITTLE_MEMORY)

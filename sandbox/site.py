@@ -153,8 +153,7 @@ def from_environment() -> Site:
 def create(root: Path) -> Site:
     """Return the site in `root`, created on a free address block if it does not exist yet.
 
-    Raises:
-        RuntimeError: every block is in use.
+    Raises RuntimeError if every block is in use.
     """
     root.mkdir(parents=True, exist_ok=True)
     # Other users of the machine must not read logs, buckets and Pulumi's state.

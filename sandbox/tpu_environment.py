@@ -74,8 +74,7 @@ def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, s
 def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
     """Return the variables that the device plugin adds to a container with `chips` chips of a host of `shape`.
 
-    Raises:
-        ValueError: the device plugin does not allocate that many chips.
+    Raises ValueError if the device plugin does not allocate that many chips.
     """
     if chips not in _CHIP_BOUNDS:
         raise ValueError(f"a container gets {', '.join(map(str, _CHIP_BOUNDS))} chips, not {chips}")

@@ -24,8 +24,7 @@ _RUNNING_SECONDS = 240
 def rival(target: Target, job: str) -> Generator[None]:
     """Run a more urgent rival of `job` on all chips inside the context. It is a job of the same team that does nothing.
 
-    Raises:
-        NotInTime: it does not run within four minutes.
+    Raises NotInTime if it does not run within four minutes.
     """
 
     def runs() -> bool:

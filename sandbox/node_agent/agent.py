@@ -135,8 +135,7 @@ class NodeAgent:
     def run(self, stop: threading.Event) -> None:
         """Run pods until `stop` is set; then end all of them and report them failed.
 
-        Raises:
-            RuntimeError: one of the agent's own threads has ended.
+        Raises RuntimeError if one of the agent's own threads has ended.
         """
         times = LogTimes(self._site.logs / "pods")
         server = KubeletServer(self._site, self._runs, times)

@@ -123,8 +123,7 @@ class Machine:
 def container_plan(container: Json, around: Surroundings, machine: Machine, folder: Path) -> Plan:
     """Resolve what the container refers to, and make its folders and volumes.
 
-    Raises:
-        ConfigError: the container cannot be created here, or not yet.
+    Raises ConfigError if the container cannot be created here, or not yet.
     """
     pod = around.pod
     policy = container.get("restartPolicy", pod.spec["restartPolicy"])

@@ -53,10 +53,6 @@ class Pod:
         return self.metadata.get("labels") or {}
 
     @property
-    def annotations(self) -> dict[str, str]:
-        return self.metadata.get("annotations") or {}
-
-    @property
     def path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 

@@ -83,10 +83,7 @@ class PodProcess:
         """Start the container's program. Returns when it runs.
 
         Call it from a thread that lives as long as the process should: the kernel's parent-death signal is tied to the
-        thread that forked.
-
-        Raises:
-            StartError: the program, its folder or a mount is missing.
+        thread that forked. Raises StartError if the program, its folder or a mount is missing.
         """
         with plan.log.open("ab") as log:
             mounts = [(str(mount.source), mount.target, mount.read_only) for mount in plan.mounts]
@@ -96,9 +93,7 @@ class PodProcess:
         """Start a command in this container: same environment, folder, files and host name.
 
         Its output goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
-
-        Raises:
-            StartError: the container has no such program, or has ended.
+        Raises StartError if the container has no such program, or has ended.
         """
         return self._begin(self.plan, command, output, {"inside": self.pid})
 

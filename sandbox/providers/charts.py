@@ -56,8 +56,7 @@ async def construct(request: ConstructRequest, programs: Programs, version: str)
 def render(inputs: Json, default_name: str, programs: Programs) -> list[Json]:
     """Return the objects of the chart with the program's values, without hooks.
 
-    Raises:
-        Refusal: the sandbox has no such chart or version, or Helm refuses the values.
+    Raises Refusal if the sandbox has no such chart or version, or Helm refuses the values.
     """
     name = str(inputs["chart"]).partition("@")[0].rstrip("/").rpartition("/")[2]
     try:

@@ -142,8 +142,7 @@ def row(resource_type: str) -> ResourceType:
 def fill(template: Any, facts: Json) -> Any:
     """Return `template` with `{names}` replaced.
 
-    Raises:
-        Refusal: a name has no value, so a required field is not set.
+    Raises Refusal if a name has no value, so a required field is not set.
     """
     if isinstance(template, dict):
         return {key: fill(item, facts) for key, item in template.items()}

@@ -33,8 +33,7 @@ exec {shlex.quote(sys.executable)} -u -m pulumi.policy "$@\""""
 def install(site: Site) -> None:
     """Write or renew the site's plugins and programs.
 
-    Raises:
-        ProgramsError: the published Kubernetes plugin is selected but not installed.
+    Raises ProgramsError if the published Kubernetes plugin is selected but not installed.
     """
     published = published_plugin()
     for name in ("gcp", "kubernetes"):
@@ -75,8 +74,7 @@ def _credential_plugin(site: Site) -> str:
 def published_plugin() -> Path | None:
     """Return the path of the published plugin in the SDK's version; None if it is not selected.
 
-    Raises:
-        ProgramsError: it is selected, but Pulumi has not installed it.
+    Raises ProgramsError if it is selected, but Pulumi has not installed it.
     """
     asked = os.environ.get(VARIABLE)
     if asked is None:

@@ -171,8 +171,7 @@ class KubernetesPlugin(Plugin):
     def _is_gone_with_its_cluster(self, resource: Resource, complaint: str) -> bool:
         """Return whether the object leaves the state because its cluster is unreachable.
 
-        Raises:
-            Refusal: the cluster is unreachable, and the option for this is not set.
+        Raises Refusal if the cluster is unreachable, and the option for this is not set.
         """
         if not (reason := self._unreachable()):
             return False
@@ -227,8 +226,7 @@ class KubernetesPlugin(Plugin):
     def _update(self, declared: Declared, *, preview: bool) -> Json:
         """Return the live object after the update, or as it would be in a preview.
 
-        Raises:
-            ApiError: the object does not exist, or the API server refuses.
+        Raises ApiError if the object does not exist, or the API server refuses.
         """
         server, inputs, path = self._cluster().server, declared.inputs, self._path(declared.inputs)
         query = {"fieldManager": declared.manager} | ({"dryRun": "All"} if preview else {})
