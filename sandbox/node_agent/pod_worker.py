@@ -96,7 +96,8 @@ class PodWorker:
             for status in self.pod.container_statuses:
                 ended = "terminated" in status["state"]
                 self._states[status["name"]] = status["state"] if ended else lost(self._started)
-            self._reason = self._reason if self.pod.deleting else NODE_RESTARTED
+            if not self.pod.deleting:
+                self._reason = NODE_RESTARTED
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._machine.names.create(self.pod)
