@@ -6,7 +6,6 @@ assume a pod. When a manager answers `/readyz`, its Deployment is reported avail
 """
 
 import base64
-import json
 import logging
 import os
 import threading
@@ -268,13 +267,12 @@ def configuration(settings: Json, address: str, serving: Path) -> Json:
     It has no leader election (there is one process, and an API pause must not end it), no metrics port, no visibility
     server, which would write below `/`, and no certificate rotator of JobSet (see `_insists_on_folder`).
     """
-    changed = json.loads(json.dumps(settings))
-    changed["leaderElection"] = {"leaderElect": False}
-    changed["webhook"] = {"host": address, "port": WEBHOOK_PORT, "certDir": str(serving)}
-    changed["health"] = {"healthProbeBindAddress": f"{address}:{_HEALTH_PORT}"}
-    changed["metrics"] = {"bindAddress": "0"}
+    changed = settings | {
+        "leaderElection": {"leaderElect": False},
+        "webhook": {"host": address, "port": WEBHOOK_PORT, "certDir": str(serving)},
+        "health": {"healthProbeBindAddress": f"{address}:{_HEALTH_PORT}"},
+        "metrics": {"bindAddress": "0"},
+    }
     if _insists_on_folder(settings):
-        changed["internalCertManagement"] = {"enable": False}
-    else:
-        changed["featureGates"] = {**changed.get("featureGates", {}), "VisibilityOnDemand": False}
-    return changed
+        return changed | {"internalCertManagement": {"enable": False}}
+    return changed | {"featureGates": {**settings.get("featureGates", {}), "VisibilityOnDemand": False}}
