@@ -35,7 +35,11 @@ def main(arguments: Sequence[str]) -> int:
         else:
             holds = _one_by_one(target, [known[name] for name in options.faults or known], options.output)
     print(f"report: {options.output}")
-    return _ended(folder, holds)
+    if holds:
+        shutil.rmtree(folder)
+    else:
+        print(f"logs and files of the sandbox: {folder}")
+    return 0 if holds else 1
 
 
 def _one_by_one(target: Target, faults: Sequence[Fault], output: Path) -> bool:
@@ -65,14 +69,6 @@ def _randomly(target: Target, options: argparse.Namespace) -> bool:
     (options.output / "long_run.svg").write_text(report.long_run_picture(found))
     print(report.line(found.result), flush=True)
     return found.result.holds
-
-
-def _ended(folder: Path, holds: bool) -> int:
-    if holds:
-        shutil.rmtree(folder)
-        return 0
-    print(f"logs and files of the sandbox: {folder}")
-    return 1
 
 
 def parser() -> argparse.ArgumentParser:

@@ -15,7 +15,6 @@ from chaos.target import END_SECONDS, Fault, Target, comes_with_the_job
 from chaos.trial import LongRun, Strike, result, run_action
 from chaos.verdict import Expected, Observed, broken
 from workloads.report.goodput import goodput, lost_steps
-from workloads.report.history import Start
 
 SAVE_EVERY = 50
 _CATALOGUE = {fault.name: fault for fault in CATALOGUE}
@@ -49,7 +48,6 @@ class Plan:
 
     @property
     def job(self) -> dict[str, object]:
-        """Return the settings of the job."""
         training = {
             "steps": self.steps,
             "save_every_steps": SAVE_EVERY,
@@ -64,8 +62,8 @@ def draws(seed: int) -> Iterator[Draw]:
     drawn = random.Random(seed)
     faults = [fault for fault in CATALOGUE if fault.anytime]
     while True:
-        fault, at_start = drawn.choice(faults), drawn.random() < _AT_START
-        if at_start:
+        fault = drawn.choice(faults)
+        if drawn.random() < _AT_START:
             yield Draw(fault, drawn.uniform(0, _START_SECONDS), steps=0)
         else:
             yield Draw(fault, drawn.random(), drawn.randint(1, _MOST_STEPS))
@@ -90,7 +88,8 @@ def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
     last = strikes[-1].time if strikes else began
     seen = target.observed(job, last)
     history = target.history(job)
-    verdict = (*failed, *verdict_of(strikes, seen, lost_by_start(history.starts), steady))
+    lost_by_start = Counter(number for number, _ in lost_steps(history.starts))
+    verdict = (*failed, *verdict_of(strikes, seen, lost_by_start, steady))
     what = f"{len(strikes)} random faults in {plan.minutes:g} minutes"
     fault = Fault(job, what, strike=comes_with_the_job, expected=Expected())
     return LongRun(
@@ -129,11 +128,6 @@ def verdict_of(
     if (worst := max(lost.values(), default=0)) > 2 * SAVE_EVERY:
         found.append(f"expected at most {2 * SAVE_EVERY} steps of a start to be done again, got {worst}")
     return tuple(found)
-
-
-def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
-    """Return the number of steps of each attempt that were done again."""
-    return Counter(number for number, _ in lost_steps(starts))
 
 
 def _submit(target: Target, plan: Plan, name: str) -> str:

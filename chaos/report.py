@@ -2,7 +2,7 @@
 Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from textwrap import shorten
 
 from chaos.trial import LongRun, Result, in_a_row
@@ -11,7 +11,6 @@ from workloads.report.goodput import Cause
 
 TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ended", "record", "verdict")
 _NUMBERS = (2, 3, 4)
-_RECORD = TITLES.index("record")
 _RECORD_CHARACTERS = 160
 """Maximum length of a record's text in the table. `results.json` contains the whole text."""
 
@@ -37,7 +36,21 @@ def picture(results: Sequence[Result]) -> str:
 
 def markdown(results: Sequence[Result]) -> str:
     """Return the results as a Markdown table."""
-    return "\n".join(_markdown_rows(results)) + "\n"
+    rule = "|".join("---:" if column in _NUMBERS else "---" for column in range(len(TITLES)))
+    lines = [f"| {' | '.join(TITLES)} |", f"|{rule}|"]
+    for result in results:
+        row = [
+            result.what,
+            str(result.lost_steps),
+            _seconds(result),
+            str(result.charged),
+            f"{result.ended_as}: {', '.join(result.endings) or 'before a run was open'}",
+            shorten(result.record or "none", _RECORD_CHARACTERS, placeholder=" ..."),
+            _verdict(result) + "".join(f"; {error}" for error in result.broken),
+        ]
+        cells = " | ".join(cell.replace("|", "\\|") for cell in row)
+        lines.append(f"| `{result.fault}` | {cells} |")
+    return "\n".join(lines) + "\n"
 
 
 def line(result: Result) -> str:
@@ -45,29 +58,6 @@ def line(result: Result) -> str:
     facts = f"lost {result.lost_steps} steps, back after {_seconds(result)}, {result.ended_as}"
     first = f"{result.fault:26} {_verdict(result):7} {facts}, ended {'/'.join(result.endings)}"
     return "\n".join([first, *(f"    {error}" for error in result.broken)])
-
-
-def _markdown_rows(results: Sequence[Result]) -> Iterator[str]:
-    yield f"| {' | '.join(TITLES)} |"
-    yield f"|{'|'.join('---:' if column in _NUMBERS else '---' for column in range(len(TITLES)))}|"
-    for result in results:
-        row = _row(result)
-        row[_RECORD] = shorten(row[_RECORD], _RECORD_CHARACTERS, placeholder=" ...")
-        name, *cells = (cell.replace("|", "\\|") for cell in row)
-        yield f"| `{name}` | {' | '.join(cells)} |"
-
-
-def _row(result: Result) -> list[str]:
-    return [
-        result.fault,
-        result.what,
-        str(result.lost_steps),
-        _seconds(result),
-        str(result.charged),
-        f"{result.ended_as}: {', '.join(result.endings) or 'before a run was open'}",
-        result.record or "none",
-        _verdict(result) + "".join(f"; {error}" for error in result.broken),
-    ]
 
 
 def _seconds(result: Result) -> str:

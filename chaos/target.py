@@ -5,21 +5,20 @@ import os
 import re
 import signal
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from etils import epath
 
-from chaos.verdict import ClusterView, Expected, Observed, observe
+from chaos.verdict import Expected, Observed, observe
 from infra import names
 from infra.jobset import render
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.settings.read import parse
-from infra.settings.stack import Settings
-from infra.submission import Submission, submission
+from infra.submission import submission
 from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
@@ -33,12 +32,8 @@ TAKE_STEP = "workloads.training.step:CompiledProgram.step"
 """The trainer's function that takes a step, for sabotage."""
 
 
-def _keep_rendered(_: Json) -> None:
-    """Change nothing."""
-
-
-def _nothing(_: "Target") -> None:
-    """Prepare nothing."""
+def _nothing(_: object) -> None:
+    """Change and prepare nothing."""
 
 
 def comes_with_the_job(_: "Target", job: str) -> None:
@@ -59,13 +54,13 @@ class Fault:
     expected: Expected
     at_step: int | None = None
     """Step after which the fault strikes. None if it strikes as soon as the job is submitted."""
-    job: Mapping[str, object] = field(default_factory=dict[str, object])
+    job: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings of the job, which override those in `JOB`."""
     before: Callable[["Target"], None] = _nothing
     """Prepares what the job needs, before it is submitted."""
     anytime: bool = False
     """Whether it can strike any running job at any time, so that random runs draw it too."""
-    edit: Callable[[Json], None] = _keep_rendered
+    edit: Callable[[Json], None] = _nothing
     """Changes the rendered JobSet before it is submitted, such as the environment of its pods."""
 
 
@@ -77,7 +72,7 @@ BETWEEN_SAVES = SAVE_EVERY + 2
 STEADY = "steady"
 """Name of the job that no fault strikes."""
 
-JOB: Mapping[str, object] = {
+JOB: Mapping[str, Any] = {
     "training": {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS},
     "existing_run": "anew",
 }
@@ -108,7 +103,10 @@ class Target:
     def submit(self, fault: Fault) -> None:
         """Create the fault's job as the stack would, in its team's queue: the stack declares no queue for this job."""
         fault.before(self)
-        manifest: Json = render(_submission(parse(_values(fault.name, fault.job))))
+        config = _config(fault.name, fault.job)
+        settings = parse({key.removeprefix("tpu-multislice:"): value for key, value in config.items()})
+        (job,) = settings.jobs.values()
+        manifest: Json = render(submission(settings, job, "trainer@sha256:" + 64 * "0"))
         manifest["metadata"]["labels"][names.QUEUE_LABEL] = NAMESPACE
         fault.edit(manifest)
         self.api.request("POST", JOBSETS, manifest)
@@ -124,22 +122,14 @@ class Target:
         return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods", f"{names.JOBSET_LABEL}={job}")
 
     def pid(self, pod: str) -> int:
-        """Process of the running pod whose name begins with `pod`.
-
-        Raises:
-            ProcessLookupError: no process or more than one was found.
-        """
+        """Process of the running pod whose name begins with `pod`. Raises ProcessLookupError unless there is one."""
         found = [pid for folder in self.site.pods.glob(f"{NAMESPACE}_{pod}-*") for pid in _processes(folder)]
         if len(found) != 1:
             raise ProcessLookupError(f"expected one process of {pod}, got {len(found)}")
         return found[0]
 
     def send(self, number: signal.Signals, job: str, *hosts: str) -> None:
-        """Send a signal to hosts of the job, named `slice-S-H`, all at once.
-
-        Raises:
-            ProcessLookupError: one of them has no process.
-        """
+        """Send a signal to hosts of the job, named `slice-S-H`, all at once. Raises like `pid`."""
         for pid in [self.pid(f"{job}-{host}") for host in hosts]:
             os.kill(pid, number)
 
@@ -148,7 +138,6 @@ class Target:
         return int((self.site.servers / name).read_text())
 
     def folder(self, job: str) -> Path:
-        """Return the folder of the job's files."""
         return self.site.buckets / BUCKET / job
 
     def run_folder(self, job: str) -> Path:
@@ -162,32 +151,25 @@ class Target:
 
     def steps(self, job: str) -> list[Json]:
         """Return the recorded lines of all steps, attempt by attempt."""
-        parts = sorted(self.run_folder(job).glob("steps/*.jsonl"), key=lambda part: _numbers(part.stem))
+        found = self.run_folder(job).glob("steps/*.jsonl")
+        parts = sorted(found, key=lambda part: [int(number) for number in part.stem.split("-")])
         return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
     def wait_for_step(self, job: str, step: int) -> None:
-        """Block until `step` is done.
-
-        Raises:
-            NotInTime: it is not done within ten minutes.
-        """
+        """Block until `step` is done. Raises NotInTime after ten minutes."""
         self.wait(f"step {step} of {job}", lambda: any(line["step"] >= step for line in self.steps(job)), END_SECONDS)
 
     def wait_for_end(self, job: str, seconds: float = END_SECONDS) -> None:
-        """Block until the JobSet is Completed or Failed.
-
-        Raises:
-            NotInTime: it is not within `seconds`.
-        """
+        """Block until the JobSet is Completed or Failed. Raises NotInTime after `seconds`."""
         self.wait(f"the end of {job}", lambda: self.ended(job), seconds)
 
     def ended(self, job: str) -> bool:
-        """Return whether the JobSet is Completed or Failed."""
         return "terminalState" in self.jobset(job).get("status", {})
 
     def runs(self, job: str) -> bool:
         """Return whether all hosts of the job's slices have a process."""
-        sizes = [each["replicas"] * each["template"]["spec"]["completions"] for each in self._replicated_jobs(job)]
+        parts = self.jobset(job).get("spec", {}).get("replicatedJobs", [])
+        sizes = [each["replicas"] * each["template"]["spec"]["completions"] for each in parts]
         pods = self.site.pods.glob(f"{NAMESPACE}_{job}-slice-*")
         return sum(1 for pod in pods if _processes(pod)) == sum(sizes) > 0
 
@@ -199,9 +181,9 @@ class Target:
     def observed(self, job: str, struck: float) -> Observed:
         """Observe the job, which was struck at that time in seconds since the epoch."""
         batches = {int(line["step"]): int(line["batch"]) for line in self.steps(job)}
-        status = self.jobset(job).get("status", {})
-        view = ClusterView(status, tuple(self.conditions(job)), tuple(self.events(job)), tuple(self.failures(job)))
-        return observe(view, self.history(job), batches, struck)
+        seen = observe(self.jobset(job).get("status", {}), self.history(job), batches, struck)
+        conditions, events, failures = self.conditions(job), self.events(job), self.failures(job)
+        return replace(seen, conditions=tuple(conditions), events=tuple(events), failures=tuple(failures))
 
     def failures(self, job: str) -> list[Failure]:
         """Return failure records of the job's hosts, including attempts that opened no run."""
@@ -222,23 +204,20 @@ class Target:
         return [condition.get("message", "") for one in conditions for condition in one]
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
-        """Block until `holds` returns true.
+        """Block until `holds` returns true. Raises NotInTime after `seconds`."""
 
-        Raises:
-            NotInTime: it does not within `seconds`.
-        """
-        if not holds_within(seconds, lambda: _try(holds), _POLL_SECONDS):
-            pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in self._all_pods()]
-            raise NotInTime(f"expected {what} within {seconds:.0f} s; pods: {pods}")
+        def holds_now() -> bool:
+            # The fault may consist in an API server that is down.
+            with suppress(*UNREACHABLE):
+                return holds()
+            return False
 
-    def _replicated_jobs(self, job: str) -> list[Json]:
-        return self.jobset(job).get("spec", {}).get("replicatedJobs", [])
-
-    def _all_pods(self) -> list[Json]:
-        try:
-            return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods")
-        except UNREACHABLE:
-            return []
+        if not holds_within(seconds, holds_now, _POLL_SECONDS):
+            pods: list[Json] = []
+            with suppress(*UNREACHABLE):
+                pods = self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods")
+            phases = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in pods]
+            raise NotInTime(f"expected {what} within {seconds:.0f} s; pods: {phases}")
 
 
 @contextmanager
@@ -258,33 +237,11 @@ def open_target(root: Path) -> Generator[Target]:
         daemon.stop(site)
 
 
-def _try(holds: Callable[[], bool]) -> bool:
-    try:
-        return holds()
-    except UNREACHABLE:
-        # The fault may consist in an API server that is down.
-        return False
-
-
-def _config(name: str, job: Mapping[str, object]) -> dict[str, Any]:
+def _config(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
     config = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())["config"]
-    training = {**_mapping(JOB["training"]), **_mapping(job.get("training", {}))}
+    training = {**JOB["training"], **job.get("training", {})}
     config["tpu-multislice:job"] |= {**JOB, **job, "training": training, "name": name}
     return config
-
-
-def _submission(settings: Settings) -> Submission:
-    (job,) = settings.jobs.values()
-    return submission(settings, job, "trainer@sha256:" + 64 * "0")
-
-
-def _values(name: str, job: Mapping[str, object]) -> dict[str, object]:
-    return {key.removeprefix("tpu-multislice:"): value for key, value in _config(name, job).items()}
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    assert isinstance(value, Mapping)
-    return value
 
 
 def _processes(pod: Path) -> list[int]:
@@ -293,7 +250,3 @@ def _processes(pod: Path) -> list[int]:
         return [int(pid) for pid in (pod / "pid").read_text().split()]
     except FileNotFoundError:
         return []
-
-
-def _numbers(stem: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in stem.split("-"))

@@ -86,7 +86,7 @@ def in_a_row(results: Iterable[Result]) -> Iterator[Result]:
         )
 
 
-_RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
+_RESULTS = TypeAdapter(tuple[Result, ...])
 _SHORT_CHARACTERS = 120
 
 
@@ -124,11 +124,7 @@ def _round(value: Any) -> Any:
 
 
 def from_json(text: str) -> tuple[Result, ...]:
-    """Return the results in a file.
-
-    Raises:
-        ValidationError: the file contains something else.
-    """
+    """Return the results in a file. Raises ValidationError if it contains something else."""
     return _RESULTS.validate_json(text)
 
 
@@ -150,7 +146,7 @@ def carry_out(target: Target, fault: Fault) -> Result:
     def judge() -> None:
         nonlocal seen, verdict
         seen = target.observed(fault.name, struck)
-        verdict = broken(fault.expected, seen, steady_losses(target), SAVE_EVERY)
+        verdict = broken(fault.expected, seen, target.observed(STEADY, 0.0).losses, SAVE_EVERY)
 
     failed = (*run_action(run), *run_action(judge))
     ended = time.time()
@@ -162,6 +158,8 @@ def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[
     """Return the record of a trial; `times` are its beginning, strike and end."""
     first = next(iter(seen.failures), None)
     began, struck, ended = times
+    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return Result(
         fault=fault.name,
         what=fault.what,
@@ -175,14 +173,9 @@ def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[
         began=began,
         struck=struck,
         ended=ended,
-        commit=_commit(),
+        commit=commit,
         curve=seen.curve,
     )
-
-
-def steady_losses(target: Target) -> Mapping[int, float]:
-    """Losses by step of the job without a fault."""
-    return target.observed(STEADY, 0.0).losses
 
 
 def run_action(action: Callable[[], None]) -> tuple[str, ...]:
@@ -192,8 +185,3 @@ def run_action(action: Callable[[], None]) -> tuple[str, ...]:
     except Exception as error:  # noqa: BLE001 - whatever a strike runs into, the other trials are still to come
         return (f"{type(error).__name__}: {error}",)
     return ()
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -56,28 +56,16 @@ UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
 
 
 @dataclass(frozen=True)
-class ClusterView:
-    """A job's data in the cluster, in addition to the files of its run."""
-
-    status: Mapping[str, Any]
-    """Status of its JobSet."""
-    conditions: tuple[str, ...] = ()
-    events: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    """Failure records of its hosts, including attempts that opened no run."""
-
-
-@dataclass(frozen=True)
 class Observed:
     """A job that has ended, or whose end is no longer awaited. The defaults are those of an unreachable job."""
 
     terminal: str = "unknown"
-    restarts: int = 0
     charged: int = 0
     """Restarts that counted toward `max_restarts`."""
     endings: tuple[str, ...] = ()
     """Ending of each attempt, the first one first."""
     failures: tuple[Failure, ...] = ()
+    """Failure records of its hosts, including attempts that opened no run."""
     losses: Mapping[int, float] = field(default_factory=dict[int, float])
     """Losses by step, of the steps that count."""
     curve: tuple[tuple[tuple[float, float], ...], ...] = ()
@@ -99,49 +87,33 @@ class Observed:
     """Seconds from the strike to a step beyond all steps before it took effect. None if there was no such step."""
 
 
-def observe(cluster: ClusterView, history: History, batches: Mapping[int, int], struck: float) -> Observed:
-    """Return the facts of a job from the cluster and the history of its run.
+def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, int], struck: float) -> Observed:
+    """Return the facts of a job from the status of its JobSet and the history of its run, without its messages.
 
     `batches` maps steps to batch numbers of the newest attempt; `struck` is the time of the strike in seconds since the
     epoch.
     """
-    losses, disagreements = _losses(history.starts)
-    return Observed(
-        terminal=_terminal(cluster.status),
-        restarts=int(cluster.status.get("restarts", 0)),
-        charged=int(cluster.status.get("restartsCountTowardsMax", 0)),
-        endings=tuple(start.ending for start in history.starts),
-        failures=cluster.failures,
-        losses=losses,
-        curve=tuple(_curve(start) for start in history.starts),
-        disagreements=disagreements,
-        batches=tuple(batches[step] for step in sorted(batches)),
-        lost_steps=len(lost_steps(history.starts).keys() - _skipped_places(history.starts)),
-        skipped=frozenset(step.step for start in history.starts for step in start.steps if step.skipped),
-        lines=tuple(_lines(history.starts)),
-        conditions=cluster.conditions,
-        events=cluster.events,
-        recovery_seconds=_recovery(history.starts, struck),
-    )
-
-
-def _curve(start: Start) -> tuple[tuple[float, float], ...]:
-    return tuple((step.time, step.loss) for step in start.steps if step.loss is not None)
-
-
-def _terminal(status: Mapping[str, Any]) -> str:
+    starts = history.starts
+    losses, disagreements = _losses(starts)
+    skipped = {
+        (start.number, place): step.step for start in starts for place, step in enumerate(start.steps) if step.skipped
+    }
+    events = [event for start in starts for ledger in start.ledgers.values() for event in ledger]
     suspended = {"type": SUSPENDED, "status": "True"}.items()
     held = any(suspended <= condition.items() for condition in status.get("conditions", ()))
-    return str(status.get("terminalState", SUSPENDED if held else "running"))
-
-
-def _skipped_places(starts: tuple[Start, ...]) -> set[tuple[int, int]]:
-    return {(start.number, place) for start in starts for place, step in enumerate(start.steps) if step.skipped}
-
-
-def _lines(starts: tuple[Start, ...]) -> Iterator[str]:
-    for event in (event for start in starts for ledger in start.ledgers.values() for event in ledger):
-        yield json.dumps({"event": event.name, **event.facts})
+    return Observed(
+        terminal=str(status.get("terminalState", SUSPENDED if held else "running")),
+        charged=int(status.get("restartsCountTowardsMax", 0)),
+        endings=tuple(start.ending for start in starts),
+        losses=losses,
+        curve=tuple(tuple((step.time, step.loss) for step in start.steps if step.loss is not None) for start in starts),
+        disagreements=disagreements,
+        batches=tuple(batches[step] for step in sorted(batches)),
+        lost_steps=len(lost_steps(starts).keys() - skipped.keys()),
+        skipped=frozenset(skipped.values()),
+        lines=tuple(json.dumps({"event": event.name, **event.facts}) for event in events),
+        recovery_seconds=_recovery(starts, struck),
+    )
 
 
 def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, str]]:
@@ -171,15 +143,12 @@ def broken(expected: Expected, observed: Observed, steady: Mapping[int, float], 
 
     `steady` are the losses by step of the same job without a fault.
     """
-    return tuple(
-        [
-            *_endings(expected, observed),
-            *_restarts(expected, observed),
-            *_record(expected, observed),
-            *_messages(expected, observed),
-            *_work(expected, observed, save_every),
-            *_wrong_losses(expected, observed, steady),
-        ]
+    return (
+        *_endings(expected, observed),
+        *_record(expected, observed),
+        *_messages(expected, observed),
+        *_work(expected, observed, save_every),
+        *_wrong_losses(expected, observed, steady),
     )
 
 
@@ -191,15 +160,9 @@ def _endings(expected: Expected, observed: Observed) -> Iterator[str]:
     if expected.endings and not (observed.endings and observed.endings[0] in expected.endings):
         got = observed.endings[0] if observed.endings else "no start"
         yield f"expected the struck start to end as {' or '.join(sorted(expected.endings))}, got {got}"
-    if len(observed.endings) == expected.starts and not _done(expected, observed):
+    done = expected.terminal != "Completed" or observed.endings[-1:] == (ExitCode.DONE.name,)
+    if len(observed.endings) == expected.starts and not done:
         yield f"expected the last start to end as {ExitCode.DONE.name}, got {observed.endings[-1]}"
-
-
-def _done(expected: Expected, observed: Observed) -> bool:
-    return expected.terminal != "Completed" or observed.endings[-1:] == (ExitCode.DONE.name,)
-
-
-def _restarts(expected: Expected, observed: Observed) -> Iterator[str]:
     if observed.charged != expected.charged:
         yield f"expected {expected.charged} restarts that count, got {observed.charged}"
 

@@ -2,6 +2,9 @@
 
 A finished program is moved into place as a whole, so a repeated command resumes an interrupted build with the next
 program. A lock on the module's folder serializes simultaneous builds.
+
+Every function raises ProgramsError if there is no Go to build with, a build fails, or the cache folder cannot be
+written.
 """
 
 import json
@@ -9,7 +12,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,88 +61,68 @@ Report = Callable[[BuildProgress], None]
 
 
 def prepare(report: Report) -> Programs:
-    """Return all programs. Missing ones are built.
-
-    Raises:
-        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
-    """
-    missing = [program for program in PROGRAMS if existing(program) is None]
-    copies = [copy for copy in COPIES if not copied_path(copy).exists()]
-    if missing or copies:
-        build(missing, copies, report)
+    """Return all programs. Missing ones are built."""
+    _build_missing(PROGRAMS, COPIES, report)
     return found()
 
 
 def prepare_one(program: Program, report: Report) -> Path:
-    """Return the path of the program. It is built if it is missing.
-
-    Raises:
-        ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
-    """
-    if existing(program) is None:
-        build([program], [], report)
+    """Return the path of the program. It is built if it is missing."""
+    _build_missing([program], [], report)
     return existing(program) or cached_path(program)
 
 
 def prepare_copy(copy: Copy, report: Report) -> Path:
-    """Return the path of the data. It is copied from its Go module if it is missing.
-
-    Raises:
-        ProgramsError: Go is missing, or the cache folder cannot be written.
-    """
-    if not copied_path(copy).exists():
-        build([], [copy], report)
+    """Return the path of the data. It is copied from its Go module if it is missing."""
+    _build_missing([], [copy], report)
     return copied_path(copy)
 
 
 def prepare_previous(report: Report) -> None:
-    """Build JobSet and Kueue in the previous minor version, for tests of upgrades.
-
-    Raises:
-        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
-    """
-    missing = [program for program in PREVIOUS if not cached_path(program).is_file()]
-    copies = [copy for copy in map(chart_of, PREVIOUS) if not copied_path(copy).exists()]
-    if missing or copies:
-        build(missing, copies, report)
+    """Build JobSet and Kueue in the previous minor version, for tests of upgrades."""
+    _build_missing(PREVIOUS, [chart_of(program) for program in PREVIOUS], report)
 
 
-def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) -> None:
-    """Build the `missing` programs and copy the data in `copies`.
-
-    Raises:
-        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
-    """
-    _require_go([*(program.name for program in missing), *(copy.name for copy in copies)])
+def _build_missing(programs: Iterable[Program], copies: Iterable[Copy], report: Report) -> None:
+    missing = [program for program in programs if existing(program) is None]
+    absent = [copy for copy in copies if not copied_path(copy).exists()]
+    if (missing or absent) and shutil.which("go") is None:
+        names = ", ".join(each.name for each in (*missing, *absent))
+        raise ProgramsError(
+            f"these programs are neither cached nor on PATH: {names}. Building them needs Go 1.26 or newer"
+            " on PATH, and it is missing; install it from go.dev/dl, or run `make train`, which needs no Go"
+        )
     started = time.monotonic()
     for index, program in enumerate(missing, 1):
 
         def progress(state: str, program: Program = program, index: int = index) -> None:
-            seconds = time.monotonic() - started
-            report(BuildProgress(program.name, index, len(missing), seconds, state))
+            report(BuildProgress(program.name, index, len(missing), time.monotonic() - started, state))
 
-        with _writable_cache(), _lock(module_folder(program.module), progress):
+        with _locked_cache(program.module, progress):
             if not cached_path(program).is_file():
                 _build(program, progress)
         progress("built")
-    for copy in copies:
-        with _writable_cache(), _lock(module_folder(copy.tool), lambda _: None):
+    for copy in absent:
+        with _locked_cache(copy.tool, lambda _: None):
             _copy_data(copy)
 
 
-def _require_go(missing: Sequence[str]) -> None:
-    if shutil.which("go") is None:
-        raise ProgramsError(
-            f"these programs are neither cached nor on PATH: {', '.join(missing)}. Building them needs Go 1.26 or newer"
-            " on PATH, and it is missing; install it from go.dev/dl, or run `make train`, which needs no Go"
-        )
-
-
 @contextmanager
-def _writable_cache() -> Generator[None]:
+def _locked_cache(tool: str, progress: Callable[[str], None]) -> Generator[None]:
+    """Let only one process write to the cache folder of `tools/TOOL`."""
+    folder = module_folder(tool)
     try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        yield
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "lock")
+        while not lock.is_locked:
+            try:
+                lock.acquire(timeout=_POLL_SECONDS)
+            except Timeout:
+                progress("waiting for another build")
+        try:
+            yield
+        finally:
+            lock.release()
     except OSError as error:
         raise ProgramsError(
             f"cannot write to the cache folder {cache_folder()}: {error.strerror or error};"
@@ -147,37 +130,12 @@ def _writable_cache() -> Generator[None]:
         ) from error
 
 
-@contextmanager
-def _lock(folder: Path, progress: Callable[[str], None]) -> Generator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock")
-    while True:
-        try:
-            lock.acquire(timeout=_POLL_SECONDS)
-            break
-        except Timeout:
-            progress("waiting for another build")
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _build(program: Program, progress: Callable[[str], None]) -> None:
     target = cached_path(program)
     target.parent.mkdir(exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
-    command = [
-        "go",
-        "build",
-        *build_flags(program.module),
-        "-ldflags",
-        _link_flags(program),
-        "-o",
-        str(partial),
-        program.package,
-    ]
-    _run_go(command, program, progress)
+    flags = [*build_flags(program.module), "-ldflags", _link_flags(program), "-o", str(partial)]
+    _run_go(["go", "build", *flags, program.package], program, progress)
     partial.replace(target)
 
 
@@ -196,20 +154,19 @@ def _run_go(command: list[str], program: Program, progress: Callable[[str], None
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GOGC": "400"}
     folder = TOOLS / program.module
     with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as build:
-        errors: list[str] = []
-        while True:
+        errors = ""
+        while build.returncode is None:
             progress("building")
             try:
-                _, stderr = build.communicate(timeout=1)
-                errors = stderr.strip().splitlines()
-                break
+                _, errors = build.communicate(timeout=1)
             except subprocess.TimeoutExpired:
                 continue
             except KeyboardInterrupt:
                 build.terminate()
                 raise
     if build.returncode:
-        shown = [line for line in errors if not line.startswith("go: downloading")][-_ERROR_LINES_SHOWN:]
+        lines = [line for line in errors.strip().splitlines() if not line.startswith("go: downloading")]
+        shown = lines[-_ERROR_LINES_SHOWN:]
         raise ProgramsError(
             f"building {program.name} in tools/{program.module} failed with exit code {build.returncode}:\n  "
             + "\n  ".join(shown)

@@ -9,7 +9,7 @@ import datetime
 import ipaddress
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,18 +53,12 @@ class KeyPair:
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
-    @property
-    def key_pem(self) -> bytes:
-        return _pem(self.key)
-
 
 def authority(common_name: str, dns_names: Sequence[str] = ()) -> KeyPair:
     """Return a new certificate authority."""
-    key, name = _new_key(), _name(common_name)
-    builder = _builder(name, name, key, key)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    builder = _with_names(builder.add_extension(_SIGNS_CERTIFICATES, critical=True), dns_names, ())
-    return KeyPair(builder.sign(key, hashes.SHA256()), key)
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    critical: dict[x509.ExtensionType, bool] = {constraints: True, _SIGNS_CERTIFICATES: True}
+    return _issue(None, {NameOID.COMMON_NAME: common_name}, critical, dns_names)
 
 
 def sign(
@@ -76,17 +70,15 @@ def sign(
     addresses: Sequence[str] = (),
 ) -> KeyPair:
     """Return a key pair for a server (`dns_names`, `addresses`) or a client (`common_name`, `organization`)."""
-    key = _new_key()
-    builder = _builder(_name(common_name, organization), issuer.certificate.subject, key, issuer.key)
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    builder = _with_names(builder, dns_names, addresses).add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    return KeyPair(builder.sign(issuer.key, hashes.SHA256()), key)
+    usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    subject = {NameOID.COMMON_NAME: common_name} | ({NameOID.ORGANIZATION_NAME: organization} if organization else {})
+    return _issue(issuer, subject, {usages: False}, dns_names, addresses)
 
 
 def write(pair: KeyPair, folder: Path, name: str) -> None:
     """Write `NAME.crt`, and `NAME.key` so that only its owner can read it."""
     (folder / f"{name}.crt").write_bytes(pair.certificate_pem)
-    _write_private(folder / f"{name}.key", pair.key_pem)
+    _write_private(folder / f"{name}.key", _pem(pair.key))
 
 
 def ensure(site: Site) -> None:
@@ -137,7 +129,7 @@ def _write_clients(site: Site, ca: KeyPair) -> None:
         write(pair, site.pki, name)
         credentials = {
             "client-certificate-data": base64.b64encode(pair.certificate_pem).decode(),
-            "client-key-data": base64.b64encode(pair.key_pem).decode(),
+            "client-key-data": base64.b64encode(_pem(pair.key)).decode(),
         }
         _write_private(path, kubeconfig(site.api_server_url, ca.certificate_pem, credentials).encode())
 
@@ -165,41 +157,36 @@ def _pem(key: rsa.RSAPrivateKey) -> bytes:
     )
 
 
-def _name(common_name: str, organization: str | None = None) -> x509.Name:
-    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
-    if organization is not None:
-        attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
-    return x509.Name(attributes)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: rsa.RSAPrivateKey, issuer_key: rsa.RSAPrivateKey
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    # Python's strict verification, the default since 3.13, requires both key identifiers.
-    subject_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-    return (
+def _issue(
+    issuer: KeyPair | None,
+    subject: Mapping[x509.ObjectIdentifier, str],
+    extensions: Mapping[x509.ExtensionType, bool],
+    dns_names: Sequence[str],
+    addresses: Sequence[str] = (),
+) -> KeyPair:
+    """Return a new key pair signed by `issuer`, or by itself. `extensions` tells which of them are critical."""
+    key, now = _new_key(), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(kind, text) for kind, text in subject.items()])
+    signer = issuer.key if issuer else key
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(name)
+        .issuer_name(issuer.certificate.subject if issuer else name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + _VALIDITY)
-        .add_extension(subject_key, critical=False)
-        .add_extension(authority_key, critical=False)
+        # Python's strict verification, the default since 3.13, requires both key identifiers.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-
-
-def _with_names(
-    builder: x509.CertificateBuilder, dns_names: Sequence[str], addresses: Sequence[str]
-) -> x509.CertificateBuilder:
+    for extension, critical in extensions.items():
+        builder = builder.add_extension(extension, critical)
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
     alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-    if not alternatives:
-        return builder
-    return builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    if alternatives:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    return KeyPair(builder.sign(signer, hashes.SHA256()), key)
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -66,7 +66,7 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
             f" find it with `ss -ltnp src {site.address}` and stop it, then run the command again"
         )
     site.logs.mkdir(parents=True, exist_ok=True)
-    _phase_file(site).unlink(missing_ok=True)
+    (site.root / "phase.json").unlink(missing_ok=True)
     log = site.logs / "daemon.log"
     with log.open("ab") as output:
         daemon = subprocess.Popen(
@@ -94,8 +94,7 @@ def webhook_port_error(user: int, first_unprivileged_port: int) -> str | None:
 def stop(site: Site) -> bool:
     """Stop the daemon and everything it runs. Return False if it was not running.
 
-    Raises:
-        SandboxError: it still runs after a minute.
+    Raises SandboxError if it still runs after a minute.
     """
     pid = running(site)
     if pid is None:
@@ -129,19 +128,15 @@ def lock(site: Site) -> FileLock:
     return FileLock(site.root / "daemon.lock", is_singleton=False)
 
 
-def _phase_file(site: Site) -> Path:
-    return site.root / "phase.json"
-
-
 def _read_phase(site: Site) -> str:
     try:
-        return json.loads(_phase_file(site).read_text())["phase"]
+        return json.loads((site.root / "phase.json").read_text())["phase"]
     except (FileNotFoundError, json.JSONDecodeError):
         return ""
 
 
 def report_phase(site: Site, phase: str) -> None:
     """Write the phase of the start; the daemon calls this."""
-    partial = _phase_file(site).with_suffix(".partial")
+    partial = site.root / "phase.partial"
     partial.write_text(json.dumps({"phase": phase}))
-    partial.replace(_phase_file(site))
+    partial.replace(site.root / "phase.json")

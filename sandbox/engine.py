@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,9 +46,6 @@ def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEven
     gRPC shares the state of an address between all channels of a process. If an engine listens on a port at which a
     connection to an earlier engine failed a moment ago, the program's first call fails without an attempt. Nothing has
     been declared by then, and the next engine listens on another port.
-
-    Raises:
-        CommandError: it failed for another reason, or twice.
     """
     declared = False
 
@@ -77,7 +75,6 @@ _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 """Keys of a stack file that describe the encryption of its secrets."""
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
 _SECRETS = f"tpu-multislice:{SECRETS}"
-_PROVIDER_PREFIX = "pulumi:providers:"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
@@ -113,7 +110,6 @@ class Engine:
         self._secrets = secrets
         self._packs = [str(policy.folder)] if policy else None
         self._pack_settings = [str(policy.settings)] if policy else None
-        self._selected: automation.Stack | None = None
 
     def program(self) -> None:
         """Declare the resources, with the repository's own program."""
@@ -132,20 +128,18 @@ class Engine:
             SandboxError: the process that holds the lock is still running.
             CommandError: Pulumi failed.
         """
-        stack = self._stack()
-        holder = lock_holder(self._site, stack.name)
-        if holder and holder.runs:
-            raise SandboxError(
-                f"process {holder.pid} is changing the stack {stack.name}; wait until it has ended, or end it with"
-                f" `kill {holder.pid}`, and run this again"
-            )
-        if holder:
+        stack = self._stack
+        lock = ""
+        if holder := lock_holder(self._site, stack.name):
+            if holder.runs:
+                raise SandboxError(
+                    f"process {holder.pid} is changing the stack {stack.name}; wait until it has ended, or end it with"
+                    f" `kill {holder.pid}`, and run this again"
+                )
             stack.cancel()
+            lock = f"lifted the lock of process {holder.pid}, which has ended; "
         made = self._take_in()
-        if holder is None and not made:
-            return None
-        lock = "" if holder is None else f"lifted the lock of process {holder.pid}, which has ended; "
-        return f"{lock}took in {made} resources that it had made"
+        return f"{lock}took in {made} resources that it had made" if lock or made else None
 
     def _take_in(self) -> int:
         """Add the resources that a killed engine had created to the state. Return their number."""
@@ -160,32 +154,29 @@ class Engine:
             corrected.unlink()
         # If this process is killed between the two steps, the next recovery reads these resources.
         if made := unread(state):
-            self._stack().refresh(target=made)
+            self._stack.refresh(target=made)
         return len(made)
 
     def _pulumi(self, *arguments: str) -> str:
-        """Run a Pulumi command on the stack and return its output."""
-        stack = self._stack()
+        stack = self._stack
         command = [*arguments, "--stack", stack.name]
         return stack.workspace.pulumi_command.run(command, stack.workspace.work_dir, environment(self._site)).stdout
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """Preview `up`, and write the plan to `save_plan`. Raises CommandError if the plan is refused."""
-        with self._tools_found():
-            return with_second_try(
-                lambda tell: self._stack().preview(
-                    on_event=tell,
-                    policy_packs=self._packs,
-                    policy_pack_configs=self._pack_settings,
-                    plan=str(save_plan.resolve()) if save_plan else None,
-                ),
-                on_event,
-            )
+        return self._run(
+            lambda tell: self._stack.preview(
+                on_event=tell,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(save_plan.resolve()) if save_plan else None,
+            ),
+            on_event,
+        )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
         """Preview a refresh and the `up` after it. Raises CommandError if the plan is refused."""
-        with self._tools_found():
-            with_second_try(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
+        self._run(lambda tell: self._stack.preview(on_event=tell, refresh=True), on_event)
 
     def up(self, on_event: OnEvent, plan: Path | None = None, replace: Sequence[str] = ()) -> Mapping[str, Any]:
         """Carry out the program, or exactly `plan`, and return the stack's outputs. Raises CommandError when a step
@@ -193,22 +184,20 @@ class Engine:
 
         `replace` are URNs of resources to replace, or patterns of URNs, as for `pulumi up --replace`.
         """
-        with self._tools_found():
-            done = with_second_try(
-                lambda tell: self._stack().up(
-                    on_event=tell,
-                    policy_packs=self._packs,
-                    policy_pack_configs=self._pack_settings,
-                    plan=str(plan.resolve()) if plan else None,
-                    replace=list(replace),
-                ),
-                on_event,
-            )
+        done = self._run(
+            lambda tell: self._stack.up(
+                on_event=tell,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(plan.resolve()) if plan else None,
+                replace=list(replace),
+            ),
+            on_event,
+        )
         return {name: output.value for name, output in done.outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
-        """Read the existing resources into the state."""
-        return self._stack().refresh(on_event=on_event)
+        return self._stack.refresh(on_event=on_event)
 
     def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:
         """Destroy the stack as `pulumi destroy` does, without running the program.
@@ -217,7 +206,7 @@ class Engine:
         another of these policies refuses.
         """
         with self._only_warning(agreed):
-            self._stack().destroy(on_event=on_event)
+            self._stack.destroy(on_event=on_event)
 
     @contextmanager
     def _only_warning(self, policies: Collection[str]) -> Generator[None]:
@@ -244,60 +233,49 @@ class Engine:
         """Return the resources in the state, except providers and the stack itself."""
         if not (self._site.root / "state").exists():
             return []
-        state = self._stack().export_stack().deployment or {}
+        state = self._stack.export_stack().deployment or {}
         return [
             resource
             for resource in state.get("resources", [])
-            if resource["type"] != STACK_TYPE and not resource["type"].startswith(_PROVIDER_PREFIX)
+            if resource["type"] != STACK_TYPE and not resource["type"].startswith("pulumi:providers:")
         ]
 
     def destroyable(self) -> bool:
         """Return whether the state holds cloud or cluster resources."""
         return any(resource.get("custom") for resource in self.resources())
 
+    @cached_property
     def _stack(self) -> automation.Stack:
-        if self._selected is None:
-            self._selected = self._select()
-        return self._selected
-
-    def _select(self) -> automation.Stack:
         install(self._site)
         # Pulumi logs every value of every call, which takes half of its time and cannot be switched off.
         # A file in place of the log folder prevents it.
         self._site.pulumi_home.mkdir(exist_ok=True)
         (self._site.pulumi_home / "logs").touch()
-        project = project_folder(self._site)
-        self._copy_stack_file(project / "stacks" / self._stack_file.name)
+        written = yaml.safe_load(self._stack_file.read_text())
+        content = {key: value for key, value in written.items() if key not in _ENCRYPTION}
+        content["config"], encrypted_keys = _split(written["config"])
+        copy = project_folder(self._site) / "stacks" / self._stack_file.name
+        if copy.exists():
+            # The engine wrote its salt there and cannot read its own state with another salt.
+            earlier = yaml.safe_load(copy.read_text())
+            content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
+        copy.write_text(yaml.safe_dump(content, sort_keys=False))
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
         stack = stack_in(self._site, self._programs, name, self.program)
-        _, encrypted_keys = _split(self._written()["config"])
         given = {_secret_key(name): value for name, value in self._secrets.items()}
         if concealed := dict.fromkeys(encrypted_keys, STAND_IN) | given:
             values = {key: automation.ConfigValue(value, secret=True) for key, value in concealed.items()}
             stack.set_all_config(values, path=True)
         return stack
 
-    def _written(self) -> dict[str, Any]:
-        return yaml.safe_load(self._stack_file.read_text())
-
-    def _copy_stack_file(self, target: Path) -> None:
-        content = {key: value for key, value in self._written().items() if key not in _ENCRYPTION}
-        content["config"], _ = _split(content["config"])
-        if target.exists():
-            # The engine wrote its salt there and cannot read its own state with another salt.
-            earlier = yaml.safe_load(target.read_text())
-            content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
-        target.write_text(yaml.safe_dump(content, sort_keys=False))
-
-    @contextmanager
-    def _tools_found(self) -> Generator[None]:
-        """Let the program, which runs in this process, find the credential plugin and certificates as the engine
-        does."""
+    def _run[Done](self, operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
+        """Return the result of `operation`. Its program, which runs in this process, finds the credential plugin and
+        certificates as the engine does."""
         before = {name: os.environ.get(name) for name in _FOR_THE_PROGRAM}
         ours = environment(self._site)
         os.environ.update({name: ours[name] for name in _FOR_THE_PROGRAM})
         try:
-            yield
+            return with_second_try(operation, on_event)
         finally:
             for name, value in before.items():
                 os.environ.pop(name)
@@ -325,11 +303,15 @@ def project_folder(site: Site) -> Path:
 
 def environment(site: Site) -> dict[str, str]:
     """Return the variables by which Pulumi finds the sandbox's state, programs and certificates."""
+    passphrase = site.root / "passphrase"
+    if not passphrase.exists():
+        passphrase.touch(mode=0o600)
+        passphrase.write_text(secrets.token_hex(16))
     return {
         # Pulumi would write content types to files next to the state without replacing them atomically: a command that
         # reads the state while an `up` writes it would sometimes fail (EOF).
         "PULUMI_BACKEND_URL": f"file://{site.root / 'state'}?metadata=skip",
-        "PULUMI_CONFIG_PASSPHRASE": _passphrase(site),
+        "PULUMI_CONFIG_PASSPHRASE": passphrase.read_text(),
         "PULUMI_HOME": str(site.pulumi_home),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         # The state is written at every step. The sandbox does not need a second copy.
@@ -339,14 +321,6 @@ def environment(site: Site) -> dict[str, str]:
         "SSL_CERT_FILE": str(site.pki / "trust.crt"),
         SITE_VARIABLE: str(site.root),
     }
-
-
-def _passphrase(site: Site) -> str:
-    path = site.root / "passphrase"
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_hex(16))
-    return path.read_text()
 
 
 def _secret_key(name: str) -> str:

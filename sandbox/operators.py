@@ -6,7 +6,6 @@ assume a pod. When a manager answers `/readyz`, its Deployment is reported avail
 """
 
 import base64
-import json
 import logging
 import os
 import threading
@@ -49,11 +48,6 @@ class _Operator:
     health_url: str
     available: bool = False
 
-    def outdated(self, deployment: Json) -> bool:
-        """Return whether the Deployment has changed since, or the process has ended."""
-        changed = self.deployment["metadata"]["generation"] != deployment["metadata"]["generation"]
-        return changed or not self.server.running()
-
 
 class Operators:
     """Runs one manager process for each operator Deployment in the API."""
@@ -87,17 +81,19 @@ class Operators:
         ]
         wanted = {deployment["metadata"]["uid"]: deployment for deployment in known if deployment["spec"]["replicas"]}
         for uid, operator in list(self._running.items()):
-            if uid not in wanted or operator.outdated(wanted[uid]):
+            generation = wanted[uid]["metadata"]["generation"] if uid in wanted else None
+            if generation != operator.deployment["metadata"]["generation"] or not operator.server.running():
                 operator.server.stop(_STOP_SECONDS)
                 del self._running[uid]
         for deployment in known:
             if not deployment["spec"]["replicas"]:
                 self._publish(deployment)
         for uid, deployment in wanted.items():
-            if uid not in self._running:
+            if (operator := self._running.get(uid)) is None:
                 self._start(deployment)
-            else:
-                self._report(self._running[uid])
+            elif not operator.available and answers(operator.health_url, self._pool):
+                self._publish(operator.deployment)
+                operator.available = True
         return len(self._running) == len(wanted) and all(operator.available for operator in self._running.values())
 
     def _start(self, deployment: Json) -> None:
@@ -111,30 +107,24 @@ class Operators:
         service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{certificates_of['webhookServiceName']}")
         if service is None or not self._prepare_certificates(name, namespace, settings):
             return
-        kubeconfig, program = self._kubeconfig(deployment), self._program(name, deployment)
-        if kubeconfig is None or program is None:
+        kubeconfig = self._kubeconfig(deployment)
+        if kubeconfig is None:
             return
-        folder, address = self._folder(name), service["spec"]["clusterIP"]
-        (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, self._serving(name))))
-        (folder / "kubeconfig").write_text(kubeconfig)
-        command = [
-            str(program),
-            *_flags(deployment),
-            f"--config={folder / 'config.yaml'}",
-            f"--kubeconfig={folder / 'kubeconfig'}",
-        ]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "GOGC": "50"}
-        server = ServerProcess.start(name, command, self._site.logs / f"{name}.log", environment)
-        health_url = f"http://{address}:{_HEALTH_PORT}/readyz"
-        self._running[deployment["metadata"]["uid"]] = _Operator(deployment, server, health_url)
-
-    def _program(self, name: str, deployment: Json) -> Path | None:
-        """Return the operator in the version that the Deployment declares."""
         try:
-            return self._programs.operator(name, deployment["metadata"]["labels"].get(_VERSION_LABEL)).path
+            program = self._programs.operator(name, deployment["metadata"]["labels"].get(_VERSION_LABEL)).path
         except ProgramsError as error:
             _log.error("%s is not started: %s", name, error)
-            return None
+            return
+        folder, address = self._folder(name), service["spec"]["clusterIP"]
+        (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, folder / "serving")))
+        (folder / "kubeconfig").write_text(kubeconfig)
+        declared = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+        flags = [flag for flag in declared if not flag.startswith("--config=")]
+        flags += [f"--config={folder / 'config.yaml'}", f"--kubeconfig={folder / 'kubeconfig'}"]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "GOGC": "50"}
+        server = ServerProcess.start(name, [str(program), *flags], self._site.logs / f"{name}.log", environment)
+        health_url = f"http://{address}:{_HEALTH_PORT}/readyz"
+        self._running[deployment["metadata"]["uid"]] = _Operator(deployment, server, health_url)
 
     def _chart_settings(self, deployment: Json) -> Json | None:
         volumes = deployment["spec"]["template"]["spec"]["volumes"]
@@ -149,16 +139,16 @@ class Operators:
         exist.
         """
         service = settings["internalCertManagement"]["webhookServiceName"]
-        folder, serving = self._folder(name), self._serving(name)
+        folder = self._folder(name)
         if not (folder / "ca.crt").exists():
             ca = certificates.authority(f"{name}-ca", [f"{name}-ca"])
             server = certificates.sign(ca, f"{service}.{namespace}.svc", dns_names=[f"{service}.{namespace}.svc"])
             certificates.write(server, folder, "tls")
             certificates.write(ca, folder, "ca")
-        serving.mkdir(exist_ok=True)
+        (folder / "serving").mkdir(exist_ok=True)
         contents = {key: (folder / key).read_bytes() for key in ("ca.crt", "ca.key", "tls.crt", "tls.key")}
         for key, content in contents.items():
-            (serving / key).write_bytes(content)
+            (folder / "serving" / key).write_bytes(content)
         secret = settings["internalCertManagement"]["webhookSecretName"]
         data = {key: base64.b64encode(content).decode() for key, content in contents.items()}
         if self._api.patch(f"/api/v1/namespaces/{namespace}/secrets/{secret}", {"data": data}) is None:
@@ -174,10 +164,11 @@ class Operators:
         for kind in _WEBHOOK_KINDS:
             collection = f"/apis/admissionregistration.k8s.io/v1/{kind}"
             for item in self._api.request("GET", collection)["items"]:
+                called = [webhook["clientConfig"].get("service", {}) for webhook in item["webhooks"]]
                 patch = [
                     {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": ca}
-                    for index, webhook in enumerate(item["webhooks"])
-                    if _calls(webhook, namespace, service)
+                    for index, each in enumerate(called)
+                    if (each.get("namespace"), each.get("name")) == (namespace, service)
                 ]
                 if patch:
                     found.add(kind)
@@ -189,17 +180,10 @@ class Operators:
         path = f"/api/v1/namespaces/{deployment['metadata']['namespace']}/serviceaccounts/{account}"
         if self._api.find(path) is None:
             return None
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS},
-        }
+        request = {"spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS}}
         token = self._api.request("POST", f"{path}/token", request)["status"]["token"]
         ca = (self._site.pki / "ca.crt").read_bytes()
         return certificates.kubeconfig(self._site.api_server_url, ca, {"token": token})
-
-    def _serving(self, name: str) -> Path:
-        return self._folder(name) / "serving"
 
     def _folder(self, name: str) -> Path:
         folder = self._site.root / "operators" / name
@@ -207,22 +191,14 @@ class Operators:
         folder.chmod(0o700)
         return folder
 
-    def _report(self, operator: _Operator) -> None:
-        if not operator.available and answers(operator.health_url, self._pool):
-            self._publish(operator.deployment)
-            operator.available = True
-
     def _publish(self, deployment: Json) -> None:
-        """Report the Deployment as complete."""
         metadata, replicas = deployment["metadata"], deployment["spec"]["replicas"]
         if deployment.get("status", {}).get("observedGeneration") == metadata["generation"]:
             return
+        counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
         status = {
             "observedGeneration": metadata["generation"],
-            "replicas": replicas,
-            "updatedReplicas": replicas,
-            "readyReplicas": replicas,
-            "availableReplicas": replicas,
+            **dict.fromkeys(counts, replicas),
             "conditions": [
                 {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
                 {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
@@ -267,34 +243,17 @@ def list_awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, 
     path = f"/apis/apps/v1/{namespace}/replicasets/{name}"
     ready = {field: spec["replicas"] for field in ("replicas", "readyReplicas", "availableReplicas")}
     status = {field: replica_set[field] for field in ("apiVersion", "kind")} | {"status": ready}
-    endpoints = [
-        (f"/api/v1/{namespace}/endpoints/{service['metadata']['name']}", _endpoints(service)) for service in services
-    ]
-    return [(path, replica_set), (f"{path}/status", status), *endpoints]
-
-
-def _endpoints(service: Json) -> Json:
-    ports = [{"name": port.get("name", ""), "port": port["port"]} for port in service["spec"].get("ports", [])]
-    return {
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {"name": service["metadata"]["name"]},
-        "subsets": [{"addresses": [{"ip": _NOWHERE}], "ports": ports}],
-    }
+    awaited = [(path, replica_set), (f"{path}/status", status)]
+    for service in services:
+        endpoints: Json = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": service["metadata"]["name"]}}
+        ports = [{"name": port.get("name", ""), "port": port["port"]} for port in service["spec"].get("ports", [])]
+        endpoints["subsets"] = [{"addresses": [{"ip": _NOWHERE}], "ports": ports}]
+        awaited.append((f"/api/v1/{namespace}/endpoints/{service['metadata']['name']}", endpoints))
+    return awaited
 
 
 def _revision(deployment: Json) -> dict[str, str]:
     return {"deployment.kubernetes.io/revision": str(deployment["metadata"]["generation"])}
-
-
-def _flags(deployment: Json) -> list[str]:
-    flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    return [flag for flag in flags if not flag.startswith("--config=")]
-
-
-def _calls(webhook: Json, namespace: str, service: str) -> bool:
-    called = webhook["clientConfig"].get("service", {})
-    return (called.get("namespace"), called.get("name")) == (namespace, service)
 
 
 def _insists_on_folder(settings: Json) -> bool:
@@ -308,13 +267,12 @@ def configuration(settings: Json, address: str, serving: Path) -> Json:
     It has no leader election (there is one process, and an API pause must not end it), no metrics port, no visibility
     server, which would write below `/`, and no certificate rotator of JobSet (see `_insists_on_folder`).
     """
-    changed = json.loads(json.dumps(settings))
-    changed["leaderElection"] = {"leaderElect": False}
-    changed["webhook"] = {"host": address, "port": WEBHOOK_PORT, "certDir": str(serving)}
-    changed["health"] = {"healthProbeBindAddress": f"{address}:{_HEALTH_PORT}"}
-    changed["metrics"] = {"bindAddress": "0"}
+    changed = settings | {
+        "leaderElection": {"leaderElect": False},
+        "webhook": {"host": address, "port": WEBHOOK_PORT, "certDir": str(serving)},
+        "health": {"healthProbeBindAddress": f"{address}:{_HEALTH_PORT}"},
+        "metrics": {"bindAddress": "0"},
+    }
     if _insists_on_folder(settings):
-        changed["internalCertManagement"] = {"enable": False}
-    else:
-        changed["featureGates"] = {**changed.get("featureGates", {}), "VisibilityOnDemand": False}
-    return changed
+        return changed | {"internalCertManagement": {"enable": False}}
+    return changed | {"featureGates": {**settings.get("featureGates", {}), "VisibilityOnDemand": False}}

@@ -40,19 +40,19 @@ class Program:
 KUBERNETES_STAMPS = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
 
 
+OPERATORS = ("jobset", "kueue")
+"""Programs with a Helm chart, which is in the same Go module as the program."""
+
+
 def _kubernetes(name: str, version_command: tuple[str, ...]) -> Program:
     package = f"k8s.io/kubernetes/cmd/{name}"
     return Program(name, "kubernetes", package, "k8s.io/kubernetes", version_command, KUBERNETES_STAMPS)
 
 
-def _jobset(module: str) -> Program:
-    stamps = ("sigs.k8s.io/jobset/pkg/version.GitVersion",)
-    return Program("jobset", module, "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", None, stamps)
-
-
-def _kueue(module: str) -> Program:
-    stamps = ("sigs.k8s.io/kueue/pkg/version.GitVersion",)
-    return Program("kueue", module, "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", None, stamps)
+def _operator(name: str, module: str) -> Program:
+    go_module = f"sigs.k8s.io/{name}"
+    package = go_module if name == "jobset" else f"{go_module}/cmd/{name}"
+    return Program(name, module, package, go_module, None, (f"{go_module}/pkg/version.GitVersion",))
 
 
 PROGRAMS = (
@@ -61,8 +61,7 @@ PROGRAMS = (
     _kubernetes("kube-controller-manager", ("--version",)),
     _kubernetes("kube-scheduler", ("--version",)),
     _kubernetes("kubectl", ("version", "--client")),
-    _jobset("kubernetes"),
-    _kueue("kubernetes"),
+    *(_operator(name, "kubernetes") for name in OPERATORS),
     Program(
         "pulumi",
         "pulumi",
@@ -100,11 +99,8 @@ PROMTOOL = Program(
 )
 """Prometheus' own engine, for tests of the alerts. The sandbox does not need it."""
 
-PREVIOUS = (_jobset("previous/jobset"), _kueue("previous/kueue"))
+PREVIOUS = tuple(_operator(name, f"previous/{name}") for name in OPERATORS)
 """The previous minor versions, for tests of upgrades. They are built only on request."""
-
-OPERATORS = ("jobset", "kueue")
-"""Programs with a Helm chart, which is in the same Go module as the program."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +125,9 @@ MONITORING_KINDS = Copy("charts/operator/crds", "monitoring", "github.com/Google
 """The kinds of Managed Prometheus, which a GKE cluster has from the start."""
 GKE_KINDS = (AUTOSCALER_KINDS, MONITORING_KINDS)
 
+_APIS = {"artifactregistry": "v1", "compute": "v1", "container": "v1beta1", "iam": "v1", "storage": "v1"}
 API_DOCUMENTS = {
-    api: Copy(f"{api}/{version}/{api}-api.json", "gcs", "google.golang.org/api")
-    for api, version in {
-        "artifactregistry": "v1",
-        "compute": "v1",
-        "container": "v1beta1",
-        "iam": "v1",
-        "storage": "v1",
-    }.items()
+    api: Copy(f"{api}/{version}/{api}-api.json", "gcs", "google.golang.org/api") for api, version in _APIS.items()
 }
 """Google's descriptions of its APIs, with which tests compare the declared resources; the sandbox does not need
 them."""
@@ -195,9 +185,6 @@ def copied_path(copy: Copy) -> Path:
     return module_folder(copy.tool) / copy.name
 
 
-_BUILD_PREVIOUS = "python -m cli.programs --previous"
-
-
 @dataclass(frozen=True)
 class Operator:
     """JobSet or Kueue in one version."""
@@ -232,7 +219,7 @@ class Programs:
             )
         found = Operator(cached_path(known[wanted]), copied_path(chart_of(known[wanted])))
         if not (found.path.is_file() and found.chart.is_dir()):
-            raise ProgramsError(f"{name} {wanted} is not built yet; build it with `{_BUILD_PREVIOUS}`")
+            raise ProgramsError(f"{name} {wanted} is not built yet; build it with `python -m cli.programs --previous`")
         return found
 
 
@@ -257,11 +244,8 @@ def versions() -> dict[str, str]:
 
 def existing(program: Program) -> Path | None:
     """Return the path of the program in the cache folder or on PATH; None if it must be built."""
-    cached = cached_path(program)
-    return cached if cached.is_file() else _on_path(program)
-
-
-def _on_path(program: Program) -> Path | None:
+    if (cached := cached_path(program)).is_file():
+        return cached
     path = shutil.which(program.name)
     if path is None or program.version_command is None:
         return None

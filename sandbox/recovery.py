@@ -7,7 +7,7 @@ created are on this machine.
 
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from sandbox.providers.cloud import Cloud
 from sandbox.providers.cluster import Cluster, UnknownKindError
 from sandbox.site import Site, administrator
 
-_KUBERNETES = "kubernetes:"
 _CLOCK_SECONDS = 10.0
 """Tolerance between the clock of process start times and the clock of files, which differ by a second or two."""
 
@@ -29,15 +28,6 @@ class Holder:
 
     pid: int
     runs: bool
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A resource that a killed engine was creating."""
-
-    urn: str
-    id: str | None
-    """Id of the created resource; `None` if it was not created."""
 
 
 def lock_holder(site: Site, stack: str) -> Holder | None:
@@ -60,8 +50,11 @@ def _runs_since(pid: int, moment: float) -> bool:
         return False
 
 
-def pending(site: Site, deployment: Mapping[str, Any]) -> list[Pending]:
-    """Return the resources that the engine of this state was creating when it died."""
+def pending(site: Site, deployment: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the URNs of the resources that the engine of this state was creating when it died.
+
+    The values are the ids of the created resources; `None` if a resource was not created.
+    """
     creating = [each["resource"] for each in deployment.get("pending_operations", []) if each["type"] == "creating"]
     urns = {resource["urn"] for resource in creating}
     known = {
@@ -69,7 +62,7 @@ def pending(site: Site, deployment: Mapping[str, Any]) -> list[Pending]:
         for resource in deployment.get("resources", [])
         if not (resource["urn"] in urns and resource.get("pendingReplacement"))
     }
-    return [Pending(resource["urn"], _found(site, resource, known)) for resource in creating]
+    return {resource["urn"]: _found(site, resource, known) for resource in creating}
 
 
 def unread(deployment: Mapping[str, Any]) -> list[str]:
@@ -82,10 +75,15 @@ def unread(deployment: Mapping[str, Any]) -> list[str]:
 
 
 def _found(site: Site, resource: dict[str, Any], known: set[tuple[str, Any]]) -> str | None:
-    if resource["type"].startswith(_KUBERNETES):
+    if resource["type"].startswith("kubernetes:"):
         return _in_cluster(site, resource.get("inputs", {}))
-    names = (found for found in _in_cloud(site, resource) if (resource["type"], found) not in known)
-    return next(names, None)
+    # What the engine created has every plain value of its inputs.
+    wanted = {key: value for key, value in resource.get("inputs", {}).items() if isinstance(value, str)}
+    for identifier, properties in Cloud(site.cloud).every(resource["type"]):
+        same = all(properties.get(key) == value for key, value in wanted.items())
+        if same and (resource["type"], identifier) not in known:
+            return identifier
+    return None
 
 
 def _in_cluster(site: Site, inputs: dict[str, Any]) -> str | None:
@@ -102,27 +100,15 @@ def _in_cluster(site: Site, inputs: dict[str, Any]) -> str | None:
     return "/".join(filter(None, (namespace, name))) if exists else None
 
 
-def _in_cloud(site: Site, resource: dict[str, Any]) -> Iterator[str]:
-    """Yield the ids of the cloud's resources that have every plain value of its inputs."""
-    wanted = {key: value for key, value in resource.get("inputs", {}).items() if isinstance(value, str)}
-    for identifier, properties in Cloud(site.cloud).every(resource["type"]):
-        if all(properties.get(key) == value for key, value in wanted.items()):
-            yield identifier
-
-
-def taken_in(deployment: Mapping[str, Any], found: list[Pending]) -> dict[str, Any]:
-    """Return the state with the pending resources that exist, and without the pending operations.
+def taken_in(deployment: Mapping[str, Any], ids: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the state with the pending resources that exist, and without the pending operations on `ids`.
 
     The new resources have no outputs until a refresh reads them. A resource that was being replaced takes the position
     of the deleted one, so that its dependents come after it.
     """
-    ids = {each.urn: each.id for each in found}
     operations = deployment.get("pending_operations", [])
-    made = {
-        operation["resource"]["urn"]: {**operation["resource"], "id": ids[operation["resource"]["urn"]]}
-        for operation in operations
-        if ids.get(operation["resource"]["urn"])
-    }
+    created = [operation["resource"] for operation in operations if ids.get(operation["resource"]["urn"])]
+    made = {resource["urn"]: {**resource, "id": ids[resource["urn"]]} for resource in created}
     resources = [
         made.pop(resource["urn"]) if resource.get("pendingReplacement") and resource["urn"] in made else resource
         for resource in deployment.get("resources", [])

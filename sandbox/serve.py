@@ -15,8 +15,8 @@ from pathlib import Path
 from sandbox import certificates, daemon
 from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
-from sandbox.programs import Programs, found
-from sandbox.servers import ControlPlane, ServerError, Supervision, start_gcs
+from sandbox.programs import found
+from sandbox.servers import ServerError, Supervision, start_api, start_controllers, start_gcs
 from sandbox.site import SITE_VARIABLE, Site, load
 
 _LIFETIME_SECONDS = 12 * 3600
@@ -29,7 +29,6 @@ def serve(site: Site, stopping: threading.Event) -> int:
     """Run the sandbox until it is stopped. Return the exit status, 1 if a server could not stay up."""
     programs = found()
     supervision = Supervision(site.servers)
-    control_plane = ControlPlane(site, programs, supervision)
     workers: list[threading.Thread] = []
     try:
         daemon.report_phase(site, "certificates")
@@ -37,9 +36,12 @@ def serve(site: Site, stopping: threading.Event) -> int:
         daemon.report_phase(site, "storage")
         start_gcs(site, programs, supervision)
         daemon.report_phase(site, "API server")
-        control_plane.start_api()
-        control_plane.start_controllers()
-        workers += _start_workers(site, programs, stopping)
+        start_api(site, programs, supervision)
+        start_controllers(site, programs, supervision)
+        agent = NodeAgent(site, Path(sys.executable), daemon.CHECKOUT)
+        for name, run in {"operators": Operators(site, programs).run, "node-agent": agent.run}.items():
+            workers.append(threading.Thread(target=run, args=(stopping,), name=name))
+            workers[-1].start()
         daemon.report_phase(site, daemon.READY)
         return _watch(supervision, stopping)
     finally:
@@ -47,15 +49,6 @@ def serve(site: Site, stopping: threading.Event) -> int:
         for worker in workers:
             worker.join()
         supervision.stop()
-
-
-def _start_workers(site: Site, programs: Programs, stopping: threading.Event) -> list[threading.Thread]:
-    agent = NodeAgent(site, Path(sys.executable), daemon.CHECKOUT)
-    runs = {"operators": Operators(site, programs).run, "node-agent": agent.run}
-    workers = [threading.Thread(target=run, args=(stopping,), name=name) for name, run in runs.items()]
-    for worker in workers:
-        worker.start()
-    return workers
 
 
 def _watch(supervision: Supervision, stopping: threading.Event) -> int:

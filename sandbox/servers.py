@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import urllib3
 
@@ -44,7 +45,7 @@ def holds_within(seconds: float, condition: Callable[[], bool], poll_seconds: fl
 def log_end(log: Path, lines: int = _LOG_LINES_SHOWN) -> str:
     """Return the last lines of a log, for an error message."""
     shown = log.read_text(errors="replace").splitlines()[-lines:]
-    return "".join(["the end of ", str(log), ":", *(f"\n  {line}" for line in shown)])
+    return "\n  ".join([f"the end of {log}:", *shown])
 
 
 class ServerError(RuntimeError):
@@ -80,16 +81,8 @@ class ServerProcess:
             )
         return cls(name, command, log, environment, process)
 
-    def restarted(self) -> "ServerProcess":
-        """Start the same server again after it has ended."""
-        return ServerProcess.start(self.name, self.command, self.log, self.environment)
-
     def wait_ready(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
-        """Block until `ready()` holds.
-
-        Raises:
-            ServerError: the process ended, or was not ready within `timeout_seconds`.
-        """
+        """Block until `ready()` holds. Raises ServerError if it does not in time, or the process has ended."""
         settled = holds_within(timeout_seconds, lambda: not self.running() or ready(), _POLL_SECONDS)
         if not self.running():
             raise ServerError(f"{self.name} ended with exit code {self.process.returncode}; {log_end(self.log)}")
@@ -143,14 +136,16 @@ class Supervision:
     def tend(self) -> None:
         """Restart servers that have ended, at once the first time, then after 1, 2 and 4 seconds.
 
-        Raises:
-            ServerError: a server keeps ending.
+        Raises ServerError if a server keeps ending.
         """
         for kept in self._kept:
-            if not kept.down and not kept.server.running():
+            ended = kept.server
+            if not kept.down and not ended.running():
                 self._note_end(kept)
-            if kept.down and self.clock() >= kept.ends[-1] + _delay_seconds(len(kept.ends)):
-                kept.server, kept.down = kept.server.restarted(), False
+            delay_seconds = 0 if len(kept.ends) == 1 else 2 ** (len(kept.ends) - 2)
+            if kept.down and self.clock() >= kept.ends[-1] + delay_seconds:
+                kept.server = ServerProcess.start(ended.name, ended.command, ended.log, ended.environment)
+                kept.down = False
                 self._write_pid(kept.server)
 
     def stop(self) -> None:
@@ -177,10 +172,6 @@ class Supervision:
         draft.replace(self.pids / server.name)
 
 
-def _delay_seconds(ends: int) -> int:
-    return 0 if ends == 1 else 2 ** (ends - 2)
-
-
 TOLERATED_SECONDS = 5
 """Default time that a pod stays on a node that is not ready or unreachable; Kubernetes' own default is 300."""
 
@@ -204,49 +195,50 @@ _CONTROLLERS = (
 Deployments and Endpoints have none, because the sandbox runs the operators itself."""
 
 
-@dataclass
-class ControlPlane:
-    """The four server processes of Kubernetes."""
+_LITTLE_MEMORY = {"GOGC": "50"}
+"""Halves the API server's memory; the machine is shared with the training processes."""
 
-    site: Site
-    programs: Programs
-    supervision: Supervision
 
-    def start_api(self) -> None:
-        """Start etcd and the API server. Returns when the API answers.
+def start_api(site: Site, programs: Programs, supervision: Supervision) -> None:
+    """Start etcd and the API server. Returns when the API answers.
 
-        Raises:
-            ServerError: one of them did not become ready.
-        """
-        site = self.site
-        health, pool = f"{site.etcd_url}/health", etcd(site)
-        self._start("etcd", _etcd_flags(site)).wait_ready(lambda: answers(health, pool), _READY_SECONDS)
-        api_server = self._start("kube-apiserver", _api_server_flags(site))
-        api_server.wait_ready(administrator(site).ready, _READY_SECONDS)
+    Raises ServerError if one of them did not become ready.
+    """
+    health, pool = f"{site.etcd_url}/health", etcd(site)
+    storage = _start("etcd", _etcd_flags(site), site, programs, supervision, _LITTLE_MEMORY)
+    storage.wait_ready(lambda: answers(health, pool), _READY_SECONDS)
+    api_server = _start("kube-apiserver", _api_server_flags(site), site, programs, supervision, _LITTLE_MEMORY)
+    api_server.wait_ready(administrator(site).ready, _READY_SECONDS)
 
-    def start_controllers(self) -> None:
-        """Start the controller manager and the scheduler."""
-        pki = self.site.pki
-        common = ["--leader-elect=false", "--secure-port=0"]
-        self._start(
-            "kube-controller-manager",
-            [
-                f"--kubeconfig={pki / 'controller-manager.kubeconfig'}",
-                f"--service-account-private-key-file={pki / 'sa.key'}",
-                f"--root-ca-file={pki / 'ca.crt'}",
-                "--use-service-account-credentials=true",
-                f"--controllers={','.join(_CONTROLLERS)}",
-                *common,
-            ],
-        )
-        self._start("kube-scheduler", [f"--kubeconfig={pki / 'scheduler.kubeconfig'}", *common])
 
-    def _start(self, name: str, flags: list[str]) -> ServerProcess:
-        command = [str(self.programs.path(name)), *flags]
-        log = self.site.logs / f"{name}.log"
-        # Halves the API server's memory; the machine is shared with the training processes.
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.site.root), "GOGC": "50"}
-        return self.supervision.keep(ServerProcess.start(name, command, log, environment))
+def start_controllers(site: Site, programs: Programs, supervision: Supervision) -> None:
+    """Start the controller manager and the scheduler."""
+    own_flags = {
+        "controller-manager": [
+            f"--service-account-private-key-file={site.pki / 'sa.key'}",
+            f"--root-ca-file={site.pki / 'ca.crt'}",
+            "--use-service-account-credentials=true",
+            f"--controllers={','.join(_CONTROLLERS)}",
+        ],
+        "scheduler": [],
+    }
+    for name, flags in own_flags.items():
+        kubeconfig = f"--kubeconfig={site.pki / f'{name}.kubeconfig'}"
+        flags += [kubeconfig, "--leader-elect=false", "--secure-port=0"]
+        _start(f"kube-{name}", flags, site, programs, supervision, _LITTLE_MEMORY)
+
+
+def _start(
+    name: str,
+    flags: list[str],
+    site: Site,
+    programs: Programs,
+    supervision: Supervision,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> ServerProcess:
+    command, log = [str(programs.path(name)), *flags], site.logs / f"{name}.log"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(site.root), **variables}
+    return supervision.keep(ServerProcess.start(name, command, log, environment))
 
 
 def erase(site: Site) -> None:
@@ -275,7 +267,7 @@ def _etcd_flags(site: Site) -> list[str]:
     keys = [f"cert-file={pki / 'etcd.crt'}", f"key-file={pki / 'etcd.key'}", f"trusted-ca-file={pki / 'ca.crt'}"]
     return [
         "--name=sandbox",
-        f"--data-dir={site.etcd_data}",
+        f"--data-dir={site.root / 'etcd'}",
         # A reader of etcd can read every Secret, and a writer is the cluster's administrator.
         *(f"--{part}{key}" for part in ("", "peer-") for key in (*keys, "client-cert-auth")),
         f"--listen-client-urls={clients}",
@@ -323,14 +315,9 @@ def _api_server_flags(site: Site) -> list[str]:
 
 
 def start_gcs(site: Site, programs: Programs, supervision: Supervision) -> None:
-    """Start the server and wait until it listens.
-
-    Raises:
-        ServerError: it did not become ready.
-    """
+    """Start the GCS server and wait until it listens. Raises ServerError if it did not become ready."""
     site.buckets.mkdir(parents=True, exist_ok=True)
-    command = [
-        str(programs.path("fake-gcs-server")),
+    flags = [
         "-scheme=http",
         f"-host={site.address}",
         f"-port={site.gcs_port}",
@@ -339,7 +326,6 @@ def start_gcs(site: Site, programs: Programs, supervision: Supervision) -> None:
         f"-filesystem-root={site.buckets}",
         "-log-level=warn",
     ]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(site.root)}
-    server = ServerProcess.start("fake-gcs-server", command, site.logs / "fake-gcs-server.log", environment)
+    server = _start("fake-gcs-server", flags, site, programs, supervision)
     health, pool = f"{site.gcs_url}/_internal/healthcheck", urllib3.PoolManager()
-    supervision.keep(server).wait_ready(lambda: answers(health, pool), _GCS_READY_SECONDS)
+    server.wait_ready(lambda: answers(health, pool), _GCS_READY_SECONDS)

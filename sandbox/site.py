@@ -82,17 +82,12 @@ class Site:
         return self.root / "kubeconfig"
 
     @property
-    def etcd_data(self) -> Path:
-        return self.root / "etcd"
-
-    @property
     def cloud(self) -> Path:
         """Return the folder with one JSON file for each Google Cloud resource that exists here."""
         return self.root / "cloud"
 
     @property
     def buckets(self) -> Path:
-        """Return the folder with the files of the GCS server."""
         return self.root / "buckets"
 
     @property
@@ -142,21 +137,13 @@ def pod_folder(namespace: str, name: str, uid: str) -> str:
 
 
 def load(root: Path) -> Site:
-    """Return the site that was created in `root`.
-
-    Raises:
-        FileNotFoundError: there is no sandbox in `root`.
-    """
+    """Return the site that was created in `root`. Raises FileNotFoundError if there is no sandbox in `root`."""
     record = json.loads((root / "site.json").read_text())
     return Site(root.resolve(), record["block"])
 
 
 def from_environment() -> Site:
-    """Return the site named by `TPU_MULTISLICE_SANDBOX`.
-
-    Raises:
-        RuntimeError: the variable is not set, so this is not a process of a sandbox.
-    """
+    """Return the site named by `TPU_MULTISLICE_SANDBOX`. Raises RuntimeError outside a process of a sandbox."""
     root = os.environ.get(SITE_VARIABLE)
     if root is None:
         raise RuntimeError(f"{SITE_VARIABLE} must name the sandbox's folder; start the sandbox with `make up`")
@@ -166,8 +153,7 @@ def from_environment() -> Site:
 def create(root: Path) -> Site:
     """Return the site in `root`, created on a free address block if it does not exist yet.
 
-    Raises:
-        RuntimeError: every block is in use.
+    Raises RuntimeError if every block is in use.
     """
     root.mkdir(parents=True, exist_ok=True)
     # Other users of the machine must not read logs, buckets and Pulumi's state.

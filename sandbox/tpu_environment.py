@@ -74,8 +74,7 @@ def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, s
 def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
     """Return the variables that the device plugin adds to a container with `chips` chips of a host of `shape`.
 
-    Raises:
-        ValueError: the device plugin does not allocate that many chips.
+    Raises ValueError if the device plugin does not allocate that many chips.
     """
     if chips not in _CHIP_BOUNDS:
         raise ValueError(f"a container gets {', '.join(map(str, _CHIP_BOUNDS))} chips, not {chips}")
@@ -122,7 +121,7 @@ def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, 
     """
     if not requested_chips(container) or container["name"] not in _tpu_containers(pod):
         return {}
-    worker = _worker(container, pod, job) if job and _spans_hosts(job, pod) else SINGLE_HOST
+    worker = _worker(container, pod, job)
     variables = cluster_variables(worker)
     accelerator = pod.spec.get("nodeSelector", {}).get(ACCELERATOR_LABEL)
     if any(each.shares_host for each in generations() if each.accelerator == accelerator):
@@ -160,17 +159,13 @@ def _shape(node: Json) -> SliceShape:
     return shape_of(labels.get(MACHINE_LABEL, ""), labels.get(TOPOLOGY_LABEL, ""))
 
 
-def _spans_hosts(job: Json, pod: Pod) -> bool:
-    spec = job["spec"]
-    return spec.get("completionMode") == "Indexed" and bool(pod.subdomain) and spec.get("parallelism", 1) > 1
-
-
-def _worker(container: Json, pod: Pod, job: Json) -> TpuWorker:
-    job_name = job["metadata"]["name"]
-    hosts: int = job["spec"]["parallelism"]
+def _worker(container: Json, pod: Pod, job: Json | None) -> TpuWorker:
+    hosts: int = job["spec"].get("parallelism", 1) if job else 1
+    if job is None or job["spec"].get("completionMode") != "Indexed" or not pod.subdomain or hosts < 2:
+        return SINGLE_HOST
     tpu_containers = _tpu_containers(pod)
     host_index = int(pod.labels[COMPLETION_INDEX_LABEL])
-    first_job = job_name
+    job_name = first_job = job["metadata"]["name"]
     if jobset := pod.labels.get(f"{JOBSET_LABELS}/jobset-name"):
         first_job = f"{jobset}-{pod.labels[f'{JOBSET_LABELS}/replicatedjob-name']}-0"
     return TpuWorker(

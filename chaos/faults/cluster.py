@@ -42,15 +42,14 @@ def _scale(target: Target, name: str, replicas: int) -> None:
     metadata = _deployment(target, name)["metadata"]
     path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}"
     target.api.patch(path, {"spec": {"replicas": replicas}})
-    target.wait(
-        f"{replicas} replicas of {name}", lambda: _has_settled(_deployment(target, name), replicas), _SCALED_SECONDS
-    )
 
+    def has_settled() -> bool:
+        deployment = _deployment(target, name)
+        status = deployment["status"]
+        seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
+        return seen and status.get("availableReplicas", 0) == replicas
 
-def _has_settled(deployment: Json, replicas: int) -> bool:
-    status = deployment["status"]
-    seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
-    return seen and status.get("availableReplicas", 0) == replicas
+    target.wait(f"{replicas} replicas of {name}", has_settled, _SCALED_SECONDS)
 
 
 _STAYS_SECONDS = 5
@@ -58,16 +57,15 @@ _BACK_SECONDS = 120
 
 
 def _fail_while_jobset_is_down(target: Target, job: str) -> None:
+    def has_failed() -> bool:
+        jobs = target.objects("/apis/batch/v1/jobs", f"jobset.sigs.k8s.io/jobset-name={job}")
+        conditions = [condition for each in jobs for condition in each["status"].get("conditions", [])]
+        return any(condition["type"] == "Failed" for condition in conditions)
+
     with operator_down(target, "jobset"):
         target.send(signal.SIGKILL, job, "slice-1-0")
-        target.wait(f"a failed Job of {job}", lambda: _failed_jobs(target, job), _BACK_SECONDS)
+        target.wait(f"a failed Job of {job}", has_failed, _BACK_SECONDS)
         time.sleep(_STAYS_SECONDS)
-
-
-def _failed_jobs(target: Target, job: str) -> bool:
-    jobs = target.objects("/apis/batch/v1/jobs", f"jobset.sigs.k8s.io/jobset-name={job}")
-    conditions = [condition for each in jobs for condition in each["status"].get("conditions", [])]
-    return any(condition["type"] == "Failed" for condition in conditions)
 
 
 def _kill_server(name: str) -> Callable[[Target, str], None]:
@@ -130,19 +128,16 @@ def _replace(target: Target, nodes: Sequence[Json]) -> None:
     replaced = {_name(node) for node in nodes}
     for name in replaced:
         target.api.delete(f"{names.NODES}/{name}", {})
+
+    def are_empty() -> bool:
+        pods = [pod for pod in target.objects("/api/v1/pods") if pod["spec"].get("nodeName") in replaced]
+        return not any(pod["status"].get("phase") in ("Pending", "Running") for pod in pods)
+
     try:
-        target.wait(
-            f"the pods on {sorted(replaced)} to end",
-            lambda: not any(_runs_on(replaced, pod) for pod in target.objects("/api/v1/pods")),
-            _PODS_GONE_SECONDS,
-        )
+        target.wait(f"the pods on {sorted(replaced)} to end", are_empty, _PODS_GONE_SECONDS)
     finally:
         for node in nodes:
             target.api.request("POST", names.NODES, _initial_node(node))
-
-
-def _runs_on(nodes: set[str], pod: Json) -> bool:
-    return pod["spec"].get("nodeName") in nodes and pod["status"].get("phase") in ("Pending", "Running")
 
 
 def _initial_node(node: Json) -> Json:
@@ -166,10 +161,6 @@ def _name(item: Json) -> str:
     return item["metadata"]["name"]
 
 
-def _delete_node(target: Target, job: str) -> None:
-    _replace(target, [_node_of(target, job)])
-
-
 def _delete_pool(target: Target, job: str) -> None:
     pool = _node_of(target, job)["metadata"]["labels"][NODE_POOL_LABEL]
     _replace(target, target.objects(names.NODES, f"{NODE_POOL_LABEL}={pool}"))
@@ -181,7 +172,8 @@ def _cut_off(target: Target, job: str) -> None:
     _silence(target, node, silent=True)
 
     def given_up() -> bool:
-        return any(taint.items() >= _UNREACHABLE for taint in _again(target, node)["spec"].get("taints", []))
+        now = target.api.request("GET", f"{names.NODES}/{_name(node)}")
+        return any(taint.items() >= _UNREACHABLE for taint in now["spec"].get("taints", []))
 
     pods = {pod["metadata"]["uid"] for pod in target.pods(job)}
     try:
@@ -192,10 +184,6 @@ def _cut_off(target: Target, job: str) -> None:
         target.wait(f"{job} to train still", lambda: not target.ended(job), 1)
     finally:
         _silence(target, node, silent=False)
-
-
-def _again(target: Target, node: Json) -> Json:
-    return target.api.request("GET", f"{names.NODES}/{_name(node)}")
 
 
 def _lose_machine(target: Target, job: str) -> None:
@@ -212,7 +200,12 @@ def _lose_machine(target: Target, job: str) -> None:
 
 
 NODES = (
-    between_saves("node-deleted", "a Node is deleted and created again", _delete_node, preempted("node-deleted")),
+    between_saves(
+        "node-deleted",
+        "a Node is deleted and created again",
+        lambda target, job: _replace(target, [_node_of(target, job)]),
+        preempted("node-deleted"),
+    ),
     between_saves("pool-gone", "all nodes of a slice go and come back", _delete_pool, preempted("pool-gone")),
     Fault(
         "node-silent",

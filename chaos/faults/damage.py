@@ -17,15 +17,9 @@ _OTHER_SHAPE = 1e-4
 """Tolerance of losses, because sums are computed in a different order than on two slices."""
 _WAIT_SECONDS = 240
 _HOSTS = ("slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1")
+_PRODUCTS = "workloads.training.slice_check:products"
 _WRONG_PRODUCTS = add_sabotages(
-    Sabotage(
-        "misproduct",
-        "workloads.training.slice_check:products",
-        _HOSTS,
-        calls=(1, 1),
-        start=None,
-        node_of="slice-0-1",
-    )
+    Sabotage("misproduct", _PRODUCTS, _HOSTS, calls=(1, 1), start=None, node_of="slice-0-1")
 )
 _SLOW_STEPS = add_sabotages(Sabotage("delay", TAKE_STEP, _HOSTS, calls=(1, 24), seconds=5.0))
 _FLIPPED_STEP = 12
@@ -67,20 +61,19 @@ def _goes_elsewhere(target: Target, job: str) -> None:
 def _has_nowhere_to_go(target: Target, job: str) -> None:
     """Wait until the job, which needs both slices, waits for the marked nodes and its pods say why; then repair
     them."""
+
+    def waits_for_taint() -> bool:
+        conditions = [each for pod in target.pods(job) for each in pod["status"].get("conditions", ())]
+        unscheduled = [each for each in conditions if each["type"] == "PodScheduled"]
+        return any("untolerated taint" in each.get("message", "") for each in unscheduled)
+
     try:
         target.wait("the two nodes of a slice to be marked", lambda: len(_list_marked(target)) == 2, _WAIT_SECONDS)
-        target.wait(
-            "a pod that says which taint keeps it waiting", lambda: _waits_for_taint(target, job), _WAIT_SECONDS
-        )
+        target.wait("a pod that says which taint keeps it waiting", waits_for_taint, _WAIT_SECONDS)
         # This repairs the host.
         (target.folder(job) / NODE_RECORD).write_text("none")
     finally:
         _repair(target)
-
-
-def _waits_for_taint(target: Target, job: str) -> bool:
-    conditions = [each for pod in target.pods(job) for each in pod["status"].get("conditions", ())]
-    return any("untolerated taint" in each.get("message", "") for each in conditions if each["type"] == "PodScheduled")
 
 
 def _second_writer(target: Target, job: str) -> None:

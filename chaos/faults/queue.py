@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from chaos.target import BETWEEN_SAVES, JOBSETS, NAMESPACE, SAVE_EVERY, STEPS, F
 from chaos.verdict import SUSPENDED, UNDISTURBED, Expected
 from infra.jobset import PRIORITY_LABEL
 from infra.kubernetes import Json
-from infra.names import JOBSET_API_VERSION, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.names import ACCELERATOR_LABEL, JOBSET_API_VERSION, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from workloads.report.history import LAST
 
@@ -24,8 +24,7 @@ _RUNNING_SECONDS = 240
 def rival(target: Target, job: str) -> Generator[None]:
     """Run a more urgent rival of `job` on all chips inside the context. It is a job of the same team that does nothing.
 
-    Raises:
-        NotInTime: it does not run within four minutes.
+    Raises NotInTime if it does not run within four minutes.
     """
 
     def runs() -> bool:
@@ -39,16 +38,12 @@ def rival(target: Target, job: str) -> Generator[None]:
 @contextmanager
 def asking(target: Target, job: str) -> Generator[None]:
     """Submit the rival of `job` inside the context."""
-    target.api.request("POST", JOBSETS, _manifest(_name(job)))
+    labels = {QUEUE_LABEL: NAMESPACE, PRIORITY_LABEL: "high"}
+    target.api.request("POST", JOBSETS, idle_jobset(_name(job), NAMESPACE, labels, hosts=_HOSTS))
     try:
         yield
     finally:
         remove_rival(target, job)
-
-
-def has_pods(target: Target, job: str) -> bool:
-    """Return whether the rival of `job` was admitted."""
-    return bool(target.pods(_name(job)))
 
 
 def remove_rival(target: Target, job: str) -> None:
@@ -62,11 +57,20 @@ def _name(job: str) -> str:
     return f"{job}-rival"
 
 
-def _manifest(name: str) -> Json:
+def idle_jobset(
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    *,
+    slices: int = 1,
+    hosts: int = 1,
+    seconds: int = 3600,
+) -> Json:
+    """Return a JobSet whose pods take the chips of all `hosts` of each of its `slices` and sleep for `seconds`."""
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
-        "nodeSelector": {TOPOLOGY_LABEL: "2x4"},
+        "nodeSelector": {ACCELERATOR_LABEL: "tpu-v6e-slice", TOPOLOGY_LABEL: "2x4"},
         "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists"}],
         "automountServiceAccountToken": False,
         "securityContext": CONFINED_POD,
@@ -74,22 +78,18 @@ def _manifest(name: str) -> Json:
             {
                 "name": "idle",
                 "image": "busybox",
-                "command": ["sleep", "3600"],
+                "command": ["sleep", str(seconds)],
                 "securityContext": CONFINED_CONTAINER,
                 "resources": {"limits": {TPU_RESOURCE: 4}},
             }
         ],
     }
-    hosts = {"parallelism": _HOSTS, "completions": _HOSTS, "backoffLimit": 0, "template": {"spec": pod}}
+    job = {"parallelism": hosts, "completions": hosts, "backoffLimit": 0, "template": {"spec": pod}}
     return {
         "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {QUEUE_LABEL: "research", PRIORITY_LABEL: "high"},
-        },
-        "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": hosts}}]},
+        "metadata": {"name": name, "namespace": namespace, "labels": {**labels}},
+        "spec": {"replicatedJobs": [{"name": "host", "replicas": slices, "template": {"spec": job}}]},
     }
 
 
@@ -116,7 +116,7 @@ def _see_others_wait(target: Target, job: str) -> None:
     """Check that another job is not admitted, although it is more urgent."""
     with asking(target, job):
         time.sleep(_STAYS_SECONDS)
-        target.wait("the rival to wait", lambda: not has_pods(target, job), 1)
+        target.wait("the rival to wait", lambda: not target.pods(_name(job)), 1)
 
 
 def _see_evicted(target: Target, job: str) -> None:
@@ -130,31 +130,22 @@ def _preempt(target: Target, job: str) -> None:
 
 
 def _cut_quota(target: Target, _: str) -> None:
-    groups = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
-    target.api.patch(_QUEUE, {"spec": {"resourceGroups": _halve(groups)}})
+    (group,) = groups = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
+    (flavor,) = group["flavors"]
+    (chips,) = flavor["resources"]
+    half = int(chips["nominalQuota"]) // 2
+    halved = {**group, "flavors": [{**flavor, "resources": [{**chips, "nominalQuota": str(half)}]}]}
+
+    def is_exceeded() -> bool:
+        (flavor,) = target.api.request("GET", _QUEUE)["status"]["flavorsUsage"]
+        return sum(int(each["total"]) for each in flavor["resources"]) > half
+
+    target.api.patch(_QUEUE, {"spec": {"resourceGroups": [halved]}})
     try:
-        target.wait("more in use than the quota", lambda: _count_used(target) > _quota(target), _STAYS_SECONDS)
+        target.wait("more in use than the quota", is_exceeded, _STAYS_SECONDS)
         time.sleep(_STAYS_SECONDS)
     finally:
         target.api.patch(_QUEUE, {"spec": {"resourceGroups": groups}})
-
-
-def _count_used(target: Target) -> int:
-    (flavor,) = target.api.request("GET", _QUEUE)["status"]["flavorsUsage"]
-    return sum(int(each["total"]) for each in flavor["resources"])
-
-
-def _quota(target: Target) -> int:
-    (group,) = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
-    return sum(int(each["nominalQuota"]) for flavor in group["flavors"] for each in flavor["resources"])
-
-
-def _halve(groups: list[Json]) -> list[Json]:
-    (group,) = groups
-    (flavor,) = group["flavors"]
-    (chips,) = flavor["resources"]
-    half = {**chips, "nominalQuota": str(int(chips["nominalQuota"]) // 2)}
-    return [{**group, "flavors": [{**flavor, "resources": [half]}]}]
 
 
 def _free_while_kueue_is_down(target: Target, job: str) -> None:

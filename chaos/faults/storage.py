@@ -119,34 +119,32 @@ SIDE_FILES = (
 """Files that a restore does not need, or of which it does not need every bit."""
 
 
-def _flip(path: Path) -> None:
+def _flipped(content: bytes) -> bytes:
     """Flip one bit, in a record where the fingerprints are."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 4] ^= 1
-    _write(path, bytes(data))
+    place = len(content) // 4
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def _truncate(path: Path) -> None:
-    _write(path, path.read_bytes()[: path.stat().st_size // 2])
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "flipped": _flipped,
+    "truncated": lambda content: content[: len(content) // 2],
+    "empty": lambda _: b"",
+    "missing": lambda _: None,
+}
+"""What a file contains after the damage; None if it is gone."""
 
 
-def _empty(path: Path) -> None:
-    _write(path, b"")
-
-
-def _write(path: Path, data: bytes) -> None:
+def _damage(path: Path, damage: str) -> None:
+    content = DAMAGES[damage](path.read_bytes())
+    if content is None:
+        path.unlink()
+        return
     # In place, because the server keeps its metadata with the file, and rereads the size.
     with path.open("r+b") as file:
         file.truncate(0)
-        file.write(data)
+        file.write(content)
 
 
-DAMAGES: dict[str, Callable[[Path], None]] = {
-    "flipped": _flip,
-    "truncated": _truncate,
-    "empty": _empty,
-    "missing": Path.unlink,
-}
 _PAIRS = [pair for pair in product(KINDS, DAMAGES) if pair != ("structure of the state", "flipped")]
 """A flipped bit of the structure may be in a word that is never read."""
 
@@ -163,21 +161,30 @@ def _complete(target: Target, job: str) -> list[Path]:
 
 
 def _damage_each(target: Target, job: str) -> None:
-    """Damage one of the newest checkpoints for each kind of file and damage. One restart skips all of them."""
+    """Damage one of the newest checkpoints for each kind of file and damage. One restart skips all of them.
+
+    The ledger reports each as skipped, and it is moved aside.
+    """
     struck = _complete(target, job)[-len(_PAIRS) :]
     for folder, (kind, damage) in zip(struck, _PAIRS, strict=True):
         for path in _found(folder, KINDS[kind]):
-            DAMAGES[damage](path)
+            _damage(path, damage)
     target.send(signal.SIGKILL, job, _STOPPED_HOST)
     steps = {int(folder.name) for folder in struck}
-    target.wait(f"{job} to skip {sorted(steps)}", lambda: _list_skipped(target, job) == steps, _SKIPPED_SECONDS)
+
+    def are_skipped() -> bool:
+        reported = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
+        away = {int(folder.name.split("-")[2]) for folder in target.run_folder(job).glob("unusable-checkpoint-*")}
+        return reported & away == steps
+
+    target.wait(f"{job} to skip {sorted(steps)}", are_skipped, _SKIPPED_SECONDS)
 
 
 def _damage_side_files(target: Target, job: str) -> None:
     newest = _complete(target, job)[-1]
     for pattern in SIDE_FILES:
         for path in _found(newest, pattern):
-            _flip(path)
+            _damage(path, "flipped")
     target.send(signal.SIGKILL, job, _STOPPED_HOST)
 
 
@@ -186,13 +193,6 @@ def _found(checkpoint: Path, pattern: str) -> list[Path]:
     if not found:
         raise FileNotFoundError(f"expected {pattern} in {checkpoint}, got none of them: Orbax writes other files now")
     return found
-
-
-def _list_skipped(target: Target, job: str) -> set[int]:
-    """Steps whose checkpoint the ledger reports as skipped and that was moved aside."""
-    reported = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
-    away = {int(folder.name.split("-")[2]) for folder in target.run_folder(job).glob("unusable-checkpoint-*")}
-    return reported & away
 
 
 _SAVES = len(_PAIRS) + 2
@@ -240,16 +240,13 @@ def _stop_for_a_while(target: Target, job: str) -> None:
         time.sleep(_STILL_SECONDS)
     finally:
         os.kill(server, signal.SIGCONT)
-    back, step = time.time(), 2 * SAVE_EVERY
-    target.wait(
-        f"the checkpoint of step {step}, since then", lambda: _time_saved(target, job, step) > back, _SAVED_SECONDS
-    )
+    back = time.time()
 
+    def is_saved() -> bool:
+        saves = target.history(job).events("CheckpointSaved")
+        return any(event.time > back for event in saves if event.facts["step"] == _SECOND)
 
-def _time_saved(target: Target, job: str, step: int) -> float:
-    """Return the time when the leader recorded the save of `step`; 0 if it has not yet."""
-    saves = target.history(job).events("CheckpointSaved")
-    return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
+    target.wait(f"the checkpoint of step {_SECOND}, since then", is_saved, _SAVED_SECONDS)
 
 
 def _fill(target: Target, job: str) -> None:
@@ -258,18 +255,17 @@ def _fill(target: Target, job: str) -> None:
     This is a limit of the server's process, because mounting a small disk needs root.
     """
     server = target.server_pid(_SERVER)
+
+    def says_why() -> bool:
+        logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
+        return any("stopped: " in log.read_text(errors="replace") for log in logs)
+
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
         target.wait(f"{job} to restart", lambda: target.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
-        target.wait("a log that says why", lambda: _has_logged(target, job, "stopped: "), 1)
+        target.wait("a log that says why", says_why, 1)
     finally:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def _has_logged(target: Target, job: str, words: str) -> bool:
-    """Return whether a pod of the job wrote these words."""
-    logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
-    return any(words in log.read_text(errors="replace") for log in logs)
 
 
 def _put_data(target: Target, text: ModuleType) -> None:

@@ -59,37 +59,16 @@ class Sabotage:
     seconds: float = 0.0
     """Delay in seconds before the action."""
 
-    def concerns(self, environment: Mapping[str, str]) -> bool:
-        """Return whether the process with this environment is such a host in that attempt."""
-        attempt = environment.get("JOB_RESTART_ATTEMPT")
-        return own_name(environment) in self.hosts and (self.start is None or attempt == str(self.start))
-
 
 def own_name(environment: Mapping[str, str]) -> str:
     """`slice-S-H` of the process with this environment."""
     return f"slice-{environment.get('MEGASCALE_SLICE_ID')}-{environment.get('TPU_WORKER_ID')}"
 
 
-def read_sabotages(environment: Mapping[str, str]) -> list[Sabotage]:
-    """Sabotages of the process with this environment."""
-    found = [_parse(facts) for facts in json.loads(environment[VARIABLE])]
-    return [each for each in found if each.concerns(environment)]
-
-
-def _parse(facts: dict[str, Any]) -> Sabotage:
-    values: dict[str, Any] = {**facts, "hosts": tuple(facts["hosts"]), "calls": tuple(facts["calls"])}
-    return Sabotage(**values)
-
-
 def add_sabotages(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
     """Edit for `Fault.edit`: pods whose Python first imports `sitecustomize` of this folder."""
-    folder = Path(__file__).parent
-    return with_variables(
-        {
-            VARIABLE: json.dumps([asdict(each) for each in what]),
-            "PYTHONPATH": f"{folder}:{folder.parents[1]}",
-        }
-    )
+    folder, described = Path(__file__).parent, json.dumps([asdict(each) for each in what])
+    return with_variables({VARIABLE: described, "PYTHONPATH": f"{folder}:{folder.parents[1]}"})
 
 
 def with_variables(variables: Mapping[str, str]) -> Callable[[dict[str, Any]], None]:
@@ -110,8 +89,11 @@ _A_BIT = 1 << 20
 
 
 def install(environment: Mapping[str, str]) -> None:
-    """Wrap the functions that the environment describes when they are imported."""
-    if what := read_sabotages(environment):
+    """Wrap the functions that the environment describes for this host and attempt when they are imported."""
+    found = [Sabotage(**facts) for facts in json.loads(environment[VARIABLE])]
+    here = [each for each in found if own_name(environment) in each.hosts]
+    attempt = environment.get("JOB_RESTART_ATTEMPT")
+    if what := [each for each in here if each.start is None or attempt == str(each.start)]:
         sys.meta_path.insert(0, _Finder(what))
 
 

@@ -40,7 +40,6 @@ class Leases:
         self._wake = threading.Event()
 
     def announce(self, node: Json) -> None:
-        """Add a new node, or update a changed node."""
         uid = node["metadata"]["uid"]
         if uid not in self._nodes or not _ready(node):
             # A Lease does not revive a node that was declared Unknown. Its status must be patched.
@@ -69,13 +68,20 @@ class Leases:
         self._wake.set()
 
     def _renew(self, uid: str, node: Json) -> None:
-        name = node["metadata"]["name"]
+        name, now = node["metadata"]["name"], datetime.now(UTC)
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"
         query = {"fieldManager": "sandbox-node-agent", "force": "true"}
-        self._api.request("PATCH", path, _lease(name, uid, datetime.now(UTC)), query, APPLY_PATCH)
+        self._api.request("PATCH", path, _lease(name, uid, now), query, APPLY_PATCH)
         if uid in self._unconfirmed:
-            status = {"status": {"conditions": [_condition(datetime.now(UTC))]}}
-            self._api.patch(f"{NODES}/{name}/status", status, STRATEGIC_MERGE_PATCH)
+            condition = {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "message": "the sandbox's node agent runs the pods of this node",
+                "lastHeartbeatTime": timestamp(now),
+                "lastTransitionTime": timestamp(now),
+            }
+            self._api.patch(f"{NODES}/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC_MERGE_PATCH)
             self._unconfirmed.discard(uid)
 
 
@@ -87,17 +93,6 @@ def is_silent(node: Json) -> bool:
 def _ready(node: Json) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-
-
-def _condition(now: datetime) -> Json:
-    return {
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "the sandbox's node agent runs the pods of this node",
-        "lastHeartbeatTime": timestamp(now),
-        "lastTransitionTime": timestamp(now),
-    }
 
 
 def _lease(node: str, node_uid: str, now: datetime) -> Json:
@@ -140,8 +135,7 @@ class NodeAgent:
     def run(self, stop: threading.Event) -> None:
         """Run pods until `stop` is set; then end all of them and report them failed.
 
-        Raises:
-            RuntimeError: one of the agent's own threads has ended.
+        Raises RuntimeError if one of the agent's own threads has ended.
         """
         times = LogTimes(self._site.logs / "pods")
         server = KubeletServer(self._site, self._runs, times)
@@ -153,16 +147,20 @@ class NodeAgent:
         api = self._machine.api
         nodes = Watch(api, NODES, {"labelSelector": NODE_LABEL}, self._node_changed, self._node_removed)
         pods = Watch(api, "/api/v1/pods", {"fieldSelector": "spec.nodeName!="}, self._pod_changed, self._pod_removed)
-        threads = [
-            _thread("nodes", nodes.run),
-            _thread("pods", pods.run),
-            _thread("leases", lambda: self._leases.run(self._machine.closing)),
-            _thread("kubelet server", server.serve_forever),
-            _thread("log times", lambda: times.run(self._machine.closing)),
-        ]
+        runs: dict[str, Callable[[], None]] = {
+            "nodes": nodes.run,
+            "pods": pods.run,
+            "leases": lambda: self._leases.run(self._machine.closing),
+            "kubelet server": server.serve_forever,
+            "log times": lambda: times.run(self._machine.closing),
+        }
+        threads = [threading.Thread(target=run, name=f"node agent: {name}", daemon=True) for name, run in runs.items()]
+        for thread in threads:
+            thread.start()
         try:
             while not stop.wait(_CHECK_SECONDS):
-                _check_alive(threads)
+                if ended := [thread.name for thread in threads if not thread.is_alive()]:
+                    raise RuntimeError(f"thread {ended[0]!r} has ended; its traceback is on stderr")
         finally:
             nodes.close()
             pods.close()
@@ -230,21 +228,18 @@ class NodeAgent:
             return
         self._machine.names.update(pod)
         if worker is None and (pod.deleting or not pod.ended):
-            worker = PodWorker(self._machine, self._surroundings(pod))
-            self._workers[pod.uid] = worker
+            around = Surroundings(
+                pod=pod,
+                node=self._nodes[pod.node],
+                address=self._site.pod_address(pod.namespace, pod.name),
+                host_address=self._site.address,
+                lookup=object_lookup(self._machine.api, pod.namespace),
+                token=lambda source: pod_token(self._machine.api, pod, source),
+            )
+            worker = self._workers[pod.uid] = PodWorker(self._machine, around)
             worker.start()
         if worker is not None and pod.deleting:
             worker.delete(pod.grace_seconds)
-
-    def _surroundings(self, pod: Pod) -> Surroundings:
-        return Surroundings(
-            pod=pod,
-            node=self._nodes[pod.node],
-            address=self._site.pod_address(pod.namespace, pod.name),
-            host_address=self._site.address,
-            lookup=object_lookup(self._machine.api, pod.namespace),
-            token=lambda source: pod_token(self._machine.api, pod, source),
-        )
 
     def _runs(self, namespace: str, pod_name: str, container: str) -> bool:
         with self._lock:
@@ -261,15 +256,3 @@ class NodeAgent:
         for worker in workers:
             worker.close()
             worker.join(_SHUTDOWN_GRACE_SECONDS + 1)
-
-
-def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=target, name=f"node agent: {name}", daemon=True)
-    thread.start()
-    return thread
-
-
-def _check_alive(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        if not thread.is_alive():
-            raise RuntimeError(f"thread {thread.name!r} has ended; its traceback is on stderr")

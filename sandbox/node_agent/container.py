@@ -45,17 +45,14 @@ class PodNames:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hosts_file(self, pod: Pod) -> Path:
-        """Return the path of the pod's hosts file."""
         return self.site.pods / pod.folder_name / "hosts"
 
     def update(self, pod: Pod) -> None:
-        """Add a new pod, or update a changed pod."""
         with self._lock:
             self._pods[pod.uid] = pod
             self._rewrite(pod.namespace)
 
     def remove(self, pod: Pod) -> None:
-        """Forget a deleted pod."""
         with self._lock:
             self._pods.pop(pod.uid, None)
             self._rewrite(pod.namespace)
@@ -74,13 +71,10 @@ class PodNames:
         for pod in pods:
             path = self.hosts_file(pod)
             if path.exists():
-                write_in_place(path, own_lines(pod, self.site.pod_address(pod.namespace, pod.name)) + peers)
-
-
-def own_lines(pod: Pod, address: str) -> str:
-    """Return a pod's own names. Its `localhost` is its own address, so pods do not collide there."""
-    own = full_names(pod) if pod.subdomain else []
-    return f"{address}\t{' '.join([*own, pod.hostname])}\n{address}\tlocalhost\n"
+                address = self.site.pod_address(pod.namespace, pod.name)
+                own = [*(full_names(pod) if pod.subdomain else []), pod.hostname]
+                # Its `localhost` is its own address, so pods do not collide there.
+                _write_in_place(path, f"{address}\t{' '.join(own)}\n{address}\tlocalhost\n{peers}")
 
 
 def peer_lines(site: Site, pods: Iterable[Pod]) -> str:
@@ -99,7 +93,7 @@ def full_names(pod: Pod) -> list[str]:
     return [f"{in_namespace}.svc.{CLUSTER_DOMAIN}", f"{in_namespace}.svc", in_namespace, short]
 
 
-def write_in_place(path: Path, text: str) -> None:
+def _write_in_place(path: Path, text: str) -> None:
     """Replace the content but keep the inode, which running pods have mounted."""
     content = text.encode()
     if path.read_bytes() == content:
@@ -129,14 +123,17 @@ class Machine:
 def container_plan(container: Json, around: Surroundings, machine: Machine, folder: Path) -> Plan:
     """Resolve what the container refers to, and make its folders and volumes.
 
-    Raises:
-        ConfigError: the container cannot be created here, or not yet.
+    Raises ConfigError if the container cannot be created here, or not yet.
     """
     pod = around.pod
     policy = container.get("restartPolicy", pod.spec["restartPolicy"])
     if policy != "Never":
         raise ConfigError(f"restartPolicy {policy} is not offered here; set Never, so that the Job replaces the pod")
-    declared = declared_variables(container, around, _webhook_variables(container, pod, machine.api))
+    injected: dict[str, str] = {}
+    if requested_chips(container):
+        job = pod.owner_job and machine.api.find(f"/apis/batch/v1/namespaces/{pod.namespace}/jobs/{pod.owner_job}")
+        injected = webhook_variables(container, pod, job or None)
+    declared = declared_variables(container, around, injected)
     environment = {
         **_image_variables(machine, pod, folder),
         **device_variables(container, around.node),
@@ -190,13 +187,6 @@ def pod_token(api: ApiServer, pod: Pod, source: Json) -> str:
     }
     path = f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{account}/token"
     return api.request("POST", path, {"spec": request})["status"]["token"]
-
-
-def _webhook_variables(container: Json, pod: Pod, api: ApiServer) -> dict[str, str]:
-    if not requested_chips(container):
-        return {}
-    job = pod.owner_job and api.find(f"/apis/batch/v1/namespaces/{pod.namespace}/jobs/{pod.owner_job}")
-    return webhook_variables(container, pod, job or None)
 
 
 def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]:

@@ -63,8 +63,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def declared_variables(container: Json, around: Surroundings, injected: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the container's specification, over those that a webhook `injected` into it.
 
-    Raises:
-        ConfigError: a required reference points to nothing, or is of a kind that is not offered here.
+    Raises ConfigError if a required reference points to nothing, or is of a kind that is not offered here.
     """
     variables = dict(injected)
     if "envFrom" in container:
@@ -79,8 +78,7 @@ def declared_variables(container: Json, around: Surroundings, injected: Mapping[
 def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
     """Return the program and arguments of the container.
 
-    Raises:
-        ConfigError: the container relies on its image's entry point.
+    Raises ConfigError if the container relies on its image's entry point.
     """
     if not container.get("command"):
         raise ConfigError(
@@ -90,37 +88,30 @@ def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
     return [expand(word, variables) for word in (*container["command"], *container.get("args", []))]
 
 
-def field_value(path: str, around: Surroundings) -> str:
-    """Return the value of a fieldRef to `path`.
-
-    Raises:
-        ConfigError: no such field is offered here.
-    """
+def _field_value(path: str, around: Surroundings) -> str:
     pod = around.pod
     if entry := _MAP_ENTRY.fullmatch(path):
-        return (pod.labels if entry[1] == "labels" else pod.annotations).get(entry[2], "")
-    fields: dict[str, Callable[[], str]] = {
-        "metadata.name": lambda: pod.name,
-        "metadata.namespace": lambda: pod.namespace,
-        "metadata.uid": lambda: pod.uid,
-        "spec.nodeName": lambda: pod.node,
-        "spec.serviceAccountName": lambda: pod.spec.get("serviceAccountName", "default"),
-        "status.podIP": lambda: around.address,
-        "status.hostIP": lambda: around.host_address,
+        return (pod.metadata.get(entry[1]) or {}).get(entry[2], "")
+    fields = {
+        "metadata.name": pod.name,
+        "metadata.namespace": pod.namespace,
+        "metadata.uid": pod.uid,
+        "spec.nodeName": pod.node,
+        "spec.serviceAccountName": pod.spec.get("serviceAccountName", "default"),
+        "status.podIP": around.address,
+        "status.hostIP": around.host_address,
     }
     if path not in fields:
         raise ConfigError(f"fieldRef {path!r} is not offered here; choose one of {', '.join(fields)}")
-    return fields[path]()
+    return fields[path]
 
 
 def container_mounts(container: Json, around: Surroundings, folder: Path) -> list[Mount]:
     """Return the mounts of a container. Volumes are folders in `folder`, made when they are first used.
 
     Contents are written once: a later change of a ConfigMap is not seen, and tokens are not renewed. `medium: Memory`
-    is a folder like any other.
-
-    Raises:
-        ConfigError: a volume's source is missing or not offered, or its mount path does not exist here.
+    is a folder like any other. Raises ConfigError if a volume's source is missing or not offered, or its mount path
+    does not exist here.
     """
     volumes = {volume["name"]: volume for volume in around.pod.spec.get("volumes", [])}
     mounts: list[Mount] = []
@@ -145,7 +136,7 @@ def _value(entry: Json, around: Surroundings, variables: Mapping[str, str]) -> s
     if not origin:
         return expand(entry.get("value", ""), variables)
     if reference := origin.get("fieldRef"):
-        return field_value(reference["fieldPath"], around)
+        return _field_value(reference["fieldPath"], around)
     for key, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         if reference := origin.get(key):
             return _key_value(kind, reference, around.lookup)

@@ -48,7 +48,6 @@ class LogTimes:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, closing: threading.Event) -> None:
-        """Check all logs until `closing` is set."""
         while not closing.wait(_POLL_SECONDS):
             for path in self.folder.glob("*/*.log"):
                 self.look(path)
@@ -73,7 +72,8 @@ class LogTimes:
 
         An incomplete last line is left for later, unless the log has `ended`.
         """
-        sizes, times = self._growth(path)
+        with self._lock:
+            sizes, times = ([*kept] for kept in self._seen[path.stat().st_ino])
         block, counted = -1, 0
         while (begin := file.tell()) < until:
             line = file.readline(until - begin)
@@ -88,29 +88,13 @@ class LogTimes:
             yield times[place] + counted, line
             counted += 1
 
-    def _growth(self, path: Path) -> _Growth:
-        with self._lock:
-            sizes, times = self._seen[path.stat().st_ino]
-            return [*sizes], [*times]
-
 
 def _lines_between(file: BinaryIO, begin: int, end: int) -> int:
-    if end <= begin:
-        return 0
     position = file.tell()
     file.seek(begin)
-    count = file.read(end - begin).count(b"\n")
+    count = file.read(max(0, end - begin)).count(b"\n")
     file.seek(position)
     return count
-
-
-@dataclass(frozen=True)
-class Container:
-    """The container whose log is requested."""
-
-    namespace: str
-    pod: str
-    name: str
 
 
 class KubeletServer(ThreadingHTTPServer):
@@ -142,24 +126,25 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = parse_qs(url.query, keep_blank_values=True)
         if asked := _LOG_PATH.fullmatch(url.path):
-            self._log(Container(*asked.groups()), {key: values[0] for key, values in query.items()})
+            namespace, pod, container = asked.groups()
+            self._log(namespace, pod, container, {key: values[0] for key, values in query.items()})
         else:
             self._refuse()
 
-    def _log(self, asked: Container, query: Mapping[str, str]) -> None:
+    def _log(self, namespace: str, pod: str, container: str, query: Mapping[str, str]) -> None:
+        folders = (self.server.site.logs / "pods").glob(f"{namespace}_{pod}_*")
+        paths = [log_file(self.server.site, folder.name, container) for folder in folders]
+        path = max((path for path in paths if path.exists()), key=lambda path: path.stat().st_mtime, default=None)
         # A container runs once, so it has no previous log.
-        path = None if query.get("previous") == "true" else _find_log(self.server.site, asked)
-        if path is None:
-            self._answer(
-                HTTPStatus.NOT_FOUND, f"container {asked.name} of pod {asked.namespace}/{asked.pod} has no such log"
-            )
+        if path is None or query.get("previous") == "true":
+            self._answer(HTTPStatus.NOT_FOUND, f"container {container} of pod {namespace}/{pod} has no such log")
             return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/plain")
         self.end_headers()
 
         def continues() -> bool:
-            return query.get("follow") == "true" and self.server.runs(asked.namespace, asked.pod, asked.name)
+            return query.get("follow") == "true" and self.server.runs(namespace, pod, container)
 
         for block in log_blocks(path, self.server.times, Wanted.of(query), continues):
             self.wfile.write(block)
@@ -202,8 +187,11 @@ class Wanted:
         return cls(tail, since, query.get("timestamps") == "true")
 
     def format(self, at_ns: int, line: bytes) -> bytes:
-        """Return the line as it is sent."""
-        return b"%s %s" % (_stamp(at_ns), line) if self.timestamps else line
+        if not self.timestamps:
+            return line
+        seconds, rest = divmod(at_ns, _NANOSECONDS)
+        stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+        return b"%s %s" % (stamp.encode(), line)
 
 
 def log_blocks(path: Path, times: LogTimes, wanted: Wanted, continues: Callable[[], bool]) -> Iterator[bytes]:
@@ -224,14 +212,3 @@ def log_blocks(path: Path, times: LogTimes, wanted: Wanted, continues: Callable[
                 return
             tail_lines = None
             time.sleep(_POLL_SECONDS)
-
-
-def _stamp(at_ns: int) -> bytes:
-    seconds, rest = divmod(at_ns, _NANOSECONDS)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z".encode()
-
-
-def _find_log(site: Site, asked: Container) -> Path | None:
-    folders = (site.logs / "pods").glob(f"{asked.namespace}_{asked.pod}_*")
-    paths = [log_file(site, folder.name, asked.name) for folder in folders]
-    return max((path for path in paths if path.exists()), key=lambda path: path.stat().st_mtime, default=None)

@@ -31,14 +31,23 @@ def main() -> None:
     os.set_inheritable(plan["report"], False)
     try:
         if "inside" in plan:
-            _join_namespaces(plan["inside"])
+            # All are opened first, because this process loses its permissions when it enters the user namespace.
+            kinds = ["user", "mnt", "uts"] if os.geteuid() != 0 else ["mnt", "uts"]
+            for namespace in [os.open(f"/proc/{plan['inside']}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
+                os.setns(namespace)
         else:
             _enter_namespaces()
             for source, target, read_only in plan["mounts"]:
-                _bind(source, target, read_only)
+                _mount(source, target, _MS_BIND | _MS_REC)
+                if read_only:
+                    _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
             socket.sethostname(plan["hostname"])
-            _yield_cores()
-        _die_with_parent()
+            os.nice(NICE)
+            # Between sessions, and this process is one, Linux may divide cores by this value only (sched(7),
+            # "autogroup").
+            with suppress(OSError):
+                _write("/proc/self/autogroup", str(NICE))
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.chdir(plan["folder"])
         os.execvp(command[0], command)
     except OSError as error:
@@ -65,35 +74,11 @@ def _enter_namespaces() -> None:
         raise OSError(error.errno, reason, "private mount and UTS namespaces") from error
 
 
-def _join_namespaces(pid: int) -> None:
-    # All are opened first, because this process loses its permissions when it enters the user namespace.
-    kinds = ["user", "mnt", "uts"] if os.geteuid() != 0 else ["mnt", "uts"]
-    for namespace in [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
-        os.setns(namespace)
-
-
-def _bind(source: str, target: str, read_only: bool) -> None:
-    _mount(source, target, _MS_BIND | _MS_REC)
-    if read_only:
-        _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
-
-
 def _mount(source: str | None, target: str, flags: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(source and os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), target)
-
-
-def _yield_cores() -> None:
-    os.nice(NICE)
-    # Between sessions, and this process is one, Linux may divide cores by this value only (sched(7), "autogroup").
-    with suppress(OSError):
-        _write("/proc/self/autogroup", str(NICE))
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _write(path: str, text: str) -> None:

@@ -53,12 +53,7 @@ class Pod:
         return self.metadata.get("labels") or {}
 
     @property
-    def annotations(self) -> dict[str, str]:
-        return self.metadata.get("annotations") or {}
-
-    @property
     def path(self) -> str:
-        """Return the path of the object in the API."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     @property
@@ -73,7 +68,6 @@ class Pod:
 
     @property
     def hostname(self) -> str:
-        """Return the host name that the pod's processes see."""
         return self.spec.get("hostname") or self.name
 
     @property
@@ -96,13 +90,11 @@ class Pod:
 
     @property
     def grace_seconds(self) -> int:
-        """Return how long a process may take to end after SIGTERM."""
         asked = self.metadata.get("deletionGracePeriodSeconds")
         return self.spec["terminationGracePeriodSeconds"] if asked is None else asked
 
     @property
     def deleting(self) -> bool:
-        """Return whether the API server has been asked to delete it."""
         return "deletionTimestamp" in self.metadata
 
     @property
@@ -117,7 +109,6 @@ class Pod:
 
     @property
     def owner_job(self) -> str | None:
-        """Return the name of the Job that made this pod."""
         owners: list[Json] = self.metadata.get("ownerReferences") or []
         return next((owner["name"] for owner in owners if owner["kind"] == "Job"), None)
 
@@ -185,65 +176,58 @@ def exit_code(state: Json) -> int | None:
     return state.get("terminated", {}).get("exitCode")
 
 
-@dataclass(frozen=True)
-class PodReport:
-    """All inputs for the status of a pod."""
+def pod_status(
+    pod: Pod,
+    states: Mapping[str, Json],
+    *,
+    address: str,
+    host_address: str,
+    started: datetime,
+    final: bool,
+    reason: PodReason | None,
+    now: datetime,
+) -> Json:
+    """Return the status to patch in.
 
-    pod: Pod
-    states: Mapping[str, Json]
-    """Container states by container name, init containers included; a missing container has not been started."""
-    address: str
-    host_address: str
-    started: datetime
-    final: bool
-    """Whether no container is running, and none will run again."""
-    reason: PodReason | None
-
-    def state(self, container: Json) -> Json:
-        return self.states.get(container["name"], NOT_STARTED)
-
-
-def pod_status(report: PodReport, now: datetime) -> Json:
-    """Return the status to patch in."""
-    pod = report.pod
-    inits = _statuses(pod.init_containers, report)
-    containers = _statuses(pod.containers, report)
-    phase = _phase(report)
+    `states` are those of containers by name, init containers included; a missing container has not been started.
+    `final` says that no container is running, and none will run again.
+    """
+    inits = [_container_status(container, states, pod) for container in pod.init_containers]
+    containers = [_container_status(container, states, pod) for container in pod.containers]
+    phase = _phase([status["state"] for status in containers], final, reason)
     ready = phase == "Running" and all(status["ready"] for status in containers)
     initialized = all(status["ready"] for status in inits)
     conditions = {"Initialized": initialized, "Ready": ready, "ContainersReady": ready}
     status: Json = {
         "phase": phase,
-        "startTime": pod.status.get("startTime") or timestamp(report.started),
-        "hostIP": report.host_address,
-        "hostIPs": [{"ip": report.host_address}],
-        "podIP": report.address,
-        "podIPs": [{"ip": report.address}],
+        "startTime": pod.status.get("startTime") or timestamp(started),
+        "hostIP": host_address,
+        "hostIPs": [{"ip": host_address}],
+        "podIP": address,
+        "podIPs": [{"ip": address}],
         "containerStatuses": containers,
         "conditions": _conditions(pod, conditions, phase, now),
     }
     if inits:
         status["initContainerStatuses"] = inits
-    if report.reason:
-        status |= {"reason": report.reason.reason, "message": report.reason.message}
-        status["conditions"] += _disruption(report.reason, now)
+    if reason:
+        status |= {"reason": reason.reason, "message": reason.message}
+    if reason and reason.disruption:
+        target = {"type": "DisruptionTarget", "status": "True", "reason": reason.disruption, "message": reason.message}
+        status["conditions"].append({**target, "lastTransitionTime": timestamp(now)})
     return status
 
 
-def _phase(report: PodReport) -> str:
-    states = [report.state(container) for container in report.pod.containers]
-    if report.final:
-        succeeded = all(exit_code(state) == 0 for state in states) and report.reason is None
+def _phase(states: Sequence[Json], final: bool, reason: PodReason | None) -> str:
+    if final:
+        succeeded = all(exit_code(state) == 0 for state in states) and reason is None
         return "Succeeded" if succeeded else "Failed"
     begun = all("running" in state or exit_code(state) is not None for state in states)
     return "Running" if begun else "Pending"
 
 
-def _statuses(containers: Sequence[Json], report: PodReport) -> list[Json]:
-    return [_container_status(container, report.state(container), report.pod) for container in containers]
-
-
-def _container_status(container: Json, state: Json, pod: Pod) -> Json:
+def _container_status(container: Json, states: Mapping[str, Json], pod: Pod) -> Json:
+    state = states.get(container["name"], NOT_STARTED)
     runs = "running" in state
     return {
         "name": container["name"],
@@ -260,29 +244,12 @@ def _container_status(container: Json, state: Json, pod: Pod) -> Json:
 
 def _conditions(pod: Pod, values: Mapping[str, bool], phase: str, now: datetime) -> list[Json]:
     known = {condition["type"]: condition for condition in pod.status.get("conditions", [])}
+    not_ready = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
     conditions: list[Json] = []
     for kind, value in values.items():
         text = "True" if value else "False"
         before: Json = known.get(kind, {})
         since = before.get("lastTransitionTime") if before.get("status") == text else timestamp(now)
-        reason = None if value else _not_ready_reason(phase)
+        reason = None if value else not_ready
         conditions.append({"type": kind, "status": text, "lastTransitionTime": since, "reason": reason})
     return conditions
-
-
-def _not_ready_reason(phase: str) -> str:
-    return {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
-
-
-def _disruption(reason: PodReason, now: datetime) -> list[Json]:
-    if reason.disruption is None:
-        return []
-    return [
-        {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": reason.disruption,
-            "message": reason.message,
-            "lastTransitionTime": timestamp(now),
-        }
-    ]

@@ -83,22 +83,17 @@ class PodProcess:
         """Start the container's program. Returns when it runs.
 
         Call it from a thread that lives as long as the process should: the kernel's parent-death signal is tied to the
-        thread that forked.
-
-        Raises:
-            StartError: the program, its folder or a mount is missing.
+        thread that forked. Raises StartError if the program, its folder or a mount is missing.
         """
         with plan.log.open("ab") as log:
-            steps = {"hostname": plan.hostname, "mounts": [_step(mount) for mount in plan.mounts]}
-            return cls._begin(plan, plan.command, log.fileno(), steps)
+            mounts = [(str(mount.source), mount.target, mount.read_only) for mount in plan.mounts]
+            return cls._begin(plan, plan.command, log.fileno(), {"hostname": plan.hostname, "mounts": mounts})
 
     def run_inside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
         """Start a command in this container: same environment, folder, files and host name.
 
         Its output goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
-
-        Raises:
-            StartError: the container has no such program, or has ended.
+        Raises StartError if the container has no such program, or has ended.
         """
         return self._begin(self.plan, command, output, {"inside": self.pid})
 
@@ -149,28 +144,24 @@ class PodProcess:
         return cls(process, plan)
 
 
-def _step(mount: Mount) -> tuple[str, str, bool]:
-    return str(mount.source), mount.target, mount.read_only
-
-
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
+@dataclass
 class Probing:
     """Runs the startup and liveness probes of a container, and ends the container after enough failures.
 
     Readiness probes are not run: a running container is ready.
     """
 
-    def __init__(self, container: Json, process: PodProcess, address: str, grace_seconds: float) -> None:
-        """`address` is the pod's."""
-        self._container = container
-        self._process = process
-        self._address = address
-        self._grace_seconds = grace_seconds
-        self._ended = threading.Event()
+    _container: Json
+    _process: PodProcess
+    _address: str
+    """Address of the pod."""
+    _grace_seconds: float
+    _ended: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         """Start probing, in a separate thread, if the container has such a probe."""
@@ -178,7 +169,6 @@ class Probing:
             threading.Thread(target=self._probe, name=f"probes of {self._container['name']}", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop probing, because the container has ended."""
         self._ended.set()
 
     def _probe(self) -> None:

@@ -20,7 +20,6 @@ from sandbox.node_agent.pod import (
     ConfigError,
     Pod,
     PodReason,
-    PodReport,
     exit_code,
     lost,
     pod_status,
@@ -60,11 +59,9 @@ class PodWorker:
         self._thread = threading.Thread(target=self._live, name=self.pod.folder_name, daemon=True)
 
     def start(self) -> None:
-        """Start, in a separate thread."""
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread's end."""
         self._thread.join(timeout_seconds)
 
     def delete(self, grace_seconds: float) -> None:
@@ -95,7 +92,12 @@ class PodWorker:
 
     def _live(self) -> None:
         if self.pod.deleting or self.pod.started:
-            self._report_lost()
+            # Its processes ended with the node agent before this one.
+            for status in self.pod.container_statuses:
+                ended = "terminated" in status["state"]
+                self._states[status["name"]] = status["state"] if ended else lost(self._started)
+            if not self.pod.deleting:
+                self._reason = NODE_RESTARTED
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._machine.names.create(self.pod)
@@ -108,13 +110,6 @@ class PodWorker:
         self._released.wait()
         self._release_object()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _report_lost(self) -> None:
-        for status in self.pod.container_statuses:
-            ended = "terminated" in status["state"]
-            self._states[status["name"]] = status["state"] if ended else lost(self._started)
-        if not self.pod.deleting:
-            self._reason = NODE_RESTARTED
 
     def _run_containers(self) -> None:
         for container in self.pod.init_containers:
@@ -223,16 +218,17 @@ class PodWorker:
         if self._cut_off():
             return False
         with self._lock:
-            report = PodReport(
-                pod=self.pod,
-                states=dict(self._states),
+            status = pod_status(
+                self.pod,
+                self._states,
                 address=self._around.address,
                 host_address=self._around.host_address,
                 started=self._started,
                 final=self._final,
                 reason=self._reason,
+                now=datetime.now(UTC),
             )
-        body = {"metadata": {"uid": self.pod.uid}, "status": pod_status(report, datetime.now(UTC))}
+        body = {"metadata": {"uid": self.pod.uid}, "status": status}
         try:
             answer = self._machine.api.patch(f"{self.pod.path}/status", body, STRATEGIC_MERGE_PATCH)
         except UNREACHABLE as error:

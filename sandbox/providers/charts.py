@@ -56,8 +56,7 @@ async def construct(request: ConstructRequest, programs: Programs, version: str)
 def render(inputs: Json, default_name: str, programs: Programs) -> list[Json]:
     """Return the objects of the chart with the program's values, without hooks.
 
-    Raises:
-        Refusal: the sandbox has no such chart or version, or Helm refuses the values.
+    Raises Refusal if the sandbox has no such chart or version, or Helm refuses the values.
     """
     name = str(inputs["chart"]).partition("@")[0].rstrip("/").rpartition("/")[2]
     try:
@@ -74,8 +73,9 @@ def render(inputs: Json, default_name: str, programs: Programs) -> list[Json]:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise Refusal(f"chart {name}: {result.stderr.strip()}")
-    documents: list[Json | None] = list(yaml.load_all(result.stdout, yaml.CSafeLoader))
-    return [_without_prose(document) for document in documents if document and _is_kept(document)]
+    documents: list[Json] = [document for document in yaml.load_all(result.stdout, yaml.CSafeLoader) if document]
+    kept = [document for document in documents if document["kind"] not in NOT_SERVED]
+    return [_without_prose(each) for each in kept if "helm.sh/hook" not in (each["metadata"].get("annotations") or {})]
 
 
 def type_token(manifest: Json) -> str:
@@ -87,27 +87,16 @@ def type_token(manifest: Json) -> str:
 async def _register(manifests: list[Json], prefix: str, parent: pulumi.ComponentResource, version: str) -> list[str]:
     waves: list[list[pulumi.Resource]] = [[] for _ in _WAVES]
     for manifest in sorted(manifests, key=_wave):
-        wave = _wave(manifest)
+        wave, metadata = _wave(manifest), manifest["metadata"]
         before = [resource for earlier in waves[:wave] for resource in earlier]
         options = pulumi.ResourceOptions(parent=parent, depends_on=before, version=version)
-        child = pulumi.CustomResource(type_token(manifest), _child_name(manifest, prefix), manifest, options)
-        waves[wave].append(child)
+        name = f"{prefix}:{'/'.join(metadata[key] for key in ('namespace', 'name') if key in metadata)}"
+        waves[wave].append(pulumi.CustomResource(type_token(manifest), name, manifest, options))
     return [str(await child.urn.future()) for wave in waves for child in wave]
 
 
 def _wave(manifest: Json) -> int:
     return next((index for index, kinds in enumerate(_WAVES) if manifest["kind"] in kinds), 1)
-
-
-def _child_name(manifest: Json, prefix: str) -> str:
-    metadata = manifest["metadata"]
-    path = f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
-    return f"{prefix}:{path}"
-
-
-def _is_kept(manifest: Json) -> bool:
-    hook = "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
-    return not hook and manifest["kind"] not in NOT_SERVED
 
 
 def _without_prose(manifest: Json) -> Json:

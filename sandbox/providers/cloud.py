@@ -27,7 +27,6 @@ class Cloud:
     folder: Path
 
     def find(self, resource_type: str, resource_id: str) -> Json | None:
-        """Properties of a resource, or None."""
         path = self._path(resource_type, resource_id)
         return json.loads(path.read_text())["properties"] if path.exists() else None
 
@@ -38,17 +37,14 @@ class Cloud:
             yield record["id"], record["properties"]
 
     def keep(self, resource_type: str, resource_id: str, properties: Json) -> None:
-        """Write a resource, new or changed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(resource_type, resource_id)
         draft = path.with_suffix(".draft")
-        draft.write_text(
-            json.dumps({"type": resource_type, "id": resource_id, "properties": properties}, indent=2) + "\n"
-        )
+        record = {"type": resource_type, "id": resource_id, "properties": properties}
+        draft.write_text(json.dumps(record, indent=2) + "\n")
         draft.replace(path)
 
     def remove(self, resource_type: str, resource_id: str) -> None:
-        """Remove a resource if it exists."""
         self._path(resource_type, resource_id).unlink(missing_ok=True)
 
     def stock_outs(self) -> frozenset[str]:
@@ -114,10 +110,8 @@ class ResourceType:
             return True
         # An object that is added or removed as a whole is one change, but its content also counts.
         whole = after if change.kind == "ADD" else before
-        return any(
-            change.is_under(path) or (change.kind != "UPDATE" and _holds(whole, change.path, path))
-            for path in self.replaces
-        )
+        content = [path for path in self.replaces if path.startswith(f"{change.path}.") and change.kind != "UPDATE"]
+        return any(map(change.is_under, self.replaces)) or any(at(whole, path) for path in content)
 
     def settled(self, before: Json, given: Json) -> Json:
         """Return the properties that an update from `before` to `given` results in."""
@@ -137,10 +131,6 @@ class ResourceType:
         return properties
 
 
-def _holds(whole: Json, path: str, inner: str) -> bool:
-    return inner.startswith(f"{path}.") and bool(at(whole, inner))
-
-
 def row(resource_type: str) -> ResourceType:
     """Return the row of a type, or a general one."""
     if resource_type in _table():
@@ -152,8 +142,7 @@ def row(resource_type: str) -> ResourceType:
 def fill(template: Any, facts: Json) -> Any:
     """Return `template` with `{names}` replaced.
 
-    Raises:
-        Refusal: a name has no value, so a required field is not set.
+    Raises Refusal if a name has no value, so a required field is not set.
     """
     if isinstance(template, dict):
         return {key: fill(item, facts) for key, item in template.items()}
@@ -166,12 +155,11 @@ def fill(template: Any, facts: Json) -> Any:
 @cache
 def _table() -> dict[str, ResourceType]:
     rows: Any = yaml.load((Path(__file__).parent / "resource_types.yaml").read_text(), yaml.CSafeLoader)
-    return {name: _row(columns) for name, columns in rows["types"].items()}
-
-
-def _row(columns: Json) -> ResourceType:
-    paths: Json = {key: tuple(_flat(item)) for key, item in columns.items() if isinstance(item, list)}
-    return ResourceType(**(columns | paths))
+    types: dict[str, ResourceType] = {}
+    for name, columns in rows["types"].items():
+        paths = {key: tuple(_flat(item)) for key, item in columns.items() if isinstance(item, list)}
+        types[name] = ResourceType(**(columns | paths))
+    return types
 
 
 def _flat(paths: list[Any]) -> Iterator[str]:

@@ -56,8 +56,7 @@ class Cluster:
     def connect(cls, kubeconfig: str, context: str | None) -> "Cluster":
         """Return the cluster of a kubeconfig's content or path. Its credential plugin runs whenever a token expires.
 
-        Raises:
-            UnreachableError: the API server does not answer, or the kubeconfig does not name one.
+        Raises UnreachableError if the API server does not answer, or the kubeconfig does not name one.
         """
         settings: Any = client.Configuration()
         text = Path(kubeconfig).expanduser().read_text() if is_path(kubeconfig) else kubeconfig
@@ -80,8 +79,7 @@ class Cluster:
     def kind(self, api_version: str, kind: str) -> Kind:
         """Return the API path of `kind`. The API server is asked once, and again while it does not serve the kind.
 
-        Raises:
-            UnknownKindError: it is not served.
+        Raises UnknownKindError if it is not served.
         """
         with self._lock:
             if kind not in self._kinds.get(api_version, {}):
@@ -107,28 +105,20 @@ def wait_ready(server: ApiServer) -> None:
     """Return when the API server reports that it is ready.
 
     A server that answers gets some seconds to become ready. One that does not answer gets none, because the sandbox
-    waits for its control plane before it starts the engine.
-
-    Raises:
-        UnreachableError: the server does not answer, or does not become ready.
+    waits for its control plane before it starts the engine. Raises UnreachableError if the server does not answer, or
+    does not become ready.
     """
     deadline = time.monotonic() + _READY_SECONDS
-    while reason := _unready(server):
-        answered = isinstance(reason, ApiError)
-        if not answered or time.monotonic() > deadline:
-            state = (
-                f"{server.url} is not ready after {_READY_SECONDS:g} s" if answered else f"no answer at {server.url}"
-            )
-            raise UnreachableError(
-                f"{_UNREACHABLE}: unable to load schema information from the API server: {state}: {reason};"
-                " start the sandbox with `make up`"
-            )
+    while True:
+        try:
+            server.open("/readyz", {}).close()
+            return
+        except UNREACHABLE as error:
+            late = f"{server.url} is not ready after {_READY_SECONDS:g} s"
+            state = late if isinstance(error, ApiError) else f"no answer at {server.url}"
+            if state != late or time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"{_UNREACHABLE}: unable to load schema information from the API server: {state}: {error};"
+                    " start the sandbox with `make up`"
+                ) from None
         time.sleep(_POLL_SECONDS)
-
-
-def _unready(server: ApiServer) -> Exception | None:
-    try:
-        server.open("/readyz", {}).close()
-    except UNREACHABLE as error:
-        return error
-    return None

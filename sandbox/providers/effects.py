@@ -5,7 +5,7 @@ https://github.com/hashicorp/terraform-provider-google-beta/tree/main/google-bet
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, override
 from urllib.parse import quote
@@ -31,11 +31,7 @@ _STREAMING_ROLE = "roles/serviceusage.serviceUsageConsumer"
 
 
 def require_node_pool(properties: Json, before: Json | None) -> None:
-    """Refuse a node pool whose settings exclude each other; `before` is None for a new one.
-
-    Raises:
-        Refusal: in the plugin's words.
-    """
+    """Refuse a node pool whose settings exclude each other, in the plugin's words; `before` is None for a new one."""
     if before is None and properties.get("nodeCount") and properties.get("initialNodeCount"):
         raise Refusal(f"Cannot set both initial_node_count and node_count on node pool {properties.get('name')}")
     settings, earlier = properties.get("upgradeSettings", {}), (before or {}).get("upgradeSettings", {})
@@ -54,12 +50,7 @@ class Effect:
         """
 
     def create(self, properties: Json) -> None:
-        """Create the real object of the resource.
-
-        Raises:
-            HalfMade: it was created, but not as declared.
-            Refusal: it does not exist.
-        """
+        """Create the real object of the resource, or refuse. Raises HalfMade if it was not created as declared."""
 
     def observe(self, properties: Json) -> Json | None:
         """Return the properties as they really are; None when the resource is gone."""
@@ -73,12 +64,14 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class ClusterEffect(Effect):
-    """A cluster: the sandbox's only API server, with the kinds that GKE installs."""
-
+class _OfCluster(Effect):
     site: Site
     cloud: Cloud
     api: Callable[[], ApiServer]
+
+
+class ClusterEffect(_OfCluster):
+    """A cluster: the sandbox's only API server, with the kinds that GKE installs."""
 
     @override
     def require(self, properties: Json, before: Json | None) -> None:
@@ -88,7 +81,7 @@ class ClusterEffect(Effect):
 
     @override
     def create(self, properties: Json) -> None:
-        _make(_kinds(MONITORING_KINDS), self.api())
+        _install(MONITORING_KINDS, self.api())
 
     @override
     def delete(self, properties: Json) -> None:
@@ -103,18 +96,13 @@ class ClusterEffect(Effect):
         erase(self.site)
 
 
-@dataclass(frozen=True)
-class NodePoolEffect(Effect):
+class NodePoolEffect(_OfCluster):
     """A node pool, with a Node for each machine."""
-
-    site: Site
-    cloud: Cloud
-    api: Callable[[], ApiServer]
 
     @override
     def require(self, properties: Json, before: Json | None) -> None:
         require_node_pool(properties, before)
-        cluster = self._find_cluster(properties)
+        cluster = self._find(CLUSTER, _last(properties["cluster"]))
         if is_decided(properties, cluster):
             planned = {"name": UNKNOWN, "location": properties.get("location", "")}
             require_valid(properties, cluster or planned, self._policy(properties))
@@ -127,7 +115,7 @@ class NodePoolEffect(Effect):
             raise HalfMade(f'NodePool {properties["name"]} was created in the error state "ERROR"')
         if at(properties, "queuedProvisioning.enabled"):
             # As late as possible, because it is not documented when GKE installs it.
-            _make(_kinds(AUTOSCALER_KINDS), self.api())
+            _install(AUTOSCALER_KINDS, self.api())
         for node in self._nodes(properties):
             # A killed engine may have left the Node behind.
             if self.api().find(f"{NODES}/{node['metadata']['name']}") is None:
@@ -167,21 +155,16 @@ class NodePoolEffect(Effect):
         return {node["metadata"]["name"]: node for node in found["items"]}
 
     def _nodes(self, properties: Json) -> list[Json]:
-        return nodes(pool_of(properties, self._cluster(properties), self._policy(properties)), self.site)
-
-    def _cluster(self, properties: Json) -> Json:
-        cluster = self._find_cluster(properties)
+        cluster = self._find(CLUSTER, _last(properties["cluster"]))
         if cluster is None:
             raise Refusal(f"googleapi: Error 404: Not found: {properties['cluster']}, notFound")
-        return cluster
-
-    def _find_cluster(self, properties: Json) -> Json | None:
-        name = _last(properties["cluster"])
-        return next((record for _, record in self.cloud.every(CLUSTER) if record["name"] == name), None)
+        return nodes(pool_of(properties, cluster, self._policy(properties)), self.site)
 
     def _policy(self, properties: Json) -> Json | None:
-        name = properties.get("placementPolicy", {}).get("policyName")
-        return next((record for _, record in self.cloud.every(RESOURCE_POLICY) if record["name"] == name), None)
+        return self._find(RESOURCE_POLICY, properties.get("placementPolicy", {}).get("policyName"))
+
+    def _find(self, resource_type: str, name: str | None) -> Json | None:
+        return next((record for _, record in self.cloud.every(resource_type) if record["name"] == name), None)
 
 
 @dataclass(frozen=True)
@@ -204,21 +187,18 @@ class BucketEffect(Effect):
     @override
     def delete(self, properties: Json) -> None:
         name, has_folders = properties["name"], False
-        for item in self._objects(name):
+        while items := (self._call("GET", f"/{name}/o?maxResults=1000") or {}).get("items"):
             if not properties["forceDestroy"]:
                 raise Refusal(
                     f"Error trying to delete bucket {name} containing objects without `force_destroy` set to true"
                     " (googleapi: Error 409: The bucket you tried to delete is not empty., conflict)"
                 )
-            self._call("DELETE", f"/{name}/o/{quote(item, safe='')}")
-            has_folders |= "/" in item
+            for item in items:
+                self._call("DELETE", f"/{name}/o/{quote(item['name'], safe='')}")
+                has_folders |= "/" in item["name"]
         if has_folders and at(properties, "hierarchicalNamespace.enabled"):
             raise Refusal("googleapi: Error 409: The bucket you tried to delete is not empty., conflict")
         self._call("DELETE", f"/{name}")
-
-    def _objects(self, name: str) -> Iterator[str]:
-        while items := (self._call("GET", f"/{name}/o?maxResults=1000") or {}).get("items"):
-            yield from (item["name"] for item in items)
 
     def _call(self, method: str, path: str, body: Json | None = None) -> Json | None:
         """Call the storage API and return the answer; None if the bucket or object does not exist."""
@@ -247,18 +227,13 @@ def _node_patch(live: Json, before: Json, after: Json) -> Json:
     return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
 
 
-def _kinds(copy: Copy) -> list[Json]:
-    paths = sorted(copied_path(copy).glob("*.yaml"))
-    return [kind for path in paths for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
-
-
-def _make(kinds: Iterable[Json], api: ApiServer) -> None:
-    for kind in kinds:
-        api.request("PATCH", _path(kind), kind, {"fieldManager": "gke", "force": "true"}, APPLY_PATCH)
-
-
-def _path(kind: Json) -> str:
-    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind['metadata']['name']}"
+def _install(kinds: Copy, api: ApiServer) -> None:
+    """Apply CustomResourceDefinitions, as GKE does."""
+    for path in sorted(copied_path(kinds).glob("*.yaml")):
+        for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader):
+            name = kind["metadata"]["name"]
+            where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+            api.request("PATCH", where, kind, {"fieldManager": "gke", "force": "true"}, APPLY_PATCH)
 
 
 def _last(cluster: str) -> str:

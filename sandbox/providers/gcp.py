@@ -115,18 +115,17 @@ class GcpPlugin(Plugin):
                 return {"id": f"projects/{project}", "projectId": project, "name": project, "number": number}
             case "gcp:container/getCluster:getCluster":
                 places = {"project": project, "location": self._facts().get("location")} | arguments
-                cluster_id = fill(row(CLUSTER).id, places)
-                found = self._cloud.find(CLUSTER, cluster_id)
-                if found is None:
-                    raise Refusal(f"{cluster_id} not found")
-                return {"id": cluster_id, **_as_data_source(found)}
+                resource_id = fill(row(CLUSTER).id, places)
+                found, missing = self._cloud.find(CLUSTER, resource_id), f"{resource_id} not found"
             case "gcp:storage/getBucket:getBucket":
-                found = self._cloud.find(BUCKET, str(arguments["name"]))
-                if found is None:
-                    raise Refusal("googleapi: Error 404: The specified bucket does not exist., notFound")
-                return {"id": arguments["name"], **_as_data_source(found)}
+                resource_id = str(arguments["name"])
+                found = self._cloud.find(BUCKET, resource_id)
+                missing = "googleapi: Error 404: The specified bucket does not exist., notFound"
             case _:
                 return super().invoke(token, arguments)
+        if found is None:
+            raise Refusal(missing)
+        return {"id": resource_id, **_as_data_source(found)}
 
     def _effect(self, urn: str) -> Effect:
         return self._effects.get(type_of(urn), Effect())

@@ -9,15 +9,12 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from sandbox.daemon import CHECKOUT
 from sandbox.programs import ProgramsError
 from sandbox.site import Site
 
 VARIABLE = "KUBERNETES_PLUGIN"
 """Environment variable that selects the published plugin with its only value, `published`."""
-
-_PULUMI_HOME = "PULUMI_HOME"
-
-_CHECKOUT = Path(__file__).parent.parent.parent
 
 _CREDENTIAL_MINUTES = 6
 """Lifetime of a token. Short, so that clients must ask for another: those in Python do so five minutes before a token
@@ -36,8 +33,7 @@ exec {shlex.quote(sys.executable)} -u -m pulumi.policy "$@\""""
 def install(site: Site) -> None:
     """Write or renew the site's plugins and programs.
 
-    Raises:
-        ProgramsError: the published Kubernetes plugin is selected but not installed.
+    Raises ProgramsError if the published Kubernetes plugin is selected but not installed.
     """
     published = published_plugin()
     for name in ("gcp", "kubernetes"):
@@ -49,7 +45,7 @@ def install(site: Site) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             program.symlink_to(published)
         else:
-            search_path = f"PYTHONPATH={shlex.quote(str(_CHECKOUT))}"
+            search_path = f"PYTHONPATH={shlex.quote(str(CHECKOUT))}"
             _write_script(program, f'{search_path} exec {shlex.quote(sys.executable)} -m sandbox.providers.{name} "$@"')
     _write_script(site.root / "bin" / "gke-gcloud-auth-plugin", _credential_plugin(site))
     # Without a language plugin for Python, the engine starts a policy pack by this name.
@@ -78,8 +74,7 @@ def _credential_plugin(site: Site) -> str:
 def published_plugin() -> Path | None:
     """Return the path of the published plugin in the SDK's version; None if it is not selected.
 
-    Raises:
-        ProgramsError: it is selected, but Pulumi has not installed it.
+    Raises ProgramsError if it is selected, but Pulumi has not installed it.
     """
     asked = os.environ.get(VARIABLE)
     if asked is None:
@@ -87,7 +82,7 @@ def published_plugin() -> Path | None:
     if asked != "published":
         raise ProgramsError(f"{VARIABLE} must be `published` or unset, got {asked!r}")
     needed = version("pulumi_kubernetes")
-    home = Path(os.environ.get(_PULUMI_HOME) or Path.home() / ".pulumi")
+    home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     path = home / "plugins" / f"resource-kubernetes-v{needed}" / "pulumi-resource-kubernetes"
     if not os.access(path, os.X_OK):
         raise ProgramsError(

@@ -171,8 +171,7 @@ class KubernetesPlugin(Plugin):
     def _is_gone_with_its_cluster(self, resource: Resource, complaint: str) -> bool:
         """Return whether the object leaves the state because its cluster is unreachable.
 
-        Raises:
-            Refusal: the cluster is unreachable, and the option for this is not set.
+        Raises Refusal if the cluster is unreachable, and the option for this is not set.
         """
         if not (reason := self._unreachable()):
             return False
@@ -211,10 +210,8 @@ class KubernetesPlugin(Plugin):
         return self._create_once(inputs)
 
     def _create_once(self, inputs: Json, **query: str) -> Json:
-        path = self._path(inputs, collection=True)
-        return self._cluster().server.request(
-            "POST", path, reveal(inputs), {"fieldManager": manifests.CREATOR, **query}
-        )
+        path, query = self._path(inputs, collection=True), {"fieldManager": manifests.CREATOR, **query}
+        return self._cluster().server.request("POST", path, reveal(inputs), query)
 
     def _dry_run_creation(self, inputs: Json) -> None:
         """Let the API server validate the object; whatever is missing because it is created later is tolerated."""
@@ -229,8 +226,7 @@ class KubernetesPlugin(Plugin):
     def _update(self, declared: Declared, *, preview: bool) -> Json:
         """Return the live object after the update, or as it would be in a preview.
 
-        Raises:
-            ApiError: the object does not exist, or the API server refuses.
+        Raises ApiError if the object does not exist, or the API server refuses.
         """
         server, inputs, path = self._cluster().server, declared.inputs, self._path(declared.inputs)
         query = {"fieldManager": declared.manager} | ({"dryRun": "All"} if preview else {})
@@ -240,7 +236,10 @@ class KubernetesPlugin(Plugin):
             return server.request("PUT", path, merge(reveal(inputs), version), query)
         taken = None if preview else manifests.taken_over(live, declared.manager)
         if taken:
-            live = server.request("PATCH", path, _with_managers(live, taken), content_type=JSON_PATCH)
+            # Refused if the object has changed since.
+            values = {"resourceVersion": live["metadata"]["resourceVersion"], "managedFields": taken}
+            patch = [{"op": "replace", "path": f"/metadata/{field}", "value": item} for field, item in values.items()]
+            live = server.request("PATCH", path, patch, content_type=JSON_PATCH)
         force = {"force": str(manifests.is_forced(inputs, live, preview=preview)).lower()}
         try:
             return server.request("PATCH", path, reveal(inputs), query | force, APPLY_PATCH)
@@ -278,12 +277,6 @@ class KubernetesPlugin(Plugin):
             message = f"{inputs['kind']} {declared.id} exists but is not ready: {error}"
             raise NotReady(message, declared.id, declared.state(newest)) from None
         return declared.state(newest)
-
-
-def _with_managers(live: Json, entries: list[Json]) -> list[Json]:
-    """Return the patch that sets these managed fields, unless the object has changed since."""
-    values = {"resourceVersion": live["metadata"]["resourceVersion"], "managedFields": entries}
-    return [{"op": "replace", "path": f"/metadata/{field}", "value": value} for field, value in values.items()]
 
 
 def _clusters(config: Json) -> Any:

@@ -4,7 +4,6 @@ Pure: `sandbox.providers.kubernetes` calls the API server.
 """
 
 import base64
-import json
 import re
 import secrets
 import time
@@ -163,78 +162,27 @@ type Unmet = Callable[[Json], str]
 """Returns what an object still lacks; empty if it is ready."""
 
 
-class WaitTimeoutError(Refusal):
-    """Raised when an object did not become ready in time."""
-
-
 def requirement(inputs: Json) -> Unmet | None:
     """Return the condition for which a creation or update waits; None if it waits for nothing.
 
     Without an annotation only Deployment, Namespace and CustomResourceDefinition are awaited; the published provider
-    awaits more kinds.
+    awaits more kinds. Of its expressions, only those of the program are known here.
     """
-    annotations = annotations_of(inputs)
+    annotations: dict[str, str] = inputs.get("metadata", {}).get("annotations") or {}
     if WAIT_FOR not in annotations:
         return _BUILT_IN.get(inputs["kind"])
-    text = annotations[WAIT_FOR]
-    checks = [_expression(item) for item in (json.loads(text) if text.startswith("[") else [text])]
-
-    def unmet(live: Json) -> str:
-        return _generation_unmet(live) or "; ".join(filter(None, (check(live) for check in checks)))
-
-    return unmet
-
-
-def annotations_of(manifest: Json) -> dict[str, str]:
-    """Return the annotations of an object, empty when it has none."""
-    return manifest.get("metadata", {}).get("annotations") or {}
+    check = _expression(annotations[WAIT_FOR])
+    return lambda live: _generation_unmet(live) or check(live)
 
 
 def poll(unmet: Callable[[], str], timeout_seconds: float) -> None:
-    """Block until `unmet` returns an empty text.
-
-    Raises:
-        WaitTimeoutError: it does not within `timeout_seconds`.
-    """
+    """Block until `unmet` returns an empty text. Raises Refusal if it does not within `timeout_seconds`."""
     deadline, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
     while lack := unmet():
         if time.monotonic() > deadline:
-            raise WaitTimeoutError(f"timed out after {timeout_seconds:g} s: {lack}")
+            raise Refusal(f"timed out after {timeout_seconds:g} s: {lack}")
         time.sleep(pause)
         pause = min(pause * 1.5, _LAST_PAUSE_SECONDS)
-
-
-def select(path: str, value: Any) -> list[Any]:
-    """Return the values at a JSONPath of names, `[0]` and `[*]`.
-
-    Raises:
-        Refusal: the path has another step.
-    """
-    text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
-    if not _PATH.fullmatch(text):
-        raise Refusal(f"{WAIT_FOR}: {path!r} has a step the sandbox does not know; use names, [0] and [*]")
-    values: list[Any] = [value]
-    for name, index in _STEP.findall(text):
-        values = [item for found in values for item in _step(found, name or index)]
-    return values
-
-
-_STEP = re.compile(r"\.([\w-]+)|\[(\d+|\*)\]")
-_PATH = re.compile(rf"({_STEP.pattern})*")
-
-
-def _step(value: Any, step: str) -> list[Any]:
-    match value:
-        case dict() if step == "*":
-            return list(value.values())
-        case dict():
-            return [value[step]] if step in value else []
-        case list() if step == "*":
-            return value
-        case list() if step.isdigit():
-            return value[int(step) : int(step) + 1]
-        case _:
-            return []
 
 
 def _expression(text: str) -> Unmet:
@@ -242,18 +190,26 @@ def _expression(text: str) -> Unmet:
     if form == "condition":
         kind, _, status = rest.partition("=")
         return lambda live: _condition_unmet(live, kind, status or "True")
-    if form == "jsonpath":
-        path, brace, wanted = rest.partition("}")
-        return lambda live: _path_unmet(live, path + brace, wanted.removeprefix("="))
-    raise Refusal(f"{WAIT_FOR}: expected `condition=TYPE[=STATUS]` or `jsonpath={{PATH}}[=VALUE]`, got {text!r}")
+    if form == "jsonpath" and _PATH.fullmatch(rest):
+        return lambda live: (
+            "" if any(found not in (None, "") for found in _select(rest, live)) else f"{rest} has no value"
+        )
+    raise Refusal(f"{WAIT_FOR}: expected `condition=TYPE[=STATUS]` or `jsonpath={{.NAME[*].NAME}}`, got {text!r}")
 
 
-def _path_unmet(live: Json, path: str, wanted: str) -> str:
-    found = [item for item in select(path, live) if item not in (None, "")]
-    if not found:
-        return f"{path} has no value"
-    texts = [item if isinstance(item, str) else json.dumps(item) for item in found]
-    return f"{path} is {', '.join(texts)}, not {wanted}" if wanted and wanted not in texts else ""
+_STEP = re.compile(r"\.([\w-]+)|\[\*\]")
+_PATH = re.compile(rf"\{{({_STEP.pattern})+\}}")
+
+
+def _select(path: str, value: Any) -> list[Any]:
+    """Return the values at a JSONPath of names and `[*]`."""
+    values: list[Any] = [value]
+    for name in _STEP.findall(path):
+        if name:
+            values = [found[name] for found in values if isinstance(found, dict) and name in found]
+        else:
+            values = [item for found in values if isinstance(found, list) for item in found]
+    return values
 
 
 def _condition_unmet(live: Json, kind: str, status: str) -> str:

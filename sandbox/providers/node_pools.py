@@ -49,11 +49,8 @@ class Pool:
 
 def nodes(pool: Pool, site: Site) -> list[Json]:
     """Return the Nodes of the pool with their status, in the order of their names."""
-    return [
-        _node(pool, zone, index, site)
-        for zone_index, zone in enumerate(pool.zones)
-        for index in range(zone_index * pool.nodes_per_zone, (zone_index + 1) * pool.nodes_per_zone)
-    ]
+    zones = [zone for zone in pool.zones for _ in range(pool.nodes_per_zone)]
+    return [_node(pool, zone, index, site) for index, zone in enumerate(zones)]
 
 
 def allocatable(machine_type: str) -> tuple[int, int]:
@@ -91,11 +88,15 @@ def _sum_tiers(amount: float, tiers: tuple[tuple[float, float], ...]) -> float:
 def _node(pool: Pool, zone: str, index: int, site: Site) -> Json:
     digest = hashlib.sha256(f"{pool.cluster}/{pool.name}".encode()).hexdigest()
     name = f"gke-{pool.cluster[:20]}-{pool.name[:20]}-{digest[:8]}-{index:04}"
+    values = {(key, effect): value for key, value, effect in pool.taints}
+    if pool.shape is not None:
+        values[TPU_RESOURCE, "NO_SCHEDULE"] = "present"
+    taints = [{"key": key, "value": value, "effect": _EFFECTS[effect]} for (key, effect), value in values.items()]
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": _labels(pool, zone, name)},
-        "spec": {"providerID": f"gce://sandbox/{zone}/{name}", "taints": _taints(pool)},
+        "spec": {"providerID": f"gce://sandbox/{zone}/{name}", "taints": taints},
         "status": _status(pool, name, site),
     }
 
@@ -125,13 +126,6 @@ def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
             "cloud.google.com/gke-accelerator-count": str(pool.shape.chips_per_host),
         }
     return labels
-
-
-def _taints(pool: Pool) -> list[dict[str, str]]:
-    taints = {(key, effect): value for key, value, effect in pool.taints}
-    if pool.shape is not None:
-        taints[TPU_RESOURCE, "NO_SCHEDULE"] = "present"
-    return [{"key": key, "value": value, "effect": _EFFECTS[effect]} for (key, effect), value in taints.items()]
 
 
 def _status(pool: Pool, name: str, site: Site) -> Json:
@@ -170,32 +164,30 @@ def is_decided(properties: Json, cluster: Json | None) -> bool:
 
 
 def require_valid(properties: Json, cluster: Json, policy: Json | None) -> None:
-    """Refuse a pool that GKE would not create or resize.
+    """Refuse a pool that GKE would not create or resize, in the API's words.
 
-    `cluster` and `policy` are the cluster and the workload policy that the pool names.
-
-    Raises:
-        Refusal: in the API's words.
+    `cluster` and `policy` are the cluster and the workload policy that the pool names. The cluster's location is a
+    region or a zone; it is empty in a preview that does not know it.
     """
-    pool = pool_of(properties, cluster, policy)
-    _require_zones_of_the_region(pool, str(cluster["location"]))
+    pool, location = pool_of(properties, cluster, policy), str(cluster["location"])
+    region = "-".join(location.split("-")[:2])
+    foreign = [zone for zone in pool.zones if not zone.startswith(f"{region}-")]
+    if location and foreign:
+        raise _invalid(f'Node locations must be zones of region "{region}", got "{", ".join(foreign)}".')
     if pool.shape is not None:
         _require_tpu_pool(pool, pool.shape, properties)
 
 
 def pool_of(properties: Json, cluster: Json, policy: Json | None) -> Pool:
-    """Return the pool that these properties describe, of any size.
-
-    Raises:
-        Refusal: GKE offers no such slice.
-    """
+    """Return the pool that these properties describe, of any size. Raises Refusal if GKE offers no such slice."""
     config = properties.get("nodeConfig", {})
+    smallest = properties.get("autoscaling", {}).get("minNodeCount", 0)
     return Pool(
         cluster=cluster["name"],
         name=properties["name"],
         machine_type=config.get("machineType", _DEFAULT_MACHINE_TYPE),
         zones=zones(properties, cluster),
-        nodes_per_zone=_nodes_per_zone(properties),
+        nodes_per_zone=int(properties.get("nodeCount", properties.get("initialNodeCount", smallest))),
         version=cluster.get("masterVersion", ""),
         shape=_shape(properties, policy),
         labels=config.get("labels", {}),
@@ -218,19 +210,10 @@ def _is_zone(location: str) -> bool:
     return location.count("-") > 1
 
 
-def _require_zones_of_the_region(pool: Pool, location: str) -> None:
-    """Refuse zones outside the cluster's `location`, a region or a zone; empty in a preview that does not know it."""
-    region = "-".join(location.split("-")[:2])
-    foreign = [zone for zone in pool.zones if not zone.startswith(f"{region}-")]
-    if location and foreign:
-        raise _invalid(f'Node locations must be zones of region "{region}", got "{", ".join(foreign)}".')
-
-
 def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
     machine_type = properties.get("nodeConfig", {}).get("machineType", _DEFAULT_MACHINE_TYPE)
     placement = properties.get("placementPolicy", {})
-    policy_topology = (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
-    topology = placement.get("tpuTopology") or policy_topology
+    topology = placement.get("tpuTopology") or (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
     shapes = [shape for shape in tpu.all_shapes() if shape.machine_type == machine_type]
     if not shapes:
         if topology or machine_type.startswith(("ct", "tpu")):
@@ -238,7 +221,15 @@ def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
         return None
     if topology is None:
         single_host = next(shape for shape in shapes if not shape.multi_host)
-        _require_no_placement(placement, single_host)
+        if placement.get("policyName"):
+            message = "does not support TPU topology with group placement policy and workload policy at the same time"
+            raise _invalid(message)
+        if placement:
+            raise _invalid(
+                f'Placement policy is not supported for single-host TPU slices: machine type "{machine_type}" without'
+                f' a topology is a single-host "{single_host.topology}" slice; set tpu_topology or remove'
+                " placement_policy."
+            )
         return single_host
     try:
         shape = tpu.shape_of(machine_type, topology)
@@ -247,16 +238,6 @@ def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
         raise _invalid(f"{message}: {error}.") from None
     _require_placement(placement, shape, policy)
     return shape
-
-
-def _require_no_placement(placement: Json, shape: SliceShape) -> None:
-    if placement.get("policyName"):
-        raise _invalid("does not support TPU topology with group placement policy and workload policy at the same time")
-    if placement:
-        raise _invalid(
-            f'Placement policy is not supported for single-host TPU slices: machine type "{shape.machine_type}" without'
-            f' a topology is a single-host "{shape.topology}" slice; set tpu_topology or remove placement_policy.'
-        )
 
 
 def _require_placement(placement: Json, shape: SliceShape, policy: Json | None) -> None:
@@ -298,17 +279,27 @@ def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Json) -> None:
 
 
 def _require_flex_start(pool: Pool, shape: SliceShape, properties: Json) -> None:
-    if properties.get("queuedProvisioning", {}).get("enabled") and not pool.flex_start:
-        raise _invalid("Queued_provisioning doesn't support TPUs")
-    if pool.flex_start and "autoscaling" not in properties:
-        raise _invalid("Flex start node pools require autoscaling enabled.")
-    if pool.flex_start and pool.nodes_per_zone:
-        raise _invalid("Flex start node pools require initial node count to be set to 0.")
-
-    if pool.flex_start and not shape.flex_start:
-        raise _invalid(f"Flex start is not supported for machine type {pool.machine_type}.")
-    if pool.flex_start:
-        _require_lone_provisioning_model(pool, properties)
+    if not pool.flex_start:
+        if properties.get("queuedProvisioning", {}).get("enabled"):
+            raise _invalid("Queued_provisioning doesn't support TPUs")
+        return
+    config = properties["nodeConfig"]
+    affinity = config.get("reservationAffinity", {}).get("consumeReservationType", "NO_RESERVATION")
+    duration = config.get("maxRunDuration", "600s")
+    allowed = re.fullmatch(r"\d+s", duration) and 600 <= int(duration[:-1]) <= 604800
+    refusals = {
+        "Flex start node pools require autoscaling enabled.": "autoscaling" not in properties,
+        "Flex start node pools require initial node count to be set to 0.": pool.nodes_per_zone,
+        f"Flex start is not supported for machine type {pool.machine_type}.": not shape.flex_start,
+        "Flex start node pools can use neither spot VMs nor reservations.": pool.spot or affinity != "NO_RESERVATION",
+        "Flex start node pools require node auto-repair to be disabled.": properties.get("management", {}).get(
+            "autoRepair"
+        ),
+        f'Invalid max run duration "{duration}": must be between 600s and 604800s.': not allowed,
+    }
+    for message, refused in refusals.items():
+        if refused:
+            raise _invalid(message)
 
 
 def _require_one_reservation(affinity: Json) -> None:
@@ -318,18 +309,6 @@ def _require_one_reservation(affinity: Json) -> None:
         raise _invalid(
             "A specific reservation needs key compute.googleapis.com/reservation-name and exactly one value."
         )
-
-
-def _require_lone_provisioning_model(pool: Pool, properties: Json) -> None:
-    config = properties["nodeConfig"]
-    affinity = config.get("reservationAffinity", {}).get("consumeReservationType", "NO_RESERVATION")
-    if pool.spot or affinity != "NO_RESERVATION":
-        raise _invalid("Flex start node pools can use neither spot VMs nor reservations.")
-    if properties.get("management", {}).get("autoRepair"):
-        raise _invalid("Flex start node pools require node auto-repair to be disabled.")
-    duration = config.get("maxRunDuration", "600s")
-    if not re.fullmatch(r"\d+s", duration) or not 600 <= int(duration[:-1]) <= 604800:
-        raise _invalid(f'Invalid max run duration "{duration}": must be between 600s and 604800s.')
 
 
 def _require_gang(pool: Pool, shape: SliceShape, properties: Json) -> None:
@@ -345,11 +324,6 @@ def _require_gang(pool: Pool, shape: SliceShape, properties: Json) -> None:
         raise _invalid(
             f'Maximum node count {maximum} is not a valid size of TPU pod slice with topology "{shape.topology}"'
         )
-
-
-def _nodes_per_zone(properties: Json) -> int:
-    smallest = properties.get("autoscaling", {}).get("minNodeCount", 0)
-    return int(properties.get("nodeCount", properties.get("initialNodeCount", smallest)))
 
 
 def _invalid(message: str) -> Refusal:

@@ -59,7 +59,6 @@ class Resource:
 
     @property
     def type(self) -> str:
-        """Its Pulumi type."""
         return type_of(self.urn)
 
 
@@ -120,11 +119,9 @@ class Plugin(ABC):
         """Delete the resource and wait until it is gone."""
 
     def invoke(self, token: str, arguments: Json) -> Json:
-        """Call a function of the provider."""
         raise Refusal(f"the sandbox has no function {token}({', '.join(arguments)})")
 
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
-        """Create a component and its children."""
         raise Refusal(f"the sandbox has no component {request.resource_type}")
 
 
@@ -145,9 +142,15 @@ def serve(plugin: Plugin) -> None:
         # The SDK registers a component's children on these threads and blocks each of them until the child exists.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_PARALLEL_CALLS))
         limits = [(f"grpc.max_{way}_message_length", _MESSAGE_BYTES) for way in ("send", "receive")]
-        plugin.warn = _warnings_to(sys.argv[-1])
+        engine_address = sys.argv[-1]
+        engine_log = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address)).Log
+
+        def warn(urn: str, message: str) -> None:
+            engine_log(engine_pb2.LogRequest(severity=engine_pb2.LogSeverity.WARNING, urn=urn, message=message))
+
+        plugin.warn = warn
         server = grpc.aio.server(options=limits)
-        provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Servicer(plugin, sys.argv[-1]), server)
+        provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Servicer(plugin, engine_address), server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         engine = os.getppid()
@@ -157,15 +160,6 @@ def serve(plugin: Plugin) -> None:
         os._exit(1)  # Threads that still wait for an object would block a normal exit.
 
     asyncio.run(run())
-
-
-def _warnings_to(engine_address: str) -> Callable[[str, str], None]:
-    engine = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address))
-
-    def warn(urn: str, message: str) -> None:
-        engine.Log(engine_pb2.LogRequest(severity=engine_pb2.LogSeverity.WARNING, urn=urn, message=message))
-
-    return warn
 
 
 class _Components(Provider):
@@ -190,11 +184,9 @@ class _Servicer(ProviderServicer):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except NotReady as error:
-            detail = any_pb2.Any()
-            state = wire_object(error.state)
-            detail.Pack(
-                provider_pb2.ErrorResourceInitFailed(id=error.resource_id, properties=state, reasons=[str(error)])
-            )
+            state, detail = wire_object(error.state), any_pb2.Any()
+            failed = provider_pb2.ErrorResourceInitFailed
+            detail.Pack(failed(id=error.resource_id, properties=state, reasons=[str(error)]))
             status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error), details=[detail])
             context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
@@ -260,10 +252,9 @@ class _Servicer(ProviderServicer):
 
     async def Invoke(self, request: Any, context: Any) -> Any:
         arguments = plain_object(request.args)
+        found = await self._answer(context, lambda: self.plugin.invoke(request.tok, arguments))
         response = provider_pb2.InvokeResponse()
-        getattr(response, "return").CopyFrom(
-            wire_object(await self._answer(context, lambda: self.plugin.invoke(request.tok, arguments)))
-        )
+        getattr(response, "return").CopyFrom(wire_object(found))
         return response
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
-from google.protobuf import struct_pb2
+from google.protobuf import json_format, struct_pb2
 from kubernetes.utils.quantity import parse_quantity
 from pulumi.runtime import rpc
 
@@ -172,51 +172,37 @@ _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET = "1b47061264138c4ac30d75fd1eb44270"
 
 
-def plain(value: struct_pb2.Value) -> Any:
-    """Return a value read from the wire. Nulls in objects are dropped: to every API here they mean unset."""
-    match value.WhichOneof("kind"):
-        case "struct_value":
-            fields = value.struct_value.fields
-            if _SIGNATURE in fields and fields[_SIGNATURE].string_value == _SECRET:
-                return Secret(plain(fields["value"]))
-            return plain_object(value.struct_value)
-        case "list_value":
-            return [plain(item) for item in value.list_value.values]
-        case "number_value":
-            return int(value.number_value) if value.number_value.is_integer() else value.number_value
-        case "string_value":
-            return value.string_value
-        case "bool_value":
-            return value.bool_value
-        case _:
-            return None
-
-
 def plain_object(struct: struct_pb2.Struct) -> Json:
-    """Return an object read from the wire."""
-    return {key: item for key, value in struct.fields.items() if (item := plain(value)) is not None}
+    """Return an object read from the wire. Nulls in objects are dropped: to every API here they mean unset."""
 
+    def plain(value: Any) -> Any:
+        match value:
+            case dict() if value.get(_SIGNATURE) == _SECRET:
+                return Secret(plain(value["value"]))
+            case dict():
+                return {key: plain(item) for key, item in value.items() if item is not None}
+            case list():
+                return [plain(item) for item in value]
+            case float() if value.is_integer():
+                return int(value)
+            case _:
+                return value
 
-def wire(value: Any) -> struct_pb2.Value:
-    """Return a value for the wire."""
-    match value:
-        case Secret(inner):
-            fields = {_SIGNATURE: struct_pb2.Value(string_value=_SECRET), "value": wire(inner)}
-            return struct_pb2.Value(struct_value=struct_pb2.Struct(fields=fields))
-        case dict():
-            return struct_pb2.Value(struct_value=wire_object(value))
-        case list():
-            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[wire(item) for item in value]))
-        case bool():
-            return struct_pb2.Value(bool_value=value)
-        case int() | float():
-            return struct_pb2.Value(number_value=value)
-        case None:
-            return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)
-        case _:
-            return struct_pb2.Value(string_value=str(value))
+    return plain(json_format.MessageToDict(struct))
 
 
 def wire_object(value: Json) -> struct_pb2.Struct:
     """Return an object for the wire."""
-    return struct_pb2.Struct(fields={key: wire(item) for key, item in value.items()})
+
+    def wired(value: Any) -> Any:
+        match value:
+            case Secret(inner):
+                return {_SIGNATURE: _SECRET, "value": wired(inner)}
+            case dict():
+                return {key: wired(item) for key, item in value.items()}
+            case list():
+                return [wired(item) for item in value]
+            case _:
+                return value
+
+    return json_format.ParseDict(wired(value), struct_pb2.Struct())

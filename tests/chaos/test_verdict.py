@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 from etils import epath
 
-from chaos.verdict import ClusterView, Expected, Observed, broken, observe
+from chaos.verdict import Expected, Observed, broken, observe
 from workloads.report.history import Event, Failure, History, Start, Step
 
-STATUS = {"terminalState": "Completed", "restarts": 2, "restartsCountTowardsMax": 1}
+STATUS = {"terminalState": "Completed", "restartsCountTowardsMax": 1}
 
 
 def step(number: int, time: float, loss: float) -> Step:
@@ -24,30 +24,26 @@ def history(*starts: Start) -> History:
 def test_a_start_that_was_killed_and_one_that_went_on_are_read_together() -> None:
     first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0), step(3, 3, 3.0)), followed=True)
     second = Start(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0), step(4, 13, 2.0)))
-    cluster, batches = ClusterView(STATUS, ("all jobs completed",)), {1: 0, 2: 1, 3: 2, 4: 3}
-    seen = observe(cluster, history(first, second), batches, struck=3.5)
-    assert (seen.terminal, seen.restarts, seen.charged) == ("Completed", 2, 1)
+    seen = observe(STATUS, history(first, second), {1: 0, 2: 1, 3: 2, 4: 3}, struck=3.5)
+    assert (seen.terminal, seen.charged) == ("Completed", 1)
     assert seen.endings == ("KILLED", "no end recorded")
     assert seen.losses == {1: 5.0, 2: 4.0, 3: 3.0, 4: 2.0}
     assert seen.curve == (((1, 5.0), (2, 4.0), (3, 3.0)), ((12, 3.0), (13, 2.0)))
     assert (seen.disagreements, seen.batches) == ({}, (0, 1, 2, 3))
     assert (seen.lost_steps, seen.recovery_seconds) == (1, 9.5)
-    assert seen.conditions == ("all jobs completed",)
     assert any('"event": "RunStarted"' in line for line in seen.lines)
 
 
 def test_steps_that_a_host_does_before_it_leaves_are_no_recovery() -> None:
     first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0)), followed=True)
     second = Start(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0),))
-    assert observe(ClusterView({}), history(first, second), {}, struck=1.5).recovery_seconds == 10.5
-    assert observe(ClusterView({}), history(first), {}, struck=1.5).recovery_seconds == 0.5
+    assert observe({}, history(first, second), {}, struck=1.5).recovery_seconds == 10.5
+    assert observe({}, history(first), {}, struck=1.5).recovery_seconds == 0.5
 
 
 def test_a_skipped_step_is_no_lost_work() -> None:
     skipped = step(2, 2, 4.0).model_copy(update={"loss": None, "skipped": True})
-    seen = observe(
-        ClusterView({}), history(Start(0, {}, (step(1, 1, 5.0), skipped, step(3, 3, 4.0)))), {1: 0, 2: 1, 3: 2}, 0.0
-    )
+    seen = observe({}, history(Start(0, {}, (step(1, 1, 5.0), skipped, step(3, 3, 4.0)))), {1: 0, 2: 1, 3: 2}, 0.0)
     assert (seen.lost_steps, seen.skipped) == (0, frozenset({2}))
     assert seen.losses == {1: 5.0, 3: 4.0}
 
@@ -55,7 +51,7 @@ def test_a_skipped_step_is_no_lost_work() -> None:
 def test_a_step_with_two_losses_is_reported() -> None:
     first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0),), followed=True)
     second = Start(1, {0: (started_at(1, 10.0, 0),)}, (step(1, 12, 5.5),))
-    seen = observe(ClusterView({}), history(first, second), {1: 0}, struck=1.5)
+    seen = observe({}, history(first, second), {1: 0}, struck=1.5)
     assert seen.disagreements == {1: "step 1 was 5.0, then 5.5"}
     assert (seen.terminal, seen.recovery_seconds) == ("running", None)
 
@@ -65,16 +61,11 @@ STEADY = {step: 5.0 - step / 10 for step in range(1, 25)}
 KILLED = Expected(endings=frozenset({"KILLED"}))
 GOOD = Observed(
     terminal="Completed",
-    restarts=1,
     charged=1,
     endings=("KILLED", "DONE"),
-    failures=(),
     losses=STEADY,
-    curve=(),
-    disagreements={},
     batches=tuple(range(24)),
     lost_steps=2,
-    skipped=frozenset(),
     lines=('{"event": "warning", "message": "slow"}',),
     conditions=("jobset completed",),
     events=("pod research/job-slice-1-1-abcde failed with exit code 137",),

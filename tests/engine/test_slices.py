@@ -20,7 +20,7 @@ from sandbox import builds, certificates, programs
 from sandbox.engine import environment, stack_in
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
 from sandbox.providers.installation import install
-from sandbox.servers import ControlPlane, Supervision
+from sandbox.servers import Supervision, start_api
 from sandbox.site import Site, administrator, create
 from tests.chain.stack import ignore
 from tests.infra.recording import stack_values
@@ -91,7 +91,7 @@ def slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Slices]
     with ExitStack() as ending:
         supervision = Supervision(site.servers)
         ending.callback(supervision.stop)
-        ControlPlane(site, found, supervision).start_api()
+        start_api(site, found, supervision)
         yield Slices(site)
 
 

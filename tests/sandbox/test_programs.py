@@ -52,11 +52,6 @@ def ignore(_: BuildProgress) -> None:
     pass
 
 
-def test_every_program_has_a_version_in_its_lock():
-    assert programs.versions().keys() == {program.name for program in PROGRAMS}
-    assert programs.versions()["kubectl"] == programs.versions()["kube-apiserver"]
-
-
 def test_the_previous_operators_are_one_minor_behind():
     def minors(where: tuple[Program, ...]) -> dict[str, list[int]]:
         found = [program for program in where if program.name in OPERATORS]

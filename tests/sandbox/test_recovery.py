@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.providers.cloud import Cloud
-from sandbox.recovery import Holder, Pending, lock_holder, pending, taken_in, unread
+from sandbox.recovery import Holder, lock_holder, pending, taken_in, unread
 from sandbox.site import Site
 
 POOL = "gcp:container/nodePool:NodePool"
@@ -75,7 +75,7 @@ def test_what_was_made_is_taken_in_and_what_was_not_is_forgotten(site: Site) -> 
         "pending_operations": creating,
     }
     found = pending(site, deployment)
-    assert found == [Pending("urn:first", "pools/first"), Pending("urn:second", None)]
+    assert found == {"urn:first": "pools/first", "urn:second": None}
     assert taken_in(deployment, found) == {
         "resources": [
             {"urn": "urn:known", "type": POOL, "id": "pools/known"},
@@ -99,6 +99,4 @@ def test_a_resource_that_was_being_replaced_comes_in_the_place_of_the_one_that_i
 def test_an_object_of_a_cluster_that_does_not_answer_was_not_made(site: Site) -> None:
     inputs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}}
     resource = {"urn": "urn:a", "type": "kubernetes:core/v1:ConfigMap", "inputs": inputs}
-    assert pending(site, {"pending_operations": [{"type": "creating", "resource": resource}]}) == [
-        Pending("urn:a", None)
-    ]
+    assert pending(site, {"pending_operations": [{"type": "creating", "resource": resource}]}) == {"urn:a": None}

@@ -2,14 +2,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from sandbox.servers import ServerError, ServerProcess, Supervision
+from sandbox.servers import ServerError, ServerProcess, Supervision, holds_within
+from tests.sandbox.node_agent.pods import runs
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -40,18 +39,7 @@ def test_a_server_dies_with_its_parent(tmp_path: Path):
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     ended = subprocess.run([sys.executable, "-c", parent, str(tmp_path / "log")], capture_output=True, text=True)
-    pid = int(ended.stdout)
-    deadline = time.monotonic() + 30
-    while running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not running(pid)
-
-
-def running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert holds_within(30, lambda: not runs(int(ended.stdout)))
 
 
 @pytest.fixture
@@ -84,12 +72,7 @@ def killed(supervision: Supervision) -> int:
 def ended(supervision: Supervision) -> int:
     """Pid of the server when it has ended."""
     ended = pid(supervision)
-    deadline = time.monotonic() + 10
-    stat = Path(f"/proc/{ended}/stat")
-    # It is gone once the supervision has asked for its exit status.
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert holds_within(10, lambda: not runs(ended), 0.01)
     return ended
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from chaos.faults.queue import idle_jobset
 from infra import live
 from infra.admission.rehearsal import rehearse, situation
-from infra.names import NO_JOB_RUNS
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from infra.names import NO_JOB_RUNS, QUEUE_LABEL
 from infra.settings.read import parse
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
@@ -128,7 +128,7 @@ def test_a_job_goes_to_the_next_zone_when_the_slices_of_the_first_are_missing(te
 
 
 def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
-    teams.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_jobset("borrower", "stray", {})))
+    teams.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(idle_jobset("stray", "borrower", {})))
     _waits(teams, "stray")
     (stray,) = (found for found in teams.objects("jobsets") if found["metadata"]["name"] == "stray")
     assert stray["spec"]["suspend"] is True
@@ -163,35 +163,8 @@ def test_destroy_begins_with_jobs_and_slices_and_the_rest_goes_with_the_cluster(
 
 
 def _submit(chain: Chain, team: str, *names: str) -> None:
-    jobsets = [_jobset(team, name, {"kueue.x-k8s.io/queue-name": team}) for name in names]
+    jobsets = [idle_jobset(name, team, {QUEUE_LABEL: team}) for name in names]
     chain.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobsets))
-
-
-def _jobset(team: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """A JobSet that takes one host of any of the slices."""
-    selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x4"}
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "command": ["sleep", "3600"],
-        "resources": {"limits": {"google.com/tpu": 4}},
-        "securityContext": CONFINED_CONTAINER,
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "nodeSelector": selector,
-        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
-        "securityContext": CONFINED_POD,
-        "containers": [container],
-    }
-    job = {"name": "host", "template": {"spec": {"template": {"spec": pod}}}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": team, "labels": labels},
-        "spec": {"replicatedJobs": [job]},
-    }
 
 
 def _workloads(chain: Chain, owner: str) -> list[dict[str, Any]]:

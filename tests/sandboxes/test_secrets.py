@@ -42,13 +42,9 @@ SECRET_OF_ANOTHER = {
 class Opened(Engine):
     """An engine whose stack a test may use as a person would."""
 
-    def preview_into(self, plan: Path, told: "Told") -> None:
-        """A preview with its plan saved."""
-        self.preview(told, plan)
-
     def hide(self, path: str, value: str) -> None:
         """`pulumi config set --secret --path`."""
-        self._stack().set_config(f"tpu-multislice:{path}", ConfigValue(value, secret=True), path=True)
+        self._stack.set_config(f"tpu-multislice:{path}", ConfigValue(value, secret=True), path=True)
 
     def printed(self, *command: str) -> str:
         """What a command of Pulumi prints about the stack; the Automation API itself asks for secrets in plain."""
@@ -94,7 +90,7 @@ def life(chain: Chain) -> Life:
     engine.hide("job.team", first)
     errors.append(_refused(engine, told))
     engine = _engine(chain, first)
-    engine.preview_into(chain.site.root / "plan.json", told)
+    engine.preview(told, chain.site.root / "plan.json")
     engine.up(told)
     chain.wait_for_step(JOB, 2)
     environments, jobs = [_environment(chain)], [chain.jobset(JOB)["metadata"]["uid"]]

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.complete
 def test_a_sandbox_that_cannot_start_cleans_up_and_says_why(tmp_path: Path):
     builds.prepare(ignore)
     site = create(tmp_path / "sandbox")
-    site.etcd_data.write_text("not a folder")
+    (site.root / "etcd").write_text("not a folder")
     with pytest.raises(SandboxError, match=r"did not start; nothing is left running.*(?s:.)*etcd ended with exit code"):
         daemon.start(site, ignore)
     assert daemon.running(site) is None

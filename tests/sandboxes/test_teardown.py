@@ -54,7 +54,7 @@ def test_a_cluster_that_is_gone_does_not_block_destroy(chain: Chain, monkeypatch
     _destroy(chain)
     assert engine.resources() == []
     # A cluster that is gone has no objects, and neither has the next one.
-    shutil.rmtree(chain.site.etcd_data)
+    shutil.rmtree(chain.site.root / "etcd")
     daemon.start(chain.site, ignore)
 
 

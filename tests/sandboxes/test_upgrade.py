@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.target import NAMESPACE
+from chaos.faults.queue import idle_jobset
+from chaos.target import JOBSETS, NAMESPACE
 from infra import operators
 from infra.kubernetes import ApiError
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from infra.names import QUEUE_LABEL
 from sandbox import builds, daemon
 from sandbox.programs import PREVIOUS, PROGRAMS, Program, version_of
 from sandbox.site import administrator, create
@@ -29,7 +30,6 @@ pytestmark = [pytest.mark.complete, pytest.mark.timeout(1800)]
 RUNNING, QUEUED = "running", "queued"
 REFUSED_SECONDS = 60
 """How long webhooks may refuse at most: while one manager stops and the next one starts."""
-JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 
 
 @pytest.fixture(scope="module")
@@ -91,27 +91,7 @@ def _endless_job() -> Values:
 
 def _sleeping(name: str) -> dict[str, Any]:
     """A job that takes all chips of the queue for a second."""
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "command": ["sleep", "1"],
-        "resources": {"limits": {"google.com/tpu": 4}},
-        "securityContext": CONFINED_CONTAINER,
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
-        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
-        "securityContext": CONFINED_POD,
-        "containers": [container],
-    }
-    job = {"parallelism": 2, "completions": 2, "backoffLimit": 0, "template": {"spec": pod}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"kueue.x-k8s.io/queue-name": NAMESPACE}},
-        "spec": {"replicatedJobs": [{"name": "slice", "replicas": 2, "template": {"spec": job}}]},
-    }
+    return idle_jobset(name, NAMESPACE, {QUEUE_LABEL: NAMESPACE}, slices=2, hosts=2, seconds=1)
 
 
 def _version(where: tuple[Program, ...], name: str) -> str:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from infra.kubernetes import Json
 from sandbox.node_agent.environment import Lookup, Surroundings
 from sandbox.node_agent.pod import Pod
@@ -49,3 +51,11 @@ def surroundings(of: Pod, lookup: Lookup | None = None) -> Surroundings:
         lookup=lookup or (lambda _kind, _name: None),
         token=lambda source: f"token for {source.get('expirationSeconds')} s",
     )
+
+
+def runs(pid: int) -> bool:
+    """Whether the process is there, and not only its exit status."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

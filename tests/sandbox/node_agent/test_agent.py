@@ -13,8 +13,9 @@ import pytest
 
 from infra.kubernetes import ApiServer
 from sandbox.node_agent.agent import Leases, NodeAgent
+from sandbox.servers import holds_within
 from sandbox.site import SILENT_ANNOTATION, Site
-from tests.sandbox.node_agent.pods import NODE, Json, container, pod
+from tests.sandbox.node_agent.pods import NODE, Json, container, pod, runs
 
 ROOT = Path(__file__).parents[3]
 SLEEPER = pod(containers=[container(command=["sleep", "100"])])
@@ -25,21 +26,6 @@ def node(**annotations: str) -> Json:
 
 
 SILENT = node(**{SILENT_ANNOTATION: "true"})
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def runs(pid: int) -> bool:
-    """Whether the process is there, and not only its exit status."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.fixture
@@ -54,7 +40,7 @@ def deleted_by_force(agent: NodeAgent, site: Site) -> int:
     agent._node_changed(node())
     agent._pod_changed(SLEEPER.manifest)
     pids = site.pods / SLEEPER.folder_name / "pid"
-    until(lambda: pids.exists() and pids.read_text() != "")
+    assert holds_within(20, lambda: pids.exists() and pids.read_text() != "", 0.02)
     agent._node_changed(SILENT)
     agent._pod_removed(SLEEPER.manifest)
     return int(pids.read_text())
@@ -65,13 +51,13 @@ def test_a_pod_deleted_by_force_on_a_silent_node_runs_on_until_the_node_speaks(a
     time.sleep(0.3)
     assert runs(pid)
     agent._node_changed(node())
-    until(lambda: not runs(pid))
+    assert holds_within(20, lambda: not runs(pid))
 
 
 def test_a_pod_deleted_by_force_on_a_silent_node_ends_with_the_node(agent: NodeAgent, tmp_path: Path):
     pid = deleted_by_force(agent, Site(tmp_path, 201))
     agent._node_removed(SILENT)
-    until(lambda: not runs(pid))
+    assert holds_within(20, lambda: not runs(pid))
 
 
 @dataclass

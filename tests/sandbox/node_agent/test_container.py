@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from sandbox.node_agent.container import PodNames, own_lines, peer_lines, write_in_place
+from sandbox.node_agent.container import PodNames, full_names, peer_lines
 from sandbox.node_agent.pod import Pod
 from sandbox.site import Site
 from tests.sandbox.node_agent.pods import SITE, pod
@@ -30,11 +30,6 @@ def test_a_peer_has_every_name_that_cluster_dns_would_give_it() -> None:
     )
 
 
-def test_a_pod_is_itself_under_its_bare_host_name_and_localhost() -> None:
-    names = addresses(own_lines(worker(0), "127.201.9.9"))
-    assert names["train-slice-0-0"] == names["localhost"] == names["train-slice-0-0.train"] == "127.201.9.9"
-
-
 def test_a_peer_without_subdomain_and_one_that_ended_have_no_name() -> None:
     assert peer_lines(SITE, [pod("alone"), worker(0, phase="Failed")]) == ""
 
@@ -61,16 +56,11 @@ def test_peers_come_and_go_in_a_file_that_stays_the_same_file(tmp_path: Path) ->
     names.hosts_file(me).parent.mkdir(parents=True)
     path = names.create(me)
     inode = path.stat().st_ino
-    assert "train-slice-0-1.train" not in addresses(path.read_text())
+    alone = path.read_text()
+    own = SITE.pod_address("team", me.name)
+    assert addresses(alone) == dict.fromkeys([*full_names(me), "train-slice-0-0", "localhost"], own)
     names.update(peer)
     assert "train-slice-0-1.train" in addresses(path.read_text())
     names.remove(peer)
-    assert "train-slice-0-1.train" not in addresses(path.read_text())
+    assert path.read_text() == alone
     assert path.stat().st_ino == inode
-
-
-def test_a_shorter_text_leaves_nothing_of_the_longer_one(tmp_path: Path) -> None:
-    path = tmp_path / "hosts"
-    path.write_text("a long line\n")
-    write_in_place(path, "short\n")
-    assert path.read_text() == "short\n"

@@ -5,14 +5,10 @@ import pytest
 
 from infra.kubernetes import Json
 from sandbox.node_agent.pod import (
-    NODE_SHUTDOWN,
     Pod,
-    PodReason,
-    PodReport,
     pod_status,
     running,
     terminated,
-    waiting,
 )
 from tests.sandbox.node_agent.pods import container, pod
 
@@ -24,8 +20,9 @@ def ended(code: int) -> Json:
     return terminated(code, START, END)
 
 
-def status(of: Pod, states: dict[str, Json], *, final: bool, reason: PodReason | None = None) -> dict[str, Any]:
-    return pod_status(PodReport(of, states, "127.201.1.1", "127.201.0.1", START, final, reason), END)
+def status(of: Pod, states: dict[str, Json], *, final: bool) -> dict[str, Any]:
+    addresses = {"address": "127.201.1.1", "host_address": "127.201.0.1"}
+    return pod_status(of, states, **addresses, started=START, final=final, reason=None, now=END)
 
 
 def conditions(found: dict[str, Any]) -> dict[str, str]:
@@ -55,35 +52,12 @@ def test_a_pod_succeeds_only_if_every_container_did(codes: list[int], phase: str
     assert conditions(found)["Ready"] == "False"
 
 
-def test_a_pod_that_ends_before_its_container_started_has_failed() -> None:
-    assert status(pod(), {}, final=True)["phase"] == "Failed"
-
-
-def test_a_signal_becomes_128_more_and_is_named() -> None:
-    state = terminated(-15, START, END)["terminated"]
-    assert (state["exitCode"], state["signal"], state["reason"]) == (143, 15, "Error")
-    assert terminated(0, START, END)["terminated"]["reason"] == "Completed"
-
-
-def test_a_container_that_cannot_be_made_keeps_the_pod_pending_and_says_why() -> None:
-    state = waiting("CreateContainerConfigError", "no command")
-    found = status(pod(), {"main": state}, final=False)
-    assert found["phase"] == "Pending"
-    assert found["containerStatuses"][0]["state"] == state
-
-
 def test_init_containers_keep_the_pod_pending_until_they_are_done() -> None:
     me = pod(initContainers=[container("fetch")])
     before = status(me, {"fetch": running(START)}, final=False)
     assert (before["phase"], conditions(before)["Initialized"]) == ("Pending", "False")
     after = status(me, {"fetch": ended(0), "main": running(END)}, final=False)
     assert (after["phase"], conditions(after)["Initialized"]) == ("Running", "True")
-
-
-def test_a_node_shutdown_fails_the_pod_as_a_disruption() -> None:
-    found = status(pod(), {"main": ended(0)}, final=True, reason=NODE_SHUTDOWN)
-    assert (found["phase"], found["reason"]) == ("Failed", "Terminated")
-    assert conditions(found)["DisruptionTarget"] == "True"
 
 
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:

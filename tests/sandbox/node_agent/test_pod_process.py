@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -17,6 +16,8 @@ from sandbox.node_agent.pod_process import (
     end_leftovers,
     start_reaper,
 )
+from sandbox.servers import holds_within
+from tests.sandbox.node_agent.pods import runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -39,23 +40,13 @@ def run(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> tuple[in
 
 
 def wait_for_line(path: Path) -> str:
-    deadline = time.monotonic() + 10
-    while not (path.exists() and path.read_text().endswith("\n")):
-        assert time.monotonic() < deadline, f"nothing was written to {path}"
-        time.sleep(0.01)
+    written = holds_within(10, lambda: path.exists() and path.read_text().endswith("\n"), 0.01)
+    assert written, f"nothing was written to {path}"
     return path.read_text().strip()
 
 
 def ends(pid: int) -> bool:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.01)
-    return False
+    return holds_within(5, lambda: not runs(pid), 0.01)
 
 
 def test_a_pod_has_its_own_host_name_and_resolves_itself_and_its_peers(tmp_path: Path) -> None:

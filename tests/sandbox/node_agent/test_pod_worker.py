@@ -2,7 +2,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from infra.kubernetes import STRATEGIC_MERGE_PATCH, ApiServer
 from sandbox.node_agent.container import Machine, PodNames, log_file
 from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod
 from sandbox.node_agent.pod_worker import PodWorker
+from sandbox.servers import holds_within
 from sandbox.site import Site
 from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
 
@@ -54,10 +54,7 @@ class Trial:
     silent: set[str]
 
     def until(self, holds: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < deadline, f"still {self.api.statuses[-1:]}"
-            time.sleep(0.02)
+        assert holds_within(20, lambda: bool(holds()), 0.02), f"still {self.api.statuses[-1:]}"
 
     def until_running(self) -> None:
         self.until(lambda: "Running" in self.api.phases)
@@ -98,6 +95,7 @@ def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
     trial = begin(pod(containers=[script("echo said")]))
     trial.until_ended()
     assert trial.api.phases == ["Running", "Succeeded"]
+    assert trial.api.state()["state"]["terminated"]["reason"] == "Completed"
     assert trial.log() == "said\n"
 
 
@@ -194,7 +192,9 @@ def test_an_evicted_pod_fails_as_a_disruption_and_keeps_its_object(begin: Begin)
     trial.worker.close()
     trial.worker.join(5)
     assert trial.api.statuses[-1]["reason"] == "Terminated"
-    assert trial.api.state()["state"]["terminated"]["signal"] == 15
+    terminated = trial.api.state()["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["signal"], terminated["reason"]) == (143, 15, "Error")
+    assert "DisruptionTarget" in [condition["type"] for condition in trial.api.statuses[-1]["conditions"]]
     assert trial.api.deletions == []
 
 

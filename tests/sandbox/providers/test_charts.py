@@ -4,18 +4,20 @@ from pathlib import Path
 import pulumi
 import pytest
 
+from infra.kubernetes import Json
 from sandbox.programs import (
     OPERATORS,
     PREVIOUS,
     PROGRAMS,
     Operator,
+    Program,
     Programs,
     cached_path,
     chart_of,
     copied_path,
     version_of,
 )
-from sandbox.providers.charts import local_charts, render, type_token
+from sandbox.providers.charts import local_charts, render
 from sandbox.providers.plugin import Refusal
 
 HELM = """#!/bin/sh
@@ -56,7 +58,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 def test_the_chart_of_the_last_path_element_is_rendered_for_its_namespace(programs: Programs) -> None:
-    newest = version_of(next(program for program in PROGRAMS if program.name == "kueue"))
+    (newest,) = _versions(PROGRAMS)
     inputs = {"chart": "oci://example.org/charts/kueue@sha256:0", "version": f"v{newest}", "namespace": "kueue-system"}
     arguments = render(inputs, "queue", programs)[0]["data"]["arguments"]
     assert arguments.startswith(f"template queue {programs.operator('kueue', newest).chart} ")
@@ -64,36 +66,36 @@ def test_the_chart_of_the_last_path_element_is_rendered_for_its_namespace(progra
     assert "--include-crds" in arguments
 
 
-def test_hooks_and_aggregated_apis_are_left_out(programs: Programs) -> None:
-    kinds = [manifest["kind"] for manifest in render({"chart": "kueue"}, "queue", programs)]
-    assert kinds == ["ConfigMap", "CustomResourceDefinition"]
+def test_hooks_aggregated_apis_and_prose_in_schemas_are_left_out(programs: Programs) -> None:
+    config, definition = render({"chart": "kueue"}, "queue", programs)
+    assert (config["kind"], definition["kind"]) == ("ConfigMap", "CustomResourceDefinition")
+    assert definition["spec"]["schema"] == {"properties": {"description": {"type": "string"}}}
 
 
-def test_schemas_lose_their_prose_but_no_property(programs: Programs) -> None:
-    schema = render({"chart": "kueue"}, "queue", programs)[1]["spec"]["schema"]
-    assert schema == {"properties": {"description": {"type": "string"}}}
+def _versions(*where: tuple[Program, ...]) -> list[str]:
+    return [version_of(program) for programs in where for program in programs if program.name == "kueue"]
 
 
-def test_an_unknown_version_is_refused_with_a_list_of_the_known_ones(programs: Programs) -> None:
-    known = ", ".join(version_of(program) for program in (*PROGRAMS, *PREVIOUS) if program.name == "kueue")
-    with pytest.raises(Refusal, match=re.escape(f"has versions {known}, got 0.1.0; set one of them")):
-        render({"chart": "kueue", "version": "0.1.0"}, "queue", programs)
-
-
-def test_the_version_before_is_refused_with_the_command_that_builds_it(programs: Programs) -> None:
-    (before,) = [version_of(program) for program in PREVIOUS if program.name == "kueue"]
-    with pytest.raises(Refusal, match=f"kueue {before} is not built yet; build it with `python -m cli.programs --prev"):
-        render({"chart": "kueue", "version": before}, "queue", programs)
-
-
-def test_an_unknown_chart_is_refused_with_those_there_are(programs: Programs) -> None:
-    with pytest.raises(Refusal, match="no chart 'volcano'; it has jobset, kueue"):
-        render({"chart": "oci://example.org/volcano"}, "v", programs)
-
-
-def test_types_carry_the_group_and_version() -> None:
-    assert type_token({"apiVersion": "v1", "kind": "Service"}) == "kubernetes:core/v1:Service"
-    assert type_token({"apiVersion": "apps/v1", "kind": "Deployment"}) == "kubernetes:apps/v1:Deployment"
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (
+            {"chart": "kueue", "version": "0.1.0"},
+            f"has versions {', '.join(_versions(PROGRAMS, PREVIOUS))}, got 0.1.0; set one of them",
+        ),
+        (
+            {"chart": "kueue", "version": _versions(PREVIOUS)[0]},
+            f"kueue {_versions(PREVIOUS)[0]} is not built yet; build it with `python -m cli.programs --prev",
+        ),
+        ({"chart": "oci://example.org/volcano"}, "no chart 'volcano'; it has jobset, kueue"),
+    ],
+    ids=["an unknown version", "the version before", "an unknown chart"],
+)
+def test_what_the_sandbox_does_not_have_is_refused_with_what_to_do(
+    programs: Programs, inputs: Json, message: str
+) -> None:
+    with pytest.raises(Refusal, match=re.escape(message)):
+        render(inputs, "queue", programs)
 
 
 def test_the_published_plugin_gets_the_sandboxs_charts_without_what_no_server_here_answers_for(

@@ -7,7 +7,7 @@ import urllib3
 from infra.kubernetes import ApiServer, Json
 from sandbox import builds
 from sandbox.providers.cloud import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
-from sandbox.providers.effects import BucketEffect, ClusterEffect, NodePoolEffect, require_node_pool
+from sandbox.providers.effects import BucketEffect, NodePoolEffect, require_node_pool
 from sandbox.providers.plugin import Refusal
 from sandbox.servers import Supervision, start_gcs
 from sandbox.site import Site, create
@@ -34,17 +34,6 @@ def test_an_existing_pool_is_judged_by_what_changes() -> None:
         require_node_pool({"upgradeSettings": {"strategy": "BLUE_GREEN"}}, {"upgradeSettings": surge})
 
 
-PROVISIONING = "provisioningrequests.autoscaling.x-k8s.io"
-CLUSTER_RECORD = {"name": "c", "location": "us-east5", "nodeLocations": ["us-east5-b"]}
-POOL = {
-    "name": "slice-0",
-    "cluster": "c",
-    "nodeConfig": {"machineType": "ct6e-standard-4t", "flexStart": True},
-    "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4"},
-    "autoscaling": {"totalMinNodeCount": 0, "maxNodeCount": 2},
-}
-
-
 class Requests:
     """An API server that only remembers what it is asked."""
 
@@ -57,16 +46,6 @@ class Requests:
 
     def find(self, path: str) -> None:
         return None
-
-
-def test_a_cluster_comes_with_the_kinds_that_gke_brings_along(tmp_path: Path) -> None:
-    builds.prepare(ignore)
-    api = Requests()
-    ClusterEffect(Site(tmp_path, 99), Cloud(tmp_path), lambda: cast(ApiServer, api)).create({"name": "c"})
-    kinds = {kind for _, kind in api.made}
-    assert {"podmonitorings.monitoring.googleapis.com", "clusterrules.monitoring.googleapis.com"} <= kinds
-    assert PROVISIONING not in kinds
-    assert {method for method, _ in api.made} == {"PATCH"}
 
 
 def test_a_bucket_goes_with_its_objects_but_not_with_folders_of_its_own(tmp_path: Path) -> None:
@@ -106,14 +85,3 @@ def test_nodes_that_stream_images_need_the_api_and_the_right_to_use_it(tmp_path:
     cloud.keep(PROJECT_MEMBER, "b", {"member": "serviceAccount:nodes@p", "role": role})
     effect.create(pool)
     assert api.made == [("POST", "nodes")]
-
-
-def test_only_a_queued_pool_brings_the_kind_of_its_requests(tmp_path: Path) -> None:
-    builds.prepare(ignore)
-    api, cloud = Requests(), Cloud(tmp_path)
-    cloud.keep(CLUSTER, "c", CLUSTER_RECORD)
-    effect = NodePoolEffect(Site(tmp_path, 201), cloud, lambda: cast(ApiServer, api))
-    effect.create(POOL)
-    assert api.made == []
-    effect.create(POOL | {"queuedProvisioning": {"enabled": True}})
-    assert api.made == [("PATCH", PROVISIONING)]

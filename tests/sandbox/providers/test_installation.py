@@ -12,14 +12,6 @@ from sandbox.providers.installation import VARIABLE, install
 from sandbox.site import create
 
 
-def test_plugins_lie_where_the_engine_looks_in_the_versions_of_the_sdk(tmp_path: Path) -> None:
-    site = create(tmp_path)
-    install(site)
-    for name in ("gcp", "kubernetes"):
-        folder = site.pulumi_home / "plugins" / f"resource-{name}-v{version(f'pulumi_{name}')}"
-        assert os.access(folder / f"pulumi-resource-{name}", os.X_OK)
-
-
 def test_the_installed_credential_plugin_finds_its_site_from_any_folder(tmp_path: Path) -> None:
     site = create(tmp_path / "site")
     site.pki.mkdir()

@@ -8,7 +8,7 @@ from pulumi.provider.experimental.provider import ConstructRequest
 from infra.kubernetes import Json
 from sandbox.providers import charts
 from sandbox.providers.kubernetes import KubernetesPlugin
-from sandbox.providers.plugin import Diff, Refusal, Resource
+from sandbox.providers.plugin import Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Secret, merge
 
 SEED = b"\x01\x02\x03\x04"
@@ -21,11 +21,6 @@ def urn(api_type: str, name: str = "thing") -> str:
 
 def checked(api_type: str, inputs: Json) -> Json:
     return KubernetesPlugin().check(urn(api_type), {}, inputs, SEED)
-
-
-def diff(api_type: str, inputs: Json, change: Json) -> Diff:
-    old = checked(api_type, inputs)
-    return KubernetesPlugin().diff(Resource(urn(api_type), "id", old, old), merge(old, change))
 
 
 def named(**fields: Any) -> Json:
@@ -61,16 +56,27 @@ def test_another_cluster_replaces_the_provider_unless_an_identifier_says_it_is_t
     assert plugin.diff_config(old | same, old | {"clusterIdentifier": "d"}) == ["clusterIdentifier"]
 
 
-def test_another_name_replaces_the_object_and_both_can_exist() -> None:
-    found = diff("core/v1:Service", named(), {"metadata": {"name": "other"}})
-    assert found.replaces == {"metadata.name"}
-    assert not found.same_name
+JOB = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 2}]}}
+SCALED = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 4}]}}
 
 
-def test_data_of_a_config_map_cannot_be_changed_in_place() -> None:
-    found = diff("core/v1:ConfigMap", named(data={"a": "1"}), {"data": {"a": "2"}})
-    assert found.replaces == {"data.a"}
-    assert found.same_name
+@pytest.mark.parametrize(
+    ("api_type", "fields", "change", "path", "replaced", "same_name"),
+    [
+        ("core/v1:Service", {}, {"metadata": {"name": "other"}}, "metadata.name", True, False),
+        ("core/v1:ConfigMap", {"data": {"a": "1"}}, {"data": {"a": "2"}}, "data.a", True, True),
+        ("jobset.x-k8s.io/v1alpha2:JobSet", JOB, SCALED, "spec.replicatedJobs[0].replicas", False, True),
+    ],
+    ids=["another name", "data of a ConfigMap", "a custom resource"],
+)
+def test_a_change_replaces_only_what_cannot_be_changed_in_place(
+    api_type: str, fields: Json, change: Json, path: str, replaced: bool, same_name: bool
+) -> None:
+    old = checked(api_type, named(**fields))
+    found = KubernetesPlugin().diff(Resource(urn(api_type), "id", old, old), merge(old, change))
+    assert [item.path for item in found.changes] == [path]
+    assert found.replaces == ({path} if replaced else set())
+    assert found.same_name == same_name
 
 
 @pytest.mark.parametrize(
@@ -88,16 +94,11 @@ def test_data_changes_in_place_only_with_the_option_of_the_provider(kind: str, f
     assert replaces({option: "true"}) == frozenset()
 
 
-def test_a_custom_resource_is_updated_in_place_with_the_path_that_changed() -> None:
-    job = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 2}]}}
-    change = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 4}]}}
-    found = diff("jobset.x-k8s.io/v1alpha2:JobSet", named(**job), change)
-    assert [item.path for item in found.changes] == ["spec.replicatedJobs[0].replicas"]
-    assert not found.replaces
+type Alone = tuple[KubernetesPlugin, Resource, list[str]]
 
 
 @pytest.fixture
-def alone() -> tuple[KubernetesPlugin, Resource, list[str]]:
+def alone() -> Alone:
     """A plugin whose cluster does not answer, an object it made earlier, and the warnings it gives."""
     plugin, warnings = KubernetesPlugin(), list[str]()
     contexts = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
@@ -108,7 +109,7 @@ def alone() -> tuple[KubernetesPlugin, Resource, list[str]]:
 
 
 def test_without_its_cluster_an_object_stays_and_the_error_names_the_way_out(
-    alone: tuple[KubernetesPlugin, Resource, list[str]], monkeypatch: pytest.MonkeyPatch
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PULUMI_K8S_DELETE_UNREACHABLE", raising=False)
     plugin, known, _ = alone
@@ -125,7 +126,7 @@ def test_without_its_cluster_an_object_stays_and_the_error_names_the_way_out(
 
 @pytest.mark.parametrize("option", [{"deleteUnreachable": "true"}, {"deleteUnreachable": True}, {}])
 def test_without_its_cluster_an_object_leaves_the_state_on_request(
-    alone: tuple[KubernetesPlugin, Resource, list[str]], option: Json, monkeypatch: pytest.MonkeyPatch
+    alone: Alone, option: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin, known, warnings = alone
     plugin.config |= option
@@ -135,15 +136,13 @@ def test_without_its_cluster_an_object_leaves_the_state_on_request(
     assert sum("unreachable: unable to load schema" in warning for warning in warnings) == 2
 
 
-def test_without_its_cluster_a_preview_goes_on(alone: tuple[KubernetesPlugin, Resource, list[str]]) -> None:
+def test_without_its_cluster_a_preview_goes_on(alone: Alone) -> None:
     plugin, known, _ = alone
     assert plugin.create(known.urn, known.inputs, 0, preview=True)[1]["metadata"]["name"] == "n"
     assert plugin.update(known, merge(known.inputs, {"data": {"a": "1"}}), 0, preview=True)["data"] == {"a": "1"}
 
 
-def test_without_its_cluster_a_chart_is_refused_in_previews_too(
-    alone: tuple[KubernetesPlugin, Resource, list[str]],
-) -> None:
+def test_without_its_cluster_a_chart_is_refused_in_previews_too(alone: Alone) -> None:
     plugin, _, _ = alone
     request = ConstructRequest(charts.CHART, "kueue", {}, ResourceOptions())
     with pytest.raises(Refusal, match="^configured Kubernetes cluster is unreachable: unable to load schema infor"):

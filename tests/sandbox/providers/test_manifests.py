@@ -5,13 +5,9 @@ import pytest
 from infra.kubernetes import Json
 from sandbox.providers import manifests
 from sandbox.providers.manifests import (
-    WaitTimeoutError,
     is_forced,
-    manager_of,
     poll,
-    remember_manager,
     requirement,
-    select,
     taken_over,
 )
 from sandbox.providers.plugin import Refusal, Resource
@@ -31,13 +27,6 @@ def test_the_content_of_a_secret_is_concealed_as_the_api_keeps_it() -> None:
     found = manifests.with_secrets({**SECRET, "data": {"a": "eA=="}, "stringData": {"b": "y", "c": UNKNOWN}})
     assert found == {**SECRET, "data": Secret({"a": "eA==", "b": "eQ==", "c": UNKNOWN})}
     assert manifests.with_secrets(SECRET) == SECRET
-
-
-def test_only_built_in_kinds_have_paths_that_cannot_change_in_place() -> None:
-    identity = ("kind", "metadata.name", "metadata.namespace")
-    assert manifests.fixed_paths("JobSet", {}) == identity
-    assert manifests.fixed_paths("Deployment", {}) == (*identity, "spec.selector")
-    assert manifests.fixed_paths("Secret", {"enableSecretMutable": True}) == (*identity, "type")
 
 
 def test_an_object_that_is_imported_is_what_id_and_type_say() -> None:
@@ -88,12 +77,6 @@ def live(*entries: Json) -> Json:
     return {"metadata": {"managedFields": [*entries]}}
 
 
-def test_an_object_keeps_its_manager_from_one_state_to_the_next() -> None:
-    new = manager_of({})
-    assert new != manager_of({})
-    assert manager_of(remember_manager({}, new)) == new
-
-
 def test_what_the_creator_and_kubectl_wrote_becomes_the_objects_own() -> None:
     others = [entry("kueue", "Update", "c"), entry("pulumi-kubernetes", "Update", "d", subresource="status")]
     taken = [entry("pulumi-kubernetes", "Update", "a"), entry("kubectl-patch", "Update", "b")]
@@ -132,33 +115,28 @@ def test_a_custom_resource_is_awaited_only_on_request() -> None:
     assert requirement(manifest("JobSet")) is None
 
 
-def test_a_condition_must_have_the_status() -> None:
-    inputs = manifest("ClusterQueue", waitFor="condition=Active")
-    active = {"status": {"conditions": [{"type": "Active", "status": "True"}]}}
-    inactive = {"status": {"conditions": [{"type": "Active", "status": "False", "message": "no flavor"}]}}
-    assert unmet(inputs, active) == ""
-    assert unmet(inputs, inactive) == "Active is False: no flavor"
-    assert unmet(manifest("X", waitFor="condition=Active=False"), inactive) == ""
-    assert unmet(inputs, {}) == "no condition Active yet"
+ACTIVE, INACTIVE = (
+    {"status": {"conditions": [{"type": "Active", "status": status, "message": "no flavor"}]}}
+    for status in ("True", "False")
+)
+BUNDLE = "jsonpath={.webhooks[*].clientConfig.caBundle}"
+OLD = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, **ACTIVE["status"]}}
 
 
-def test_webhooks_are_ready_when_they_have_a_ca_bundle() -> None:
-    inputs = manifest("X", waitFor="jsonpath={.webhooks[*].clientConfig.caBundle}")
-    assert unmet(inputs, {"webhooks": [{"clientConfig": {}}]}) == "{.webhooks[*].clientConfig.caBundle} has no value"
-    assert unmet(inputs, {"webhooks": [{"clientConfig": {"caBundle": "AA=="}}]}) == ""
-
-
-def test_a_list_needs_every_entry_and_a_value_must_match() -> None:
-    inputs = manifest("X", waitFor='["jsonpath={.status.phase}=Done", "condition=Ready"]')
-    live = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-    assert unmet(inputs, live) == "{.status.phase} is Running, not Done"
-
-
-def test_an_old_status_does_not_count() -> None:
-    inputs = manifest("X", waitFor="condition=Ready")
-    conditions = [{"type": "Ready", "status": "True"}]
-    live = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "conditions": conditions}}
-    assert "newest generation" in unmet(inputs, live)
+@pytest.mark.parametrize(
+    ("expression", "live", "lack"),
+    [
+        ("condition=Active", ACTIVE, ""),
+        ("condition=Active", INACTIVE, "Active is False: no flavor"),
+        ("condition=Active=False", INACTIVE, ""),
+        ("condition=Active", {}, "no condition Active yet"),
+        ("condition=Active", OLD, "its controller has not seen the newest generation"),
+        (BUNDLE, {"webhooks": [{"clientConfig": {}}]}, "{.webhooks[*].clientConfig.caBundle} has no value"),
+        (BUNDLE, {"webhooks": [{"clientConfig": {"caBundle": "AA=="}}]}, ""),
+    ],
+)
+def test_an_object_is_awaited_as_its_annotation_says(expression: str, live: Json, lack: str) -> None:
+    assert unmet(manifest("X", waitFor=expression), live) == lack
 
 
 def test_a_deployment_is_awaited_until_its_replicas_are_available() -> None:
@@ -169,25 +147,12 @@ def test_a_deployment_is_awaited_until_its_replicas_are_available() -> None:
     assert unmet(inputs, {"spec": spec, "status": status | {"availableReplicas": 2}}) == ""
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [("{.a.b}", [1]), ("$.list[0].x", [2]), ("{.list[*].x}", [2, 3]), ("{.a[*]}", [1]), ("{.none[3]}", [])],
-)
-def test_paths_select_names_indices_and_all(path: str, found: list[int]) -> None:
-    value = {"a": {"b": 1}, "list": [{"x": 2}, {"x": 3}]}
-    assert select(path, value) == found
-
-
-def test_an_unknown_expression_is_refused_with_the_forms_there_are() -> None:
+@pytest.mark.parametrize("expression", ["ready", "jsonpath={.a['b.c']}"])
+def test_another_expression_is_refused_with_those_there_are(expression: str) -> None:
     with pytest.raises(Refusal, match="expected `condition="):
-        requirement(manifest("X", waitFor="ready"))
+        requirement(manifest("X", waitFor=expression))
 
 
 def test_waiting_ends_with_what_is_lacking() -> None:
-    with pytest.raises(WaitTimeoutError, match=r"timed out after 0\.1 s: not yet"):
+    with pytest.raises(Refusal, match=r"timed out after 0\.1 s: not yet"):
         poll(lambda: "not yet", 0.1)
-
-
-def test_a_path_with_another_step_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"has a step the sandbox does not know; use names, \[0\] and"):
-        select("{.a['b.c']}", {})

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,98 +107,6 @@ IRONWOOD_PLACEMENT = {"type": "", "policyName": "p", "tpuTopology": "2x2x4"}
 POLICY = {"name": "p", "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x4"}}
 
 
-def refusal(properties: Json, policy: Json | None = None) -> str:
-    with pytest.raises(Refusal) as caught:
-        require_valid(properties, CLUSTER, policy)
-    return str(caught.value)
-
-
-def test_a_multi_host_slice_is_accepted_at_its_gang_size_or_empty() -> None:
-    require_valid(SLICE, CLUSTER, None)
-    require_valid(SLICE | {"nodeCount": 0}, CLUSTER, None)
-
-
-def test_another_node_count_fails_with_the_gang_text() -> None:
-    assert refusal(SLICE | {"nodeCount": 8}) == (
-        "Google Compute Engine: Invalid value for field 'resource.resizeBy': '8'. Requested invalid target size '8'"
-        " for a Managed Instance Group in the gang mode of size '4'. Should be equal to the gang size."
-    )
-
-
-def test_the_node_count_is_per_zone() -> None:
-    two_zones = SLICE | {"nodeCount": 2, "nodeLocations": ["us-east5-a", "us-east5-b"]}
-    require_valid(two_zones, CLUSTER, None)
-    assert "'8'" in refusal(two_zones | {"nodeCount": 4})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"placementPolicy": {"tpuTopology": "3x3"}}, 'Invalid TPU topology "3x3" for machine type "ct6e-standard-4t"'),
-        ({"placementPolicy": {"tpuTopology": "2x2"}}, "not supported for single-host TPU slices"),
-        ({"placementPolicy": {"type": ""}}, 'needs placement policy type "COMPACT"'),
-        ({"nodeConfig": {"machineType": "ct6e-standard-16t"}}, "does not support TPU topology"),
-        ({"nodeConfig": {"machineType": "n2-standard-8"}}, "does not support TPU topology"),
-        ({"nodeConfig": {"diskType": "pd-balanced"}}, "pd-balanced disk type cannot be used"),
-        ({"nodeConfig": {"bootDisk": {"diskType": "pd-ssd"}}}, "pd-ssd disk type cannot be used"),
-        ({"nodeConfig": {"flexStart": True}}, "Flex start node pools require autoscaling enabled."),
-        ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
-    ],
-)
-def test_what_gke_refuses_is_refused_in_its_words(change: Json, message: str) -> None:
-    assert message in refusal(merge(SLICE, change))
-
-
-def test_a_single_host_pool_takes_any_node_count_and_no_placement_policy() -> None:
-    single_host = {key: item for key, item in SLICE.items() if key != "placementPolicy"}
-    require_valid(single_host | {"nodeCount": 3}, CLUSTER, None)
-    assert "without a topology" in refusal(single_host | {"placementPolicy": {"type": "COMPACT"}})
-
-
-def test_a_multi_host_label_without_a_placement_policy_is_refused() -> None:
-    config: dict[str, Any] = {"machineType": "ct6e-standard-4t", "labels": {"cloud.google.com/gke-tpu-topology": "4x4"}}
-    bare = {key: item for key, item in SLICE.items() if key != "placementPolicy"} | {"nodeConfig": config}
-    assert 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"' in refusal(bare)
-
-
-def test_ironwood_needs_a_workload_policy_of_its_topology() -> None:
-    compact = {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"}}
-    assert "Use workload policy instead." in refusal(IRONWOOD | compact)
-    require_valid(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, POLICY)
-    other = {**POLICY, "workloadPolicy": {"acceleratorTopology": "2x2x2"}}
-    assert "differs" in refusal(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, other)
-
-
-def test_a_pool_has_its_nodes_in_the_region_of_its_cluster() -> None:
-    require_valid(SLICE | {"nodeLocations": ["us-east5-c"]}, CLUSTER, None)
-    require_valid(SLICE | {"nodeLocations": ["us-east5-c"]}, CLUSTER | {"location": "us-east5-a"}, None)
-    assert "us-east1-b" in refusal(SLICE | {"nodeLocations": ["us-east1-b"]})
-
-
-def test_an_autoscaled_slice_must_reach_its_gang_size_in_one_zone() -> None:
-    flexible = {key: item for key, item in SLICE.items() if key != "nodeCount"}
-    require_valid(flexible | {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}, CLUSTER, None)
-    message = refusal(flexible | {"autoscaling": {"totalMaxNodeCount": 4}})
-    assert 'Maximum node count 0 is not a valid size of TPU pod slice with topology "4x4"' in message
-
-
-def test_a_pool_of_a_wrong_size_can_still_be_described() -> None:
-    assert pool_of(SLICE | {"nodeCount": 3}, CLUSTER, None).nodes_per_zone == 3
-
-
-def test_a_preview_decides_only_on_what_it_knows() -> None:
-    assert is_decided(SLICE, None)
-    assert not is_decided(SLICE | {"nodeCount": UNKNOWN}, CLUSTER)
-    regional = {key: item for key, item in SLICE.items() if key != "nodeLocations"} | {"location": "us-east5"}
-    assert not is_decided(regional, None)
-
-
-def test_zones_are_the_pools_own_or_those_of_its_region() -> None:
-    assert zones(SLICE, CLUSTER) == ("us-east5-a",)
-    assert zones({"location": "us-east5-c"}, CLUSTER) == ("us-east5-c",)
-    assert zones({}, CLUSTER) == ("us-east5-a", "us-east5-b", "us-east5-c")
-
-
 FLEX: dict[str, Any] = {
     **{key: item for key, item in SLICE.items() if key != "nodeCount"},
     "autoscaling": {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"},
@@ -216,6 +125,113 @@ RESERVATION = {
 }
 
 
+BARE = {key: item for key, item in SLICE.items() if key != "placementPolicy"}
+FLEXIBLE = {key: item for key, item in SLICE.items() if key != "nodeCount"}
+TWO_ZONES = SLICE | {"nodeCount": 2, "nodeLocations": ["us-east5-a", "us-east5-b"]}
+OTHER_ZONE = SLICE | {"nodeLocations": ["us-east5-c"]}
+LABELLED = {"nodeConfig": {"machineType": "ct6e-standard-4t", "labels": {"cloud.google.com/gke-tpu-topology": "4x4"}}}
+
+
+@pytest.mark.parametrize(
+    ("properties", "cluster", "policy"),
+    [
+        pytest.param(SLICE, CLUSTER, None, id="a slice at its gang size"),
+        pytest.param(SLICE | {"nodeCount": 0}, CLUSTER, None, id="an empty slice"),
+        pytest.param(TWO_ZONES, CLUSTER, None, id="half of the hosts in each of two zones"),
+        pytest.param(BARE | {"nodeCount": 3}, CLUSTER, None, id="any number of single hosts"),
+        pytest.param(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, POLICY, id="a workload policy"),
+        pytest.param(OTHER_ZONE, CLUSTER, None, id="another zone of the region"),
+        pytest.param(
+            OTHER_ZONE, CLUSTER | {"location": "us-east5-a"}, None, id="another zone than that of the cluster"
+        ),
+        pytest.param(
+            FLEXIBLE | {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}, CLUSTER, None, id="autoscaling to it"
+        ),
+        pytest.param(
+            merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}}), CLUSTER, None, id="one reservation"
+        ),
+    ],
+)
+def test_what_gke_accepts_is_accepted(properties: Json, cluster: Json, policy: Json | None) -> None:
+    require_valid(properties, cluster, policy)
+
+
+def reserved(**change: object) -> Json:
+    return merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION | change}})
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        (
+            SLICE | {"nodeCount": 8},
+            "Google Compute Engine: Invalid value for field 'resource.resizeBy': '8'. Requested invalid target size '8'"
+            " for a Managed Instance Group in the gang mode of size '4'. Should be equal to the gang size.",
+        ),
+        (TWO_ZONES | {"nodeCount": 4}, "'8'"),
+        (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology"),
+        (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"'),
+        (
+            IRONWOOD | {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"}},
+            "Use workload policy instead.",
+        ),
+        (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b"),
+        (
+            FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}},
+            'Maximum node count 0 is not a valid size of TPU pod slice with topology "4x4"',
+        ),
+        (reserved(values=[]), "exactly one value"),
+        (reserved(values=["chips", "more"]), "exactly one value"),
+        (reserved(key=""), "exactly one value"),
+        *(
+            (merge(SLICE, change), message)
+            for change, message in (
+                (
+                    {"placementPolicy": {"tpuTopology": "3x3"}},
+                    'Invalid TPU topology "3x3" for machine type "ct6e-standard-4t"',
+                ),
+                ({"placementPolicy": {"tpuTopology": "2x2"}}, "not supported for single-host TPU slices"),
+                ({"placementPolicy": {"type": ""}}, 'needs placement policy type "COMPACT"'),
+                ({"nodeConfig": {"machineType": "ct6e-standard-16t"}}, "does not support TPU topology"),
+                ({"nodeConfig": {"machineType": "n2-standard-8"}}, "does not support TPU topology"),
+                ({"nodeConfig": {"diskType": "pd-balanced"}}, "pd-balanced disk type cannot be used"),
+                ({"nodeConfig": {"bootDisk": {"diskType": "pd-ssd"}}}, "pd-ssd disk type cannot be used"),
+                ({"nodeConfig": {"flexStart": True}}, "Flex start node pools require autoscaling enabled."),
+                ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
+            )
+        ),
+        *(
+            (merge(FLEX, change), message)
+            for change, message in (
+                ({"nodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
+                ({"initialNodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
+                ({"autoscaling": {"minNodeCount": 4}}, "require initial node count to be set to 0."),
+                ({"autoscaling": {"maxNodeCount": 8}}, "Maximum node count 8 is not a valid size of TPU pod slice"),
+                ({"nodeConfig": {"spot": True}}, "neither spot VMs nor reservations"),
+                ({"nodeConfig": {"reservationAffinity": RESERVATION}}, "neither spot VMs nor reservations"),
+                ({"management": {"autoRepair": True}}, "require node auto-repair to be disabled"),
+                ({"nodeConfig": {"maxRunDuration": "599s"}}, 'Invalid max run duration "599s"'),
+                ({"nodeConfig": {"maxRunDuration": "604801s"}}, "must be between 600s and 604800s"),
+                ({"nodeConfig": {"maxRunDuration": "4h"}}, 'Invalid max run duration "4h"'),
+                (
+                    {"nodeConfig": {"machineType": "ct5lp-hightpu-4t"}},
+                    "not supported for machine type ct5lp-hightpu-4t",
+                ),
+            )
+        ),
+    ],
+)
+def test_what_gke_refuses_is_refused_in_its_words(properties: Json, message: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(message)):
+        require_valid(properties, CLUSTER, None)
+
+
+def test_ironwood_needs_a_workload_policy_of_its_own_topology() -> None:
+    other = {**POLICY, "workloadPolicy": {"acceleratorTopology": "2x2x2"}}
+    with pytest.raises(Refusal, match="differs"):
+        require_valid(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, other)
+
+
 @pytest.mark.parametrize("queued", [False, True])
 def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
     properties = FLEX | {"queuedProvisioning": {"enabled": queued}}
@@ -223,30 +239,18 @@ def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
     assert pool_of(properties, CLUSTER, None).nodes_per_zone == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"nodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
-        ({"initialNodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
-        ({"autoscaling": {"minNodeCount": 4}}, "Flex start node pools require initial node count to be set to 0."),
-        ({"autoscaling": {"maxNodeCount": 8}}, "Maximum node count 8 is not a valid size of TPU pod slice"),
-        ({"nodeConfig": {"spot": True}}, "neither spot VMs nor reservations"),
-        ({"nodeConfig": {"reservationAffinity": RESERVATION}}, "neither spot VMs nor reservations"),
-        ({"management": {"autoRepair": True}}, "require node auto-repair to be disabled"),
-        ({"nodeConfig": {"maxRunDuration": "599s"}}, 'Invalid max run duration "599s"'),
-        ({"nodeConfig": {"maxRunDuration": "604801s"}}, "must be between 600s and 604800s"),
-        ({"nodeConfig": {"maxRunDuration": "4h"}}, 'Invalid max run duration "4h"'),
-        ({"nodeConfig": {"machineType": "ct5lp-hightpu-4t"}}, "not supported for machine type ct5lp-hightpu-4t"),
-    ],
-)
-def test_a_flex_start_slice_that_asks_for_more_is_refused(change: Json, message: str) -> None:
-    assert message in refusal(merge(FLEX, change))
+def test_a_pool_of_a_wrong_size_can_still_be_described() -> None:
+    assert pool_of(SLICE | {"nodeCount": 3}, CLUSTER, None).nodes_per_zone == 3
 
 
-def test_a_specific_reservation_is_exactly_one() -> None:
-    require_valid(merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}}), CLUSTER, None)
-    for values in ([], ["chips", "more"]):
-        affinity = RESERVATION | {"values": values}
-        assert "exactly one value" in refusal(merge(SLICE, {"nodeConfig": {"reservationAffinity": affinity}}))
-    keyless = RESERVATION | {"key": ""}
-    assert "exactly one value" in refusal(merge(SLICE, {"nodeConfig": {"reservationAffinity": keyless}}))
+def test_a_preview_decides_only_on_what_it_knows() -> None:
+    assert is_decided(SLICE, None)
+    assert not is_decided(SLICE | {"nodeCount": UNKNOWN}, CLUSTER)
+    regional = {key: item for key, item in SLICE.items() if key != "nodeLocations"} | {"location": "us-east5"}
+    assert not is_decided(regional, None)
+
+
+def test_zones_are_the_pools_own_or_those_of_its_region() -> None:
+    assert zones(SLICE, CLUSTER) == ("us-east5-a",)
+    assert zones({"location": "us-east5-c"}, CLUSTER) == ("us-east5-c",)
+    assert zones({}, CLUSTER) == ("us-east5-a", "us-east5-b", "us-east5-c")

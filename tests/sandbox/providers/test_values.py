@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from sandbox.providers.values import (
@@ -8,36 +10,31 @@ from sandbox.providers.values import (
     conceal,
     has_unknown,
     merge,
-    plain,
     plain_object,
     prune,
     reveal,
     unknown_leaves,
-    wire,
     wire_object,
 )
 
 
-def test_changes_name_leaves_by_the_paths_of_the_engine() -> None:
-    old = {"spec": {"hosts": ["a", "b"], "size": 1}, "metadata": {"labels": {"a.b/c": "x"}}}
-    new = {"spec": {"hosts": ["a", "c"], "size": 1}, "metadata": {"labels": {"a.b/c": "y"}}}
-    assert set(changes(old, new)) == {
-        Change("spec.hosts[1]", "UPDATE"),
-        Change('metadata.labels["a.b/c"]', "UPDATE"),
-    }
-
-
-def test_a_block_that_comes_or_goes_is_one_change() -> None:
-    assert list(changes({}, {"placementPolicy": {"type": "COMPACT"}})) == [Change("placementPolicy", "ADD")]
-    assert list(changes({"taints": [1, 2]}, {"taints": [1]})) == [Change("taints[1]", "DELETE")]
-
-
-def test_a_value_that_becomes_secret_has_not_changed() -> None:
-    assert not list(changes({"a": "x"}, {"a": Secret("x")}))
-
-
-def test_an_unknown_value_is_a_change() -> None:
-    assert list(changes({"a": "x"}, {"a": UNKNOWN})) == [Change("a", "UPDATE")]
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        pytest.param(
+            {"spec": {"hosts": ["a", "b"], "size": 1}, "metadata": {"labels": {"a.b/c": "x"}}},
+            {"spec": {"hosts": ["a", "c"], "size": 1}, "metadata": {"labels": {"a.b/c": "y"}}},
+            {Change("spec.hosts[1]", "UPDATE"), Change('metadata.labels["a.b/c"]', "UPDATE")},
+            id="leaves have the paths of the engine",
+        ),
+        pytest.param({}, {"a": {"b": 1}}, {Change("a", "ADD")}, id="a new block is one change"),
+        pytest.param({"a": [1, 2]}, {"a": [1]}, {Change("a[1]", "DELETE")}, id="a removed item is one change"),
+        pytest.param({"a": "x"}, {"a": Secret("x")}, set[Change](), id="a value that becomes secret is the same"),
+        pytest.param({"a": "x"}, {"a": UNKNOWN}, {Change("a", "UPDATE")}, id="an unknown value is a change"),
+    ],
+)
+def test_changes_are_the_differences_as_the_engine_shows_them(old: Any, new: Any, found: set[Change]) -> None:
+    assert set(changes(old, new)) == found
 
 
 def test_a_change_is_only_under_its_path_and_its_parents() -> None:
@@ -69,40 +66,39 @@ def test_unknown_leaves_keep_the_objects() -> None:
     assert unknown_leaves({"a": {"b": "x"}, "c": "y"}) == {"a": {"b": UNKNOWN}, "c": UNKNOWN}
 
 
-def test_what_defaults_and_controllers_add_is_pruned() -> None:
-    written = {"spec": {"tolerations": [{"key": "a"}], "nodeSelector": {"x": "1"}}}
-    live = {
-        "spec": {
-            "tolerations": [{"key": "a", "effect": "NoSchedule"}, {"key": "added-by-kueue"}],
-            "nodeSelector": {"x": "1", "added": "2"},
-            "suspend": False,
-        },
-        "status": {},
-    }
-    assert prune(live, written) == written
+WRITTEN = {"spec": {"tolerations": [{"key": "a"}], "nodeSelector": {"x": "1"}}}
+LIVE = {
+    "spec": {
+        "tolerations": [{"key": "a", "effect": "NoSchedule"}, {"key": "added-by-kueue"}],
+        "nodeSelector": {"x": "1", "added": "2"},
+        "suspend": False,
+    },
+    "status": {},
+}
 
 
-@pytest.mark.parametrize(("live", "written"), [("16", 16), ("1", "1000m"), ("1Gi", "1024Mi")])
-def test_the_same_quantity_is_given_back_as_it_was_written(live: object, written: object) -> None:
-    assert prune({"q": live}, {"q": written}) == {"q": written}
-
-
-def test_what_the_api_normalised_when_it_was_applied_is_no_drift() -> None:
-    assert prune({"timeout": "5m0s"}, {"timeout": "5m"}, {"timeout": "5m0s"}) == {"timeout": "5m"}
-    assert prune({"timeout": "6m0s"}, {"timeout": "5m"}, {"timeout": "5m0s"}) == {"timeout": "6m0s"}
-
-
-def test_a_field_removed_behind_the_programs_back_is_gone() -> None:
-    assert prune({"a": 1}, {"a": 1, "b": 2, "empty": {}}) == {"a": 1, "empty": {}}
-
-
-def test_a_shortened_list_is_drift() -> None:
-    assert prune(["a"], ["a", "b"]) == ["a"]
+@pytest.mark.parametrize(
+    ("live", "written", "applied", "found"),
+    [
+        pytest.param(LIVE, WRITTEN, None, WRITTEN, id="without what defaults and controllers add"),
+        pytest.param("16", 16, None, 16, id="a number as it was written"),
+        pytest.param("1", "1000m", None, "1000m", id="the same quantity as it was written"),
+        pytest.param("1Gi", "1024Mi", None, "1024Mi", id="the same memory as it was written"),
+        pytest.param("5m0s", "5m", "5m0s", "5m", id="what the API normalised is no drift"),
+        pytest.param("6m0s", "5m", "5m0s", "6m0s", id="what changed since it was applied is drift"),
+        pytest.param(
+            {"a": 1}, {"a": 1, "b": 2, "empty": {}}, None, {"a": 1, "empty": {}}, id="a removed field is gone"
+        ),
+        pytest.param(["a"], ["a", "b"], None, ["a"], id="a shortened list is drift"),
+    ],
+)
+def test_a_live_value_is_read_as_the_program_wrote_it(live: Any, written: Any, applied: Any, found: Any) -> None:
+    assert prune(live, written, applied) == found
 
 
 def test_values_come_off_the_wire_as_they_went_on() -> None:
     value = {"int": 4, "float": 0.5, "flag": True, "list": [1, "x"], "secret": Secret({"key": "v"}), "later": UNKNOWN}
-    assert plain(wire(value)) == value
+    assert plain_object(wire_object(value)) == value
 
 
 def test_whole_numbers_are_integers_and_nulls_in_objects_are_unset() -> None:
