@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from infra.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from workloads.terminal import inert
@@ -25,7 +26,10 @@ UNREAD = 141
 
 
 class Halt(Exception):
-    """Raised to end a command. The message says what was expected, what was found, and what to do next."""
+    """Raised to end a command. The message says what was expected, what was found, and what to do next.
+
+    Any command raises it, or another error of `exit_status`, for what its user has to correct.
+    """
 
     def __init__(self, message: str, exit_status: int = 1) -> None:
         super().__init__(message)
@@ -38,7 +42,7 @@ def exit_status(command: Callable[[], int]) -> int:
         status = command()
         # Flush here, so that an error in writing the rest counts as an error of the command.
         sys.stdout.flush()
-    except (Halt, ProgramsError, SandboxError) as error:
+    except (Halt, ProgramsError, SandboxError, StacksError) as error:
         sys.stderr.write(inert(f"{error}\n"))
         return error.exit_status if isinstance(error, Halt) else 1
     except KeyboardInterrupt:

@@ -40,11 +40,7 @@ class Cancelled(Spec):
 
 
 def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool, as_json: bool) -> int:
-    """Cancel a job, wait until its hosts have ended, and return the exit status.
-
-    Raises:
-        Halt: The job does not exist or has ended, the user did not confirm, or the cluster refuses.
-    """
+    """Cancel a job and wait until its hosts have ended. Raise Halt if it has ended already, or nobody confirms."""
     snapshot, job = Observer(deployed).job(name)
     place = job.place
     if job.state.is_end:

@@ -53,11 +53,7 @@ _BAD = (State.DEACTIVATED, State.FAILED)
 
 
 def dashboard(deployed: Deployed, port: int, console: Console, *, json: bool) -> int:
-    """Serve the pages until Ctrl-C. Return the exit status.
-
-    Raises:
-        Halt: The port is already in use.
-    """
+    """Serve the pages until Ctrl-C. Return the exit status. Raise Halt if the port is already in use."""
     try:
         server = Dashboard(Pages(Observer(deployed)), port)
     except OSError as fault:
@@ -83,11 +79,7 @@ class Dashboard(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, pages: "Pages", port: int) -> None:
-        """Listen on `port`, or on any free port if it is 0.
-
-        Raises:
-            OSError: The port is already in use.
-        """
+        """Listen on `port`, or on any free port if it is 0. Raise OSError if it is already in use."""
         super().__init__((ADDRESS, port), _Handler)
         self._pages = pages
         self._lock = threading.Lock()

@@ -62,11 +62,7 @@ class Consent:
 
 
 def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
-    """Destroy the stack of the file `settings`. Return the exit status.
-
-    Raises:
-        Halt, ProgramsError, SandboxError: A step fails. The message says why and what to do.
-    """
+    """Destroy the stack of the file `settings`. Return the exit status."""
     if not (root / "site.json").exists():
         _say(console, f"nothing to take down: {root} has no sandbox")
         return 0

@@ -39,9 +39,6 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     """Print the drift of a stack. Return the exit status.
 
     `sandbox` is the folder of the sandbox whose engine is used. None: the user's own Pulumi.
-
-    Raises:
-        Halt, ProgramsError: The stack does not exist, its settings are invalid, or the engine is missing.
     """
     path = stack_file.find(stack)
     stack_file.read(path)

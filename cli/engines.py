@@ -97,8 +97,7 @@ class _Checkout(automation.LocalWorkspace):
 def open_engine(path: Path, sandbox: Path | None, policy: PolicyPack | None = None) -> Generator[PulumiEngine | Engine]:
     """Provide the engine of a sandbox folder, or the user's own Pulumi if it is None, for the stack of a file.
 
-    Raises:
-        Halt, ProgramsError: The sandbox does not exist, another command is changing it, or its programs are missing.
+    Raise Halt if the sandbox does not exist or another command is changing it.
     """
     if sandbox is None:
         yield PulumiEngine(stack_file.stack_name(path), policy)

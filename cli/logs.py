@@ -57,11 +57,7 @@ class Selection:
 
 
 def span(text: str) -> timedelta:
-    """Parse a duration such as `30s`, `10m`, `2h` or `1d`.
-
-    Raises:
-        Halt: The text is not a duration.
-    """
+    """Parse a duration such as `30s`, `10m`, `2h` or `1d`. Raise Halt if the text is not a duration."""
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if found is None:
         raise Halt(f"--since must be a whole number of seconds, minutes, hours or days such as 10m, got {text!r}")
@@ -72,9 +68,6 @@ def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console
     """Print the output of a job's hosts. Return the exit status, which is 0 unless the job has failed.
 
     `sandbox` is the folder of the sandbox that has the stack. It keeps the logs of deleted pods.
-
-    Raises:
-        Halt: The job, host or log does not exist, or the cluster does not answer.
     """
     printer = Printer(console, named=selection.all_hosts, as_json=selection.as_json)
     try:

@@ -4,12 +4,15 @@ Completion reads the stack files of this checkout, so that pressing Tab does not
 that cannot be read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from cli import stack_file
 from cli.answer import Form, Halt, exit_status
@@ -63,6 +66,28 @@ Job = Annotated[
 ]
 
 
+class Commands(TyperGroup):
+    """Exits with the status that a command returns, or with 1 after a wrong command line: typer's 2 has a meaning."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _without_answer():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        command = super().invoke
+        with _without_answer():
+            raise typer.Exit(exit_status(lambda: command(ctx)))
+
+
+@contextmanager
+def _without_answer() -> Generator[None]:
+    try:
+        yield
+    except TyperException as error:
+        error.exit_code = 1
+        raise
+
+
 class Engine(StrEnum):
     """Pulumi engine that a command uses, with its state and cloud."""
 
@@ -84,19 +109,10 @@ Sandbox = Annotated[
 
 
 def folder_of(engine: Engine | None, sandbox: Path | None) -> Path | None:
-    """Return the folder of the sandbox to use. None: use the user's own Pulumi.
-
-    Raises:
-        Halt: A sandbox folder is given for the other engine.
-    """
+    """Return the folder of the sandbox to use. None: use the user's own Pulumi. Raise Halt if both are given."""
     if engine is Engine.PULUMI and sandbox:
         raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {sandbox}")
     return (sandbox or SANDBOX) if engine is Engine.SANDBOX or sandbox else None
-
-
-def run(command: Callable[[], int]) -> None:
-    """Run a command and exit with the status that it returns."""
-    raise typer.Exit(exit_status(command))
 
 
 def form_of(json: bool, markdown: bool) -> Form:

@@ -108,11 +108,7 @@ def start_control_plane(display: Display, site: Site) -> None:
 
 
 def recover(display: Display, engine: "Engine") -> None:
-    """Complete the stack's state if an earlier command was killed, and report it in the line of the control plane.
-
-    Raises:
-        Halt: Pulumi fails. The message has its errors.
-    """
+    """Complete the stack's state if an earlier command was killed, and report it. Raise Halt if Pulumi fails."""
     # The caller has already imported it to create the engine.
     from pulumi.automation import CommandError
 
@@ -133,8 +129,7 @@ def operate[Result](
 ) -> Result:
     """Run an operation of the Pulumi engine and show its events. `advice` says what to do if it fails.
 
-    Raises:
-        Halt: The operation failed, for which the message has Pulumi's errors, or Ctrl-C cancelled it.
+    Raise Halt with Pulumi's errors if it fails, and after Ctrl-C, which cancels it.
     """
     # The caller has already imported it to create the engine. Reading a stack's state does not need it.
     from pulumi.automation import CommandError

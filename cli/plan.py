@@ -45,11 +45,7 @@ class ChipPrices:
 
 
 def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
-    """Return the list prices of a zone, or the lowest of all zones.
-
-    Raises:
-        Halt: The region of the zone has no known list price.
-    """
+    """Return the list prices of a zone, or the lowest of all zones. Raise Halt if its region has none."""
     if zone is None:
         return ChipPrices(lambda generation: cheapest_rate(generation, kind), f"{kind}, where it is cheapest")
     region = zone.rpartition("-")[0]
@@ -62,11 +58,7 @@ def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
 
 
 def goal(preset: str, tokens: float, days: float) -> Goal:
-    """Return the goal of the plan.
-
-    Raises:
-        Halt: The goal is not valid. The message lists every error.
-    """
+    """Return the goal of the plan. Raise Halt with every error of it."""
     known, meant = preset_names(), nearest(preset, preset_names())
     suggested = f"did you mean {meant}? " if meant else ""
     faults = [] if preset in known else [f"{suggested}--preset must be one of {', '.join(known)}, got {preset!r}"]
@@ -82,11 +74,7 @@ def goal(preset: str, tokens: float, days: float) -> Goal:
 
 
 def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: Form, console: Console) -> int:
-    """Print the plan. Return 0 if some slices meet the deadline, else 2.
-
-    Raises:
-        Halt: The table has no row for the preset, or a chart is requested and no price is known.
-    """
+    """Print the plan. Return 0 if some slices meet the deadline, else 2. Raise Halt without a row or a price for it."""
     try:
         found = planned(read_rows(TABLE.read_text()), goal, prices.usd)
         drawn = chart(found, prices.words) if svg else ""
@@ -102,11 +90,7 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
 
 
 def chart(found: Plan, priced_as: str) -> str:
-    """Return an SVG file that shows dollars over days, with a line for each kind of slices.
-
-    Raises:
-        ValueError: No price is known.
-    """
+    """Return an SVG file with dollars over days, a line for each kind of slices. Raise ValueError without a price."""
     priced = [option.days for option in found.options if option.usd is not None]
     # If no option meets the deadline, the nearest must still be visible.
     longest = _LONGEST_SHOWN * max(found.goal.days, min(priced, default=0))

@@ -35,9 +35,6 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
 
     `compile_cache` is the folder or `gs://BUCKET/FOLDER` for the compiled programs. None: they are not kept. With
     `compare`, each step is also compiled with the other value of `compile`.
-
-    Raises:
-        Halt: The settings are invalid, the stack has no training job, or the compiler failed.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
@@ -59,11 +56,7 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
 def run(
     spec: JobSpec, folder: Path, compile_cache: str | None, console: Console, compare: bool = False
 ) -> PreflightResult:
-    """Return the result for the step of `spec` from `folder`, or compile the step and keep the result there.
-
-    Raises:
-        Halt: The compiler ended without a result.
-    """
+    """Return the result for a step from `folder`, or compile it into `folder`. Raise Halt if the compiler fails."""
     known = cached(spec, folder)
     compares = compare and spec.compiled_otherwise() is not None
     answered = known and known.unsupported is None and bool(known.alternative or not compares)

@@ -57,11 +57,7 @@ class Previewing(Protocol):
 
 
 def preview(request: PreviewRequest, form: Form, console: Console) -> int:
-    """Print the preview of a stack. Return the exit status.
-
-    Raises:
-        Halt, ProgramsError: The stack does not exist, its settings are invalid, or the engine is missing.
-    """
+    """Print the preview of a stack. Return the exit status."""
     path = stack_file.find(request.stack)
     stack_file.read(path)
     policy = _policy(request.stack)

@@ -70,10 +70,7 @@ def profile(
 ) -> int:
     """Profile some steps of a job and download the result to `output`, by default `profile-JOB`.
 
-    Return the exit status.
-
-    Raises:
-        Halt: The job is not training, its files cannot be read or written, or the profile does not arrive in time.
+    Return the exit status. Raise Halt if the job is not training, or the profile does not arrive in time.
     """
     observer = Observer(deployed)
     snapshot, job = observer.job(name)
@@ -153,8 +150,7 @@ def _awaited(
 ) -> Capture:
     """Return the new capture as soon as all hosts have written their files and the files no longer grow.
 
-    Raises:
-        Halt: The job has stopped, or the capture does not arrive in time.
+    Raise Halt if the job stops, or the capture does not arrive in time.
     """
     seen: Capture | None = None
     deadline = time.monotonic() + wait_seconds

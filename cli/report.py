@@ -13,11 +13,7 @@ from workloads.report.command import report as reported
 
 
 def report(asked: Asked, console: Console) -> int:
-    """Print what a run spent and write its page. Return the exit status.
-
-    Raises:
-        Halt: No run exists, or its page cannot be written.
-    """
+    """Print what a run spent and write its page. Return the exit status."""
     try:
         return reported(asked, console)
     except NoReport as error:
@@ -27,10 +23,8 @@ def report(asked: Asked, console: Console) -> int:
 def folder(target: str | None, stack: str | None, sandbox: Path | None) -> str:
     """Return the folder of a report: `target` if it is a path, or the folder of the stack's job of that name.
 
-    `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud.
-
-    Raises:
-        Halt: The stack is not given, or `target` is needed because the stack has several jobs.
+    `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud. Raise Halt if a stack
+    is needed, or one of its jobs.
     """
     if target and (stack is None or "/" in target):
         return target

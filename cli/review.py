@@ -31,11 +31,8 @@ _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
 def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form, console: Console) -> int:
     """Print the review of a stack. Return the exit status.
 
-    `outputs` is a file with the output of `pulumi stack output --json`, `workloads` one with that of
-    `kubectl get workloads -A -o json`.
-
-    Raises:
-        Halt: The stack does not exist, its settings are invalid, or a file has other content.
+    `outputs` is a file with the output of `pulumi stack output --json`, `workloads` one with that of `kubectl get
+    workloads -A -o json`.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)

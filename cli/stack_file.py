@@ -54,11 +54,7 @@ def names(folder: Path | None = None) -> list[str]:
 
 
 def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Path:
-    """Return the stack file of `stack`, the value of the command-line option `option`.
-
-    Raises:
-        Halt: The file does not exist. The message lists the stacks.
-    """
+    """Return the stack file of `stack`, the value of `option`. Raise Halt with all stacks if it is missing."""
     folder = folder or FOLDER
     path = folder / f"Pulumi.{stack}.yaml"
     if path.is_file():
@@ -85,11 +81,7 @@ def sections(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path) -> "Settings":
-    """Return the settings as the program will read them.
-
-    Raises:
-        Halt: The settings are not valid. The message lists every error.
-    """
+    """Return the settings as the program will read them. Raise Halt with every error of them."""
     # These import Pulumi's SDK, which takes a second and which `make down` does not need.
     from infra.settings.errors import SettingsError
     from infra.settings.read import KEYS, parse
@@ -125,11 +117,7 @@ def _find_unprefixed(config: Mapping[str, object], known: frozenset[str]) -> Ite
 
 
 def content(path: Path) -> dict[str, Any]:
-    """Return the content of a stack file.
-
-    Raises:
-        Halt: The file has no mapping `config`.
-    """
+    """Return the content of a stack file. Raise Halt if it has no mapping `config`."""
     found = loaded(path)
     config = found.get("config") if isinstance(found, dict) else None
     if isinstance(config, dict):
@@ -143,8 +131,7 @@ def content(path: Path) -> dict[str, Any]:
 def loaded(path: Path) -> object:
     """Return the content of a YAML file, even without settings, as `pulumi stack init` writes it.
 
-    Raises:
-        Halt: The file is not YAML, has a key twice, or is too large.
+    Raise Halt if it is not YAML, has a key twice, or is too large.
     """
     try:
         return _loaded(path)

@@ -53,11 +53,7 @@ _STYLES = {
 
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
-    """Print the stack and the job `name`, or all jobs of the stack if it is None.
-
-    Raises:
-        Halt: The job does not exist, or the cluster does not answer.
-    """
+    """Print the stack and the job `name`, or all jobs of the stack if it is None."""
     observer = Observer(deployed)
     if name:
         snapshot, job = observer.job(name)
@@ -73,11 +69,7 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
 
 
 def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
-    """Print all jobs in the namespaces of the stack's teams.
-
-    Raises:
-        Halt: The cluster does not answer.
-    """
+    """Print all jobs in the namespaces of the stack's teams."""
     snapshot = require_answer(Observer(deployed).look())
     found = [summary(job, snapshot.at) for job in snapshot.jobs]
     if json:
@@ -105,11 +97,7 @@ class Watch:
     _missed: int = 0
 
     def run(self) -> int:
-        """Return 0 if the job completes, 2 if it fails or is cancelled.
-
-        Raises:
-            Halt: The job does not exist, or the cluster does not answer the first read.
-        """
+        """Return 0 if the job completes, 2 if it fails or is cancelled. Raise Halt if the first read fails."""
         _, job = self.follow()
         return 0 if job.state is State.COMPLETED else FAILED
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from cli import stack_file
 from cli.answer import INTERRUPTED, Halt, exit_status
-from cli.deployed import from_outputs, stacks
+from cli.deployed import from_outputs
 from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
@@ -29,6 +29,7 @@ from infra.names import QUEUE_LABEL
 from sandbox import daemon
 from sandbox.programs import Programs
 from sandbox.site import Site, create, pod_folder
+from sandbox.stacks import stacks_in
 from workloads.terminal import Terminal
 
 _APPLY_ADVICE = "The sandbox is still running. Fix the cause and run `make up` again, or remove it with `make down`"
@@ -38,11 +39,7 @@ _Rows = list[tuple[str, str]]
 
 
 def up(settings: Path, root: Path, console: Console) -> int:
-    """Deploy the stack of the file `settings` and follow its job, if it has one. Return the exit status.
-
-    Raises:
-        Halt, ProgramsError, SandboxError: A step fails. The message says why and what to do.
-    """
+    """Deploy the stack of the file `settings` and follow its job, if it has one. Return the exit status."""
     jobs = stack_file.read(settings).jobs
     site = _site(root)
     stack = stack_file.stack_name(settings)
@@ -101,7 +98,7 @@ def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Map
 
 
 def _follow(stack: str, outputs: Mapping[str, Any], root: Path, place: Place, console: Console) -> int:
-    deployed = from_outputs(stack, outputs, stacks(root))
+    deployed = from_outputs(stack, outputs, stacks_in(root))
     name = next(job for job in deployed.jobs if job.name == outputs["job"]["name"]).full_name
     console.print()
     job = follow(Watch(deployed, name, console, hint=place.kill_command), place.site)
@@ -112,11 +109,7 @@ def _follow(stack: str, outputs: Mapping[str, Any], root: Path, place: Place, co
 
 
 def follow(watch: Watch, site: Site) -> Job:
-    """Show the job until it has ended.
-
-    Raises:
-        Halt: The user pressed Ctrl-C, or the sandbox stopped.
-    """
+    """Show the job until it has ended. Raise Halt after Ctrl-C, or if the sandbox stops."""
 
     def wait(seconds: float) -> None:
         time.sleep(seconds)

@@ -50,11 +50,7 @@ def own_platform() -> str:
 
 
 def lock(file: Path, server: str, wanted: Sequence[Plugin]) -> None:
-    """Download every plugin for every platform and write the SHA-256 checksums of the archives to `file`, by name.
-
-    Raises:
-        Halt: An archive cannot be downloaded. The file does not change.
-    """
+    """Download every plugin for every platform and write the SHA-256 checksums of the archives to `file`, by name."""
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "archive"
@@ -65,11 +61,7 @@ def lock(file: Path, server: str, wanted: Sequence[Plugin]) -> None:
 
 
 def install(file: Path, server: str, wanted: Sequence[Plugin], of: str) -> None:
-    """Install the plugins for `of`, the platform of this machine, if their archives have the checksums in `file`.
-
-    Raises:
-        Halt: The file lacks a checksum, an archive has another one, or Pulumi fails to install it.
-    """
+    """Install the plugins for `of`, the platform of this machine. Raise Halt unless `file` has their checksums."""
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     missing = [plugin.archive(of) for plugin in wanted if plugin.archive(of) not in known]
     if missing:

@@ -52,12 +52,7 @@ class Plan:
 
 
 def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
-    """Yield each step as a line of text, and execute it if `apply`.
-
-    Raises:
-        Halt: The stack files, the repository or the projects are not ready, for which the message lists every reason,
-            or a call failed.
-    """
+    """Yield each step as a line of text, and execute it if `apply`. Raise Halt with every reason against the setup."""
     places = _places(wish, folder)
     _require_protected(wish.repository, MAIN)
     plan = Plan(
@@ -93,11 +88,7 @@ def _environment(environment: Environment, plan: Plan, wish: Wish, *, apply: boo
 
 
 def _places(wish: Wish, folder: Path) -> list[Place]:
-    """Return project, state and key of each stack, from its file.
-
-    Raises:
-        Halt: Stacks share a project or a key, or no reviewer is given. The message lists every error.
-    """
+    """Return project, state and key of each stack, from its file. Raise Halt with every error of files and options."""
     files = {stack: stack_file.find(stack, folder) for stack in wish.stacks}
     faults: list[FieldError] = []
     places: list[Place] = []
@@ -138,11 +129,7 @@ def _faults(places: Sequence[Place], key: str) -> Iterator[FieldError]:
 
 
 def _require_protected(repository: str, branch: str) -> None:
-    """Check that every push to the branch needs a review, because the accounts trust it.
-
-    Raises:
-        Halt: The branch is not protected.
-    """
+    """Raise Halt unless every push to the branch needs a review, because the accounts trust it."""
     if not api(f"repos/{repository}/branches/{branch}")["protected"]:
         raise Halt(
             f"expected a protected branch {branch}, got one to which all users with write access may push;"

@@ -14,6 +14,7 @@ from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, Google, NotAsked, Scope, Verdict, failed, google, skipped
 from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
+from infra.stacks import StacksError
 from workloads.spec import Spec
 
 if TYPE_CHECKING:
@@ -75,11 +76,7 @@ def examine(scope: Scope) -> Iterator[Check]:
 
 
 def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) -> list[Check]:
-    """Return the results up to the first check that cannot be made.
-
-    Raises:
-        urllib3.exceptions.HTTPError, OSError: The cluster does not answer.
-    """
+    """Return the results up to the first check that cannot be made. Raise UNREACHABLE if the cluster is silent."""
     checks: list[Check] = []
     try:
         for check in question(scope):
@@ -102,8 +99,8 @@ def _scope(stack: str, sandbox: Path | None) -> Scope:
     found, missing = None, ""
     try:
         found = deployed(stack, sandbox)
-    except Halt as halted:
-        missing = str(halted)
+    except (Halt, StacksError) as error:
+        missing = str(error)
     return Scope(stack, settings, found, missing, sandbox is not None, _google(settings, sandbox))
 
 

@@ -75,11 +75,7 @@ class Created(Spec):
 
 
 def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Create and deploy the environment, or only write its files if `backend` is None. Return the exit status.
-
-    Raises:
-        Halt: The environment cannot be created, for which the message lists every error, or the update failed.
-    """
+    """Create and deploy the environment, or only write its files if `backend` is None. Return the exit status."""
     plan = make_plan(wish, backend, files, now)
     _write(plan, files)
     if form is Form.TEXT:
@@ -119,11 +115,7 @@ def _created(plan: Plan, backend: Backend | None, files: Files) -> Created:
 
 
 def make_plan(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
-    """Return the environment's stack file after checking it.
-
-    Raises:
-        Halt: The stack file is not valid. The message lists every error.
-    """
+    """Return the environment's stack file. Raise Halt with every error of it."""
     source = stack_file.find(wish.source, files.stacks, "--from")
     stack_file.read(source)
     content = stack_file.content(source)
@@ -134,7 +126,7 @@ def make_plan(wish: Wish, backend: Backend | None, files: Files, now: datetime) 
         faults.append(
             FieldError("--from", "a permanent stack", f"the environment {wish.source}", "choose its source instead")
         )
-    stacks = _names(backend)
+    stacks = list(backend.names()) if backend else []
     faults += _taken(wish.name, stacks, files)
     name = _STAND_IN if faulty_name else wish.name
     try:
@@ -170,13 +162,6 @@ def _left(name: str, backend: Backend, files: Files) -> str:
         return f"and its resources cannot be listed ({error}); destroy it: multislice env destroy {name}"
     files.remove(name)
     return "and nothing was created"
-
-
-def _names(backend: Backend | None) -> list[str]:
-    try:
-        return list(backend.names()) if backend else []
-    except StacksError as error:
-        raise Halt(str(error)) from None
 
 
 def _taken(name: str, stacks: list[str], files: Files) -> Iterator[FieldError]:

@@ -42,11 +42,7 @@ class Report(Spec):
 
 
 def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Destroy the environment `name`, or all expired ones if it is None. Return 1 if any remains, else 0.
-
-    Raises:
-        Halt: The backend cannot list its stacks.
-    """
+    """Destroy the environment `name`, or all expired ones if it is None. Return 1 if any remains, else 0."""
     done = [end(each, backend, files) for each in (_expired(backend, files, now) if name is None else [name])]
     report = Report(environments=tuple(done))
     write(report.model_dump_json(indent=1), [_table(done)], form, console)

@@ -85,11 +85,7 @@ OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:
-    """Return the section `environment` of a stack's configuration. None: it has no such section.
-
-    Raises:
-        ValidationError: The section is not valid.
-    """
+    """Return the section `environment` of a configuration, or None without it. Raise ValidationError if it is wrong."""
     return Environment.model_validate(config[_KEY]) if _KEY in config else None
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, Halt, write
+from cli.answer import Form, write
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files, environment_in
 from infra.cost import BILL_OUTPUT, Bill, read_bill
@@ -100,15 +100,8 @@ class Listing(Spec):
 
 
 def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> Listing:
-    """Return the environments of the backend, or only the expired ones, ordered by expiry.
-
-    Raises:
-        Halt: The backend cannot list its stacks.
-    """
-    try:
-        known = [look(name, backend, files) for name in backend.names()]
-    except StacksError as error:
-        raise Halt(str(error)) from None
+    """Return the environments of the backend, or only the expired ones, ordered by expiry."""
+    known = [look(name, backend, files) for name in backend.names()]
     found = [_listed(stack, backend, files, now) for stack in known if not stack.permanent]
     wanted = [each for each in found if each.expired or each.source is None or not expired]
     return Listing(environments=tuple(sorted(wanted, key=lambda each: (each.expires_at or "", each.name))))

@@ -107,8 +107,7 @@ class Observer:
     def job(self, name: str | None) -> tuple[Snapshot, Job]:
         """Read the stack now and return the job `NAME` or `NAMESPACE/NAME`, or the stack's only job if it is None.
 
-        Raises:
-            Halt: The cluster does not answer, the job does not exist, or a name is needed.
+        Raise Halt if the cluster does not answer, the job does not exist, or a name is needed.
         """
         wanted = self.deployed.job(None).full_name if name is None else name
         seen = require_answer(self.look(wanted.rpartition("/")[2]))
@@ -132,11 +131,7 @@ class Observer:
 
 
 def require_answer(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot.
-
-    Raises:
-        Halt: The cluster does not answer.
-    """
+    """Return the snapshot. Raise Halt if the cluster does not answer."""
     if snapshot.answered:
         return snapshot
     raise Halt(

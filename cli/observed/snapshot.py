@@ -165,11 +165,7 @@ class Snapshot:
     """Notes about what could not be read, with the reasons."""
 
     def job(self, name: str) -> Job:
-        """Return the first job of a name.
-
-        Raises:
-            StopIteration: The snapshot does not have such a job.
-        """
+        """Return the first job of a name. Raise StopIteration if there is none."""
         return next(job for job in self.jobs if job.place.name == name)
 
     def queue_of(self, job: Job) -> Queue | None:
