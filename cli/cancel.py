@@ -52,12 +52,8 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     job = replace(job, files=read_files(folder)) if folder else job
     again = f"submit it again: {submit_again(snapshot, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
-    cancelled = Cancelled(
-        job=place.name,
-        namespace=place.namespace,
-        checkpoint_step=job.files.training.checkpoint_step,
-        notes=notes,
-    )
+    step = job.files.training.checkpoint_step
+    cancelled = Cancelled(job=place.name, namespace=place.namespace, checkpoint_step=step, notes=notes)
     json = cancelled.model_dump_json(indent=1) if as_json else None
     write_short(json, f"job {place.name}", "cancelled", notes, console)
     return 0

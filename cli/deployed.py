@@ -8,7 +8,6 @@ from typing import Any
 
 from cli.answer import Halt
 from cli.sandbox_folder import SANDBOX
-from infra import names
 from infra.job_state import Object
 from infra.kubernetes import ApiError, ApiServer
 from infra.names import JOBSETS, QUEUE_LABEL, team_of
@@ -87,10 +86,6 @@ class Deployed:
     def job_folder(self, job: JobPlace) -> str:
         """Return the folder of the job's runs."""
         return f"{self.storage}/{job.name}"
-
-    def call_folder(self, job: JobPlace) -> str:
-        """Return the folder to which the hosts of a call, which is the job, write."""
-        return f"{self.storage}/{names.call_folder(job.namespace, job.name)}"
 
     def _submitted(self, namespace: str, name: str) -> JobPlace | None:
         try:

@@ -85,13 +85,11 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
 
 def buckets(site: Site) -> list[Bucket]:
     """Return the buckets that have files, sorted by name."""
-    folders = sorted(folder for folder in site.buckets.glob("*") if folder.is_dir())
-    found = [Bucket(folder.name, folder, _size(folder)) for folder in folders]
-    return [bucket for bucket in found if bucket.size_bytes]
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    found: list[Bucket] = []
+    for folder in sorted(folder for folder in site.buckets.glob("*") if folder.is_dir()):
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        found += [Bucket(folder.name, folder, size)] * bool(size)
+    return found
 
 
 def _require_confirmation(found: list[Bucket], console: Console) -> None:

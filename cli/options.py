@@ -4,7 +4,7 @@ Completion reads the stack files of this checkout, so that pressing Tab does not
 that cannot be read.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -21,12 +21,12 @@ from cli.sandbox_folder import SANDBOX
 
 def complete_stacks(incomplete: str) -> list[str]:
     """Return the stacks with a stack file whose names begin with `incomplete`."""
-    return _complete(incomplete, stack_file.names())
+    return [name for name in stack_file.names() if name.startswith(incomplete)]
 
 
 def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs whose names begin with `incomplete`, of the stack given before on the command line or of all."""
-    return _complete(incomplete, names_of_jobs(context.params.get("stack")))
+    return [name for name in names_of_jobs(context.params.get("stack")) if name.startswith(incomplete)]
 
 
 def names_of_jobs(stack: str | None) -> list[str]:
@@ -42,10 +42,6 @@ def _jobs_of(stack: str) -> list[str]:
     several, only = sections.get("jobs"), sections.get("job")
     named = only.get("name") if isinstance(only, Mapping) else None
     return [str(name) for name in (*(several if isinstance(several, Mapping) else ()), named) if name]
-
-
-def _complete(incomplete: str, names: Iterable[str]) -> list[str]:
-    return sorted({name for name in names if name.startswith(incomplete)})
 
 
 Stack = Annotated[

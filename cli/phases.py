@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
@@ -52,10 +52,7 @@ class Display:
     @contextmanager
     def shown(self) -> Generator[Self]:
         """Show the progress until the context ends. The last screen stays visible."""
-        if not self.console.is_terminal:
-            yield self
-            return
-        with self._live:
+        with self._live if self.console.is_terminal else nullcontext():
             yield self
 
     def change(self, change: Callable[[Progress], Progress]) -> None:
@@ -134,19 +131,18 @@ def operate[Result](
     # The caller has already imported it to create the engine. Reading a stack's state does not need it.
     from pulumi.automation import CommandError
 
+    def show(event: Any) -> None:
+        display.change(lambda now: progress.engine(now, name, event))
+
     with phase(display, name):
         try:
-            result = _cancellable(display, name, lambda: operation(lambda event: _show(display, name, event)))
+            result = _cancellable(display, name, lambda: operation(show))
         except CommandError as error:
             errors = display.progress.resources.errors[:_ERRORS_SHOWN] or (str(error),)
             listed = "\n".join(f"  {text}" for text in errors)
             raise Halt(f"Pulumi's {name} failed:\n{listed}\n{advice}") from None
         display.change(lambda now: progress.engine_done(now, name))
     return result
-
-
-def _show(display: Display, name: Phase, event: Any) -> None:
-    display.change(lambda now: progress.engine(now, name, event))
 
 
 def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Result]) -> Result:
@@ -157,18 +153,14 @@ def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Resul
             return running.result()
         except KeyboardInterrupt:
             display.change(lambda now: now.describe(name, "cancelling: Pulumi finishes operations in progress"))
-            _cancel(running)
+            # A terminal sends Ctrl-C to Pulumi too. A second signal would make it drop operations in progress.
+            if not sys.stdin.isatty():
+                for child in psutil.Process(os.getpid()).children():
+                    if child.name() == "pulumi":
+                        child.send_signal(signal.SIGINT)
+            wait([running])
             raise Halt(
                 "cancelled; the resources created so far stay, and the sandbox is still running.\n"
                 "Continue with `make up`, or remove them with `make down`",
                 INTERRUPTED,
             ) from None
-
-
-def _cancel(running: Future[Any]) -> None:
-    # A terminal sends Ctrl-C to Pulumi too. A second signal would make it drop operations in progress.
-    if not sys.stdin.isatty():
-        for child in psutil.Process(os.getpid()).children():
-            if child.name() == "pulumi":
-                child.send_signal(signal.SIGINT)
-    wait([running])

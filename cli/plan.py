@@ -27,15 +27,13 @@ _COLUMNS = (
     " 25 to 50 %: days if attention kernels reach that share of a chip's peak"
 )
 
-type RateOf = Callable[[str], Rate]
-"""Returns the price of a generation."""
-
 
 @dataclass(frozen=True)
 class ChipPrices:
     """Prices of chips, with a description of them."""
 
-    of: RateOf
+    of: Callable[[str], Rate]
+    """Returns the price of a generation."""
     words: str
     """Description such as `on-demand in us-east5`."""
 
@@ -109,12 +107,10 @@ def chart(found: Plan, priced_as: str) -> str:
 def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
     """Return the options that meet the deadline, or the nearest ones."""
     goal, answers = found.goal, found.answers(order)
-    wanted = f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days"
+    nearest = "no slices in the table meet the deadline; the nearest:"
     return Table(
-        title=wanted,
-        verdict=f"by {order}, all times ESTIMATES"
-        if answers
-        else "no slices in the table meet the deadline; the nearest:",
+        title=f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days",
+        verdict=f"by {order}, all times ESTIMATES" if answers else nearest,
         state="good" if answers else "bad",
         columns=("slices", "chips", "seq/chip", "batch", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
         rows=[[*_cells(option)] for option in answers or found.nearest(order)],

@@ -6,7 +6,7 @@ The request and the profiles are files in the folder of the job's run. See `work
 import re
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +104,11 @@ def captures(run: epath.Path) -> dict[str, Capture]:
     folder = run / PROFILES / XPROF_FOLDER
     if not folder.exists():
         return {}
-    return {each.name: Capture(each.name, _sizes(each)) for each in folder.iterdir() if _NAME.fullmatch(each.name)}
+    return {
+        each.name: Capture(each.name, {path.name: path.stat().length for path in each.iterdir()})
+        for each in folder.iterdir()
+        if _NAME.fullmatch(each.name)
+    }
 
 
 def download(run: epath.Path, capture: Capture, target: epath.Path) -> epath.Path:
@@ -121,12 +125,13 @@ def download(run: epath.Path, capture: Capture, target: epath.Path) -> epath.Pat
 def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
     """Write the request into the run's folder, and remove it at the end in case the job has not seen it."""
     if deployed.sandbox is None:
-        (run / PROFILE_REQUEST).parent.mkdir(exist_ok=True)
-        (run / PROFILE_REQUEST).write_text("")
+        request = run / PROFILE_REQUEST
+        request.parent.mkdir(exist_ok=True)
+        request.write_text("")
         try:
             yield
         finally:
-            (run / PROFILE_REQUEST).unlink(missing_ok=True)
+            request.unlink(missing_ok=True)
         return
     # The sandbox's GCS server does not notice files that other processes write into its folder.
     site = find_sandbox(deployed.sandbox)
@@ -141,12 +146,7 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
 
 
 def _awaited(
-    observer: Observer,
-    snapshot: Snapshot,
-    job: Job,
-    run: epath.Path,
-    before: Mapping[str, Capture],
-    wait_seconds: float,
+    observer: Observer, snapshot: Snapshot, job: Job, run: epath.Path, before: Collection[str], wait_seconds: float
 ) -> Capture:
     """Return the new capture as soon as all hosts have written their files and the files no longer grow.
 
@@ -171,7 +171,3 @@ def _awaited(
 def _require_running(job: Job) -> None:
     if job.state is not State.RUNNING:
         raise Halt(f"expected a running job, but {job.place.name} is {job.state}; nothing was profiled", REFUSED)
-
-
-def _sizes(folder: epath.Path) -> dict[str, int]:
-    return {path.name: path.stat().length for path in folder.iterdir()}

@@ -1,6 +1,5 @@
 """`multislice report` shows how a job's run spent its time and money."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -31,14 +30,9 @@ def folder(target: str | None, stack: str | None, sandbox: Path | None) -> str:
     if stack is None:
         raise Halt("expected a folder, gs://BUCKET/JOB, or --stack STACK for the job of a stack, got none of these")
     settings = stack_file.read(stack_file.find(stack))
-    job = target or _only_job(settings.training_jobs, stack)
+    jobs = [target] if target else list(settings.training_jobs)
+    if len(jobs) != 1:
+        raise Halt(f"expected the name of one training job, because stack {stack} has {', '.join(jobs) or 'none'}")
     if sandbox is None:
-        return f"gs://{settings.checkpoint_bucket}/{job}"
-    return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / job)
-
-
-def _only_job(jobs: Iterable[str], stack: str) -> str:
-    names = list(jobs)
-    if len(names) != 1:
-        raise Halt(f"expected the name of one training job, because stack {stack} has {', '.join(names) or 'none'}")
-    return names[0]
+        return f"gs://{settings.checkpoint_bucket}/{jobs[0]}"
+    return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / jobs[0])

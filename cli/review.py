@@ -51,9 +51,10 @@ def _deployed(path: Path) -> Bill:
     content = _object(path, _MAKE_OUTPUTS)
     found = read_bill(content.get(BILL_OUTPUT))
     if found is None:
+        got = "another format" if BILL_OUTPUT in content else ", ".join(sorted(content)) or "nothing"
         raise Halt(
-            f"{path} must have the output {BILL_OUTPUT!r} in the format of this version of the program, got"
-            f" {'another format' if BILL_OUTPUT in content else _listed(content)}; deploy the stack, or omit the option"
+            f"{path} must have the output {BILL_OUTPUT!r} in the format of this version of the program, got {got};"
+            " deploy the stack, or omit the option"
         )
     return found
 
@@ -62,7 +63,8 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
     content = _object(path, _MAKE_WORKLOADS)
     items = content.get("items")
     if not isinstance(items, list):
-        raise Halt(f"{path} must be a list of objects, got {_listed(content)}; create it with {_MAKE_WORKLOADS}")
+        got = ", ".join(sorted(content)) or "nothing"
+        raise Halt(f"{path} must be a list of objects, got {got}; create it with {_MAKE_WORKLOADS}")
     if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
         raise Halt(f"{path} must be a list of only Workloads; create it with {_MAKE_WORKLOADS}")
     return items
@@ -76,7 +78,3 @@ def _object(path: Path, command: str) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; create it with {command}")
     return content
-
-
-def _listed(content: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(content)) or "nothing"

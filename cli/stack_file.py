@@ -152,42 +152,26 @@ def _loaded(path: Path) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        sizes: dict[int, int] = {}
-        if _size(node, sizes) > _MOST_VALUES:
+        mappings: list[yaml.MappingNode] = []
+        if _size(node, {}, mappings) > _MOST_VALUES:
             raise ValueError(f"aliases that expand to more than {_MOST_VALUES} values; write out the values you need")
-        if repeated := [line for each in _mappings(node, set()) for line in _find_repeated(each)]:
+        if repeated := [line for each in mappings for line in _find_repeated(each)]:
             raise ValueError("; ".join(repeated))
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Return the number of values in a node. An alias counts as many values as its anchor has."""
+def _size(node: yaml.Node, sizes: dict[int, int], mappings: list[yaml.MappingNode]) -> int:
+    """Return the number of values in a node, and add its mappings. An alias has as many values as its anchor."""
     if id(node) not in sizes:
         sizes[id(node)] = _MOST_VALUES  # A node that contains itself has no finite size.
-        sizes[id(node)] = 1 + sum(_size(child, sizes) for child in _children(node))
+        children: list[yaml.Node] = list(node.value) if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            mappings.append(node)
+            children = [child for pair in node.value for child in pair]
+        sizes[id(node)] = 1 + sum(_size(child, sizes, mappings) for child in children)
     return sizes[id(node)]
-
-
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [child for pair in node.value for child in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                # Pulumi reads every key as a string: 7 is '7'.
-                key.tag = _TEXT
-        yield node
-    for child in _children(node):
-        yield from _mappings(child, seen)
 
 
 def _find_repeated(node: yaml.MappingNode) -> Iterator[str]:
@@ -195,6 +179,9 @@ def _find_repeated(node: yaml.MappingNode) -> Iterator[str]:
     lines: dict[tuple[str, str], list[int]] = {}
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):
+            if key.tag != _MERGE:
+                # Pulumi reads every key as a string: 7 is '7'.
+                key.tag = _TEXT
             lines.setdefault((key.tag, key.value), []).append(key.start_mark.line + 1)
     for (_, key), places in lines.items():
         if len(places) > 1:

@@ -28,10 +28,6 @@ class NotLoggedIn(NotAsked):
     """Raised when a login of gcloud is missing or has expired."""
 
 
-def _address(service: str) -> str:
-    return f"https://{service}.googleapis.com"
-
-
 @dataclass(frozen=True)
 class Google:
     """A project of Google Cloud, accessed as one user."""
@@ -40,7 +36,7 @@ class Google:
     region: str
     token: str
     pool: urllib3.PoolManager
-    address: Callable[[str], str] = _address
+    address: Callable[[str], str] = "https://{}.googleapis.com".format
     """Returns the URL of a service."""
 
     def get(self, service: str, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from cli import stack_file
 from cli.answer import Halt, form, write
 from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
-from cli.doctor.checks import Check, Findings, Google, NotAsked, Scope, Verdict, failed, google, skipped
+from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
 from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
 from infra.stacks import StacksError
 from workloads.spec import Spec
 
 if TYPE_CHECKING:
-    from infra.settings.stack import Settings
+    pass
 
 FAILED = 2
 """Exit status if a check fails."""
@@ -52,12 +52,8 @@ class Report(Spec):
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
     """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud."""
     checks = tuple(examine(_scope(stack, sandbox)))
-    write(
-        Report(stack=stack, checks=checks).model_dump_json(indent=1),
-        [_table(stack, checks)],
-        form(as_json=as_json),
-        console,
-    )
+    report = Report(stack=stack, checks=checks).model_dump_json(indent=1)
+    write(report, [_table(stack, checks)], form(as_json=as_json), console)
     return FAILED if any(check.verdict is Verdict.FAILED for check in checks) else 0
 
 
@@ -101,18 +97,16 @@ def _scope(stack: str, sandbox: Path | None) -> Scope:
         found = deployed(stack, sandbox)
     except (Halt, StacksError) as error:
         missing = str(error)
-    return Scope(stack, settings, found, missing, sandbox is not None, _google(settings, sandbox))
-
-
-def _google(settings: "Settings | None", sandbox: Path | None) -> Google | NotAsked:
     if sandbox is not None:
-        return NotAsked("the sandbox has no Google Cloud")
-    if settings is None:
-        return NotAsked("the stack file, which has the name of the project, is missing")
-    try:
-        return google(settings.cloud.project, settings.cloud.region)
-    except NotAsked as why:
-        return why
+        cloud = NotAsked("the sandbox has no Google Cloud")
+    elif settings is None:
+        cloud = NotAsked("the stack file, which has the name of the project, is missing")
+    else:
+        try:
+            cloud = google(settings.cloud.project, settings.cloud.region)
+        except NotAsked as why:
+            cloud = why
+    return Scope(stack, settings, found, missing, sandbox is not None, cloud)
 
 
 def _table(stack: str, checks: tuple[Check, ...]) -> Table:

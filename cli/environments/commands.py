@@ -72,11 +72,12 @@ def list_environments(
 
 
 def _backend(engine: Engine | None, sandbox: Path | None) -> "Backend":
-    from cli.environments.backend import backend
+    from cli.environments.backend import Backend, SandboxBackend
     from cli.environments.files import OURS
-    from sandbox.stacks import stacks_in
+    from sandbox.stacks import SandboxStacks, stacks_in
 
-    return backend(OURS, stacks_in(folder_of(engine, sandbox)))
+    stacks = stacks_in(folder_of(engine, sandbox))
+    return SandboxBackend(OURS, stacks) if isinstance(stacks, SandboxStacks) else Backend(OURS, stacks)
 
 
 def _now() -> datetime:

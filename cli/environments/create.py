@@ -76,42 +76,26 @@ class Created(Spec):
 
 def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, form: Form, console: Console) -> int:
     """Create and deploy the environment, or only write its files if `backend` is None. Return the exit status."""
-    plan = make_plan(wish, backend, files, now)
+    plan, name = make_plan(wish, backend, files, now), wish.name
     _write(plan, files)
     if form is Form.TEXT:
         console.print(_summary(plan), markup=False, highlight=False, soft_wrap=True)
     if backend:
-        _bring_up(wish.name, backend, files)
-    if form is Form.TEXT:
-        console.print(_then(wish.name, backend, files), soft_wrap=True)
+        try:
+            backend.up(name)
+        except (StacksError, Halt) as error:
+            raise Halt(f"{name} is not up, {_left(name, backend, files)}\n{error}") from None
+    file = files.stack(name)
+    if form is not Form.TEXT:
+        end, price = written(plan.end), bill(plan.settings, {}, None)
+        created = Created(name=name, source=wish.source, expires_at=end, file=str(file), up=bool(backend), bill=price)
+        console.out(created.model_dump_json(indent=1))
+    elif backend:
+        console.print(f"{name} is up. To destroy it earlier: multislice env destroy {name}", soft_wrap=True)
     else:
-        console.out(_created(plan, backend, files).model_dump_json(indent=1))
+        first = " ".join(("pulumi stack init", name, *files.encryption(name)))
+        console.print(f"Wrote {file}. To bring it up: {first}, then pulumi up", soft_wrap=True)
     return 0
-
-
-def _bring_up(name: str, backend: Backend, files: Files) -> None:
-    try:
-        backend.up(name)
-    except (StacksError, Halt) as error:
-        raise Halt(f"{name} is not up, {_left(name, backend, files)}\n{error}") from None
-
-
-def _then(name: str, backend: Backend | None, files: Files) -> str:
-    if backend:
-        return f"{name} is up. To destroy it earlier: multislice env destroy {name}"
-    first = " ".join(("pulumi stack init", name, *files.encryption(name)))
-    return f"Wrote {files.stack(name)}. To bring it up: {first}, then pulumi up"
-
-
-def _created(plan: Plan, backend: Backend | None, files: Files) -> Created:
-    return Created(
-        name=plan.wish.name,
-        source=plan.wish.source,
-        expires_at=written(plan.end),
-        file=str(files.stack(plan.wish.name)),
-        up=backend is not None,
-        bill=bill(plan.settings, {}, None),
-    )
 
 
 def make_plan(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
@@ -238,23 +222,14 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
 
     `unknown` has stacks without a stack file here, such as environments that were created on another machine.
     """
-    near = {stack: names for stack, names in others.items() if names.cloud.project == own.cloud.project}
-    clusters = {stack: names.cluster.name for stack, names in near.items()} | {stack: stack for stack in unknown}
+    near = {stack: names for stack, names in others.items() if names.project == own.project}
+    clusters = {stack: names.cluster for stack, names in near.items()} | {stack: stack for stack in unknown}
     for stack, cluster in clusters.items():
         # Names of networks and placements begin with the cluster's.
         if f"{cluster}-".startswith(f"{name}-") or f"{name}-".startswith(f"{cluster}-"):
-            yield FieldError(
-                "NAME",
-                f"a name that is not a prefix of another cluster's name, or the reverse; stack {stack} has {cluster}",
-                repr(name),
-                "choose another",
-            )
+            expected = "a name that is not a prefix of another cluster's name, or the reverse"
+            yield FieldError("NAME", f"{expected}; stack {stack} has {cluster}", repr(name), "choose another")
     for stack, names in near.items():
-        shared = sorted(names.namespaces & own.namespaces)
-        if shared:
-            yield FieldError(
-                "NAME",
-                f"namespaces that no other stack has; stack {stack} has {', '.join(shared)}",
-                repr(name),
-                "choose another",
-            )
+        if shared := sorted(names.namespaces & own.namespaces):
+            expected = f"namespaces that no other stack has; stack {stack} has {', '.join(shared)}"
+            yield FieldError("NAME", expected, repr(name), "choose another")

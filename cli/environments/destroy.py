@@ -43,7 +43,8 @@ class Report(Spec):
 
 def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:
     """Destroy the environment `name`, or all expired ones if it is None. Return 1 if any remains, else 0."""
-    done = [end(each, backend, files) for each in (_expired(backend, files, now) if name is None else [name])]
+    expired = listing(backend, files, now, expired=True).environments if name is None else ()
+    done = [end(each, backend, files) for each in ([each.name for each in expired] if name is None else [name])]
     report = Report(environments=tuple(done))
     write(report.model_dump_json(indent=1), [_table(done)], form, console)
     return 1 if any(each.result == "failed" for each in done) else 0
@@ -66,10 +67,6 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
         return Destroyed(name=name, result="failed", message=message)
     files.remove(name)
     return Destroyed(name=name, result="destroyed", message="only its files: it was never deployed")
-
-
-def _expired(backend: Backend, files: Files, now: datetime) -> Sequence[str]:
-    return [each.name for each in listing(backend, files, now, expired=True).environments]
 
 
 def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:

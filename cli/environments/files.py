@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from cli import stack_file
 from cli.answer import Halt
@@ -15,14 +15,6 @@ from sandbox.daemon import CHECKOUT
 _KEY = f"{stack_file.PREFIX}environment"
 
 
-class _Place(BaseModel):
-    project: str
-
-
-class _Named(BaseModel):
-    name: str
-
-
 class _Team(BaseModel):
     namespace: str
 
@@ -30,8 +22,8 @@ class _Team(BaseModel):
 class Names(BaseModel):
     """Names that must be unique among the stacks of a project."""
 
-    cloud: _Place
-    cluster: _Named
+    project: str = Field(validation_alias=AliasPath("cloud", "project"))
+    cluster: str = Field(validation_alias=AliasPath("cluster", "name"))
     teams: Mapping[str, _Team]
 
     @property

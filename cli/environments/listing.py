@@ -57,7 +57,8 @@ def look(name: str, backend: Backend, files: Files) -> Known:
     try:
         if updates:
             last = updates[0]
-            trouble = None if last.result == "succeeded" else f"its last {last.kind} {_words(last.result)}"
+            words = "is in progress or was interrupted" if last.result == "in-progress" else last.result
+            trouble = None if last.result == "succeeded" else f"its last {last.kind} {words}"
             environment = environment_in(last.config)
             if environment and files.stack(name).exists() and files.environment(name) is None:
                 return Known(name, None, updates, _KEPT)
@@ -68,10 +69,6 @@ def look(name: str, backend: Backend, files: Files) -> Known:
     if environment is None and not files.stack(name).exists():
         return Known(name, None, trouble="it was never deployed and has no stack file here, so it cannot be read")
     return Known(name, environment, trouble="it was never deployed" if environment else None)
-
-
-def _words(result: str) -> str:
-    return "is in progress or was interrupted" if result == "in-progress" else result
 
 
 class Listed(Spec):

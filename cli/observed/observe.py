@@ -11,6 +11,7 @@ from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Failure, Files, read_files
 from cli.observed.snapshot import Job, Snapshot
 from infra.job_state import Kind, Pod
+from infra.names import call_folder
 from workloads.spec import cause_order
 
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
@@ -153,6 +154,6 @@ def folder_of(deployed: Deployed, job: Job) -> str | None:
         case Kind.TRAINING:
             return deployed.job_folder(job.place)
         case Kind.FUNCTION:
-            return deployed.call_folder(job.place)
+            return f"{deployed.storage}/{call_folder(job.place.namespace, job.place.name)}"
         case Kind.CONTAINER:
             return None
