@@ -5,9 +5,8 @@ Each command is implemented in the module of the same name, which is imported wh
 
 import re
 import tomllib
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -49,20 +48,6 @@ def _options(
 app.add_typer(environments)
 
 
-class Order(StrEnum):
-    """Sort order of a plan."""
-
-    DOLLARS = "dollars"
-    DAYS = "days"
-
-
-class Listed(StrEnum):
-    """Kinds of capacity with a list price."""
-
-    ON_DEMAND = "on-demand"
-    SPOT = "spot"
-
-
 @app.command()
 def review(
     stack: Stack,
@@ -88,7 +73,7 @@ def preview(
     engine: Annotated[
         Engine,
         typer.Option(help="sandbox: offline, from an empty state. pulumi: your own, against the deployed state."),
-    ] = Engine.SANDBOX,
+    ] = "sandbox",
     save_plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to save the plan to, for `pulumi up --plan FILE`.")
     ] = None,
@@ -102,7 +87,7 @@ def preview(
     form = form_of(json, markdown)
     from cli import preview as command
 
-    request = command.PreviewRequest(stack, engine.value, save_plan, sandbox)
+    request = command.PreviewRequest(stack, engine, save_plan, sandbox)
     return command.preview(request, form, Terminal(highlight=False))
 
 
@@ -141,9 +126,9 @@ def plan(
         float, typer.Option(parser=_amount, metavar="NUMBER", help="Tokens to train on, such as 1e12, 800B or 15T.")
     ],
     days: Annotated[float, typer.Option(help="Deadline, in days.")],
-    by: Annotated[Order, typer.Option(help="Sort order.")] = Order.DOLLARS,
+    by: Annotated[Literal["dollars", "days"], typer.Option(help="Sort order.")] = "dollars",
     zone: Annotated[str | None, typer.Option(help="Zone whose prices to use. Default: the cheapest zone.")] = None,
-    capacity: Annotated[Listed, typer.Option(help="Capacity whose prices to use.")] = Listed.ON_DEMAND,
+    capacity: Annotated[Literal["on-demand", "spot"], typer.Option(help="Capacity whose prices to use.")] = "on-demand",
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="File for a chart of cost against time.")] = None,
     json: Json = False,
     markdown: Markdown = False,
@@ -152,8 +137,8 @@ def plan(
     form = form_of(json, markdown)
     from cli import plan as command
 
-    prices = command.chip_prices(zone, capacity.value)
-    return command.plan(command.goal(preset, tokens, days), prices, by.value, svg, form, Terminal(highlight=False))
+    prices = command.chip_prices(zone, capacity)
+    return command.plan(command.goal(preset, tokens, days), prices, by, svg, form, Terminal(highlight=False))
 
 
 @app.command()

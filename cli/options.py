@@ -6,9 +6,8 @@ that cannot be read.
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -84,13 +83,8 @@ def _without_answer() -> Generator[None]:
         raise
 
 
-class Engine(StrEnum):
-    """Pulumi engine that a command uses, with its state and cloud."""
-
-    PULUMI = "pulumi"
-    SANDBOX = "sandbox"
-
-
+Engine = Literal["pulumi", "sandbox"]
+"""Pulumi engine that a command uses, with its state and cloud."""
 On = Annotated[
     Engine | None,
     typer.Option(
@@ -106,9 +100,9 @@ Sandbox = Annotated[
 
 def folder_of(engine: Engine | None, sandbox: Path | None) -> Path | None:
     """Return the folder of the sandbox to use. None: use the user's own Pulumi. Raise Halt if both are given."""
-    if engine is Engine.PULUMI and sandbox:
+    if engine == "pulumi" and sandbox:
         raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {sandbox}")
-    return (sandbox or SANDBOX) if engine is Engine.SANDBOX or sandbox else None
+    return (sandbox or SANDBOX) if engine == "sandbox" or sandbox else None
 
 
 def form_of(json: bool, markdown: bool) -> Form:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from email.message import Message
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 
@@ -109,17 +109,15 @@ def bill_of_materials(lock: Path, known: Licences) -> str:
     if made.returncode:
         raise Halt(f"cyclonedx-py refuses {lock}:\n{made.stderr.strip()}\nMake the lock again: make lock")
     bill = json.loads(made.stdout)
-    bill["components"] = [_component(each, known) for each in bill["components"]]
+    for component in bill["components"]:
+        # The tool names and describes a component by its line in the lock file, which changes with any line above it.
+        component.pop("description", None)
+        component["bom-ref"] = component["purl"]
+        if licence := licence_of(component["name"], known):
+            component["licenses"] = [{"expression": licence}]
     # A lock file does not have the dependencies between packages.
     del bill["dependencies"]
     return json.dumps(bill, indent=2, sort_keys=True) + "\n"
-
-
-def _component(component: dict[str, Any], known: Licences) -> dict[str, Any]:
-    # The tool names and describes a component by its line in the lock file, which changes with any line above it.
-    kept = {key: value for key, value in component.items() if key != "description"} | {"bom-ref": component["purl"]}
-    licence = licence_of(component["name"], known)
-    return kept if licence is None else {**kept, "licenses": [{"expression": licence}]}
 
 
 def _stated(header: Message, known: Licences) -> str | None:

@@ -72,22 +72,19 @@ def install(file: Path, server: str, wanted: Sequence[Plugin], of: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for plugin in wanted:
             name = plugin.archive(of)
-            _download(server, name, Path(scratch) / name)
-            found = _checksum(Path(scratch) / name)
+            archive = Path(scratch) / name
+            _download(server, name, archive)
+            found = _checksum(archive)
             if found != known[name]:
                 raise Halt(
                     f"{server}/{name} has the checksum {found}, expected {known[name]} ({file});"
                     " do not run it, and find out why the archive has changed"
                 )
-            _install(plugin, Path(scratch) / name)
-
-
-def _install(plugin: Plugin, archive: Path) -> None:
-    # Pulumi's --checksum is not used, because over HTTP/1.1 Pulumi 3.259 omits the last part of an archive from it.
-    named = ["resource", plugin.name, f"v{plugin.version}", "--file", str(archive), "--reinstall"]
-    done = subprocess.run(["pulumi", "plugin", "install", *named], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Halt(f"pulumi plugin install {plugin.name} {plugin.version}: {done.stderr.strip()}")
+            # Not with --checksum: over HTTP/1.1, Pulumi 3.259 omits the last part of an archive from it.
+            named = ["resource", plugin.name, f"v{plugin.version}", "--file", str(archive), "--reinstall"]
+            done = subprocess.run(["pulumi", "plugin", "install", *named], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise Halt(f"pulumi plugin install {plugin.name} {plugin.version}: {done.stderr.strip()}")
 
 
 def _download(server: str, name: str, path: Path) -> None:

@@ -54,7 +54,12 @@ class Plan:
 def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
     """Yield each step as a line of text, and execute it if `apply`. Raise Halt with every reason against the setup."""
     places = _places(wish, folder)
-    _require_protected(wish.repository, MAIN)
+    # Every push to the branch must need a review, because the accounts trust it.
+    if not api(f"repos/{wish.repository}/branches/{MAIN}")["protected"]:
+        raise Halt(
+            f"expected a protected branch {MAIN}, got one to which all users with write access may push;"
+            " require pull requests with an approval in the repository's settings (Rules, or Branches)"
+        )
     plan = Plan(
         accounts.environments(places, wish.ephemeral, wish.unattended),
         {place.project: _number(place.project) for place in places},
@@ -128,15 +133,6 @@ def _faults(places: Sequence[Place], key: str) -> Iterator[FieldError]:
         )
 
 
-def _require_protected(repository: str, branch: str) -> None:
-    """Raise Halt unless every push to the branch needs a review, because the accounts trust it."""
-    if not api(f"repos/{repository}/branches/{branch}")["protected"]:
-        raise Halt(
-            f"expected a protected branch {branch}, got one to which all users with write access may push;"
-            " require pull requests with an approval in the repository's settings (Rules, or Branches)"
-        )
-
-
 def _reviewer(name: str) -> Mapping[str, Any]:
     """Look up a person by login, or a team by ORGANIZATION/TEAM."""
     organization, _, team = name.rpartition("/")
@@ -168,8 +164,7 @@ def _set_variables(values: Mapping[str, str], repository: str, *where: str) -> N
 
 
 def _number(project: str) -> str:
-    asked = ("projects", "describe", project, "--format", "value(projectNumber)")
-    number = _run(Command(asked)).strip()
+    number = _run(Command(("projects", "describe", project, "--format", "value(projectNumber)"))).strip()
     if not number.isdigit():
         raise Halt(f"expected the number of the project {project} from gcloud, got {number!r}")
     return number

@@ -7,7 +7,7 @@ with the reason.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -24,7 +24,6 @@ from workloads.spec import Spec
 SOME_UNREADABLE, SOME_EXPIRED = 1, 2
 """Exit statuses: a stack could not be read; with `--expired`, some environments have expired."""
 
-_MINUTE = timedelta(minutes=1)
 _KEPT = (
     "its stack file has no section environment, so it should be permanent, but no update has stored that yet; run"
     " `pulumi up` to keep it, or remove the file to destroy it"
@@ -146,16 +145,12 @@ def _table(found: Sequence[Listed]) -> Table:
 
 
 def _row(each: Listed) -> tuple[str, ...]:
+    minutes = None if each.age_seconds is None else each.age_seconds // 60
     return (
         each.name,
         each.source or UNKNOWN,
         f"{each.expires_at or UNKNOWN}{' (expired)' if each.expired else ''}",
-        UNKNOWN if each.age_seconds is None else _age(timedelta(seconds=each.age_seconds)),
+        UNKNOWN if minutes is None else f"{minutes // 60} h {minutes % 60} min",
         UNKNOWN if each.usd_per_hour is None else f"{each.usd_per_hour:.2f}{' and more' if each.unpriced else ''}",
         "here" if each.file else "not here",
     )
-
-
-def _age(time: timedelta) -> str:
-    hours, minutes = divmod(time // _MINUTE, 60)
-    return f"{hours} h {minutes} min"

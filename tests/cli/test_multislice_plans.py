@@ -173,7 +173,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
     found.up("dev")
 
     def of(engine: Engine, sandbox: Path) -> Remembered:
-        assert (engine, sandbox) == (Engine.SANDBOX, Path("here"))
+        assert (engine, sandbox) == ("sandbox", Path("here"))
         return found
 
     monkeypatch.setattr("cli.environments.commands._backend", of)
