@@ -19,6 +19,8 @@ from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from workloads.terminal import inert
 
+NEGATIVE = 2
+"""Exit status of an answer to act on: a job failed or cannot run, drift was found, or a check failed."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells."""
 UNREAD = 141
@@ -82,10 +84,12 @@ def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console)
         console.print(renderable(tables))
 
 
-def write_short(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
-    """Write a short answer, as `as_json` unless it is None. Lines never wrap, because users copy commands and paths."""
-    if as_json is not None:
-        console.out(as_json)
+def write_short(
+    answer: Mapping[str, object] | None, title: str, verdict: str, lines: Sequence[str], console: Console
+) -> None:
+    """Write a short text, or `answer` as JSON unless it is None. Lines never wrap: users copy commands and paths."""
+    if answer is not None:
+        console.out(as_json(answer))
         return
     console.print(Text.assemble((title, "bold"), "  ", (verdict, "green")))
     for line in lines:

@@ -15,14 +15,11 @@ from pulumi.automation.events import StepEventMetadata
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import Form, write
+from cli.answer import NEGATIVE, Form, write
 from infra.review.preview import Difference, Drift, Drifted, drift_tables
 from infra.review.review import Change
 from sandbox.engine import Engine
 from workloads.terminal import Terminal
-
-DRIFTED = 2
-"""Exit status if an object is not as declared."""
 
 _STEP = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<name>[^.\[\]]+)')
 """One step of a property path."""
@@ -42,7 +39,7 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:
         return 1
-    return DRIFTED if found.objects else 0
+    return NEGATIVE if found.objects else 0
 
 
 def drifted(stack: str, engine: engines.PulumiEngine | Engine) -> Drift:

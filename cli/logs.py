@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from cli.answer import Halt
+from cli.answer import NEGATIVE, Halt
 from cli.deployed import Deployed, JobPlace
 from cli.sandbox_folder import find_sandbox
 from infra.job_logs import Line, Source, Which, Window, follow, host, hosts, leader
@@ -23,9 +23,6 @@ from sandbox.site import Site
 from workloads.terminal import inert
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-FAILED = 2
-"""Exit status if the job has failed."""
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 """Colours of host names. If there are few hosts, each has its own."""
@@ -146,7 +143,7 @@ def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
         return 0
     why = f"multislice explain {place.name} {deployed.options}"
     sys.stderr.write(inert(f"job {place.name} has failed: {ended.reason}: {ended.message}\nTo see why, run: {why}\n"))
-    return FAILED
+    return NEGATIVE
 
 
 def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: Site | None, printer: Printer) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, write
 from infra.cost import ListedKind, Rate, cheapest_rate, list_rate, price_table
 from infra.plan import TABLE, Goal, Option, Order, Plan, read_rows
 from infra.plan import plan as planned
@@ -16,7 +16,6 @@ from infra.settings.errors import from_validation, nearest
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, document, line_chart
 from workloads.spec import TrainingSpec, preset_names
 
-_NOTHING_IN_TIME = 2
 _COLOURS = 8
 _LONGEST_SHOWN = 2
 """End of the chart, as a multiple of the deadline."""
@@ -84,7 +83,7 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
         except OSError as error:
             raise Halt(f"--svg: cannot write {svg}: {error.strerror}; choose another file") from None
     write(found.model_dump_json(indent=1), [table(found, prices, order)], form, console)
-    return 0 if found.answers(order) else _NOTHING_IN_TIME
+    return 0 if found.answers(order) else NEGATIVE
 
 
 def chart(found: Plan, priced_as: str) -> str:

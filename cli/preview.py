@@ -18,9 +18,8 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, write
 from cli.environments.files import OURS, POLICY
-from cli.review import DOES_NOT_GO
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules
@@ -71,7 +70,7 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
         write(found.model_dump_json(indent=1), preview_tables(found), form, console)
     if found.errors or found.review is None:
         return 1
-    return 0 if found.passes else DOES_NOT_GO
+    return 0 if found.passes else NEGATIVE
 
 
 def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Previewed:

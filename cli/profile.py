@@ -14,8 +14,7 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from cli.answer import Halt, write_short
-from cli.cancel import REFUSED
+from cli.answer import NEGATIVE, Halt, write_short
 from cli.deployed import Deployed
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot
@@ -23,7 +22,7 @@ from cli.sandbox_folder import find_sandbox
 from infra.job_state import Kind, State
 from workloads.call.folder import gcs
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
-from workloads.spec import PROFILE_REQUEST, PROFILES, XPROF_FOLDER, Spec
+from workloads.spec import PROFILE_REQUEST, PROFILES, XPROF_FOLDER
 
 _POLL_SECONDS = 2.0
 _NAME = re.compile(r"\d+-\d+-\d+")
@@ -53,18 +52,6 @@ class Capture:
         return first, last
 
 
-class Profiled(Spec):
-    """Answer of `multislice profile --json`."""
-
-    job: str
-    steps: tuple[int, int]
-    """First and last step."""
-    hosts: int
-    size_bytes: int
-    folder: str
-    """Folder of the profile on this machine, where XProf finds it."""
-
-
 def profile(
     deployed: Deployed, name: str | None, output: Path | None, wait_seconds: float, console: Console, *, as_json: bool
 ) -> int:
@@ -75,7 +62,9 @@ def profile(
     observer = Observer(deployed)
     snapshot, job = observer.job(name)
     if job.kind is not Kind.TRAINING:
-        raise Halt(f"expected a training job, but {job.place.name} runs another program; nothing was profiled", REFUSED)
+        raise Halt(
+            f"expected a training job, but {job.place.name} runs another program; nothing was profiled", NEGATIVE
+        )
     _require_running(job)
     target = epath.Path(output or f"profile-{job.place.name}")
     try:
@@ -86,16 +75,17 @@ def profile(
             found = _awaited(observer, snapshot, job, run, before, wait_seconds)
         copy = download(run, found, target)
     except NoReport as fault:
-        raise Halt(f"{fault}; only a job that is training can be profiled", REFUSED) from None
+        raise Halt(f"{fault}; only a job that is training can be profiled", NEGATIVE) from None
     except (ImportError, *faults_of_storage()) as fault:
         raise Halt(
             f"cannot read and write the files of job {job.place.name}, or cannot write {target}: {fault}"
         ) from None
     size = sum(found.sizes.values())
-    profiled = Profiled(job=job.place.name, steps=found.steps, hosts=found.hosts, size_bytes=size, folder=str(copy))
+    figures = {"steps": found.steps, "hosts": found.hosts, "size_bytes": size}
+    answer = {"job": job.place.name, **figures, "folder": str(copy)} if as_json else None
     lines = (f"{size / 1e6:.1f} MB in {copy}", f"look at it: xprof --logdir {target}")
     verdict = f"steps {found.steps[0]} to {found.steps[1]} of {found.hosts} hosts"
-    write_short(profiled.model_dump_json(indent=1) if as_json else None, f"job {profiled.job}", verdict, lines, console)
+    write_short(answer, f"job {job.place.name}", verdict, lines, console)
     return 0
 
 
@@ -170,4 +160,4 @@ def _awaited(
 
 def _require_running(job: Job) -> None:
     if job.state is not State.RUNNING:
-        raise Halt(f"expected a running job, but {job.place.name} is {job.state}; nothing was profiled", REFUSED)
+        raise Halt(f"expected a running job, but {job.place.name} is {job.state}; nothing was profiled", NEGATIVE)

@@ -13,16 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, write
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.review.review import Known
 from infra.review.review import review as made
 from infra.review.tables import tables
 from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
-
-DOES_NOT_GO = 2
-"""Exit status if the stack file is valid but one of its jobs cannot run, or `up` would refuse the stack."""
 
 _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
@@ -44,7 +41,7 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
     )
     found = made(stack_file.stack_name(path), settings, known)
     write(found.model_dump_json(indent=1), tables(found), form, console)
-    return 0 if found.can_run and not found.refused else DOES_NOT_GO
+    return 0 if found.can_run and not found.refused else NEGATIVE
 
 
 def _deployed(path: Path) -> Bill:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from cli.answer import as_json
+from cli.answer import NEGATIVE, as_json
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
@@ -30,8 +30,6 @@ from infra.job_state import Kind, State
 
 WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""
-FAILED = 2
-"""Exit status of a watch whose job failed or is missing."""
 _GONE_LOOKS = 30
 """Reads without the job until it counts as cancelled, because `up` may replace it with another one."""
 _LINES_PER_RUN = 20
@@ -98,7 +96,7 @@ class Watch:
     def run(self) -> int:
         """Return 0 if the job completes, 2 if it fails or is cancelled. Raise Halt if the first read fails."""
         _, job = self.follow()
-        return 0 if job.state is State.COMPLETED else FAILED
+        return 0 if job.state is State.COMPLETED else NEGATIVE
 
     def follow(self) -> tuple[Snapshot, Job]:
         """Return the stack and the job as they are when the job ends; raise as `run` does."""

@@ -14,7 +14,7 @@ from typing import Any
 from cli import stack_file
 from cli.answer import Halt
 from cli.ci import accounts
-from cli.ci.accounts import MAIN, Command, Environment, Place
+from cli.ci.accounts import MAIN, Command, Place
 from cli.ci.github import api, gh, listed
 from infra.readiness import EXAMPLES
 from infra.settings.errors import FieldError
@@ -39,18 +39,6 @@ class Wish:
     """Stacks to deploy from `main` without a review."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Data for the setup."""
-
-    environments: Sequence[Environment]
-    numbers: dict[str, str]
-    """Project numbers, by project."""
-    reviewers: Sequence[Mapping[str, Any]]
-    """Reviewers, with `type` and `id` of users and teams as in GitHub's API."""
-    repository_id: int
-
-
 def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
     """Yield each step as a line of text, and execute it if `apply`. Raise Halt with every reason against the setup."""
     places = _places(wish, folder)
@@ -60,36 +48,29 @@ def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
             f"expected a protected branch {MAIN}, got one to which all users with write access may push;"
             " require pull requests with an approval in the repository's settings (Rules, or Branches)"
         )
-    plan = Plan(
-        accounts.environments(places, wish.ephemeral, wish.unattended),
-        {place.project: _number(place.project) for place in places},
-        [_reviewer(name) for name in wish.reviewers],
-        # The number stays the same when the repository is renamed.
-        api(f"repos/{wish.repository}")["id"],
-    )
+    numbers = {place.project: _number(place.project) for place in places}
+    reviewers = [_reviewer(name) for name in wish.reviewers]
+    # The number stays the same when the repository is renamed.
+    repository_id = api(f"repos/{wish.repository}")["id"]
+    environments = accounts.environments(places, wish.ephemeral, wish.unattended)
     for place in places:
         yield f"{place.project}, of the stack {place.stack}"
-        yield from _execute(accounts.prepare_project(place.project, plan.repository_id), apply=apply)
-        for environment in plan.environments:
-            if environment.place == place:
-                yield from _environment(environment, plan, wish, apply=apply)
+        yield from _execute(accounts.prepare_project(place.project, repository_id), apply=apply)
+        number = numbers[place.project]
+        for environment in (each for each in environments if each.place == place):
+            by = f"after a review by {' or '.join(wish.reviewers)}" if environment.reviewed else "without a review"
+            yield f"  environment {environment.name}: for {' and '.join(environment.branches)}, {by}"
+            if apply:
+                reviewed_by = reviewers if environment.reviewed else ()
+                _protect(f"repos/{wish.repository}/environments/{environment.name}", environment.branches, reviewed_by)
+            yield from _execute(accounts.prepare_environment(environment, number, wish.repository), apply=apply)
+            values = accounts.variables(environment, number)
+            yield from (f"    {name}={value}" for name, value in values.items())
+            if apply:
+                _set_variables(values, wish.repository, "--env", environment.name)
     if apply:
         _set_variables(_SWITCH, wish.repository)
     yield "Done. The command can be repeated." if apply else "Nothing was changed. Add --apply to run these steps."
-
-
-def _environment(environment: Environment, plan: Plan, wish: Wish, *, apply: bool) -> Iterator[str]:
-    number = plan.numbers[environment.place.project]
-    by = f"after a review by {' or '.join(wish.reviewers)}" if environment.reviewed else "without a review"
-    yield f"  environment {environment.name}: for {' and '.join(environment.branches)}, {by}"
-    if apply:
-        reviewed_by = plan.reviewers if environment.reviewed else ()
-        _protect(f"repos/{wish.repository}/environments/{environment.name}", environment.branches, reviewed_by)
-    yield from _execute(accounts.prepare_environment(environment, number, wish.repository), apply=apply)
-    values = accounts.variables(environment, number)
-    yield from (f"    {name}={value}" for name, value in values.items())
-    if apply:
-        _set_variables(values, wish.repository, "--env", environment.name)
 
 
 def _places(wish: Wish, folder: Path) -> list[Place]:

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Halt, form, write
+from cli.answer import NEGATIVE, Halt, form, write
+from cli.answer import as_json as to_json
 from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
 from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
 from infra.stacks import StacksError
-from workloads.spec import Spec
 
 if TYPE_CHECKING:
     pass
-
-FAILED = 2
-"""Exit status if a check fails."""
 
 GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "credentials": (
@@ -42,19 +39,12 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 }
 
 
-class Report(Spec):
-    """Answer of `multislice doctor --json`."""
-
-    stack: str
-    checks: tuple[Check, ...]
-
-
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
     """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud."""
     checks = tuple(examine(_scope(stack, sandbox)))
-    report = Report(stack=stack, checks=checks).model_dump_json(indent=1)
-    write(report, [_table(stack, checks)], form(as_json=as_json), console)
-    return FAILED if any(check.verdict is Verdict.FAILED for check in checks) else 0
+    answer = to_json({"stack": stack, "checks": checks})
+    write(answer, [_table(stack, checks)], form(as_json=as_json), console)
+    return NEGATIVE if any(check.verdict is Verdict.FAILED for check in checks) else 0
 
 
 def examine(scope: Scope) -> Iterator[Check]:

@@ -18,11 +18,11 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form, Halt
+from cli.answer import Form, Halt, as_json
 from cli.environments.backend import Backend
 from cli.environments.files import Files, Names
 from cli.stack_file import PREFIX
-from infra.cost import Bill, bill
+from infra.cost import bill
 from infra.readiness import placeholders
 from infra.review.tables import spent
 from infra.settings.errors import FieldError, SettingsError, expectation
@@ -31,7 +31,6 @@ from infra.settings.schema import Environment
 from infra.settings.stack import Settings
 from infra.settings.values import ClusterName
 from infra.stacks import StacksError
-from workloads.spec import Spec
 
 LONGEST = timedelta(days=7)
 """Longest lifetime of an environment. A longer one needs a permanent stack file."""
@@ -61,19 +60,6 @@ class Plan:
     end: datetime
 
 
-class Created(Spec):
-    """Answer of `multislice env create --json`."""
-
-    name: str
-    source: str
-    expires_at: str
-    file: str
-    """Path of the stack file."""
-    up: bool
-    """Whether the environment was deployed. False: only its files were written."""
-    bill: Bill
-
-
 def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, form: Form, console: Console) -> int:
     """Create and deploy the environment, or only write its files if `backend` is None. Return the exit status."""
     plan, name = make_plan(wish, backend, files, now), wish.name
@@ -87,9 +73,8 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, for
             raise Halt(f"{name} is not up, {_left(name, backend, files)}\n{error}") from None
     file = files.stack(name)
     if form is not Form.TEXT:
-        end, price = written(plan.end), bill(plan.settings, {}, None)
-        created = Created(name=name, source=wish.source, expires_at=end, file=str(file), up=bool(backend), bill=price)
-        console.out(created.model_dump_json(indent=1))
+        copied = {"name": name, "source": wish.source, "expires_at": written(plan.end), "file": str(file)}
+        console.out(as_json({**copied, "up": backend is not None, "bill": bill(plan.settings, {}, None)}))
     elif backend:
         console.print(f"{name} is up. To destroy it earlier: multislice env destroy {name}", soft_wrap=True)
     else:

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, Halt, write
+from cli.answer import Form, Halt, as_json, write
 from cli.environments.backend import Backend
 from cli.environments.files import Files
 from cli.environments.listing import listing, look
@@ -35,18 +35,11 @@ class Destroyed(Spec):
     """Reason of a failure, and what to do about it."""
 
 
-class Report(Spec):
-    """Results for all environments."""
-
-    environments: tuple[Destroyed, ...]
-
-
 def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:
     """Destroy the environment `name`, or all expired ones if it is None. Return 1 if any remains, else 0."""
-    expired = listing(backend, files, now, expired=True).environments if name is None else ()
+    expired = listing(backend, files, now, expired=True) if name is None else ()
     done = [end(each, backend, files) for each in ([each.name for each in expired] if name is None else [name])]
-    report = Report(environments=tuple(done))
-    write(report.model_dump_json(indent=1), [_table(done)], form, console)
+    write(as_json({"environments": done}), [_table(done)], form, console)
     return 1 if any(each.result == "failed" for each in done) else 0
 
 

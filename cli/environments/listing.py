@@ -12,7 +12,7 @@ from datetime import datetime
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, write
+from cli.answer import Form, as_json, write
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files, environment_in
 from infra.cost import BILL_OUTPUT, Bill, read_bill
@@ -40,11 +40,6 @@ class Known:
     updates: Sequence[Update] = ()
     """Updates of the stack, newest first."""
     trouble: str | None = None
-
-    @property
-    def permanent(self) -> bool:
-        """Whether the stack is known not to be an environment."""
-        return self.environment is None and self.trouble is None
 
 
 def look(name: str, backend: Backend, files: Files) -> Known:
@@ -89,27 +84,21 @@ class Listed(Spec):
     trouble: str | None
 
 
-class Listing(Spec):
-    """Answer of `multislice env list --json`."""
-
-    environments: tuple[Listed, ...]
-
-
-def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> Listing:
+def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> list[Listed]:
     """Return the environments of the backend, or only the expired ones, ordered by expiry."""
     known = [look(name, backend, files) for name in backend.names()]
-    found = [_listed(stack, backend, files, now) for stack in known if not stack.permanent]
+    found = [_listed(stack, backend, files, now) for stack in known if stack.environment or stack.trouble]
     wanted = [each for each in found if each.expired or each.source is None or not expired]
-    return Listing(environments=tuple(sorted(wanted, key=lambda each: (each.expires_at or "", each.name))))
+    return sorted(wanted, key=lambda each: (each.expires_at or "", each.name))
 
 
 def show(backend: Backend, files: Files, now: datetime, form: Form, console: Console, *, expired: bool) -> int:
     """Print the environments and return the exit status."""
     found = listing(backend, files, now, expired=expired)
-    write(found.model_dump_json(indent=1), [_table(found.environments)], form, console)
-    if any(each.source is None for each in found.environments):
+    write(as_json({"environments": found}), [_table(found)], form, console)
+    if any(each.source is None for each in found):
         return SOME_UNREADABLE
-    return SOME_EXPIRED if expired and found.environments else 0
+    return SOME_EXPIRED if expired and found else 0
 
 
 def _listed(stack: Known, backend: Backend, files: Files, now: datetime) -> Listed:

@@ -59,7 +59,7 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
     for pod in job.pods:
-        node = snapshot.node(pod.node)
+        node = next((node for node in snapshot.nodes if node.name == pod.node), None)
         if pod.phase not in ("Running", "Terminating") or (node and node.ready):
             continue
         if node is None and (pod.is_head or not snapshot.nodes):

@@ -66,7 +66,7 @@ def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
 
 def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
     said = workload.said("QuotaReserved")
-    queue = snapshot.queue_of(job)
+    queue = next((queue for queue in snapshot.queues if queue.name == job.place.queue), None)
     if queue and queue.active and not queue.active.holds:
         yield _closed(snapshot, queue.name, queue.active)
         return

@@ -24,7 +24,7 @@ def make(name: str, ttl: str, backend: Remembered, files: Files) -> None:
 
 
 def listed(backend: Remembered, files: Files, now: datetime, *, expired: bool = False) -> dict[str, Listed]:
-    return {each.name: each for each in listing(backend, files, now, expired=expired).environments}
+    return {each.name: each for each in listing(backend, files, now, expired=expired)}
 
 
 def test_environments_are_reported_with_what_they_cost_and_the_next_to_end_comes_first(
