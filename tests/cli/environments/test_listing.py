@@ -57,13 +57,3 @@ def test_a_stack_of_which_nothing_is_known_is_reported(backend: Remembered, file
     console = Console(file=io.StringIO(), width=200)
     assert show(backend, files, now, Form.MARKDOWN, console, expired=True) == 1
     assert "pr-9: it was never deployed and has no stack file here" in read_output(console)
-
-
-def test_the_exit_status_of_expired_ones_says_whether_there_are_some(
-    backend: Remembered, files: Files, now: datetime
-) -> None:
-    make("pr-1", "8h", backend, files)
-    console = Console(file=io.StringIO())
-    assert show(backend, files, now, Form.TEXT, console, expired=True) == 0
-    assert show(backend, files, now + LATER, Form.TEXT, console, expired=True) == 2
-    assert show(backend, files, now + LATER, Form.TEXT, console, expired=False) == 0

@@ -12,7 +12,7 @@ from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
 from cli.observed.files import UNREAD, Failure, Files, read_files
 from cli.observed.observe import HostEnd, Observer, first_cause
-from cli.observed.snapshot import summary
+from cli.observed.snapshot import Job, Snapshot, summary
 from infra.cost import BILL_OUTPUT, bill
 from infra.job_state import Kind, State, kind_of, newest
 from infra.settings.read import parse
@@ -38,6 +38,10 @@ def server() -> Generator[Played]:
     played.collections[EVENTS] = [event, event | {"involvedObject": {"kind": "Pod", "name": "stranger"}}]
     with playing(played):
         yield played
+
+
+def named(found: Snapshot, name: str) -> Job:
+    return next(job for job in found.jobs if job.place.name == name)
 
 
 def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
