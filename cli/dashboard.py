@@ -148,7 +148,6 @@ class Pages:
     _last: Snapshot | None = None
 
     def stack(self) -> str:
-        """Return the page of the stack."""
         shown = self._look()
         parts = [
             *_heading(shown),
@@ -159,7 +158,6 @@ class Pages:
         return html_page(shown.stack, parts)
 
     def job(self, full_name: str) -> str | None:
-        """Return the page of the job `NAMESPACE/NAME`. None: no such job."""
         shown = self._look(full_name.rpartition("/")[2])
         job = next((each for each in shown.jobs if each.place.full_name == full_name), None)
         if job is None:

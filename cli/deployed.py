@@ -26,7 +26,6 @@ class JobPlace:
 
     @classmethod
     def of(cls, jobset: Object, namespace: str) -> "JobPlace":
-        """Return the place of a JobSet."""
         metadata = jobset["metadata"]
         return cls(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))
 
@@ -42,7 +41,6 @@ class Deployed:
 
     stack: str
     outputs: Mapping[str, Any]
-    """Outputs of the last update of the stack."""
     api: ApiServer
     """API server of its cluster, accessed as this user."""
     storage: str
@@ -84,7 +82,6 @@ class Deployed:
         return choose_job(self.stack, [*own, *submitted] or self.jobs, name)
 
     def job_folder(self, job: JobPlace) -> str:
-        """Return the folder of the job's runs."""
         return f"{self.storage}/{job.name}"
 
     def _submitted(self, namespace: str, name: str) -> JobPlace | None:

@@ -40,7 +40,6 @@ class Bucket:
     size_bytes: int
 
     def line(self) -> str:
-        """Return a line with name, size and folder."""
         return f"gs://{self.name}  {self.size_bytes / 2**20:.1f} MiB  {self.folder}"
 
 
@@ -50,7 +49,6 @@ class Consent:
 
     delete_checkpoints: bool = False
     without_asking: bool = False
-    """Whether to delete checkpoints without a confirmation."""
     stop_jobs: bool = False
     foreign_objects: bool = False
     """Whether to delete queues, flavors and namespaces that the stack did not create."""

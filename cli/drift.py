@@ -22,7 +22,6 @@ from sandbox.engine import Engine
 from workloads.terminal import Terminal
 
 _STEP = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<name>[^.\[\]]+)')
-"""One step of a property path."""
 
 
 def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int:

@@ -45,7 +45,6 @@ class PulumiEngine:
     """
 
     def __init__(self, stack: str, policy: PolicyPack | None = None) -> None:
-        """Use the policy pack `policy` in previews. None: no policy pack."""
         self._name = stack
         self._packs = [str(policy.folder)] if policy else None
         self._pack_settings = [str(policy.settings)] if policy else None
@@ -180,5 +179,4 @@ def name(urn: str) -> str:
 
 
 def _plain(message: str) -> str:
-    """Return the message without colours and traceback."""
     return _COLOUR.sub("", message).partition(_TRACEBACK)[0].strip()

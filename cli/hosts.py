@@ -45,15 +45,12 @@ class Hosts:
 
     @property
     def leader(self) -> Host:
-        """First host of the first slice."""
         return self.all[0]
 
     def failed(self) -> list[Host]:
-        """Return the hosts that exited with a code other than 0."""
         return [host for host in self.all if host.process.poll() not in (None, 0)]
 
     def running(self) -> list[Host]:
-        """Return the hosts that have not ended."""
         return [host for host in self.all if host.process.poll() is None]
 
     def follow(self) -> Iterator[str]:

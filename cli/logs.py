@@ -49,7 +49,6 @@ class Selection:
         return hosts if self.all_hosts else leader
 
     def window(self) -> Window:
-        """Return the part of each log to print first."""
         return Window(self.tail_lines, datetime.now(UTC) - self.since if self.since else None)
 
 

@@ -112,7 +112,6 @@ def preflight(
 
 
 def _amount(text: str) -> float:
-    """Parse a number such as 15T."""
     found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d+)?)([kmbt]?)", text.strip().lower())
     if not found:
         raise typer.BadParameter(f"expected a number of tokens such as 1e12, 800B or 15T, got {text!r}")

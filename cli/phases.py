@@ -39,7 +39,6 @@ class Display:
     """
 
     def __init__(self, console: Console, shown: Progress) -> None:
-        """Create the display without showing it."""
         self.console = console
         self.progress = shown
         self._lock = threading.Lock()
@@ -56,7 +55,6 @@ class Display:
             yield self
 
     def change(self, change: Callable[[Progress], Progress]) -> None:
-        """Replace the progress with what `change` returns for it."""
         with self._lock:
             before, self.progress = self.progress, change(self.progress)
             if not self.console.is_terminal:

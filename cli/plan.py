@@ -34,7 +34,6 @@ class ChipPrices:
     of: Callable[[str], Rate]
     """Returns the price of a generation."""
     words: str
-    """Description such as `on-demand in us-east5`."""
 
     def usd(self, generation: str) -> float | None:
         """Return the price of a chip-hour in dollars. None: unknown."""

@@ -47,7 +47,6 @@ class Capture:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """First and last step."""
         _, first, last = map(int, self.name.split("-"))
         return first, last
 

@@ -57,7 +57,6 @@ class Span:
     detail: str = ""
 
     def seconds(self, now: float) -> float:
-        """Return the seconds that the phase took, or has taken so far."""
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
 
 
@@ -88,7 +87,6 @@ class Progress:
         return self if phase in self.spans else self._with(phase, Span(at))
 
     def describe(self, phase: Phase, detail: str) -> "Progress":
-        """Set the line about a phase that has begun."""
         return self._with(phase, replace(self.spans[phase], detail=detail))
 
     def end(self, phase: Phase, at: float, failed: bool = False) -> "Progress":
@@ -97,7 +95,6 @@ class Progress:
         return self if span.ended is not None else self._with(phase, replace(span, ended=at, failed=failed))
 
     def running(self) -> Phase | None:
-        """Return the phase that is running. None: no phase is running."""
         begun = [phase for phase in self.phases if phase in self.spans and self.spans[phase].ended is None]
         return begun[-1] if begun else None
 

@@ -11,7 +11,6 @@ from cli.answer import Halt
 from sandbox.site import Site, load
 
 SANDBOX = Path(".sandbox")
-"""Default folder of the sandbox."""
 
 
 def find_sandbox(root: Path) -> Site:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from infra.settings.stack import Settings
 
 FOLDER = CHECKOUT / "stacks"
-"""Folder of the stack files."""
 PREFIX = "tpu-multislice:"
 """Prefix of the program's own keys in `config`."""
 _ADVICE = "Nothing was started. Fix the file and run the command again"

@@ -85,11 +85,9 @@ class Place:
         return f"kill -9 $(cat {_short(self.site.pods)}/*-slice-1-0-*/pid)"
 
     def kubectl_command(self, namespace: str, words: str) -> str:
-        """Return a command of kubectl in a namespace."""
         return f"KUBECONFIG={_short(self.site.kubeconfig)} {_short(self.kubectl)} -n {namespace} {words}"
 
     def log_folder(self, pod: Pod) -> Path:
-        """Return the folder in which the node agent keeps the pod's logs."""
         return self.site.pod_logs(pod_folder(pod.namespace, pod.name, pod.uid))
 
 

@@ -59,7 +59,6 @@ class Place:
 
     @property
     def state(self) -> str:
-        """Bucket of its state."""
         return f"{self.project}-pulumi-state"
 
 

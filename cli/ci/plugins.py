@@ -33,7 +33,6 @@ class Plugin:
     version: str
 
     def archive(self, of: str) -> str:
-        """Return the name of its archive for a platform such as `linux-amd64`."""
         return f"pulumi-resource-{self.name}-v{self.version}-{of}.tar.gz"
 
 

@@ -33,10 +33,8 @@ class Wish:
     """Repository, as OWNER/NAME."""
     stacks: Sequence[str]
     ephemeral: str
-    """Stack to copy for pull requests."""
     reviewers: Sequence[str]
     unattended: Sequence[str]
-    """Stacks to deploy from `main` without a review."""
 
 
 def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
@@ -159,7 +157,6 @@ def _execute(commands: Iterator[Command], *, apply: bool) -> Iterator[str]:
 
 
 def _run(command: Command) -> str:
-    """Run the command and return its output."""
     words = ["gcloud", *command.words]
     try:
         ended = subprocess.run([*words, "--quiet"], capture_output=True, text=True, check=False)

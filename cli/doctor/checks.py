@@ -138,7 +138,6 @@ class Scope:
         return self.google
 
     def listed(self, path: str) -> list[Json]:
-        """Return the objects of a collection of the cluster."""
         return self.api.request("GET", path)["items"]
 
 

@@ -47,7 +47,6 @@ class Backend:
         self._stacks = stacks
 
     def names(self) -> Sequence[str]:
-        """Return the names of all stacks of the project."""
         with explain_parse_errors("stack ls"):
             return [stack["name"].rpartition("/")[2] for stack in json.loads(self._stacks.ask("stack", "ls", "--json"))]
 
@@ -61,7 +60,6 @@ class Backend:
             ]
 
     def outputs(self, name: str) -> Mapping[str, Any]:
-        """Return the outputs of the last update that wrote them."""
         return self._stacks.outputs(name)
 
     def resources(self, name: str) -> Sequence[str]:
@@ -92,7 +90,6 @@ class Backend:
         self._follow("destroy", "--yes", "--stack", name)
 
     def remove(self, name: str) -> None:
-        """Remove a stack without resources."""
         self._stacks.ask("stack", "rm", "--yes", name)
 
     def _follow(self, *arguments: str) -> None:

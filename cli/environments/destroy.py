@@ -20,7 +20,6 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 _MOST_LISTED = 5
-"""Number of remaining resources that the table lists."""
 
 
 class Destroyed(Spec):
@@ -30,9 +29,7 @@ class Destroyed(Spec):
     result: Literal["destroyed", "absent", "failed"]
     """`absent`: the environment did not exist."""
     remaining: tuple[str, ...] = ()
-    """Resources that still exist and may be billed."""
     message: str = ""
-    """Reason of a failure, and what to do about it."""
 
 
 def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:

@@ -28,7 +28,6 @@ class Names(BaseModel):
 
     @property
     def namespaces(self) -> set[str]:
-        """Namespaces of the stack's teams."""
         return {team.namespace for team in self.teams.values()}
 
 
@@ -40,7 +39,6 @@ class Files:
     policies: Path
 
     def stack(self, name: str) -> Path:
-        """Return the path of the stack file."""
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
@@ -66,13 +64,11 @@ class Files:
                 continue  # An update of that stack reports its errors.
 
     def remove(self, name: str) -> None:
-        """Remove the files of a stack."""
         self.stack(name).unlink(missing_ok=True)
         self.policy(name).unlink(missing_ok=True)
 
 
 POLICY = CHECKOUT / "policy"
-"""Folder of the policy pack."""
 OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
 
 

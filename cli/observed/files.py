@@ -78,7 +78,6 @@ class Files:
     """Failures of all starts in their order, including starts that did not open a run."""
     goodput: "Goodput | None" = None
     notes: tuple[str, ...] = ()
-    """Notes about what could not be read."""
 
     @property
     def usd(self) -> float | None:

@@ -30,12 +30,10 @@ class HostEnd:
     """End of a host."""
 
     host: str
-    """Name of the host within the JobSet."""
     code: int
     at: float
     """Latest possible time of the end."""
     evidence: tuple[str, ...]
-    """Messages of the components that report it."""
 
 
 def first_cause(job: Job, attempt: int) -> HostEnd | None:

@@ -162,7 +162,6 @@ class Snapshot:
     """Workloads of all jobs that could be read."""
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()
-    """Notes about what could not be read, with the reasons."""
 
 
 @dataclass(frozen=True)
