@@ -65,11 +65,6 @@ class Form(StrEnum):
     MARKDOWN = "markdown"
 
 
-def form(*, as_json: bool) -> Form:
-    """Return the output format of a command that supports only text and JSON."""
-    return Form.JSON if as_json else Form.TEXT
-
-
 def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:
     """Write an answer in the format `form`: `as_json`, or the tables."""
     # Commands that fail early or show their help do not need the program's modules.

@@ -95,8 +95,7 @@ def preview(
 def preflight(
     stack: Stack,
     compile_cache: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Folder for compiled programs, or gs://BUCKET/FOLDER."),
+        str | None, typer.Option(metavar="FOLDER", help="Folder for compiled programs, or gs://BUCKET/FOLDER.")
     ] = None,
     compare_compile: Annotated[
         bool, typer.Option("--compare-compile", help="Compile with each value of `compile` and compare the results.")
@@ -142,11 +141,7 @@ def plan(
 
 @app.command()
 def drift(
-    stack: Stack,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False, markdown: Markdown = False
 ) -> int:
     """Show changes made outside of Pulumi, and what `up` would do about them. Exit status 2: drift was found."""
     form = form_of(json, markdown)

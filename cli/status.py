@@ -16,16 +16,7 @@ from cli.answer import NEGATIVE, as_json
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
-from cli.render import (
-    WIDTH,
-    dollars,
-    duration,
-    exit_words,
-    pods_table,
-    rows_of,
-    training_lines,
-    waiting_lines,
-)
+from cli.render import WIDTH, dollars, duration, exit_words, pods_table, rows_of, training_lines, waiting_lines
 from infra.job_state import Kind, State
 
 WATCH_SECONDS = 2.0

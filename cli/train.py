@@ -167,8 +167,7 @@ _Data = Annotated[
     typer.Option(metavar="FOLDER", help="Token folder from workloads.data prepare. Default: the preset's data."),
 ]
 _Weights = Annotated[
-    str | None,
-    typer.Option(metavar="FOLDER", help="Initial weights, from workloads.weights import or an export."),
+    str | None, typer.Option(metavar="FOLDER", help="Initial weights, from workloads.weights import or an export.")
 ]
 _Mesh = Annotated[
     MeshSpec | None,

@@ -150,9 +150,7 @@ def prepare_environment(environment: Environment, number: str, repository: str) 
     yield Command((*bucket, "--role", state_role, *member))
     for role in _roles(environment):
         condition = ("--condition", _BOUND if role == _GRANTS else "None")
-        yield Command(
-            ("projects", "add-iam-policy-binding", place.project, "--role", role, *member, *condition),
-        )
+        yield Command(("projects", "add-iam-policy-binding", place.project, "--role", role, *member, *condition))
     subject = f"principal://iam.googleapis.com/{_pool(number)}/subject/repo:{repository}:environment:{environment.name}"
     acts = ("iam", "service-accounts", "add-iam-policy-binding", environment.account, *inside)
     yield Command((*acts, "--role", "roles/iam.workloadIdentityUser", "--member", subject))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.answer import form
+from cli.answer import Form
 from cli.options import Engine, Json, Markdown, On, Sandbox, folder_of, form_of
 from workloads.terminal import Terminal
 
@@ -32,7 +32,8 @@ def create_environment(
 
     wish = command.Wish(name, source, ttl)
     backend = None if only_file else _backend(engine, sandbox)
-    return command.create(wish, backend, OURS, _now(), form(as_json=json), Terminal(highlight=False))
+    form = Form.JSON if json else Form.TEXT
+    return command.create(wish, backend, OURS, _now(), form, Terminal(highlight=False))
 
 
 @environments.command("destroy")

@@ -63,11 +63,7 @@ def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["logs", "-s", "dev", "--all", "--host", "slice-0-0"],
-        ["logs", "-s", "dev", "--follow", "--previous"],
-    ],
+    "command", [["logs", "-s", "dev", "--all", "--host", "slice-0-0"], ["logs", "-s", "dev", "--follow", "--previous"]]
 )
 def test_options_that_exclude_each_other_are_refused(command: list[str]) -> None:
     found = CliRunner().invoke(app, command)

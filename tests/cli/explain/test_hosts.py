@@ -102,12 +102,7 @@ def test_a_job_that_does_no_step_is_silent() -> None:
 
 @pytest.mark.parametrize(
     ("step_seconds", "quiet_seconds", "cause"),
-    [
-        (30.0, 300.0, Cause.RUNNING),
-        (30.0, 601.0, Cause.SILENT),
-        (0.1, 30.0, Cause.RUNNING),
-        (0.1, 61.0, Cause.SILENT),
-    ],
+    [(30.0, 300.0, Cause.RUNNING), (30.0, 601.0, Cause.SILENT), (0.1, 30.0, Cause.RUNNING), (0.1, 61.0, Cause.SILENT)],
 )
 def test_a_job_is_silent_after_the_time_of_20_steps_but_not_within_a_minute(
     step_seconds: float, quiet_seconds: float, cause: Cause
