@@ -20,6 +20,7 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 _MOST_LISTED = 5
+_PERMANENT = "expected an environment, got the permanent stack {}; destroy it with `pulumi destroy`"
 
 
 class Destroyed(Spec):
@@ -45,43 +46,38 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
     try:
         if name in backend.names():
             return _end_stack(name, backend, files)
-    except (StacksError, Halt) as error:
-        return Destroyed(name=name, result="failed", message=str(error))
-    if not files.stack(name).exists():
-        return Destroyed(name=name, result="absent")
-    try:
+        if not files.stack(name).exists():
+            return Destroyed(name=name, result="absent")
         if files.environment(name) is None:
-            return _no_environment(name)
+            raise Halt(_PERMANENT.format(name))
     except ValidationError as error:
         message = f"the section environment of {files.stack(name)} cannot be read: {error.errors()[0]['msg']}"
         return Destroyed(name=name, result="failed", message=message)
+    except (StacksError, Halt) as error:
+        return Destroyed(name=name, result="failed", message=str(error))
     files.remove(name)
     return Destroyed(name=name, result="destroyed", message="only its files: it was never deployed")
 
 
 def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
-    known = look(name, backend, files)
+    known, message = look(name, backend, files), ""
     if known.environment is None:
-        return Destroyed(name=name, result="failed", message=known.trouble) if known.trouble else _no_environment(name)
+        raise Halt(known.trouble or _PERMANENT.format(name))
     if backend.resources(name):
         if not files.stack(name).exists():
             backend.restore(name)
         try:
             backend.destroy(name)
         except StacksError as error:
-            return Destroyed(name=name, result="failed", remaining=tuple(backend.resources(name)), message=str(error))
+            message = str(error)
     remaining = tuple(backend.resources(name))
-    if remaining:
+    if remaining and not message:
         message = f"the stack's state still has these resources; list them with pulumi stack export --stack {name}"
+    if message:
         return Destroyed(name=name, result="failed", remaining=remaining, message=message)
     backend.remove(name)
     files.remove(name)
     return Destroyed(name=name, result="destroyed")
-
-
-def _no_environment(name: str) -> Destroyed:
-    message = f"expected an environment, got the permanent stack {name}; destroy it with `pulumi destroy`"
-    return Destroyed(name=name, result="failed", message=message)
 
 
 def _table(done: Sequence[Destroyed]) -> Table:

@@ -1,7 +1,6 @@
 """An API server over HTTP that keeps objects and does nothing by itself."""
 
 import json
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import urllib3
 
 from cli.deployed import Deployed, JobPlace
 from infra.kubernetes import ApiServer, Json
+from tests.cli.api_server import serving
 
 PLACE = JobPlace("train", "research", "team-queue")
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
@@ -75,11 +75,6 @@ def running(cluster: Cluster, storage: Path) -> Generator[Deployed]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         api = ApiServer(f"http://127.0.0.1:{server.server_port}", urllib3.PoolManager())
         yield Deployed("dev", {}, api, str(storage), (PLACE,))
-    finally:
-        server.shutdown()
-        server.server_close()

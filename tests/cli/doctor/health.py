@@ -35,7 +35,8 @@ def healthy() -> Cluster:
             cluster.objects[f"{LEASE.rpartition('/')[0]}/{name}"] = lease
     resources = [{"name": "google.com/tpu", "nominalQuota": "16"}]
     group = {"flavors": [{"name": "trillium", "resources": resources}]}
-    cluster.objects[QUEUE] = {"spec": {"resourceGroups": [group]}, **said("Active")}
+    queue = {"metadata": {"name": "research"}, "spec": {"resourceGroups": [group]}, **said("Active")}
+    cluster.objects[QUEUE] = queue
     cluster.objects[LOCAL_QUEUE] = said("Active")
     flavor: Json = {"metadata": {"name": "trillium"}, "spec": {"nodeLabels": {"slice-group": "trillium"}}}
     cluster.objects[f"{KUEUE_API}/resourceflavors/trillium"] = flavor
