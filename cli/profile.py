@@ -72,7 +72,10 @@ def profile(
         with _request(deployed, run):
             sys.stderr.write(f"job {job.place.name}: its {job.hosts} hosts will profile the same steps within 10 s\n")
             found = _awaited(observer, snapshot, job, run, before, wait_seconds)
-        copy = download(run, found, target)
+        source, copy = (folder / XPROF_FOLDER / found.name for folder in (run / PROFILES, target))
+        copy.mkdir(parents=True, exist_ok=True)
+        for file in found.sizes:
+            (copy / file).write_bytes((source / file).read_bytes())
     except NoReport as fault:
         raise Halt(f"{fault}; only a job that is training can be profiled", NEGATIVE) from None
     except (ImportError, *faults_of_storage()) as fault:
@@ -98,16 +101,6 @@ def captures(run: epath.Path) -> dict[str, Capture]:
         for each in folder.iterdir()
         if _NAME.fullmatch(each.name)
     }
-
-
-def download(run: epath.Path, capture: Capture, target: epath.Path) -> epath.Path:
-    """Copy a capture to the folder in `target` where XProf finds it, and return that folder."""
-    source = run / PROFILES / XPROF_FOLDER / capture.name
-    copy = target / XPROF_FOLDER / capture.name
-    copy.mkdir(parents=True, exist_ok=True)
-    for name in capture.sizes:
-        (copy / name).write_bytes((source / name).read_bytes())
-    return copy
 
 
 @contextmanager

@@ -195,7 +195,12 @@ def slices(scope: Scope) -> Findings:
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
     for name, nodes in sorted(pools.items()):
         yield _check_slice(f"slice {name}", nodes, hosts)
-    yield from _check_marks(pools)
+    # A trainer can mark any node that it runs on, so more slices may be marked than hardware explains.
+    marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
+    if len(marked) > 1:
+        found = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
+        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one job may have marked all of them"
+        yield failed("bad hosts", found, fix)
 
 
 def pools(scope: Scope) -> Findings:
@@ -227,15 +232,6 @@ def _check_hostless(scope: Scope, pools: Collection[str]) -> Findings:
         yield failed("slices", "the cluster has no TPU node", fix)
     elif not pools and not hostless:
         yield ok("slices", "the cluster has no TPU node, because all slices are created on request")
-
-
-def _check_marks(pools: Mapping[str, list[Json]]) -> Findings:
-    """Check that no more slices are marked than hardware explains. A trainer can mark any node that it runs on."""
-    marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
-    if len(marked) > 1:
-        found = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
-        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one job may have marked all of them"
-        yield failed("bad hosts", found, fix)
 
 
 def _check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:

@@ -91,8 +91,8 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
 
 
 def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) -> Finding:
-    place = f" It is number {job.position} in line." if job.position else ""
-    since, raise_priority = max(workload.created, said.since), _raise_priority(snapshot)
+    place, raise_priority = f" It is number {job.position} in line." if job.position else "", _raise_priority(snapshot)
+    since = max(workload.created, said.since)
     evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
     if found := _TOO_SMALL.search(said.message):
         what = f"{requests}, but its queue can have at most {found[2]}: it is never admitted."
