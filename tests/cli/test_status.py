@@ -184,19 +184,6 @@ def test_a_watch_on_a_terminal_redraws_the_screen(server: Played, storage: Path)
     assert read_output(shown).count("hosts usable") >= 4
 
 
-def test_a_watch_outlives_a_cluster_that_is_away(server: Played, storage: Path) -> None:
-    shown, looks = console(), iter(range(9))
-
-    def wait(_: float) -> None:
-        if next(looks) == 0:
-            server.refused = dict.fromkeys(ALL_PATHS, 503)
-        else:
-            server.refused = {}
-            finish(server)
-
-    assert Watch(stack(server, storage), None, shown, wait=wait).run() == 0
-
-
 def test_a_watch_ends_when_its_job_is_gone_for_good(server: Played, storage: Path) -> None:
     shown, looks = console(), iter(range(40))
 
