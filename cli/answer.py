@@ -1,6 +1,8 @@
 """Writes the answer of a `multislice` command as text, JSON or Markdown, or ends it early with an error."""
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -8,16 +10,13 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from infra.review.table import Table
-import os
-import sys
-from collections.abc import Callable
-
 from infra.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from workloads.terminal import inert
+
+if TYPE_CHECKING:
+    from infra.review.table import Table
 
 NEGATIVE = 2
 """Exit status of an answer to act on: a job failed or cannot run, drift was found, or a check failed."""
