@@ -22,16 +22,8 @@ from tests.policy.lasting import without_expiry
 DEV = PreviewRequest("dev", "sandbox", save_plan=None, sandbox=None)
 
 
-ASKED = EngineEvent.from_json(
-    {
-        "summaryEvent": {
-            "maybeCorrupt": False,
-            "durationSeconds": 1,
-            "resourceChanges": {},
-            "PolicyPacks": {"tpu-multislice": "0.1.0"},
-        }
-    }
-)
+_SUMMARY = {"maybeCorrupt": False, "durationSeconds": 1, "resourceChanges": {}, "PolicyPacks": {"pack": "0.1.0"}}
+ASKED = EngineEvent.from_json({"summaryEvent": _SUMMARY})
 
 
 class Played:
