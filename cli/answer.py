@@ -1,6 +1,8 @@
 """Writes the answer of a `multislice` command as text, JSON or Markdown, or ends it early with an error."""
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -8,16 +10,16 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from infra.review.table import Table
-import os
-import sys
-from collections.abc import Callable
-
+from infra.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from workloads.terminal import inert
 
+if TYPE_CHECKING:
+    from infra.review.table import Table
+
+NEGATIVE = 2
+"""Exit status of an answer to act on: a job failed or cannot run, drift was found, or a check failed."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells."""
 UNREAD = 141
@@ -25,7 +27,10 @@ UNREAD = 141
 
 
 class Halt(Exception):
-    """Raised to end a command. The message says what was expected, what was found, and what to do next."""
+    """Raised to end a command. The message says what was expected, what was found, and what to do next.
+
+    Any command raises it, or another error of `exit_status`, for what its user has to correct.
+    """
 
     def __init__(self, message: str, exit_status: int = 1) -> None:
         super().__init__(message)
@@ -38,7 +43,7 @@ def exit_status(command: Callable[[], int]) -> int:
         status = command()
         # Flush here, so that an error in writing the rest counts as an error of the command.
         sys.stdout.flush()
-    except (Halt, ProgramsError, SandboxError) as error:
+    except (Halt, ProgramsError, SandboxError, StacksError) as error:
         sys.stderr.write(inert(f"{error}\n"))
         return error.exit_status if isinstance(error, Halt) else 1
     except KeyboardInterrupt:
@@ -59,11 +64,6 @@ class Form(StrEnum):
     MARKDOWN = "markdown"
 
 
-def form(*, as_json: bool) -> Form:
-    """Return the output format of a command that supports only text and JSON."""
-    return Form.JSON if as_json else Form.TEXT
-
-
 def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:
     """Write an answer in the format `form`: `as_json`, or the tables."""
     # Commands that fail early or show their help do not need the program's modules.
@@ -78,10 +78,12 @@ def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console)
         console.print(renderable(tables))
 
 
-def write_short(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
-    """Write a short answer, as `as_json` unless it is None. Lines never wrap, because users copy commands and paths."""
-    if as_json is not None:
-        console.out(as_json)
+def write_short(
+    answer: Mapping[str, object] | None, title: str, verdict: str, lines: Sequence[str], console: Console
+) -> None:
+    """Write a short text, or `answer` as JSON unless it is None. Lines never wrap: users copy commands and paths."""
+    if answer is not None:
+        console.out(as_json(answer))
         return
     console.print(Text.assemble((title, "bold"), "  ", (verdict, "green")))
     for line in lines:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from cli.answer import Halt, write_short
+from cli.answer import NEGATIVE, Halt, write_short
 from cli.deployed import Deployed
 from cli.explain.finding import submit_again
 from cli.observed.files import read_files
@@ -19,36 +19,18 @@ from cli.observed.snapshot import Job
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer
 from infra.names import JOBSETS
 from infra.settings.jobs import MOST_GRACE_SECONDS
-from workloads.spec import Spec
-
-REFUSED = 2
-"""Exit status if the job's state does not allow the command."""
 
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = MOST_GRACE_SECONDS + 60.0
 """The hosts of a job may use their whole grace period to save. The rest is for the controllers."""
 
 
-class Cancelled(Spec):
-    """Answer of `multislice cancel --json`."""
-
-    job: str
-    namespace: str
-    checkpoint_step: int | None
-    """Step of the last checkpoint. None: no checkpoint exists, or it cannot be read."""
-    notes: tuple[str, ...]
-
-
 def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool, as_json: bool) -> int:
-    """Cancel a job, wait until its hosts have ended, and return the exit status.
-
-    Raises:
-        Halt: The job does not exist or has ended, the user did not confirm, or the cluster refuses.
-    """
+    """Cancel a job and wait until its hosts have ended. Raise Halt if it has ended already, or nobody confirms."""
     snapshot, job = Observer(deployed).job(name)
     place = job.place
     if job.state.is_end:
-        raise Halt(f"expected a waiting or running job, but {place.name} is {job.state}; nothing was changed", REFUSED)
+        raise Halt(f"expected a waiting or running job, but {place.name} is {job.state}; nothing was changed", NEGATIVE)
     if not yes:
         _agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
     _end(deployed.api, job)
@@ -56,14 +38,10 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     job = replace(job, files=read_files(folder)) if folder else job
     again = f"submit it again: {submit_again(snapshot, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
-    cancelled = Cancelled(
-        job=place.name,
-        namespace=place.namespace,
-        checkpoint_step=job.files.training.checkpoint_step,
-        notes=notes,
-    )
-    json = cancelled.model_dump_json(indent=1) if as_json else None
-    write_short(json, f"job {place.name}", "cancelled", notes, console)
+    # The step is null if there is no checkpoint, or it cannot be read.
+    step = job.files.training.checkpoint_step
+    answer = {"job": place.name, "namespace": place.namespace, "checkpoint_step": step, "notes": notes}
+    write_short(answer if as_json else None, f"job {place.name}", "cancelled", notes, console)
     return 0
 
 

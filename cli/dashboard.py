@@ -26,7 +26,7 @@ from cli.deployed import Deployed
 from cli.explain.explain import explain
 from cli.explain.finding import Finding
 from cli.observed.observe import Observer, folder_of
-from cli.observed.snapshot import Job, Node, Snapshot, Summary, summary
+from cli.observed.snapshot import Job, Snapshot, Summary, summary
 from cli.render import dollars, duration
 from infra.job_state import State
 from workloads.report.chart import element
@@ -53,11 +53,7 @@ _BAD = (State.DEACTIVATED, State.FAILED)
 
 
 def dashboard(deployed: Deployed, port: int, console: Console, *, json: bool) -> int:
-    """Serve the pages until Ctrl-C. Return the exit status.
-
-    Raises:
-        Halt: The port is already in use.
-    """
+    """Serve the pages until Ctrl-C. Return the exit status. Raise Halt if the port is already in use."""
     try:
         server = Dashboard(Pages(Observer(deployed)), port)
     except OSError as fault:
@@ -83,11 +79,7 @@ class Dashboard(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, pages: "Pages", port: int) -> None:
-        """Listen on `port`, or on any free port if it is 0.
-
-        Raises:
-            OSError: The port is already in use.
-        """
+        """Listen on `port`, or on any free port if it is 0. Raise OSError if it is already in use."""
         super().__init__((ADDRESS, port), _Handler)
         self._pages = pages
         self._lock = threading.Lock()
@@ -156,7 +148,6 @@ class Pages:
     _last: Snapshot | None = None
 
     def stack(self) -> str:
-        """Return the page of the stack."""
         shown = self._look()
         parts = [
             *_heading(shown),
@@ -167,7 +158,6 @@ class Pages:
         return html_page(shown.stack, parts)
 
     def job(self, full_name: str) -> str | None:
-        """Return the page of the job `NAMESPACE/NAME`. None: no such job."""
         shown = self._look(full_name.rpartition("/")[2])
         job = next((each for each in shown.jobs if each.place.full_name == full_name), None)
         if job is None:
@@ -217,7 +207,7 @@ def _jobs(found: Iterable[Summary]) -> str:
     rows = [
         (
             element("a", escape(job.name), href=f"{job.namespace}/{job.name}"),
-            _state(job.state),
+            element("span", job.state, class_="bad") if job.state in _BAD else escape(job.state),
             escape(job.queue if job.position is None else f"{job.queue}, position {job.position}"),
             f"{job.step:,} of {job.steps:,}" if job.steps else "-",
             "-" if job.loss is None else f"{job.loss:.4f}",
@@ -229,10 +219,6 @@ def _jobs(found: Iterable[Summary]) -> str:
     ]
     columns = ("job", "state", "queue", "step", "loss", "left", "restarts", "$ so far")
     return table(columns, rows, numbers=range(3, len(columns)))
-
-
-def _state(state: State) -> str:
-    return element("span", state, class_="bad") if state in _BAD else escape(state)
 
 
 def _finding(finding: Finding, at: float) -> Iterator[str]:
@@ -264,16 +250,14 @@ def _events(job: Job) -> str:
 
 
 def _slices(shown: Snapshot) -> str:
-    pools = ((pool, [*nodes]) for pool, nodes in groupby(shown.nodes, key=lambda node: node.pool))
-    rows = [_pool(pool, nodes) for pool, nodes in pools]
+    rows: list[tuple[str, ...]] = []
+    for pool, found in groupby(shown.nodes, key=lambda node: node.pool):
+        nodes = [*found]
+        usable = f"{sum(node.usable for node in nodes)} of {len(nodes)}"
+        bad = [f"{node.name}: {node.bad_host or node.not_ready or 'cordoned'}" for node in nodes if not node.usable]
+        rows.append((escape(pool), escape(nodes[0].topology), usable, escape("; ".join(bad))))
     rows += [(escape(pool), escape(topology), "none", "has no host") for pool, topology in shown.hostless.items()]
     return table(("slice", "topology", "hosts usable", "trouble"), rows)
-
-
-def _pool(name: str, nodes: list[Node]) -> tuple[str, str, str, str]:
-    troubles = [f"{node.name}: {node.bad_host or node.not_ready or 'cordoned'}" for node in nodes if not node.usable]
-    usable = sum(node.usable for node in nodes)
-    return escape(name), escape(nodes[0].topology), f"{usable} of {len(nodes)}", escape("; ".join(troubles))
 
 
 def _queues(shown: Snapshot) -> str:

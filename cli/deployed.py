@@ -8,7 +8,6 @@ from typing import Any
 
 from cli.answer import Halt
 from cli.sandbox_folder import SANDBOX
-from infra import names
 from infra.job_state import Object
 from infra.kubernetes import ApiError, ApiServer
 from infra.names import JOBSETS, QUEUE_LABEL, team_of
@@ -27,7 +26,6 @@ class JobPlace:
 
     @classmethod
     def of(cls, jobset: Object, namespace: str) -> "JobPlace":
-        """Return the place of a JobSet."""
         metadata = jobset["metadata"]
         return cls(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))
 
@@ -43,7 +41,6 @@ class Deployed:
 
     stack: str
     outputs: Mapping[str, Any]
-    """Outputs of the last update of the stack."""
     api: ApiServer
     """API server of its cluster, accessed as this user."""
     storage: str
@@ -68,19 +65,13 @@ class Deployed:
         return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
 
     def job(self, name: str | None) -> JobPlace:
-        """Return the stack's own job of a name, or its only job if `name` is None.
-
-        Raises:
-            Halt: The job does not exist, or a name is needed. The message lists the names.
-        """
+        """Return the stack's own job of a name, or its only job if `name` is None. Raise Halt unless it is one job."""
         return choose_job(self.stack, self.jobs, name)
 
     def find(self, name: str | None) -> JobPlace:
         """Return the job `NAME` or `NAMESPACE/NAME`, even if it was submitted by hand; None: the stack's only job.
 
-        Raises:
-            Halt: The job does not exist, several namespaces have a job of that name, or a name is needed.
-            urllib3.exceptions.HTTPError, OSError: The cluster does not answer.
+        Raise Halt unless it is one job, or UNREACHABLE if the cluster does not answer.
         """
         if name is None:
             return self.job(None)
@@ -91,12 +82,7 @@ class Deployed:
         return choose_job(self.stack, [*own, *submitted] or self.jobs, name)
 
     def job_folder(self, job: JobPlace) -> str:
-        """Return the folder of the job's runs."""
         return f"{self.storage}/{job.name}"
-
-    def call_folder(self, job: JobPlace) -> str:
-        """Return the folder to which the hosts of a call, which is the job, write."""
-        return f"{self.storage}/{names.call_folder(job.namespace, job.name)}"
 
     def _submitted(self, namespace: str, name: str) -> JobPlace | None:
         try:
@@ -107,11 +93,7 @@ class Deployed:
 
 
 def choose_job(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPlace:
-    """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None.
-
-    Raises:
-        Halt: The job does not exist, several namespaces have a job of that name, or a name is needed.
-    """
+    """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None. Raise Halt unless it is one job."""
     found = [job for job in jobs if name in (None, job.name, job.full_name)]
     if name is not None and len(found) > 1:
         names = " or ".join(job.full_name for job in found)
@@ -123,25 +105,12 @@ def choose_job(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPla
     return found[0]
 
 
-def stacks(sandbox: Path | None) -> Stacks:
-    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi if it is None.
-
-    Raises:
-        Halt: The sandbox does not exist.
-    """
-    try:
-        return stacks_in(sandbox)
-    except StacksError as error:
-        raise Halt(str(error)) from None
-
-
 def deployed(stack: str, sandbox: Path | None) -> Deployed:
     """Return a stack in the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
-    Raises:
-        Halt: The stack does not exist, it is not up, or credentials for its cluster are missing.
+    Raise Halt if it does not exist or is not up, StacksError if there is no sandbox or are no credentials.
     """
-    where = stacks(sandbox)
+    where = stacks_in(sandbox)
     try:
         outputs = where.outputs(stack)
     except StacksError as error:
@@ -155,11 +124,7 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
 
 
 def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deployed:
-    """Return the stack with these outputs.
-
-    Raises:
-        Halt: Another version wrote the outputs, or credentials for the cluster are missing.
-    """
+    """Return the stack with these outputs. Raise Halt if another version wrote them, or StacksError."""
     try:
         jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
         files = where.files(outputs["checkpoint_bucket"])
@@ -169,5 +134,3 @@ def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deplo
             f"expected stack {stack!r} to have the outputs of this version, got no {error}, because another version"
             f" deployed it; run `pulumi up --stack {stack}`"
         ) from None
-    except StacksError as error:
-        raise Halt(str(error)) from None

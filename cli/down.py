@@ -40,7 +40,6 @@ class Bucket:
     size_bytes: int
 
     def line(self) -> str:
-        """Return a line with name, size and folder."""
         return f"gs://{self.name}  {self.size_bytes / 2**20:.1f} MiB  {self.folder}"
 
 
@@ -50,7 +49,6 @@ class Consent:
 
     delete_checkpoints: bool = False
     without_asking: bool = False
-    """Whether to delete checkpoints without a confirmation."""
     stop_jobs: bool = False
     foreign_objects: bool = False
     """Whether to delete queues, flavors and namespaces that the stack did not create."""
@@ -62,11 +60,7 @@ class Consent:
 
 
 def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
-    """Destroy the stack of the file `settings`. Return the exit status.
-
-    Raises:
-        Halt, ProgramsError, SandboxError: A step fails. The message says why and what to do.
-    """
+    """Destroy the stack of the file `settings`. Return the exit status."""
     if not (root / "site.json").exists():
         _say(console, f"nothing to take down: {root} has no sandbox")
         return 0
@@ -89,13 +83,11 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
 
 def buckets(site: Site) -> list[Bucket]:
     """Return the buckets that have files, sorted by name."""
-    folders = sorted(folder for folder in site.buckets.glob("*") if folder.is_dir())
-    found = [Bucket(folder.name, folder, _size(folder)) for folder in folders]
-    return [bucket for bucket in found if bucket.size_bytes]
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    found: list[Bucket] = []
+    for folder in sorted(folder for folder in site.buckets.glob("*") if folder.is_dir()):
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        found += [Bucket(folder.name, folder, size)] * bool(size)
+    return found
 
 
 def _require_confirmation(found: list[Bucket], console: Console) -> None:

@@ -6,42 +6,28 @@ status, a JobSet's `suspend` or the node count of a pool with autoscaling, are n
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pulumi.automation import CommandError, EngineEvent
 from pulumi.automation.events import StepEventMetadata
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import Form, write
+from cli.answer import NEGATIVE, Form, write
 from infra.review.preview import Difference, Drift, Drifted, drift_tables
 from infra.review.review import Change
+from sandbox.engine import Engine
 from workloads.terminal import Terminal
 
-DRIFTED = 2
-"""Exit status if an object is not as declared."""
-
 _STEP = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<name>[^.\[\]]+)')
-"""One step of a property path."""
-
-
-class Refreshing(Protocol):
-    """An engine for one stack."""
-
-    def preview_after_refresh(self, on_event: Callable[[EngineEvent], None]) -> None:
-        """Preview a refresh. Raise CommandError if the plan is refused."""
-        ...
 
 
 def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int:
     """Print the drift of a stack. Return the exit status.
 
     `sandbox` is the folder of the sandbox whose engine is used. None: the user's own Pulumi.
-
-    Raises:
-        Halt, ProgramsError: The stack does not exist, its settings are invalid, or the engine is missing.
     """
     path = stack_file.find(stack)
     stack_file.read(path)
@@ -52,10 +38,10 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:
         return 1
-    return DRIFTED if found.objects else 0
+    return NEGATIVE if found.objects else 0
 
 
-def drifted(stack: str, engine: Refreshing) -> Drift:
+def drifted(stack: str, engine: engines.PulumiEngine | Engine) -> Drift:
     """Return the drift that the engine finds in the stack."""
     events: list[EngineEvent] = []
     started, refusal = time.monotonic(), ""
@@ -97,9 +83,7 @@ def _drifted(step: StepEventMetadata, planned: Mapping[str, Change] | None) -> D
         type=step.type,
         name=engines.name(step.urn),
         gone=step.new is None,
-        differences=tuple(
-            Difference(path=path, declared=_at(declared, path), found=_at(found, path)) for path in paths
-        ),
+        differences=tuple(Difference(path=at, declared=_at(declared, at), found=_at(found, at)) for at in paths),
         repair=None if planned is None else repair.operation if repair else "leave it",
     )
 

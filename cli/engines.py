@@ -4,6 +4,7 @@ import re
 import subprocess
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import override
@@ -44,15 +45,13 @@ class PulumiEngine:
     """
 
     def __init__(self, stack: str, policy: PolicyPack | None = None) -> None:
-        """Use the policy pack `policy` in previews. None: no policy pack."""
         self._name = stack
         self._packs = [str(policy.folder)] if policy else None
         self._pack_settings = [str(policy.settings)] if policy else None
-        self._selected: automation.Stack | None = None
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """Preview `up` and write the plan to `save_plan`. Raise CommandError if the plan is refused."""
-        return self._stack().preview(
+        return self._stack.preview(
             on_event=on_event,
             policy_packs=self._packs,
             policy_pack_configs=self._pack_settings,
@@ -61,14 +60,10 @@ class PulumiEngine:
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
         """Preview a refresh and the `up` that would follow. Raise CommandError if the plan is refused."""
-        self._stack().preview(on_event=on_event, refresh=True)
+        self._stack.preview(on_event=on_event, refresh=True)
 
+    @cached_property
     def _stack(self) -> automation.Stack:
-        if self._selected is None:
-            self._selected = self._select()
-        return self._selected
-
-    def _select(self) -> automation.Stack:
         try:
             return automation.Stack.select(self._name, _Checkout(work_dir=str(CHECKOUT)))
         except (OSError, subprocess.CalledProcessError, automation.InvalidVersionError) as error:
@@ -97,8 +92,7 @@ class _Checkout(automation.LocalWorkspace):
 def open_engine(path: Path, sandbox: Path | None, policy: PolicyPack | None = None) -> Generator[PulumiEngine | Engine]:
     """Provide the engine of a sandbox folder, or the user's own Pulumi if it is None, for the stack of a file.
 
-    Raises:
-        Halt, ProgramsError: The sandbox does not exist, another command is changing it, or its programs are missing.
+    Raise Halt if the sandbox does not exist or another command is changing it.
     """
     if sandbox is None:
         yield PulumiEngine(stack_file.stack_name(path), policy)
@@ -121,15 +115,12 @@ def changes_by_urn(events: Iterable[EngineEvent]) -> Mapping[str, Change]:
         operation = step.op.value
         if operation in _LEFT_ALONE:
             continue
-        replaced = operation.endswith(_OF_A_REPLACEMENT)
         known = found.get(step.urn)
-        paths = {*(known.properties if known else ()), *_changed_paths(step)}
-        found[step.urn] = Change(
-            operation="replace" if replaced else operation,
-            type=step.type,
-            name=name(step.urn),
-            properties=tuple(sorted(paths)),
-        )
+        # A provider reports the paths that differ in one of three ways; the most exact comes first.
+        paths = {*(known.properties if known else ()), *(step.detailed_diff or step.diffs or step.keys or ())}
+        operation = "replace" if operation.endswith(_OF_A_REPLACEMENT) else operation
+        properties = tuple(sorted(paths))
+        found[step.urn] = Change(operation=operation, type=step.type, name=name(step.urn), properties=properties)
     return found
 
 
@@ -149,7 +140,8 @@ def findings(events: Iterable[EngineEvent], severities: Mapping[str, str]) -> tu
             rule=event.policy_name,
             level=level,
             severity=severities.get(event.policy_name, "unknown"),
-            resource=_resource_name(event.resource_urn),
+            # A finding about the whole stack has no resource.
+            resource=name(event.resource_urn) if event.resource_urn and _STACK not in event.resource_urn else None,
             message=_plain(event.message),
         )
         for level in _LEVELS
@@ -181,21 +173,10 @@ def _steps(events: Iterable[EngineEvent]) -> Iterable[StepEventMetadata]:
     return (step for step in steps if not (step.type.startswith(_PROVIDER) and name(step.urn).startswith("default")))
 
 
-def _changed_paths(step: StepEventMetadata) -> Iterable[str]:
-    """Return the paths that differ. A provider reports them in one of three ways; the most exact comes first."""
-    return step.detailed_diff or step.diffs or step.keys or ()
-
-
-def _resource_name(urn: str | None) -> str | None:
-    """Return the name of a finding's resource. None: the finding is about the whole stack."""
-    return name(urn) if urn and _STACK not in urn else None
-
-
 def name(urn: str) -> str:
     """Return the name of a resource within the program."""
     return urn.rpartition("::")[2]
 
 
 def _plain(message: str) -> str:
-    """Return the message without colours and traceback."""
     return _COLOUR.sub("", message).partition(_TRACEBACK)[0].strip()

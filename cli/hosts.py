@@ -13,22 +13,19 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sandbox.site import can_listen
-from sandbox.tpu_environment import (
-    JAX_COORDINATOR_PORT,
-    TpuWorker,
-    cluster_variables,
-    cpu_devices,
-)
+from sandbox.tpu_environment import JAX_COORDINATOR_PORT, TpuWorker, cluster_variables, cpu_devices
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec, SliceSpec
 
 KILL_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL. Hosts of a broken job hang in a collective and cannot handle SIGTERM."""
 
 POLL_SECONDS = 0.1
+
+_FOREIGN = ("JAX_", "TPU_", "MEGASCALE_", "XLA_")
+"""Prefixes of the variables of another cluster."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +45,12 @@ class Hosts:
 
     @property
     def leader(self) -> Host:
-        """First host of the first slice."""
         return self.all[0]
 
     def failed(self) -> list[Host]:
-        """Return the hosts that exited with a code other than 0."""
         return [host for host in self.all if host.process.poll() not in (None, 0)]
 
     def running(self) -> list[Host]:
-        """Return the hosts that have not ended."""
         return [host for host in self.all if host.process.poll() is None]
 
     def follow(self) -> Iterator[str]:
@@ -85,73 +79,47 @@ class Hosts:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop(KILL_GRACE_SECONDS)
-
-
-@dataclass(frozen=True)
-class Program:
-    """Program that every host runs."""
-
-    module: str
-    """Module that is started with `python -m MODULE`."""
-    variables: Mapping[str, str]
-    """Environment variables that describe its task."""
 
 
 def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
     """Start all host processes of a training job. See `start_program`."""
-    trainer = Program("workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
-    return start_program(trainer, spec.slices, run_id, attempt, logs, environment)
+    variables = {JOB_SPEC_VARIABLE: spec.model_dump_json(), **environment}
+    return start_program("workloads.training", spec.slices, run_id, attempt, logs, variables)
 
 
 def start_program(
-    program: Program, slices: SliceSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]
+    module: str, slices: SliceSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]
 ) -> Hosts:
-    """Start a program on every host of the slices, with the output in the folder `logs`.
+    """Start `python -m MODULE` on every host of the slices, with the output in the folder `logs`.
 
     Each host gets the environment of this process without variables of another cluster, then the variables of its own
     place, then `environment`.
     """
     logs.mkdir(parents=True, exist_ok=True)
     addresses = _free_addresses(slices.count * slices.hosts)
-    identity = {**program.variables, RUN_ID_VARIABLE: run_id, START_VARIABLE: str(attempt)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     hosts: list[Host] = []
-    for worker in _workers(addresses, slices.count):
-        address = worker.slice_hostnames[worker.worker_id]
+    for number, address in enumerate(addresses):
+        slice_id, worker_id = divmod(number, slices.hosts)
+        of_slice = tuple(addresses[slice_id * slices.hosts : (slice_id + 1) * slices.hosts])
+        worker = TpuWorker(of_slice, worker_id, slice_id, slices.count, coordinator=addresses[0])
         variables = {
-            **_inherited(),
-            **identity,
+            **inherited,
+            RUN_ID_VARIABLE: run_id,
+            START_VARIABLE: str(attempt),
             **cluster_variables(worker),
             **cpu_devices(slices.devices_per_host, address),
             **environment,
         }
-        log = logs / f"slice-{worker.slice_id}-host-{worker.worker_id}.log"
-        hosts.append(_start(program.module, address, log, variables))
+        log = logs / f"slice-{slice_id}-host-{worker_id}.log"
+        command = [sys.executable, "-m", module]
+        with log.open("wb") as output:
+            # In a process group of its own, Ctrl-C does not reach the host. This command stops it.
+            process = subprocess.Popen(command, env=variables, stdout=output, stderr=subprocess.STDOUT, process_group=0)
+        hosts.append(Host(address, log, process))
     return Hosts(hosts)
-
-
-def _start(module: str, address: str, log: Path, variables: dict[str, str]) -> Host:
-    command = [sys.executable, "-m", module]
-    with log.open("wb") as output:
-        # The host is in its own process group, so that Ctrl-C reaches only this command, which then stops the hosts.
-        process = subprocess.Popen(command, env=variables, stdout=output, stderr=subprocess.STDOUT, process_group=0)
-    return Host(address, log, process)
-
-
-def _workers(addresses: list[str], slice_count: int) -> Iterator[TpuWorker]:
-    hosts = len(addresses) // slice_count
-    for slice_id in range(slice_count):
-        names = tuple(addresses[slice_id * hosts : (slice_id + 1) * hosts])
-        for worker_id in range(hosts):
-            yield TpuWorker(names, worker_id, slice_id, slice_count, coordinator=addresses[0])
-
-
-def _inherited() -> dict[str, str]:
-    foreign = ("JAX_", "TPU_", "MEGASCALE_", "XLA_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
 def _free_addresses(count: int) -> list[str]:

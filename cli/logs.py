@@ -4,7 +4,7 @@ import heapq
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,20 +12,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from cli.answer import Halt
+from cli.answer import NEGATIVE, Halt
 from cli.deployed import Deployed, JobPlace
 from cli.sandbox_folder import find_sandbox
 from infra.job_logs import Line, Source, Which, Window, follow, host, hosts, leader
-from infra.job_state import LEADER, Object, Outcome, leader_of, newest, outcome_of, pods_of
+from infra.job_state import LEADER, Outcome, leader_of, newest, outcome_of, pods_of
 from infra.kubernetes import UNREACHABLE, ApiError
 from infra.names import HEAD, JOBSETS
 from sandbox.site import Site
 from workloads.terminal import inert
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-FAILED = 2
-"""Exit status if the job has failed."""
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 """Colours of host names. If there are few hosts, each has its own."""
@@ -52,16 +49,11 @@ class Selection:
         return hosts if self.all_hosts else leader
 
     def window(self) -> Window:
-        """Return the part of each log to print first."""
         return Window(self.tail_lines, datetime.now(UTC) - self.since if self.since else None)
 
 
 def span(text: str) -> timedelta:
-    """Parse a duration such as `30s`, `10m`, `2h` or `1d`.
-
-    Raises:
-        Halt: The text is not a duration.
-    """
+    """Parse a duration such as `30s`, `10m`, `2h` or `1d`. Raise Halt if the text is not a duration."""
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if found is None:
         raise Halt(f"--since must be a whole number of seconds, minutes, hours or days such as 10m, got {text!r}")
@@ -72,9 +64,6 @@ def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console
     """Print the output of a job's hosts. Return the exit status, which is 0 unless the job has failed.
 
     `sandbox` is the folder of the sandbox that has the stack. It keeps the logs of deleted pods.
-
-    Raises:
-        Halt: The job, host or log does not exist, or the cluster does not answer.
     """
     printer = Printer(console, named=selection.all_hosts, as_json=selection.as_json)
     try:
@@ -111,7 +100,10 @@ class Printer:
         if not self.console.is_terminal:
             self._write(f"{line.host}  {line.text}" if self.named else line.text)
             return
-        name = Text(f"{line.host}  ", _colour(line.host)) if self.named else Text()
+        # The colour of a host is the same in every call.
+        slice_index, host_index = (int(part) for part in line.host.rsplit("-", 2)[1:])
+        colour = _COLOURS[(slice_index * 3 + host_index) % len(_COLOURS)]
+        name = Text(f"{line.host}  ", colour) if self.named else Text()
         self.console.print(name + Text(line.text), soft_wrap=True, highlight=False)
 
     def _write(self, text: str) -> None:
@@ -127,28 +119,22 @@ def earlier_logs(
     `present` has the uids of pods. If `leading`, the name of the job's leader, is empty, the leader is the head, or
     host 0 of slice 0 in a job without one.
     """
-    name = re.compile(
+    kept = re.compile(
         rf"{re.escape(place.namespace)}_{re.escape(place.name)}-(?P<host>.+-\d+-\d+)-[a-z0-9]+_(?P<uid>.+)"
     )
     last: dict[str, Path] = {}
     for path in sorted((site.logs / "pods").glob("*/*.log"), key=lambda path: path.stat().st_mtime):
-        found = name.fullmatch(path.parent.name)
-        if found and found["uid"] not in present and ".previous" not in path.name:
-            last[found["host"]] = path
+        at = kept.fullmatch(path.parent.name)
+        if at and at["uid"] not in present and ".previous" not in path.name:
+            last[at["host"]] = path
     led = leading or next((name for name in (f"{HEAD}-0-0", LEADER) if name in last), "")
-    return [_kept_lines(host, path, tail_lines) for host, path in sorted(last.items()) if which(host, led)]
-
-
-def _kept_lines(host: str, path: Path, tail_lines: int | None) -> Iterator[Line]:
-    lines = path.read_text(errors="replace").splitlines()
-    first = 0 if tail_lines is None else max(0, len(lines) - tail_lines)
-    return (Line(host, 0, "", line) for line in lines[first:])
-
-
-def _colour(name: str) -> str:
-    """Return the colour of a host, which is the same in every call."""
-    slice_index, host_index = (int(part) for part in name.rsplit("-", 2)[1:])
-    return _COLOURS[(slice_index * 3 + host_index) % len(_COLOURS)]
+    found: list[Iterator[Line]] = []
+    for name, path in sorted(last.items()):
+        if which(name, led):
+            lines = path.read_text(errors="replace").splitlines()
+            first = 0 if tail_lines is None else max(0, len(lines) - tail_lines)
+            found.append(iter([Line(name, 0, "", line) for line in lines[first:]]))
+    return found
 
 
 def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
@@ -156,7 +142,7 @@ def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
         return 0
     why = f"multislice explain {place.name} {deployed.options}"
     sys.stderr.write(inert(f"job {place.name} has failed: {ended.reason}: {ended.message}\nTo see why, run: {why}\n"))
-    return FAILED
+    return NEGATIVE
 
 
 def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: Site | None, printer: Printer) -> int:
@@ -171,32 +157,28 @@ def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: Site 
     present = {pod.uid for pod in current}
     leading = leader_of(jobset) if jobset else ""
     unread: list[str] = []
-    found = _live_logs(deployed, selection, leading, pods, present, unread)
-    printed = _print(found or _kept_logs(site, place, selection, leading, present), printer)
+    # The pods that the cluster still has: the newest one of each host, or the one before.
+    of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != selection.previous]
+    uids = {pod.uid for pod in newest(of_start, 0.0) if selection.which(pod.host, leading)}
+    sources = [Source.of(deployed.api, pod) for pod in of_start if pod["metadata"]["uid"] in uids]
+    found = [_live_lines(source, selection.window(), unread) for source in sources]
+    if not found and site and selection.previous:
+        if selection.since:
+            raise Halt(
+                "--since needs the times of lines, and the sandbox deletes them with the pod; with --previous, pass a"
+                " number of lines such as --tail 100"
+            )
+        found = earlier_logs(site, place, selection.which, leading, present, selection.tail_lines)
+    printed = False
+    for line in heapq.merge(*found, key=lambda line: line.at):
+        printer(line)
+        printed = True
     if unread:
         lines = "\n".join(f"  {line}" for line in unread)
         raise Halt(f"expected the logs of all selected hosts, could not read all lines of:\n{lines}")
     if not printed and (selection.previous or not current):
         raise _nothing(deployed, place, selection)
     return _status(outcome_of(jobset) if jobset else None, deployed, place)
-
-
-def _live_logs(
-    deployed: Deployed,
-    selection: Selection,
-    leading: str,
-    pods: Sequence[Object],
-    present: Collection[str],
-    unread: list[str],
-) -> list[Iterator[Line]]:
-    """Return the logs of the pods that the cluster still has: the newest pod of each host, or the one before.
-
-    If a log cannot be read, the error is added to `unread`.
-    """
-    of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != selection.previous]
-    uids = {pod.uid for pod in newest(of_start, 0.0) if selection.which(pod.host, leading)}
-    sources = [Source.of(deployed.api, pod) for pod in of_start if pod["metadata"]["uid"] in uids]
-    return [_live_lines(source, selection.window(), unread) for source in sources]
 
 
 def _live_lines(source: Source, window: Window, unread: list[str]) -> Iterator[Line]:
@@ -209,28 +191,6 @@ def _live_lines(source: Source, window: Window, unread: list[str]) -> Iterator[L
     except UNREACHABLE as error:
         if not isinstance(error, ApiError) or error.status not in (400, 404):
             unread.append(f"{source.pod.host} on node {source.pod.node}: {error}")
-
-
-def _kept_logs(
-    site: Site | None, place: JobPlace, selection: Selection, leading: str, present: Collection[str]
-) -> list[Iterator[Line]]:
-    if site is None or not selection.previous:
-        return []
-    if selection.since:
-        raise Halt(
-            "--since needs the times of lines, and the sandbox deletes them with the pod; with --previous, pass a"
-            " number of lines such as --tail 100"
-        )
-    return earlier_logs(site, place, selection.which, leading, present, selection.tail_lines)
-
-
-def _print(found: Sequence[Iterator[Line]], printer: Printer) -> bool:
-    """Print the lines of several hosts in the order in which they were written. Return whether there were any."""
-    count = 0
-    for line in heapq.merge(*found, key=lambda line: line.at):
-        printer(line)
-        count += 1
-    return count > 0
 
 
 def _missing(deployed: Deployed, place: JobPlace) -> Halt:

@@ -4,44 +4,18 @@ Each command is implemented in the module of the same name, which is imported wh
 """
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
-from typer.exceptions import TyperException
 
 from cli.environments.commands import environments
-from cli.options import Engine, Job, Json, Markdown, On, Sandbox, Stack, folder_of, form_of, run
+from cli.options import Commands, Engine, Job, Json, Markdown, On, Sandbox, Stack, folder_of, form_of
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
     from cli.deployed import Deployed
-
-
-class _Commands(TyperGroup):
-    """Exits with 1 after a wrong command line, because typer's 2 has a meaning of its own here."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with _without_answer():
-            return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        with _without_answer():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _without_answer() -> Generator[None]:
-    try:
-        yield
-    except TyperException as error:
-        error.exit_code = 1
-        raise
 
 
 def _version(wanted: bool) -> None:
@@ -51,7 +25,7 @@ def _version(wanted: bool) -> None:
 
 
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     name="multislice",
     help="Price, check, watch and control a stack of TPU slices.",
     no_args_is_help=True,
@@ -72,20 +46,6 @@ def _options(
 app.add_typer(environments)
 
 
-class Order(StrEnum):
-    """Sort order of a plan."""
-
-    DOLLARS = "dollars"
-    DAYS = "days"
-
-
-class Listed(StrEnum):
-    """Kinds of capacity with a list price."""
-
-    ON_DEMAND = "on-demand"
-    SPOT = "spot"
-
-
 @app.command()
 def review(
     stack: Stack,
@@ -97,12 +57,12 @@ def review(
     ] = None,
     json: Json = False,
     markdown: Markdown = False,
-) -> None:
+) -> int:
     """Review price, queue, memory and speed of a stack. Exit status 2: a job cannot run, or `up` would fail."""
     form = form_of(json, markdown)
     from cli import review as command
 
-    run(lambda: command.review(stack, outputs, workloads, form, Terminal(highlight=False)))
+    return command.review(stack, outputs, workloads, form, Terminal(highlight=False))
 
 
 @app.command()
@@ -111,7 +71,7 @@ def preview(
     engine: Annotated[
         Engine,
         typer.Option(help="sandbox: offline, from an empty state. pulumi: your own, against the deployed state."),
-    ] = Engine.SANDBOX,
+    ] = "sandbox",
     save_plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to save the plan to, for `pulumi up --plan FILE`.")
     ] = None,
@@ -120,37 +80,35 @@ def preview(
     ] = None,
     json: Json = False,
     markdown: Markdown = False,
-) -> None:
+) -> int:
     """Preview changes, policy, price and queue of a stack. Exit status 2: a rule forbids it, or a job cannot run."""
     form = form_of(json, markdown)
     from cli import preview as command
 
-    request = command.PreviewRequest(stack, engine.value, save_plan, sandbox)
-    run(lambda: command.preview(request, form, Terminal(highlight=False)))
+    request = command.PreviewRequest(stack, engine, save_plan, sandbox)
+    return command.preview(request, form, Terminal(highlight=False))
 
 
 @app.command()
 def preflight(
     stack: Stack,
     compile_cache: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Folder for compiled programs, or gs://BUCKET/FOLDER."),
+        str | None, typer.Option(metavar="FOLDER", help="Folder for compiled programs, or gs://BUCKET/FOLDER.")
     ] = None,
     compare_compile: Annotated[
         bool, typer.Option("--compare-compile", help="Compile with each value of `compile` and compare the results.")
     ] = False,
     json: Json = False,
     markdown: Markdown = False,
-) -> None:
+) -> int:
     """Compile a stack's training jobs to see if they fit and how fast they are. Exit status 2: one does not fit."""
     form = form_of(json, markdown)
     from cli import preflight as command
 
-    run(lambda: command.preflight(stack, form, compile_cache, Terminal(highlight=False), compare_compile))
+    return command.preflight(stack, form, compile_cache, Terminal(highlight=False), compare_compile)
 
 
 def _amount(text: str) -> float:
-    """Parse a number such as 15T."""
     found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d+)?)([kmbt]?)", text.strip().lower())
     if not found:
         raise typer.BadParameter(f"expected a number of tokens such as 1e12, 800B or 15T, got {text!r}")
@@ -164,37 +122,30 @@ def plan(
         float, typer.Option(parser=_amount, metavar="NUMBER", help="Tokens to train on, such as 1e12, 800B or 15T.")
     ],
     days: Annotated[float, typer.Option(help="Deadline, in days.")],
-    by: Annotated[Order, typer.Option(help="Sort order.")] = Order.DOLLARS,
+    by: Annotated[Literal["dollars", "days"], typer.Option(help="Sort order.")] = "dollars",
     zone: Annotated[str | None, typer.Option(help="Zone whose prices to use. Default: the cheapest zone.")] = None,
-    capacity: Annotated[Listed, typer.Option(help="Capacity whose prices to use.")] = Listed.ON_DEMAND,
+    capacity: Annotated[Literal["on-demand", "spot"], typer.Option(help="Capacity whose prices to use.")] = "on-demand",
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="File for a chart of cost against time.")] = None,
     json: Json = False,
     markdown: Markdown = False,
-) -> None:
+) -> int:
     """List the slices that can train a preset by a deadline, from a table of compiled steps. Exit status 2: none."""
     form = form_of(json, markdown)
     from cli import plan as command
 
-    def answer() -> int:
-        prices = command.chip_prices(zone, capacity.value)
-        return command.plan(command.goal(preset, tokens, days), prices, by.value, svg, form, Terminal(highlight=False))
-
-    run(answer)
+    prices = command.chip_prices(zone, capacity)
+    return command.plan(command.goal(preset, tokens, days), prices, by, svg, form, Terminal(highlight=False))
 
 
 @app.command()
 def drift(
-    stack: Stack,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    json: Json = False,
-    markdown: Markdown = False,
-) -> None:
+    stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False, markdown: Markdown = False
+) -> int:
     """Show changes made outside of Pulumi, and what `up` would do about them. Exit status 2: drift was found."""
     form = form_of(json, markdown)
     from cli import drift as command
 
-    run(lambda: command.drift(stack, folder_of(engine, sandbox), form, Terminal(highlight=False)))
+    return command.drift(stack, folder_of(engine, sandbox), form, Terminal(highlight=False))
 
 
 @app.command()
@@ -207,24 +158,21 @@ def status(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; with --watch, one per line after each change.")
     ] = False,
-) -> None:
+) -> int:
     """Show slices, queues and a job: step, loss, time left, dollars. Exit status 2: with --watch, failed or missing."""
     from cli.status import Watch
     from cli.status import status as command
 
-    def answer() -> int:
-        found, console = _deployed(stack, engine, sandbox), Terminal(highlight=False)
-        return Watch(found, job, console, json).run() if watch else command(found, job, console, json=json)
-
-    run(answer)
+    found, console = _deployed(stack, engine, sandbox), Terminal(highlight=False)
+    return Watch(found, job, console, json).run() if watch else command(found, job, console, json=json)
 
 
 @app.command("list")
-def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
+def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
     """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
     from cli.status import jobs
 
-    run(lambda: jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=json))
+    return jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=json)
 
 
 @app.command()
@@ -251,7 +199,7 @@ def logs(
     engine: On = None,
     sandbox: Sandbox = None,
     json: Annotated[bool, typer.Option("--json", help="Print each line as one JSON object.")] = False,
-) -> None:
+) -> int:
     """Show logs of a job. Exit status 2: the job has failed."""
     for name, given, other, also in (
         ("--all", every, "--host", host is not None),
@@ -262,20 +210,17 @@ def logs(
     from cli.logs import Selection, span
     from cli.logs import logs as command
 
-    def answer() -> int:
-        selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, json)
-        folder = folder_of(engine, sandbox)
-        return command(_deployed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
-
-    run(answer)
+    selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, json)
+    folder = folder_of(engine, sandbox)
+    return command(_deployed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
 
 
 @app.command()
-def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
+def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
     """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
     from cli.explain.explain import command
 
-    run(lambda: command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=json))
+    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=json)
 
 
 @app.command()
@@ -285,15 +230,11 @@ def dashboard(
     engine: On = None,
     sandbox: Sandbox = None,
     json: Annotated[bool, typer.Option("--json", help="Print the URL as one JSON object.")] = False,
-) -> None:
+) -> int:
     """Serve live pages about a stack and its jobs to browsers on this machine."""
+    from cli.dashboard import dashboard as command
 
-    def answer() -> int:
-        from cli.dashboard import dashboard as command
-
-        return command(_deployed(stack, engine, sandbox), port, Terminal(highlight=False), json=json)
-
-    run(answer)
+    return command(_deployed(stack, engine, sandbox), port, Terminal(highlight=False), json=json)
 
 
 @app.command()
@@ -315,16 +256,13 @@ def report(
         str | None, typer.Option(metavar="FILE", help="File for the page. Default: report.html in the run's folder.")
     ] = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Report the time and money spent in a run of a job, by cause, error and start, and write an HTML page."""
     from cli import report as command
     from workloads.report.command import Asked
 
-    def answer() -> int:
-        folder = command.folder(target, stack, folder_of(engine, sandbox))
-        return command.report(Asked(folder, output, json), Terminal(highlight=False))
-
-    run(answer)
+    folder = command.folder(target, stack, folder_of(engine, sandbox))
+    return command.report(Asked(folder, output, json), Terminal(highlight=False))
 
 
 @app.command()
@@ -335,15 +273,11 @@ def cancel(
     engine: On = None,
     sandbox: Sandbox = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Cancel a job and keep its checkpoints. Exit status 2: the job had already ended."""
+    from cli.cancel import cancel as command
 
-    def answer() -> int:
-        from cli.cancel import cancel as command
-
-        return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=json)
-
-    run(answer)
+    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=json)
 
 
 @app.command()
@@ -358,27 +292,19 @@ def profile(
     engine: On = None,
     sandbox: Sandbox = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Profile five steps of a running job on all its hosts. Exit status 2: the job is not training."""
+    from cli.profile import profile as command
 
-    def answer() -> int:
-        from cli.profile import profile as command
-
-        return command(_deployed(stack, engine, sandbox), job, output, wait, Terminal(highlight=False), as_json=json)
-
-    run(answer)
+    return command(_deployed(stack, engine, sandbox), job, output, wait, Terminal(highlight=False), as_json=json)
 
 
 @app.command()
-def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
+def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
     """Check a stack for problems and show how to repair them. Exit status 2: a check failed."""
+    from cli.doctor.doctor import doctor as command
 
-    def answer() -> int:
-        from cli.doctor.doctor import doctor as command
-
-        return command(stack, folder_of(engine, sandbox), Terminal(highlight=False), as_json=json)
-
-    run(answer)
+    return command(stack, folder_of(engine, sandbox), Terminal(highlight=False), as_json=json)
 
 
 def _deployed(stack: str, engine: Engine | None, sandbox: Path | None) -> "Deployed":

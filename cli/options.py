@@ -4,12 +4,14 @@ Completion reads the stack files of this checkout, so that pressing Tab does not
 that cannot be read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from cli import stack_file
 from cli.answer import Form, Halt, exit_status
@@ -18,12 +20,12 @@ from cli.sandbox_folder import SANDBOX
 
 def complete_stacks(incomplete: str) -> list[str]:
     """Return the stacks with a stack file whose names begin with `incomplete`."""
-    return _complete(incomplete, stack_file.names())
+    return [name for name in stack_file.names() if name.startswith(incomplete)]
 
 
 def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs whose names begin with `incomplete`, of the stack given before on the command line or of all."""
-    return _complete(incomplete, names_of_jobs(context.params.get("stack")))
+    return [name for name in names_of_jobs(context.params.get("stack")) if name.startswith(incomplete)]
 
 
 def names_of_jobs(stack: str | None) -> list[str]:
@@ -39,10 +41,6 @@ def _jobs_of(stack: str) -> list[str]:
     several, only = sections.get("jobs"), sections.get("job")
     named = only.get("name") if isinstance(only, Mapping) else None
     return [str(name) for name in (*(several if isinstance(several, Mapping) else ()), named) if name]
-
-
-def _complete(incomplete: str, names: Iterable[str]) -> list[str]:
-    return sorted({name for name in names if name.startswith(incomplete)})
 
 
 Stack = Annotated[
@@ -63,13 +61,30 @@ Job = Annotated[
 ]
 
 
-class Engine(StrEnum):
-    """Pulumi engine that a command uses, with its state and cloud."""
+class Commands(TyperGroup):
+    """Exits with the status that a command returns, or with 1 after a wrong command line: typer's 2 has a meaning."""
 
-    PULUMI = "pulumi"
-    SANDBOX = "sandbox"
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _without_answer():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        command = super().invoke
+        with _without_answer():
+            raise typer.Exit(exit_status(lambda: command(ctx)))
 
 
+@contextmanager
+def _without_answer() -> Generator[None]:
+    try:
+        yield
+    except TyperException as error:
+        error.exit_code = 1
+        raise
+
+
+Engine = Literal["pulumi", "sandbox"]
+"""Pulumi engine that a command uses, with its state and cloud."""
 On = Annotated[
     Engine | None,
     typer.Option(
@@ -84,19 +99,10 @@ Sandbox = Annotated[
 
 
 def folder_of(engine: Engine | None, sandbox: Path | None) -> Path | None:
-    """Return the folder of the sandbox to use. None: use the user's own Pulumi.
-
-    Raises:
-        Halt: A sandbox folder is given for the other engine.
-    """
-    if engine is Engine.PULUMI and sandbox:
+    """Return the folder of the sandbox to use. None: use the user's own Pulumi. Raise Halt if both are given."""
+    if engine == "pulumi" and sandbox:
         raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {sandbox}")
-    return (sandbox or SANDBOX) if engine is Engine.SANDBOX or sandbox else None
-
-
-def run(command: Callable[[], int]) -> None:
-    """Run a command and exit with the status that it returns."""
-    raise typer.Exit(exit_status(command))
+    return (sandbox or SANDBOX) if engine == "sandbox" or sandbox else None
 
 
 def form_of(json: bool, markdown: bool) -> Form:

@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
@@ -39,7 +39,6 @@ class Display:
     """
 
     def __init__(self, console: Console, shown: Progress) -> None:
-        """Create the display without showing it."""
         self.console = console
         self.progress = shown
         self._lock = threading.Lock()
@@ -52,14 +51,10 @@ class Display:
     @contextmanager
     def shown(self) -> Generator[Self]:
         """Show the progress until the context ends. The last screen stays visible."""
-        if not self.console.is_terminal:
-            yield self
-            return
-        with self._live:
+        with self._live if self.console.is_terminal else nullcontext():
             yield self
 
     def change(self, change: Callable[[Progress], Progress]) -> None:
-        """Replace the progress with what `change` returns for it."""
         with self._lock:
             before, self.progress = self.progress, change(self.progress)
             if not self.console.is_terminal:
@@ -108,11 +103,7 @@ def start_control_plane(display: Display, site: Site) -> None:
 
 
 def recover(display: Display, engine: "Engine") -> None:
-    """Complete the stack's state if an earlier command was killed, and report it in the line of the control plane.
-
-    Raises:
-        Halt: Pulumi fails. The message has its errors.
-    """
+    """Complete the stack's state if an earlier command was killed, and report it. Raise Halt if Pulumi fails."""
     # The caller has already imported it to create the engine.
     from pulumi.automation import CommandError
 
@@ -133,25 +124,23 @@ def operate[Result](
 ) -> Result:
     """Run an operation of the Pulumi engine and show its events. `advice` says what to do if it fails.
 
-    Raises:
-        Halt: The operation failed, for which the message has Pulumi's errors, or Ctrl-C cancelled it.
+    Raise Halt with Pulumi's errors if it fails, and after Ctrl-C, which cancels it.
     """
     # The caller has already imported it to create the engine. Reading a stack's state does not need it.
     from pulumi.automation import CommandError
 
+    def show(event: Any) -> None:
+        display.change(lambda now: progress.engine(now, name, event))
+
     with phase(display, name):
         try:
-            result = _cancellable(display, name, lambda: operation(lambda event: _show(display, name, event)))
+            result = _cancellable(display, name, lambda: operation(show))
         except CommandError as error:
             errors = display.progress.resources.errors[:_ERRORS_SHOWN] or (str(error),)
             listed = "\n".join(f"  {text}" for text in errors)
             raise Halt(f"Pulumi's {name} failed:\n{listed}\n{advice}") from None
         display.change(lambda now: progress.engine_done(now, name))
     return result
-
-
-def _show(display: Display, name: Phase, event: Any) -> None:
-    display.change(lambda now: progress.engine(now, name, event))
 
 
 def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Result]) -> Result:
@@ -162,18 +151,14 @@ def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Resul
             return running.result()
         except KeyboardInterrupt:
             display.change(lambda now: now.describe(name, "cancelling: Pulumi finishes operations in progress"))
-            _cancel(running)
+            # A terminal sends Ctrl-C to Pulumi too. A second signal would make it drop operations in progress.
+            if not sys.stdin.isatty():
+                for child in psutil.Process(os.getpid()).children():
+                    if child.name() == "pulumi":
+                        child.send_signal(signal.SIGINT)
+            wait([running])
             raise Halt(
                 "cancelled; the resources created so far stay, and the sandbox is still running.\n"
                 "Continue with `make up`, or remove them with `make down`",
                 INTERRUPTED,
             ) from None
-
-
-def _cancel(running: Future[Any]) -> None:
-    # A terminal sends Ctrl-C to Pulumi too. A second signal would make it drop operations in progress.
-    if not sys.stdin.isatty():
-        for child in psutil.Process(os.getpid()).children():
-            if child.name() == "pulumi":
-                child.send_signal(signal.SIGINT)
-    wait([running])

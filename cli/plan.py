@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, write
 from infra.cost import ListedKind, Rate, cheapest_rate, list_rate, price_table
 from infra.plan import TABLE, Goal, Option, Order, Plan, read_rows
 from infra.plan import plan as planned
@@ -16,7 +16,6 @@ from infra.settings.errors import from_validation, nearest
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, document, line_chart
 from workloads.spec import TrainingSpec, preset_names
 
-_NOTHING_IN_TIME = 2
 _COLOURS = 8
 _LONGEST_SHOWN = 2
 """End of the chart, as a multiple of the deadline."""
@@ -27,17 +26,14 @@ _COLUMNS = (
     " 25 to 50 %: days if attention kernels reach that share of a chip's peak"
 )
 
-type RateOf = Callable[[str], Rate]
-"""Returns the price of a generation."""
-
 
 @dataclass(frozen=True)
 class ChipPrices:
     """Prices of chips, with a description of them."""
 
-    of: RateOf
+    of: Callable[[str], Rate]
+    """Returns the price of a generation."""
     words: str
-    """Description such as `on-demand in us-east5`."""
 
     def usd(self, generation: str) -> float | None:
         """Return the price of a chip-hour in dollars. None: unknown."""
@@ -45,11 +41,7 @@ class ChipPrices:
 
 
 def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
-    """Return the list prices of a zone, or the lowest of all zones.
-
-    Raises:
-        Halt: The region of the zone has no known list price.
-    """
+    """Return the list prices of a zone, or the lowest of all zones. Raise Halt if its region has none."""
     if zone is None:
         return ChipPrices(lambda generation: cheapest_rate(generation, kind), f"{kind}, where it is cheapest")
     region = zone.rpartition("-")[0]
@@ -62,11 +54,7 @@ def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
 
 
 def goal(preset: str, tokens: float, days: float) -> Goal:
-    """Return the goal of the plan.
-
-    Raises:
-        Halt: The goal is not valid. The message lists every error.
-    """
+    """Return the goal of the plan. Raise Halt with every error of it."""
     known, meant = preset_names(), nearest(preset, preset_names())
     suggested = f"did you mean {meant}? " if meant else ""
     faults = [] if preset in known else [f"{suggested}--preset must be one of {', '.join(known)}, got {preset!r}"]
@@ -82,11 +70,7 @@ def goal(preset: str, tokens: float, days: float) -> Goal:
 
 
 def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: Form, console: Console) -> int:
-    """Print the plan. Return 0 if some slices meet the deadline, else 2.
-
-    Raises:
-        Halt: The table has no row for the preset, or a chart is requested and no price is known.
-    """
+    """Print the plan. Return 0 if some slices meet the deadline, else 2. Raise Halt without a row or a price for it."""
     try:
         found = planned(read_rows(TABLE.read_text()), goal, prices.usd)
         drawn = chart(found, prices.words) if svg else ""
@@ -98,15 +82,11 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
         except OSError as error:
             raise Halt(f"--svg: cannot write {svg}: {error.strerror}; choose another file") from None
     write(found.model_dump_json(indent=1), [table(found, prices, order)], form, console)
-    return 0 if found.answers(order) else _NOTHING_IN_TIME
+    return 0 if found.answers(order) else NEGATIVE
 
 
 def chart(found: Plan, priced_as: str) -> str:
-    """Return an SVG file that shows dollars over days, with a line for each kind of slices.
-
-    Raises:
-        ValueError: No price is known.
-    """
+    """Return an SVG file with dollars over days, a line for each kind of slices. Raise ValueError without a price."""
     priced = [option.days for option in found.options if option.usd is not None]
     # If no option meets the deadline, the nearest must still be visible.
     longest = _LONGEST_SHOWN * max(found.goal.days, min(priced, default=0))
@@ -125,12 +105,10 @@ def chart(found: Plan, priced_as: str) -> str:
 def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
     """Return the options that meet the deadline, or the nearest ones."""
     goal, answers = found.goal, found.answers(order)
-    wanted = f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days"
+    nearest = "no slices in the table meet the deadline; the nearest:"
     return Table(
-        title=wanted,
-        verdict=f"by {order}, all times ESTIMATES"
-        if answers
-        else "no slices in the table meet the deadline; the nearest:",
+        title=f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days",
+        verdict=f"by {order}, all times ESTIMATES" if answers else nearest,
         state="good" if answers else "bad",
         columns=("slices", "chips", "seq/chip", "batch", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
         rows=[[*_cells(option)] for option in answers or found.nearest(order)],

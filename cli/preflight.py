@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli import stack_file
-from cli.answer import Form, Halt, write
-from cli.review import DOES_NOT_GO
+from cli.answer import NEGATIVE, Form, Halt, write
 from infra.review.review import Known, review
 from infra.review.tables import preflight_tables
 from infra.submission import job_specs
@@ -35,9 +34,6 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
 
     `compile_cache` is the folder or `gs://BUCKET/FOLDER` for the compiled programs. None: they are not kept. With
     `compare`, each step is also compiled with the other value of `compile`.
-
-    Raises:
-        Halt: The settings are invalid, the stack has no training job, or the compiler failed.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
@@ -53,17 +49,13 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
     write(reviewed.model_dump_json(indent=1), preflight_tables(reviewed), form, console)
     if any(result.unsupported for result in found.values()):
         return 1
-    return 0 if all(result.fits for result in found.values()) else DOES_NOT_GO
+    return 0 if all(result.fits for result in found.values()) else NEGATIVE
 
 
 def run(
     spec: JobSpec, folder: Path, compile_cache: str | None, console: Console, compare: bool = False
 ) -> PreflightResult:
-    """Return the result for the step of `spec` from `folder`, or compile the step and keep the result there.
-
-    Raises:
-        Halt: The compiler ended without a result.
-    """
+    """Return the result for a step from `folder`, or compile it into `folder`. Raise Halt if the compiler fails."""
     known = cached(spec, folder)
     compares = compare and spec.compiled_otherwise() is not None
     answered = known and known.unsupported is None and bool(known.alternative or not compares)
@@ -79,7 +71,7 @@ def run(
         status = _follow(command, errors, console)
         found = cached(spec, folder)
         # The result may be from an earlier process, if this one failed to write the compiled programs, for example.
-        if found is None or not (found.unsupported or status in (0, DOES_NOT_GO)):
+        if found is None or not (found.unsupported or status in (0, NEGATIVE)):
             last = "\n".join(errors.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
             raise Halt(f"the compiler ended with exit status {status} and without a result:\n{last}")
     return found

@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,8 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, write
 from cli.environments.files import OURS, POLICY
-from cli.review import DOES_NOT_GO
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules
@@ -57,11 +56,7 @@ class Previewing(Protocol):
 
 
 def preview(request: PreviewRequest, form: Form, console: Console) -> int:
-    """Print the preview of a stack. Return the exit status.
-
-    Raises:
-        Halt, ProgramsError: The stack does not exist, its settings are invalid, or the engine is missing.
-    """
+    """Print the preview of a stack. Return the exit status."""
     path = stack_file.find(request.stack)
     stack_file.read(path)
     policy = _policy(request.stack)
@@ -73,17 +68,22 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
         console.out(comment(found))
     else:
         write(found.model_dump_json(indent=1), preview_tables(found), form, console)
-    return _status(found)
+    if found.errors or found.review is None:
+        return 1
+    return 0 if found.passes else NEGATIVE
 
 
 def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Previewed:
     """Return the engine's preview of the stack."""
     events: list[EngineEvent] = []
-    started = time.monotonic()
+    started, refusal = time.monotonic(), None
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "review.json"
         with _write_review_to(file):
-            refusal = _refusal(engine, events, save_plan)
+            try:
+                engine.preview(events.append, save_plan)
+            except CommandError as error:
+                refusal = str(error).strip()
         review = Review.model_validate_json(file.read_text()) if file.exists() else None
     findings = engines.findings(events, {about.id: about.severity for about in ALL_POLICIES})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
@@ -99,15 +99,6 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
         errors=errors or (() if refused_by_rules or not refusal else (refusal,)),
         seconds=time.monotonic() - started,
     )
-
-
-def _refusal(engine: Previewing, events: list[EngineEvent], save_plan: Path | None) -> str | None:
-    """Preview the stack. Return Pulumi's error if it refuses the plan."""
-    try:
-        engine.preview(events.append, save_plan)
-    except CommandError as error:
-        return str(error).strip()
-    return None
 
 
 @contextmanager
@@ -139,23 +130,13 @@ def _policy(stack: str) -> PolicyPack:
             f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
             " write {} into it to give every rule its default level"
         )
+    try:
+        found: object = json.loads(settings.read_text())
+    except ValueError as error:
+        raise Halt(f"{settings} must be JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Halt(f"{settings} must map names of rules to settings, got {found!r}; write {{}} for none")
     # Pulumi refuses exceptions for a rule that is not in the pack, without naming the rule.
-    if unknown := unknown_rules(_settings_in(settings), ALL_POLICIES):
+    if unknown := unknown_rules(cast(dict[str, object], found), ALL_POLICIES):
         raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
     return PolicyPack(POLICY, settings)
-
-
-def _settings_in(policy_file: Path) -> Mapping[str, object]:
-    try:
-        found: object = json.loads(policy_file.read_text())
-    except ValueError as error:
-        raise Halt(f"{policy_file} must be JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise Halt(f"{policy_file} must map names of rules to settings, got {found!r}; write {{}} for none")
-    return cast(dict[str, object], found)
-
-
-def _status(found: Previewed) -> int:
-    if found.errors or found.review is None:
-        return 1
-    return 0 if found.passes else DOES_NOT_GO

@@ -6,7 +6,7 @@ The request and the profiles are files in the folder of the job's run. See `work
 import re
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,7 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from cli.answer import Halt, write_short
-from cli.cancel import REFUSED
+from cli.answer import NEGATIVE, Halt, write_short
 from cli.deployed import Deployed
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot
@@ -23,7 +22,7 @@ from cli.sandbox_folder import find_sandbox
 from infra.job_state import Kind, State
 from workloads.call.folder import gcs
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
-from workloads.spec import PROFILE_REQUEST, PROFILES, XPROF_FOLDER, Spec
+from workloads.spec import PROFILE_REQUEST, PROFILES, XPROF_FOLDER
 
 _POLL_SECONDS = 2.0
 _NAME = re.compile(r"\d+-\d+-\d+")
@@ -48,21 +47,8 @@ class Capture:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """First and last step."""
         _, first, last = map(int, self.name.split("-"))
         return first, last
-
-
-class Profiled(Spec):
-    """Answer of `multislice profile --json`."""
-
-    job: str
-    steps: tuple[int, int]
-    """First and last step."""
-    hosts: int
-    size_bytes: int
-    folder: str
-    """Folder of the profile on this machine, where XProf finds it."""
 
 
 def profile(
@@ -70,15 +56,14 @@ def profile(
 ) -> int:
     """Profile some steps of a job and download the result to `output`, by default `profile-JOB`.
 
-    Return the exit status.
-
-    Raises:
-        Halt: The job is not training, its files cannot be read or written, or the profile does not arrive in time.
+    Return the exit status. Raise Halt if the job is not training, or the profile does not arrive in time.
     """
     observer = Observer(deployed)
     snapshot, job = observer.job(name)
     if job.kind is not Kind.TRAINING:
-        raise Halt(f"expected a training job, but {job.place.name} runs another program; nothing was profiled", REFUSED)
+        raise Halt(
+            f"expected a training job, but {job.place.name} runs another program; nothing was profiled", NEGATIVE
+        )
     _require_running(job)
     target = epath.Path(output or f"profile-{job.place.name}")
     try:
@@ -87,18 +72,22 @@ def profile(
         with _request(deployed, run):
             sys.stderr.write(f"job {job.place.name}: its {job.hosts} hosts will profile the same steps within 10 s\n")
             found = _awaited(observer, snapshot, job, run, before, wait_seconds)
-        copy = download(run, found, target)
+        source, copy = (folder / XPROF_FOLDER / found.name for folder in (run / PROFILES, target))
+        copy.mkdir(parents=True, exist_ok=True)
+        for file in found.sizes:
+            (copy / file).write_bytes((source / file).read_bytes())
     except NoReport as fault:
-        raise Halt(f"{fault}; only a job that is training can be profiled", REFUSED) from None
+        raise Halt(f"{fault}; only a job that is training can be profiled", NEGATIVE) from None
     except (ImportError, *faults_of_storage()) as fault:
         raise Halt(
             f"cannot read and write the files of job {job.place.name}, or cannot write {target}: {fault}"
         ) from None
     size = sum(found.sizes.values())
-    profiled = Profiled(job=job.place.name, steps=found.steps, hosts=found.hosts, size_bytes=size, folder=str(copy))
+    figures = {"steps": found.steps, "hosts": found.hosts, "size_bytes": size}
+    answer = {"job": job.place.name, **figures, "folder": str(copy)} if as_json else None
     lines = (f"{size / 1e6:.1f} MB in {copy}", f"look at it: xprof --logdir {target}")
     verdict = f"steps {found.steps[0]} to {found.steps[1]} of {found.hosts} hosts"
-    write_short(profiled.model_dump_json(indent=1) if as_json else None, f"job {profiled.job}", verdict, lines, console)
+    write_short(answer, f"job {job.place.name}", verdict, lines, console)
     return 0
 
 
@@ -107,29 +96,24 @@ def captures(run: epath.Path) -> dict[str, Capture]:
     folder = run / PROFILES / XPROF_FOLDER
     if not folder.exists():
         return {}
-    return {each.name: Capture(each.name, _sizes(each)) for each in folder.iterdir() if _NAME.fullmatch(each.name)}
-
-
-def download(run: epath.Path, capture: Capture, target: epath.Path) -> epath.Path:
-    """Copy a capture to the folder in `target` where XProf finds it, and return that folder."""
-    source = run / PROFILES / XPROF_FOLDER / capture.name
-    copy = target / XPROF_FOLDER / capture.name
-    copy.mkdir(parents=True, exist_ok=True)
-    for name in capture.sizes:
-        (copy / name).write_bytes((source / name).read_bytes())
-    return copy
+    return {
+        each.name: Capture(each.name, {path.name: path.stat().length for path in each.iterdir()})
+        for each in folder.iterdir()
+        if _NAME.fullmatch(each.name)
+    }
 
 
 @contextmanager
 def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
     """Write the request into the run's folder, and remove it at the end in case the job has not seen it."""
     if deployed.sandbox is None:
-        (run / PROFILE_REQUEST).parent.mkdir(exist_ok=True)
-        (run / PROFILE_REQUEST).write_text("")
+        request = run / PROFILE_REQUEST
+        request.parent.mkdir(exist_ok=True)
+        request.write_text("")
         try:
             yield
         finally:
-            (run / PROFILE_REQUEST).unlink(missing_ok=True)
+            request.unlink(missing_ok=True)
         return
     # The sandbox's GCS server does not notice files that other processes write into its folder.
     site = find_sandbox(deployed.sandbox)
@@ -144,17 +128,11 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
 
 
 def _awaited(
-    observer: Observer,
-    snapshot: Snapshot,
-    job: Job,
-    run: epath.Path,
-    before: Mapping[str, Capture],
-    wait_seconds: float,
+    observer: Observer, snapshot: Snapshot, job: Job, run: epath.Path, before: Collection[str], wait_seconds: float
 ) -> Capture:
     """Return the new capture as soon as all hosts have written their files and the files no longer grow.
 
-    Raises:
-        Halt: The job has stopped, or the capture does not arrive in time.
+    Raise Halt if the job stops, or the capture does not arrive in time.
     """
     seen: Capture | None = None
     deadline = time.monotonic() + wait_seconds
@@ -174,8 +152,4 @@ def _awaited(
 
 def _require_running(job: Job) -> None:
     if job.state is not State.RUNNING:
-        raise Halt(f"expected a running job, but {job.place.name} is {job.state}; nothing was profiled", REFUSED)
-
-
-def _sizes(folder: epath.Path) -> dict[str, int]:
-    return {path.name: path.stat().length for path in folder.iterdir()}
+        raise Halt(f"expected a running job, but {job.place.name} is {job.state}; nothing was profiled", NEGATIVE)

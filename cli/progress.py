@@ -57,7 +57,6 @@ class Span:
     detail: str = ""
 
     def seconds(self, now: float) -> float:
-        """Return the seconds that the phase took, or has taken so far."""
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
 
 
@@ -88,7 +87,6 @@ class Progress:
         return self if phase in self.spans else self._with(phase, Span(at))
 
     def describe(self, phase: Phase, detail: str) -> "Progress":
-        """Set the line about a phase that has begun."""
         return self._with(phase, replace(self.spans[phase], detail=detail))
 
     def end(self, phase: Phase, at: float, failed: bool = False) -> "Progress":
@@ -97,7 +95,6 @@ class Progress:
         return self if span.ended is not None else self._with(phase, replace(span, ended=at, failed=failed))
 
     def running(self) -> Phase | None:
-        """Return the phase that is running. None: no phase is running."""
         begun = [phase for phase in self.phases if phase in self.spans and self.spans[phase].ended is None]
         return begun[-1] if begun else None
 
@@ -107,16 +104,24 @@ class Progress:
 
 def engine(progress: Progress, phase: Phase, event: "EngineEvent") -> Progress:
     """Apply an event of the Pulumi engine. `phase` is the plan, update or destroy that is running."""
-    resources = progress.resources
+    known, error = progress.resources, ""
     if event.resource_pre_event:
-        resources = _step_begun(resources, event.resource_pre_event.metadata)
-    elif event.res_outputs_event:
-        resources = _step_done(resources, event.res_outputs_event.metadata)
+        step = event.resource_pre_event.metadata
+        if _counts(step) and step.urn not in known.active:
+            known = replace(known, active=(*known.active, step.urn))
+    elif event.res_outputs_event and _counts(step := event.res_outputs_event.metadata):
+        active = tuple(urn for urn in known.active if urn != step.urn)
+        changed = known.changed if step.op.value in _UNCHANGED else known.changed | {step.urn}
+        known = replace(known, active=active, done=known.done | {step.urn}, changed=changed)
     elif event.diagnostic_event and event.diagnostic_event.severity == "error":
-        resources = _with_error(resources, event.diagnostic_event.message)
+        error = event.diagnostic_event.message
     elif event.policy_event and event.policy_event.enforcement_level == "mandatory":
-        resources = _with_error(resources, f"{event.policy_event.policy_name}: {event.policy_event.message}")
-    return replace(progress, resources=resources).describe(phase, _resources_line(resources))
+        error = f"{event.policy_event.policy_name}: {event.policy_event.message}"
+    if error:
+        known = replace(known, errors=(*known.errors, _COLOR.sub("", error).strip()))
+    count = f"{len(known.done)} of {known.total}" if known.total else str(len(known.done))
+    line = f"{count}: {label(known.active[-1])}" if known.active else f"{count} resources"
+    return replace(progress, resources=known).describe(phase, line)
 
 
 def engine_done(progress: Progress, phase: Phase) -> Progress:
@@ -132,12 +137,11 @@ def screen(progress: Progress, now: float, columns: int) -> RenderableType:
     """Return all phases, for a terminal of so many columns."""
     width = min(columns, WIDTH)
     parts: list[RenderableType] = [Text(), Text(progress.title, "bold"), Text()]
-    resources = progress.resources
+    done, total = len(progress.resources.done), progress.resources.total
     for phase in progress.phases:
         parts.append(_row(progress, phase, now, width))
-        if phase is progress.running() and phase is Phase.INFRASTRUCTURE and resources.total:
-            shown = bar(len(resources.done), resources.total, width - _INDENT)
-            parts.append(Padding(shown, (0, 0, 0, _INDENT)))
+        if phase is progress.running() and phase is Phase.INFRASTRUCTURE and total:
+            parts.append(Padding(bar(done, total, width - _INDENT), (0, 0, 0, _INDENT)))
     return Group(*parts)
 
 
@@ -158,7 +162,7 @@ def times(progress: Progress) -> Text:
     return align_rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
 
 
-def align_rows(rows: "list[tuple[str, str]]") -> Text:
+def align_rows(rows: list[tuple[str, str]]) -> Text:
     """Return names and values as lines that are never wrapped or cut, because users copy paths and commands."""
     width = max(len(name) for name, _ in rows)
     return Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), value) for name, value in rows)
@@ -200,9 +204,8 @@ def _counted(before: Progress, after: Progress) -> bool:
 
 
 def _line(phase: Phase, before: Span | None, after: Span) -> str | None:
-    parts = (
-        [after.detail.replace("\n", ": ")] if after.detail and (before is None or before.detail != after.detail) else []
-    )
+    is_news = after.detail and (before is None or before.detail != after.detail)
+    parts = [after.detail.replace("\n", ": ")] if is_news else []
     if after.ended is not None and (before is None or before.ended is None):
         parts.append(f"{'failed' if after.failed else 'done'} in {duration(after.seconds(after.ended))}")
     elif before is None:
@@ -210,29 +213,6 @@ def _line(phase: Phase, before: Span | None, after: Span) -> str | None:
     return f"{phase}: {', '.join(parts)}" if parts else None
 
 
-def _step_begun(resources: Resources, step: "StepEventMetadata") -> Resources:
-    if not _counts(step) or step.urn in resources.active:
-        return resources
-    return replace(resources, active=(*resources.active, step.urn))
-
-
-def _step_done(resources: Resources, step: "StepEventMetadata") -> Resources:
-    if not _counts(step):
-        return resources
-    active = tuple(urn for urn in resources.active if urn != step.urn)
-    changed = resources.changed if step.op.value in _UNCHANGED else resources.changed | {step.urn}
-    return replace(resources, active=active, done=resources.done | {step.urn}, changed=changed)
-
-
 def _counts(step: "StepEventMetadata") -> bool:
     """Return whether to count the step. A chart counts once, because a plan without a cluster cannot list its parts."""
     return not step.type.startswith(_BOOKKEEPING) and _IN_CHART not in step.urn
-
-
-def _with_error(resources: Resources, message: str) -> Resources:
-    return replace(resources, errors=(*resources.errors, _COLOR.sub("", message).strip()))
-
-
-def _resources_line(resources: Resources) -> str:
-    count = f"{len(resources.done)} of {resources.total}" if resources.total else str(len(resources.done))
-    return f"{count}: {label(resources.active[-1])}" if resources.active else f"{count} resources"

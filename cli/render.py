@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cli.observed.files import Training
@@ -49,15 +49,6 @@ def exit_words(code: int, kind: Kind = Kind.TRAINING) -> str:
     return f"{code} ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else str(code)
 
 
-def figures(rows: Iterable[tuple[str, str]]) -> Text:
-    """Return names and values in one line."""
-    line = Text()
-    for name, value in rows:
-        line.append(f"{name} ", "dim").append(value).append("   ")
-    line.rstrip()
-    return line
-
-
 def bar(done: float, total: float, width: int) -> RenderableType:
     """Return a progress bar on a line of its own."""
     shown = ProgressBar(total=total, completed=min(done, total), width=width, finished_style="bar.complete")
@@ -69,16 +60,15 @@ def training_lines(training: Training, width: int) -> list[RenderableType]:
     """Return a bar, the figures of the last step, and the losses as a row of bars."""
     if training.loss is None:
         return [Text("waiting for the first step: JAX is compiling", "dim")]
-    line = figures(
-        [
-            ("loss", f"{training.loss:.3f}"),
-            ("held out", "-" if training.held_out_loss is None else f"{training.held_out_loss:.3f}"),
-            ("tokens/s", f"{training.tokens_per_second:,.0f}"),
-            ("step", f"{training.step_ms:.0f} ms"),
-            ("left", duration(training.seconds_left())),
-            ("checkpoint", "-" if training.checkpoint_step is None else str(training.checkpoint_step)),
-        ]
-    )
+    figures = {
+        "loss": f"{training.loss:.3f}",
+        "held out": "-" if training.held_out_loss is None else f"{training.held_out_loss:.3f}",
+        "tokens/s": f"{training.tokens_per_second:,.0f}",
+        "step": f"{training.step_ms:.0f} ms",
+        "left": duration(training.seconds_left()),
+        "checkpoint": "-" if training.checkpoint_step is None else str(training.checkpoint_step),
+    }
+    line = Text("   ").join(Text.assemble((f"{name} ", "dim"), value) for name, value in figures.items())
     spark = Text(sparkline([loss for _, loss in training.losses], min(_SPARK_COLUMNS, width)), "cyan")
     return [bar(training.step, training.steps, width), line, spark]
 
@@ -127,9 +117,7 @@ def group_by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
 
 def rows_of(found: Iterable[tuple[str, RenderableType]]) -> RenderableType:
     """Return names and values as a grid."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = Table.grid(Column(style="dim", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
     for row in found:
         grid.add_row(*row)
     return grid

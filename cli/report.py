@@ -1,6 +1,5 @@
 """`multislice report` shows how a job's run spent its time and money."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -13,11 +12,7 @@ from workloads.report.command import report as reported
 
 
 def report(asked: Asked, console: Console) -> int:
-    """Print what a run spent and write its page. Return the exit status.
-
-    Raises:
-        Halt: No run exists, or its page cannot be written.
-    """
+    """Print what a run spent and write its page. Return the exit status."""
     try:
         return reported(asked, console)
     except NoReport as error:
@@ -27,24 +22,17 @@ def report(asked: Asked, console: Console) -> int:
 def folder(target: str | None, stack: str | None, sandbox: Path | None) -> str:
     """Return the folder of a report: `target` if it is a path, or the folder of the stack's job of that name.
 
-    `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud.
-
-    Raises:
-        Halt: The stack is not given, or `target` is needed because the stack has several jobs.
+    `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud. Raise Halt if a stack
+    is needed, or one of its jobs.
     """
     if target and (stack is None or "/" in target):
         return target
     if stack is None:
         raise Halt("expected a folder, gs://BUCKET/JOB, or --stack STACK for the job of a stack, got none of these")
     settings = stack_file.read(stack_file.find(stack))
-    job = target or _only_job(settings.training_jobs, stack)
+    jobs = [target] if target else list(settings.training_jobs)
+    if len(jobs) != 1:
+        raise Halt(f"expected the name of one training job, because stack {stack} has {', '.join(jobs) or 'none'}")
     if sandbox is None:
-        return f"gs://{settings.checkpoint_bucket}/{job}"
-    return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / job)
-
-
-def _only_job(jobs: Iterable[str], stack: str) -> str:
-    names = list(jobs)
-    if len(names) != 1:
-        raise Halt(f"expected the name of one training job, because stack {stack} has {', '.join(names) or 'none'}")
-    return names[0]
+        return f"gs://{settings.checkpoint_bucket}/{jobs[0]}"
+    return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / jobs[0])

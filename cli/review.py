@@ -13,16 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, write
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.review.review import Known
 from infra.review.review import review as made
 from infra.review.tables import tables
 from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
-
-DOES_NOT_GO = 2
-"""Exit status if the stack file is valid but one of its jobs cannot run, or `up` would refuse the stack."""
 
 _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
@@ -31,11 +28,8 @@ _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
 def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form, console: Console) -> int:
     """Print the review of a stack. Return the exit status.
 
-    `outputs` is a file with the output of `pulumi stack output --json`, `workloads` one with that of
-    `kubectl get workloads -A -o json`.
-
-    Raises:
-        Halt: The stack does not exist, its settings are invalid, or a file has other content.
+    `outputs` is a file with the output of `pulumi stack output --json`, `workloads` one with that of `kubectl get
+    workloads -A -o json`.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
@@ -47,16 +41,17 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
     )
     found = made(stack_file.stack_name(path), settings, known)
     write(found.model_dump_json(indent=1), tables(found), form, console)
-    return 0 if found.can_run and not found.refused else DOES_NOT_GO
+    return 0 if found.can_run and not found.refused else NEGATIVE
 
 
 def _deployed(path: Path) -> Bill:
     content = _object(path, _MAKE_OUTPUTS)
     found = read_bill(content.get(BILL_OUTPUT))
     if found is None:
+        got = "another format" if BILL_OUTPUT in content else ", ".join(sorted(content)) or "nothing"
         raise Halt(
-            f"{path} must have the output {BILL_OUTPUT!r} in the format of this version of the program, got"
-            f" {'another format' if BILL_OUTPUT in content else _listed(content)}; deploy the stack, or omit the option"
+            f"{path} must have the output {BILL_OUTPUT!r} in the format of this version of the program, got {got};"
+            " deploy the stack, or omit the option"
         )
     return found
 
@@ -65,7 +60,8 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
     content = _object(path, _MAKE_WORKLOADS)
     items = content.get("items")
     if not isinstance(items, list):
-        raise Halt(f"{path} must be a list of objects, got {_listed(content)}; create it with {_MAKE_WORKLOADS}")
+        got = ", ".join(sorted(content)) or "nothing"
+        raise Halt(f"{path} must be a list of objects, got {got}; create it with {_MAKE_WORKLOADS}")
     if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
         raise Halt(f"{path} must be a list of only Workloads; create it with {_MAKE_WORKLOADS}")
     return items
@@ -79,7 +75,3 @@ def _object(path: Path, command: str) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; create it with {command}")
     return content
-
-
-def _listed(content: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(content)) or "nothing"

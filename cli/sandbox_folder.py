@@ -11,15 +11,10 @@ from cli.answer import Halt
 from sandbox.site import Site, load
 
 SANDBOX = Path(".sandbox")
-"""Default folder of the sandbox."""
 
 
 def find_sandbox(root: Path) -> Site:
-    """Return the sandbox in `root`.
-
-    Raises:
-        Halt: `root` has no sandbox.
-    """
+    """Return the sandbox in `root`. Raise Halt if there is none."""
     if not (root / "site.json").exists():
         raise Halt(f"expected a sandbox in the folder {root}, found none; `make up` creates one")
     return load(root)
@@ -27,11 +22,7 @@ def find_sandbox(root: Path) -> Site:
 
 @contextmanager
 def lock_sandbox(site: Site) -> Generator[None]:
-    """Lock the sandbox, so that no other command changes it.
-
-    Raises:
-        Halt: Another command is changing it. The message has the pid of that command.
-    """
+    """Lock the sandbox. Raise Halt with the pid of another command if that is changing it."""
     holder = site.root / "command.pid"
     lock = FileLock(site.root / "command.lock", is_singleton=False)
     try:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from infra.settings.stack import Settings
 
 FOLDER = CHECKOUT / "stacks"
-"""Folder of the stack files."""
 PREFIX = "tpu-multislice:"
 """Prefix of the program's own keys in `config`."""
 _ADVICE = "Nothing was started. Fix the file and run the command again"
@@ -54,11 +53,7 @@ def names(folder: Path | None = None) -> list[str]:
 
 
 def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Path:
-    """Return the stack file of `stack`, the value of the command-line option `option`.
-
-    Raises:
-        Halt: The file does not exist. The message lists the stacks.
-    """
+    """Return the stack file of `stack`, the value of `option`. Raise Halt with all stacks if it is missing."""
     folder = folder or FOLDER
     path = folder / f"Pulumi.{stack}.yaml"
     if path.is_file():
@@ -85,11 +80,7 @@ def sections(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path) -> "Settings":
-    """Return the settings as the program will read them.
-
-    Raises:
-        Halt: The settings are not valid. The message lists every error.
-    """
+    """Return the settings as the program will read them. Raise Halt with every error of them."""
     # These import Pulumi's SDK, which takes a second and which `make down` does not need.
     from infra.settings.errors import SettingsError
     from infra.settings.read import KEYS, parse
@@ -125,11 +116,7 @@ def _find_unprefixed(config: Mapping[str, object], known: frozenset[str]) -> Ite
 
 
 def content(path: Path) -> dict[str, Any]:
-    """Return the content of a stack file.
-
-    Raises:
-        Halt: The file has no mapping `config`.
-    """
+    """Return the content of a stack file. Raise Halt if it has no mapping `config`."""
     found = loaded(path)
     config = found.get("config") if isinstance(found, dict) else None
     if isinstance(config, dict):
@@ -143,8 +130,7 @@ def content(path: Path) -> dict[str, Any]:
 def loaded(path: Path) -> object:
     """Return the content of a YAML file, even without settings, as `pulumi stack init` writes it.
 
-    Raises:
-        Halt: The file is not YAML, has a key twice, or is too large.
+    Raise Halt if it is not YAML, has a key twice, or is too large.
     """
     try:
         return _loaded(path)
@@ -165,42 +151,26 @@ def _loaded(path: Path) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        sizes: dict[int, int] = {}
-        if _size(node, sizes) > _MOST_VALUES:
+        mappings: list[yaml.MappingNode] = []
+        if _size(node, {}, mappings) > _MOST_VALUES:
             raise ValueError(f"aliases that expand to more than {_MOST_VALUES} values; write out the values you need")
-        if repeated := [line for each in _mappings(node, set()) for line in _find_repeated(each)]:
+        if repeated := [line for each in mappings for line in _find_repeated(each)]:
             raise ValueError("; ".join(repeated))
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Return the number of values in a node. An alias counts as many values as its anchor has."""
+def _size(node: yaml.Node, sizes: dict[int, int], mappings: list[yaml.MappingNode]) -> int:
+    """Return the number of values in a node, and add its mappings. An alias has as many values as its anchor."""
     if id(node) not in sizes:
         sizes[id(node)] = _MOST_VALUES  # A node that contains itself has no finite size.
-        sizes[id(node)] = 1 + sum(_size(child, sizes) for child in _children(node))
+        children: list[yaml.Node] = list(node.value) if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            mappings.append(node)
+            children = [child for pair in node.value for child in pair]
+        sizes[id(node)] = 1 + sum(_size(child, sizes, mappings) for child in children)
     return sizes[id(node)]
-
-
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [child for pair in node.value for child in pair]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                # Pulumi reads every key as a string: 7 is '7'.
-                key.tag = _TEXT
-        yield node
-    for child in _children(node):
-        yield from _mappings(child, seen)
 
 
 def _find_repeated(node: yaml.MappingNode) -> Iterator[str]:
@@ -208,6 +178,9 @@ def _find_repeated(node: yaml.MappingNode) -> Iterator[str]:
     lines: dict[tuple[str, str], list[int]] = {}
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):
+            if key.tag != _MERGE:
+                # Pulumi reads every key as a string: 7 is '7'.
+                key.tag = _TEXT
             lines.setdefault((key.tag, key.value), []).append(key.start_mark.line + 1)
     for (_, key), places in lines.items():
         if len(places) > 1:

@@ -9,29 +9,18 @@ from itertools import groupby
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from cli.answer import as_json
+from cli.answer import NEGATIVE, as_json
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
-from cli.render import (
-    WIDTH,
-    dollars,
-    duration,
-    exit_words,
-    pods_table,
-    rows_of,
-    training_lines,
-    waiting_lines,
-)
+from cli.render import WIDTH, dollars, duration, exit_words, pods_table, rows_of, training_lines, waiting_lines
 from infra.job_state import Kind, State
 
 WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""
-FAILED = 2
-"""Exit status of a watch whose job failed or is missing."""
 _GONE_LOOKS = 30
 """Reads without the job until it counts as cancelled, because `up` may replace it with another one."""
 _LINES_PER_RUN = 20
@@ -53,11 +42,7 @@ _STYLES = {
 
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
-    """Print the stack and the job `name`, or all jobs of the stack if it is None.
-
-    Raises:
-        Halt: The job does not exist, or the cluster does not answer.
-    """
+    """Print the stack and the job `name`, or all jobs of the stack if it is None."""
     observer = Observer(deployed)
     if name:
         snapshot, job = observer.job(name)
@@ -73,11 +58,7 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
 
 
 def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
-    """Print all jobs in the namespaces of the stack's teams.
-
-    Raises:
-        Halt: The cluster does not answer.
-    """
+    """Print all jobs in the namespaces of the stack's teams."""
     snapshot = require_answer(Observer(deployed).look())
     found = [summary(job, snapshot.at) for job in snapshot.jobs]
     if json:
@@ -102,26 +83,22 @@ class Watch:
     """Command to suggest below the job while it runs."""
     wait: Callable[[float], None] = time.sleep
     _shown: object = None
-    _missed: int = 0
 
     def run(self) -> int:
-        """Return 0 if the job completes, 2 if it fails or is cancelled.
-
-        Raises:
-            Halt: The job does not exist, or the cluster does not answer the first read.
-        """
+        """Return 0 if the job completes, 2 if it fails or is cancelled. Raise Halt if the first read fails."""
         _, job = self.follow()
-        return 0 if job.state is State.COMPLETED else FAILED
+        return 0 if job.state is State.COMPLETED else NEGATIVE
 
     def follow(self) -> tuple[Snapshot, Job]:
         """Return the stack and the job as they are when the job ends; raise as `run` does."""
         observer = Observer(self.deployed)
         snapshot, job = observer.job(self.name)
-        live = Live(console=self.console, auto_refresh=False)
+        live, missed = Live(console=self.console, auto_refresh=False), 0
         with live if self._draws else nullcontext():
             while True:
                 self._show(live, snapshot, job)
-                if self._has_ended(job):
+                missed = missed + 1 if job.state is State.MISSING else 0
+                if job.state in (State.COMPLETED, State.FAILED) or missed > _GONE_LOOKS:
                     return snapshot, job
                 self.wait(WATCH_SECONDS)
                 snapshot, job = observer.again(snapshot, job)
@@ -129,10 +106,6 @@ class Watch:
     @property
     def _draws(self) -> bool:
         return self.console.is_terminal and not self.json
-
-    def _has_ended(self, job: Job) -> bool:
-        self._missed = self._missed + 1 if job.state is State.MISSING else 0
-        return job.state in (State.COMPLETED, State.FAILED) or self._missed > _GONE_LOOKS
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
         if self._draws:
@@ -169,7 +142,10 @@ def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) ->
 def screen(snapshot: Snapshot, found: Sequence[Job], columns: int) -> RenderableType:
     """Return the stack and these of its jobs: a single job in detail, several jobs on one line each."""
     width = min(columns, WIDTH)
-    parts: list[RenderableType] = [_heading(snapshot), Text(), _stack(snapshot)]
+    price = [] if snapshot.usd_per_hour is None else [f"{dollars(snapshot.usd_per_hour)} an hour"]
+    facts = [f"cluster {snapshot.cluster}"] if snapshot.cluster else []
+    heading = Text.assemble((snapshot.stack, "bold"), (" · ".join(["", *facts, *price]), "dim"))
+    parts: list[RenderableType] = [heading, Text(), _stack(snapshot)]
     if len(found) == 1:
         parts += [Text(), *_job(found[0], snapshot, width)]
     elif found:
@@ -232,17 +208,8 @@ def restart_lines(job: Job) -> list[str]:
     ]
 
 
-def _heading(snapshot: Snapshot) -> Text:
-    price = [] if snapshot.usd_per_hour is None else [f"{dollars(snapshot.usd_per_hour)} an hour"]
-    facts = [f"cluster {snapshot.cluster}"] if snapshot.cluster else []
-    return Text.assemble((snapshot.stack, "bold"), (" · ".join(["", *facts, *price]), "dim"))
-
-
 def _stack(snapshot: Snapshot) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = Table.grid(Column(style="dim", no_wrap=True), Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
     for pool, nodes in groupby(snapshot.nodes, key=lambda node: node.pool):
         grid.add_row("slice", pool, _pool([*nodes]))
     for pool, topology in snapshot.hostless.items():
@@ -283,17 +250,12 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     figures = summary(job, snapshot.at)
     age = "" if figures.age_seconds is None else f" · submitted {duration(figures.age_seconds)} ago"
     yield Text.assemble((figures.name, "bold"), "  ", (figures.state, _STYLES[figures.state]), (age, "dim"))
-    yield Padding(Group(*_inside(job, figures, width - _INDENT)), (0, 0, 0, _INDENT))
-
-
-def _inside(job: Job, figures: Summary, width: int) -> Iterable[RenderableType]:
-    yield rows_of(_facts(job, figures))
+    inside: list[RenderableType] = [rows_of(_facts(job, figures))]
     if figures.steps or (figures.state is State.RUNNING and figures.kind is Kind.TRAINING):
-        yield Text()
-        yield from training_lines(job.files.training, width)
+        inside += [Text(), *training_lines(job.files.training, width - _INDENT)]
     if job.pods or figures.state in (State.STARTING, State.RUNNING):
-        yield Text()
-        yield pods_table(job.pods, job.hosts + job.heads, figures.kind)
+        inside += [Text(), pods_table(job.pods, job.hosts + job.heads, figures.kind)]
+    yield Padding(Group(*inside), (0, 0, 0, _INDENT))
 
 
 def _facts(job: Job, figures: Summary) -> Iterator[tuple[str, RenderableType]]:

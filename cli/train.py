@@ -2,12 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from pydantic import ValidationError
@@ -41,13 +39,6 @@ STOP_GRACE_SECONDS = 20.0
 LOG_TAIL_LINES = 15
 
 
-class Existing(StrEnum):
-    """What to do with a run that exists in the storage."""
-
-    RESUME = "resume"
-    ANEW = "anew"
-
-
 @dataclass
 class Seen:
     """Reports of the leader so far."""
@@ -59,7 +50,13 @@ class Seen:
 
 def train(spec: JobSpec, storage: Path, console: Console) -> int:
     """Train a job in processes on this machine and return the exit status."""
-    console.print(_plan(spec), soft_wrap=True)
+    slices, training = spec.slices, spec.training
+    console.print(
+        f"{spec.preset}: {slices.count} slices x {slices.hosts} hosts x {slices.devices_per_host} CPU devices,"
+        f" {slices.count * slices.hosts} processes, {training.steps} steps of {training.global_batch}"
+        f" x {training.sequence_length} tokens",
+        soft_wrap=True,
+    )
     began = time.monotonic()
     run_id = datetime.now().strftime("%Y%m%d-%H%M%S")
     with start_hosts(spec, run_id, 0, storage / "logs", {}) as hosts:
@@ -110,21 +107,13 @@ def _training(preset: Preset, steps: int | None, mesh: MeshSpec | None) -> Train
     return preset.training.model_copy(update=changes)
 
 
-def _plan(spec: JobSpec) -> str:
-    slices = spec.slices
-    return (
-        f"{spec.preset}: {slices.count} slices x {slices.hosts} hosts x {slices.devices_per_host} CPU devices,"
-        f" {slices.count * slices.hosts} processes, {spec.training.steps} steps of {spec.training.global_batch}"
-        f" x {spec.training.sequence_length} tokens"
-    )
-
-
 def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
     seen = Seen()
     columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("joining hosts, compiling", total=spec.training.steps)
-        for line in _drop_noise(hosts.follow()):
+        # Gloo prints a line for every group of processes that it connects.
+        for line in (line for line in hosts.follow() if not line.startswith("[Gloo]")):
             seen.summary = RunSummary.parse(line) or seen.summary
             if started := RunStarted.parse(line):
                 progress.update(bar, completed=started.step)
@@ -136,11 +125,6 @@ def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
             if not step or not console.is_terminal:
                 progress.console.print(line, markup=False, soft_wrap=True)
     return seen
-
-
-def _drop_noise(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the lines without those that Gloo prints for every group of processes that it connects."""
-    return (line for line in lines if not line.startswith("[Gloo]"))
 
 
 def _failure(hosts: Hosts, records: Path) -> str:
@@ -167,16 +151,13 @@ def _summary(seen: Seen, spec: JobSpec) -> str:
             f"evaluation loss      {seen.summary.evaluation_loss:.4f}",
             f"checkpoints          {spec.storage.path}/runs/{seen.summary.run}/checkpoints",
         ]
-    more = 2 * spec.training.steps
-    return "\n".join(
-        [
-            *lines,
-            f"next: python -m cli.train --steps {more}              continue this run",
-            f"      python -m workloads.training report {spec.storage.path}",
-            "      python -m cli.train --existing-run anew     start a new run",
-            "      make up                                     the same job on a cluster of this machine",
-        ]
-    )
+    lines += [
+        f"next: python -m cli.train --steps {2 * spec.training.steps}              continue this run",
+        f"      python -m workloads.training report {spec.storage.path}",
+        "      python -m cli.train --existing-run anew     start a new run",
+        "      make up                                     the same job on a cluster of this machine",
+    ]
+    return "\n".join(lines)
 
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -186,8 +167,7 @@ _Data = Annotated[
     typer.Option(metavar="FOLDER", help="Token folder from workloads.data prepare. Default: the preset's data."),
 ]
 _Weights = Annotated[
-    str | None,
-    typer.Option(metavar="FOLDER", help="Initial weights, from workloads.weights import or an export."),
+    str | None, typer.Option(metavar="FOLDER", help="Initial weights, from workloads.weights import or an export.")
 ]
 _Mesh = Annotated[
     MeshSpec | None,
@@ -214,8 +194,8 @@ def main(
     mesh: _Mesh = None,
     storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = STORAGE,
     existing_run: Annotated[
-        Existing, typer.Option(help="Resume the run in the storage, or start a new one (anew).")
-    ] = Existing.RESUME,
+        Literal["resume", "anew"], typer.Option(help="Resume the run in the storage, or start a new one (anew).")
+    ] = "resume",
 ) -> None:
     """Run the trainer as slices x hosts processes on this machine, without a cluster."""
 
@@ -231,7 +211,7 @@ def main(
                 data=_data(preset, known, data, held_out_fraction),
                 optimizer=known.optimizer,
                 training=_training(known, steps, mesh),
-                storage=StorageSpec(path=str(storage.resolve()), existing_run=existing_run.value),
+                storage=StorageSpec(path=str(storage.resolve()), existing_run=existing_run),
                 initial_weights=None if initial_weights is None else _absolute(initial_weights),
             )
         except ValidationError as error:

@@ -5,7 +5,7 @@ after Ctrl-C.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from cli import stack_file
 from cli.answer import INTERRUPTED, Halt, exit_status
-from cli.deployed import from_outputs, stacks
+from cli.deployed import from_outputs
 from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
@@ -27,8 +27,8 @@ from cli.status import Watch, restart_lines
 from infra.job_state import DELETED, Outcome, Pod, State
 from infra.names import QUEUE_LABEL
 from sandbox import daemon
-from sandbox.programs import Programs
 from sandbox.site import Site, create, pod_folder
+from sandbox.stacks import stacks_in
 from workloads.terminal import Terminal
 
 _APPLY_ADVICE = "The sandbox is still running. Fix the cause and run `make up` again, or remove it with `make down`"
@@ -38,27 +38,37 @@ _Rows = list[tuple[str, str]]
 
 
 def up(settings: Path, root: Path, console: Console) -> int:
-    """Deploy the stack of the file `settings` and follow its job, if it has one. Return the exit status.
-
-    Raises:
-        Halt, ProgramsError, SandboxError: A step fails. The message says why and what to do.
-    """
+    """Deploy the stack of the file `settings` and follow its job, if it has one. Return the exit status."""
     jobs = stack_file.read(settings).jobs
-    site = _site(root)
+    if root.is_dir() and any(root.iterdir()) and not (root / "site.json").exists():
+        # `make down --delete-checkpoints` removes the whole folder.
+        raise Halt(f"--sandbox must be a sandbox, or a new or empty folder; {root} has other files: choose another")
+    site = create(root)
     stack = stack_file.stack_name(settings)
     display = Display(console, Progress(f"tpu-multislice · {stack}", UP_PHASES))
     with display.shown(), lock_sandbox(site):
         found = prepare_programs(display)
         start_control_plane(display, site)
-        outputs = _apply(display, site, found, settings)
+        # The Automation API takes a second to import. Errors in the settings are reported before.
+        from sandbox.engine import Engine
+
+        engine = Engine(site, found, settings)
+        recover(display, engine)
+        operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
+        outputs = operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE)
     if not console.is_terminal:
         # On a terminal, the last live screen stays visible and has the times.
         console.print(times(display.progress))
     paused = [name for name, job in jobs.items() if job.paused]
-    if outputs["jobs"] and outputs["job"]["name"] not in paused:
-        return _follow(stack, outputs, root, Place(site, found.path("kubectl")), console)
     place = Place(site, found.path("kubectl"))
-    console.print(_paused(paused) if paused else without_jobs(place, outputs["queues"]), soft_wrap=True)
+    if outputs["jobs"] and outputs["job"]["name"] not in paused:
+        return _follow(stack, outputs, root, place, console)
+    if paused:
+        told = Text(f"the stack is up; paused: {', '.join(paused)}", "bold green")
+        tries = [("resume a job", "set its `paused` to false in the stack file, then make up")]
+        console.print(_join(told, _next(tries)), soft_wrap=True)
+    else:
+        console.print(without_jobs(place, outputs["queues"]), soft_wrap=True)
     return 0
 
 
@@ -75,33 +85,14 @@ class Place:
         return f"kill -9 $(cat {_short(self.site.pods)}/*-slice-1-0-*/pid)"
 
     def kubectl_command(self, namespace: str, words: str) -> str:
-        """Return a command of kubectl in a namespace."""
         return f"KUBECONFIG={_short(self.site.kubeconfig)} {_short(self.kubectl)} -n {namespace} {words}"
 
     def log_folder(self, pod: Pod) -> Path:
-        """Return the folder in which the node agent keeps the pod's logs."""
         return self.site.pod_logs(pod_folder(pod.namespace, pod.name, pod.uid))
 
 
-def _site(root: Path) -> Site:
-    if root.is_dir() and any(root.iterdir()) and not (root / "site.json").exists():
-        # `make down --delete-checkpoints` removes the whole folder.
-        raise Halt(f"--sandbox must be a sandbox, or a new or empty folder; {root} has other files: choose another")
-    return create(root)
-
-
-def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Mapping[str, Any]:
-    # The Automation API takes a second to import. Errors in the settings are reported before.
-    from sandbox.engine import Engine
-
-    engine = Engine(site, found, settings)
-    recover(display, engine)
-    operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
-    return operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE)
-
-
 def _follow(stack: str, outputs: Mapping[str, Any], root: Path, place: Place, console: Console) -> int:
-    deployed = from_outputs(stack, outputs, stacks(root))
+    deployed = from_outputs(stack, outputs, stacks_in(root))
     name = next(job for job in deployed.jobs if job.name == outputs["job"]["name"]).full_name
     console.print()
     job = follow(Watch(deployed, name, console, hint=place.kill_command), place.site)
@@ -112,11 +103,7 @@ def _follow(stack: str, outputs: Mapping[str, Any], root: Path, place: Place, co
 
 
 def follow(watch: Watch, site: Site) -> Job:
-    """Show the job until it has ended.
-
-    Raises:
-        Halt: The user pressed Ctrl-C, or the sandbox stopped.
-    """
+    """Show the job until it has ended. Raise Halt after Ctrl-C, or if the sandbox stops."""
 
     def wait(seconds: float) -> None:
         time.sleep(seconds)
@@ -174,7 +161,9 @@ def failed(job: Job, place: Place) -> Text:
         if pods:
             folder = place.log_folder(pods[0])
             parts.append(Text(f"{ended}; the end of its log in {_short(folder)}:"))
-            parts.append(Text("\n".join(f"  {line}" for line in _last_lines(folder)), "dim"))
+            logs = [log.read_text(errors="replace").splitlines() for log in sorted(folder.glob("*.log"))]
+            last = [line for log in logs for line in log][-_LOG_LINES_SHOWN:] or ["(no log)"]
+            parts.append(Text("\n".join(f"  {line}" for line in last), "dim"))
         else:
             parts.append(Text(f"{ended}; {'; '.join(cause.evidence)}"))
     tries = [
@@ -194,16 +183,6 @@ def without_jobs(place: Place, queues: Mapping[str, str]) -> Text:
         Text(f"FILE is a JobSet whose label {QUEUE_LABEL} is the name of the queue."),
         _next([*submit, ("remove the stack", "make down")]),
     )
-
-
-def _paused(jobs: Sequence[str]) -> Text:
-    tries = [("resume a job", "set its `paused` to false in the stack file, then make up")]
-    return _join(Text(f"the stack is up; paused: {', '.join(jobs)}", "bold green"), _next(tries))
-
-
-def _last_lines(folder: Path) -> list[str]:
-    lines = [line for log in sorted(folder.glob("*.log")) for line in log.read_text(errors="replace").splitlines()]
-    return lines[-_LOG_LINES_SHOWN:] or ["(no log)"]
 
 
 def _next(tries: _Rows) -> Text:

@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
+from cli import stack_file
 from cli.answer import exit_status
+from cli.ci import licences as of_image
+from cli.ci import plugins as of_pulumi
+from sandbox.programs import versions
 
 app = typer.Typer(name="cli.ci", help="Commands of the CI.", no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -62,7 +66,7 @@ def set_up(
     ] = False,
 ) -> None:
     """Set up the GitHub environments and the Google Cloud accounts and rights of their jobs."""
-    from cli import stack_file
+    # Imports Pulumi's SDK.
     from cli.ci import set_up as command
 
     def done() -> None:
@@ -76,12 +80,11 @@ def set_up(
 @app.command()
 def licences() -> None:
     """Check that this project and every package of the image have an allowed licence."""
-    from cli.ci import licences as check
 
     def checked() -> str:
-        known = check.licences()
-        own = check.own_licence(check.CHECKOUT, known)
-        packages = check.require_allowed(check.locked(check.IMAGE_LOCK), known)
+        known = of_image.licences()
+        own = of_image.own_licence(of_image.CHECKOUT, known)
+        packages = of_image.require_allowed(of_image.locked(of_image.IMAGE_LOCK), known)
         return f"tpu-multislice: {own}\n{packages} packages of the image, all allowed"
 
     _run(checked)
@@ -90,24 +93,18 @@ def licences() -> None:
 @app.command()
 def sbom() -> None:
     """Print the bill of materials of the image's Python packages as CycloneDX JSON."""
-    from cli.ci import licences as of_image
-
     _run(lambda: of_image.bill_of_materials(of_image.IMAGE_LOCK, of_image.licences()).rstrip())
 
 
 @app.command()
 def plugins() -> None:
     """Install Pulumi's plugins after checking them against the checksums in requirements/plugins.json."""
-    from cli.ci import plugins as of_pulumi
-
     _run(lambda: of_pulumi.install(_PLUGINS, of_pulumi.SERVER, of_pulumi.plugins(), of_pulumi.own_platform()))
 
 
 @app.command()
 def lock_plugins() -> None:
     """Write the checksums of Pulumi's plugins to requirements/plugins.json."""
-    from cli.ci import plugins as of_pulumi
-
     _run(lambda: of_pulumi.lock(_PLUGINS, of_pulumi.SERVER, of_pulumi.plugins()))
 
 
@@ -125,8 +122,6 @@ def release_notes(
 @app.command()
 def pulumi_version() -> None:
     """Print the version of the Pulumi engine that the tests use, as the output `version` of a step."""
-    from sandbox.programs import versions
-
     _run(lambda: f"version={versions()['pulumi']}")
 
 

@@ -19,23 +19,6 @@ _DRIFT_PERMISSIONS = "container.secrets.get,storage.managedFolders.get"
 _POOL, _PROVIDER = "github", "repository"
 _SERVICES = ("cloudkms", "iam", "iamcredentials", "sts")
 _GRANTS = "roles/resourcemanager.projectIamAdmin"
-_DEPLOYS = (
-    "roles/artifactregistry.admin",
-    "roles/compute.admin",
-    "roles/container.admin",
-    "roles/iam.serviceAccountAdmin",
-    "roles/iam.serviceAccountUser",
-    _GRANTS,
-    "roles/serviceusage.serviceUsageAdmin",
-    "roles/storage.admin",
-)
-_READS = (
-    "roles/artifactregistry.reader",
-    "roles/compute.viewer",
-    "roles/container.viewer",
-    "roles/iam.securityReviewer",
-    "roles/storage.bucketViewer",
-)
 _ENCRYPTS, _DECRYPTS = "roles/cloudkms.cryptoKeyEncrypterDecrypter", "roles/cloudkms.cryptoKeyDecrypter"
 _WRITES_STATE, _READS_STATE = "roles/storage.objectUser", "roles/storage.objectViewer"
 
@@ -46,6 +29,30 @@ class Work(Enum):
     PREVIEW = "previews"
     DRIFT = "drift"
     DEPLOY = "deployments"
+
+
+_ROLES = {
+    Work.PREVIEW: ("roles/container.viewer", "roles/storage.bucketViewer"),
+    Work.DRIFT: (
+        "roles/artifactregistry.reader",
+        "roles/compute.viewer",
+        "roles/container.viewer",
+        "roles/iam.securityReviewer",
+        "roles/storage.bucketViewer",
+        f"projects/{{}}/roles/{_DRIFT_READER}",
+    ),
+    Work.DEPLOY: (
+        "roles/artifactregistry.admin",
+        "roles/compute.admin",
+        "roles/container.admin",
+        "roles/iam.serviceAccountAdmin",
+        "roles/iam.serviceAccountUser",
+        _GRANTS,
+        "roles/serviceusage.serviceUsageAdmin",
+        "roles/storage.admin",
+    ),
+}
+"""Roles in the project, with `{}` in place of its name."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,6 @@ class Place:
 
     @property
     def state(self) -> str:
-        """Bucket of its state."""
         return f"{self.project}-pulumi-state"
 
 
@@ -113,11 +119,6 @@ def environments(places: Sequence[Place], ephemeral: str, unattended: Sequence[s
     return made
 
 
-def provider(number: str) -> str:
-    """Return the full name of the identity provider in the project with this number."""
-    return f"{_pool(number)}/providers/{_PROVIDER}"
-
-
 def prepare_project(project: str, repository_id: int) -> Iterator[Command]:
     """Yield the commands that prepare a project, such as an identity provider that trusts only this repository."""
     inside = ("--project", project)
@@ -149,11 +150,9 @@ def prepare_environment(environment: Environment, number: str, repository: str) 
     yield Command(("kms", "keys", "add-iam-policy-binding", place.key, "--role", key_role, *member))
     bucket = ("storage", "buckets", "add-iam-policy-binding", f"gs://{place.state}")
     yield Command((*bucket, "--role", state_role, *member))
-    for role in _roles(environment):
+    for role in (each.format(place.project) for each in _ROLES[environment.work]):
         condition = ("--condition", _BOUND if role == _GRANTS else "None")
-        yield Command(
-            ("projects", "add-iam-policy-binding", place.project, "--role", role, *member, *condition),
-        )
+        yield Command(("projects", "add-iam-policy-binding", place.project, "--role", role, *member, *condition))
     subject = f"principal://iam.googleapis.com/{_pool(number)}/subject/repo:{repository}:environment:{environment.name}"
     acts = ("iam", "service-accounts", "add-iam-policy-binding", environment.account, *inside)
     yield Command((*acts, "--role", "roles/iam.workloadIdentityUser", "--member", subject))
@@ -162,7 +161,7 @@ def prepare_environment(environment: Environment, number: str, repository: str) 
 def variables(environment: Environment, number: str) -> Mapping[str, str]:
     """Return the variables that the environment's jobs read from `vars`."""
     return {
-        "WORKLOAD_IDENTITY_PROVIDER": provider(number),
+        "WORKLOAD_IDENTITY_PROVIDER": f"{_pool(number)}/providers/{_PROVIDER}",
         "SERVICE_ACCOUNT": environment.account,
         "PULUMI_BACKEND_URL": f"gs://{environment.place.state}",
     }
@@ -170,16 +169,6 @@ def variables(environment: Environment, number: str) -> Mapping[str, str]:
 
 def _pool(number: str) -> str:
     return f"projects/{number}/locations/global/workloadIdentityPools/{_POOL}"
-
-
-def _roles(environment: Environment) -> Sequence[str]:
-    match environment.work:
-        case Work.PREVIEW:
-            return ("roles/container.viewer", "roles/storage.bucketViewer")
-        case Work.DRIFT:
-            return (*_READS, f"projects/{environment.place.project}/roles/{_DRIFT_READER}")
-        case Work.DEPLOY:
-            return _DEPLOYS
 
 
 _BOUND = (

@@ -8,7 +8,6 @@ import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,13 @@ from infra.review.preview import MOST_CHARACTERS, mark
 from workloads.terminal import inert
 
 LABEL = "drift"
+_DRIFTED = 2
+"""Exit status of `multislice drift` if it found drift."""
 _BOT = "Bot"
 """Type of the user of a workflow. A text of a person is never overwritten, even if it has the mark."""
 _NO_TEXT = "The command ended before it printed anything; see the messages of the run."
 
 Item = dict[str, Any]
-
-
-class Drift(IntEnum):
-    """Exit status of `multislice drift`."""
-
-    NONE = 0
-    FOUND = 2
 
 
 @dataclass(frozen=True)
@@ -47,11 +41,7 @@ class Run:
 
 
 def current_run(environment: Mapping[str, str]) -> Run:
-    """Return the run that the environment of a GitHub runner describes.
-
-    Raises:
-        Halt: Variables are missing. The message lists them.
-    """
+    """Return the run that the environment of a GitHub runner describes. Raise Halt if variables are missing."""
     names = ("GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_RUN_ID", "GITHUB_SHA")
     if missing := [name for name in names if not environment.get(name)]:
         raise Halt(f"expected the variables of a GitHub workflow; these are missing: {', '.join(missing)}")
@@ -70,20 +60,16 @@ def comment(stack: str, text: Path, pull_request: int, run: Run) -> str:
 
 
 def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
-    """Open or update the issue about a stack's drift, or close it if there is no drift. Return a summary.
-
-    Raises:
-        Halt: `multislice drift` failed, so it is unknown whether the stack has drift.
-    """
+    """Open, update or close the issue about a stack's drift. Return a summary. Raise Halt if the drift is unknown."""
     marked, issues = mark("drift", stack), f"repos/{run.repository}/issues"
-    if status not in set(Drift):
+    if status not in (0, _DRIFTED):
         raise Halt(
             f"`multislice drift -s {stack}` ended with status {status}, so it is unknown whether there is drift;"
             " the step before has its messages",
             status,
         )
     earlier = _written(f"{issues}?state=open&labels={LABEL}", marked)
-    if status == Drift.FOUND:
+    if status == _DRIFTED:
         content = {"title": f"{stack} differs from what was declared", "body": _body(marked, text, run)}
         if earlier:
             return f"drift: {api(f'{issues}/{earlier["number"]}', 'PATCH', content)['html_url']}"
@@ -95,11 +81,7 @@ def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
 
 
 def require_newest(branch: str, run: Run) -> None:
-    """Check that the run is of the newest commit of the branch. The plan of an older one would undo newer changes.
-
-    Raises:
-        Halt: The branch has a newer commit.
-    """
+    """Raise Halt unless the run is of the branch's newest commit. An older plan would undo newer changes."""
     newest = api(f"repos/{run.repository}/commits/{branch}")["sha"]
     if newest != run.commit:
         raise Halt(
@@ -109,11 +91,7 @@ def require_newest(branch: str, run: Run) -> None:
 
 
 def api(path: str, method: str = "GET", content: Mapping[str, object] | None = None) -> Any:
-    """Call GitHub's REST API and return its answer. None: the answer is empty.
-
-    Raises:
-        Halt: GitHub refuses, or `gh` is not installed.
-    """
+    """Call GitHub's REST API and return its answer. None: the answer is empty. Raise Halt as `gh` does."""
     body = () if content is None else ("--input", "-")
     answer = gh("api", path, "--method", method, *body, stdin="" if content is None else json.dumps(content))
     return json.loads(answer) if answer.strip() else None
@@ -126,11 +104,7 @@ def listed(path: str, key: str | None = None) -> list[Item]:
 
 
 def gh(*words: str, stdin: str = "") -> str:
-    """Run `gh` and return its output.
-
-    Raises:
-        Halt: It fails, or is not on the PATH.
-    """
+    """Run `gh` and return its output. Raise Halt if it fails or is not on the PATH."""
     try:
         ended = subprocess.run(["gh", *words], input=stdin, capture_output=True, text=True, check=False)
     except OSError:

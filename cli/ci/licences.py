@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from email.message import Message
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 
@@ -47,11 +47,7 @@ def licences() -> Licences:
 
 
 def own_licence(checkout: Path, known: Licences) -> str:
-    """Return the licence of the project from its `pyproject.toml`.
-
-    Raises:
-        Halt: It has no licence or one that is not allowed, or the file `LICENSE` is missing.
-    """
+    """Return the licence of the project from its `pyproject.toml`. Raise Halt if it is missing or not allowed."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
     stated, text = project.get("license"), checkout / "LICENSE"
     if stated is None or not is_allowed(stated, known.allowed):
@@ -85,11 +81,7 @@ def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
 
 
 def require_allowed(packages: Iterable[str], known: Licences) -> int:
-    """Check that each package has an allowed licence, and return the number of packages.
-
-    Raises:
-        Halt: A package does not. The message lists all of them with their licences.
-    """
+    """Return the number of packages. Raise Halt with all packages whose licence is unknown or not allowed."""
     found = {package: licence_of(package, known) for package in packages}
     errors = [
         f"{package}: {licence or 'no licence in its metadata'}"
@@ -110,26 +102,22 @@ def bill_of_materials(lock: Path, known: Licences) -> str:
     """Return the bill of materials of a lock file as CycloneDX JSON, with hashes and licences.
 
     It has no time and no serial number, so it changes only with the lock file. `cyclonedx-py` creates it without
-    licences, which are added here. It does not include packages of the base image.
-
-    Raises:
-        Halt: The tool refuses the lock file.
+    licences, which are added here. It does not include packages of the base image. Raise Halt if the tool refuses the
+    lock file.
     """
     made = subprocess.run([*_BILL, str(lock)], capture_output=True, text=True, check=False)
     if made.returncode:
         raise Halt(f"cyclonedx-py refuses {lock}:\n{made.stderr.strip()}\nMake the lock again: make lock")
     bill = json.loads(made.stdout)
-    bill["components"] = [_component(each, known) for each in bill["components"]]
+    for component in bill["components"]:
+        # The tool names and describes a component by its line in the lock file, which changes with any line above it.
+        component.pop("description", None)
+        component["bom-ref"] = component["purl"]
+        if licence := licence_of(component["name"], known):
+            component["licenses"] = [{"expression": licence}]
     # A lock file does not have the dependencies between packages.
     del bill["dependencies"]
     return json.dumps(bill, indent=2, sort_keys=True) + "\n"
-
-
-def _component(component: dict[str, Any], known: Licences) -> dict[str, Any]:
-    # The tool names and describes a component by its line in the lock file, which changes with any line above it.
-    kept = {key: value for key, value in component.items() if key != "description"} | {"bom-ref": component["purl"]}
-    licence = licence_of(component["name"], known)
-    return kept if licence is None else {**kept, "licenses": [{"expression": licence}]}
 
 
 def _stated(header: Message, known: Licences) -> str | None:

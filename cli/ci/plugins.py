@@ -33,7 +33,6 @@ class Plugin:
     version: str
 
     def archive(self, of: str) -> str:
-        """Return the name of its archive for a platform such as `linux-amd64`."""
         return f"pulumi-resource-{self.name}-v{self.version}-{of}.tar.gz"
 
 
@@ -50,11 +49,7 @@ def own_platform() -> str:
 
 
 def lock(file: Path, server: str, wanted: Sequence[Plugin]) -> None:
-    """Download every plugin for every platform and write the SHA-256 checksums of the archives to `file`, by name.
-
-    Raises:
-        Halt: An archive cannot be downloaded. The file does not change.
-    """
+    """Download every plugin for every platform and write the SHA-256 checksums of the archives to `file`, by name."""
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "archive"
@@ -65,11 +60,7 @@ def lock(file: Path, server: str, wanted: Sequence[Plugin]) -> None:
 
 
 def install(file: Path, server: str, wanted: Sequence[Plugin], of: str) -> None:
-    """Install the plugins for `of`, the platform of this machine, if their archives have the checksums in `file`.
-
-    Raises:
-        Halt: The file lacks a checksum, an archive has another one, or Pulumi fails to install it.
-    """
+    """Install the plugins for `of`, the platform of this machine. Raise Halt unless `file` has their checksums."""
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     missing = [plugin.archive(of) for plugin in wanted if plugin.archive(of) not in known]
     if missing:
@@ -80,22 +71,19 @@ def install(file: Path, server: str, wanted: Sequence[Plugin], of: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for plugin in wanted:
             name = plugin.archive(of)
-            _download(server, name, Path(scratch) / name)
-            found = _checksum(Path(scratch) / name)
+            archive = Path(scratch) / name
+            _download(server, name, archive)
+            found = _checksum(archive)
             if found != known[name]:
                 raise Halt(
                     f"{server}/{name} has the checksum {found}, expected {known[name]} ({file});"
                     " do not run it, and find out why the archive has changed"
                 )
-            _install(plugin, Path(scratch) / name)
-
-
-def _install(plugin: Plugin, archive: Path) -> None:
-    # Pulumi's --checksum is not used, because over HTTP/1.1 Pulumi 3.259 omits the last part of an archive from it.
-    named = ["resource", plugin.name, f"v{plugin.version}", "--file", str(archive), "--reinstall"]
-    done = subprocess.run(["pulumi", "plugin", "install", *named], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Halt(f"pulumi plugin install {plugin.name} {plugin.version}: {done.stderr.strip()}")
+            # Not with --checksum: over HTTP/1.1, Pulumi 3.259 omits the last part of an archive from it.
+            named = ["resource", plugin.name, f"v{plugin.version}", "--file", str(archive), "--reinstall"]
+            done = subprocess.run(["pulumi", "plugin", "install", *named], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise Halt(f"pulumi plugin install {plugin.name} {plugin.version}: {done.stderr.strip()}")
 
 
 def _download(server: str, name: str, path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from cli import stack_file
 from cli.answer import Halt
 from cli.ci import accounts
-from cli.ci.accounts import MAIN, Command, Environment, Place
+from cli.ci.accounts import MAIN, Command, Place
 from cli.ci.github import api, gh, listed
 from infra.readiness import EXAMPLES
 from infra.settings.errors import FieldError
@@ -33,71 +33,46 @@ class Wish:
     """Repository, as OWNER/NAME."""
     stacks: Sequence[str]
     ephemeral: str
-    """Stack to copy for pull requests."""
     reviewers: Sequence[str]
     unattended: Sequence[str]
-    """Stacks to deploy from `main` without a review."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Data for the setup."""
-
-    environments: Sequence[Environment]
-    numbers: dict[str, str]
-    """Project numbers, by project."""
-    reviewers: Sequence[Mapping[str, Any]]
-    """Reviewers, with `type` and `id` of users and teams as in GitHub's API."""
-    repository_id: int
 
 
 def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
-    """Yield each step as a line of text, and execute it if `apply`.
-
-    Raises:
-        Halt: The stack files, the repository or the projects are not ready, for which the message lists every reason,
-            or a call failed.
-    """
+    """Yield each step as a line of text, and execute it if `apply`. Raise Halt with every reason against the setup."""
     places = _places(wish, folder)
-    _require_protected(wish.repository, MAIN)
-    plan = Plan(
-        accounts.environments(places, wish.ephemeral, wish.unattended),
-        {place.project: _number(place.project) for place in places},
-        [_reviewer(name) for name in wish.reviewers],
-        # The number stays the same when the repository is renamed.
-        api(f"repos/{wish.repository}")["id"],
-    )
+    # Every push to the branch must need a review, because the accounts trust it.
+    if not api(f"repos/{wish.repository}/branches/{MAIN}")["protected"]:
+        raise Halt(
+            f"expected a protected branch {MAIN}, got one to which all users with write access may push;"
+            " require pull requests with an approval in the repository's settings (Rules, or Branches)"
+        )
+    numbers = {place.project: _number(place.project) for place in places}
+    reviewers = [_reviewer(name) for name in wish.reviewers]
+    # The number stays the same when the repository is renamed.
+    repository_id = api(f"repos/{wish.repository}")["id"]
+    environments = accounts.environments(places, wish.ephemeral, wish.unattended)
     for place in places:
         yield f"{place.project}, of the stack {place.stack}"
-        yield from _execute(accounts.prepare_project(place.project, plan.repository_id), apply=apply)
-        for environment in plan.environments:
-            if environment.place == place:
-                yield from _environment(environment, plan, wish, apply=apply)
+        yield from _execute(accounts.prepare_project(place.project, repository_id), apply=apply)
+        number = numbers[place.project]
+        for environment in (each for each in environments if each.place == place):
+            by = f"after a review by {' or '.join(wish.reviewers)}" if environment.reviewed else "without a review"
+            yield f"  environment {environment.name}: for {' and '.join(environment.branches)}, {by}"
+            if apply:
+                reviewed_by = reviewers if environment.reviewed else ()
+                _protect(f"repos/{wish.repository}/environments/{environment.name}", environment.branches, reviewed_by)
+            yield from _execute(accounts.prepare_environment(environment, number, wish.repository), apply=apply)
+            values = accounts.variables(environment, number)
+            yield from (f"    {name}={value}" for name, value in values.items())
+            if apply:
+                _set_variables(values, wish.repository, "--env", environment.name)
     if apply:
         _set_variables(_SWITCH, wish.repository)
     yield "Done. The command can be repeated." if apply else "Nothing was changed. Add --apply to run these steps."
 
 
-def _environment(environment: Environment, plan: Plan, wish: Wish, *, apply: bool) -> Iterator[str]:
-    number = plan.numbers[environment.place.project]
-    by = f"after a review by {' or '.join(wish.reviewers)}" if environment.reviewed else "without a review"
-    yield f"  environment {environment.name}: for {' and '.join(environment.branches)}, {by}"
-    if apply:
-        reviewed_by = plan.reviewers if environment.reviewed else ()
-        _protect(f"repos/{wish.repository}/environments/{environment.name}", environment.branches, reviewed_by)
-    yield from _execute(accounts.prepare_environment(environment, number, wish.repository), apply=apply)
-    values = accounts.variables(environment, number)
-    yield from (f"    {name}={value}" for name, value in values.items())
-    if apply:
-        _set_variables(values, wish.repository, "--env", environment.name)
-
-
 def _places(wish: Wish, folder: Path) -> list[Place]:
-    """Return project, state and key of each stack, from its file.
-
-    Raises:
-        Halt: Stacks share a project or a key, or no reviewer is given. The message lists every error.
-    """
+    """Return project, state and key of each stack, from its file. Raise Halt with every error of files and options."""
     files = {stack: stack_file.find(stack, folder) for stack in wish.stacks}
     faults: list[FieldError] = []
     places: list[Place] = []
@@ -137,19 +112,6 @@ def _faults(places: Sequence[Place], key: str) -> Iterator[FieldError]:
         )
 
 
-def _require_protected(repository: str, branch: str) -> None:
-    """Check that every push to the branch needs a review, because the accounts trust it.
-
-    Raises:
-        Halt: The branch is not protected.
-    """
-    if not api(f"repos/{repository}/branches/{branch}")["protected"]:
-        raise Halt(
-            f"expected a protected branch {branch}, got one to which all users with write access may push;"
-            " require pull requests with an approval in the repository's settings (Rules, or Branches)"
-        )
-
-
 def _reviewer(name: str) -> Mapping[str, Any]:
     """Look up a person by login, or a team by ORGANIZATION/TEAM."""
     organization, _, team = name.rpartition("/")
@@ -181,8 +143,7 @@ def _set_variables(values: Mapping[str, str], repository: str, *where: str) -> N
 
 
 def _number(project: str) -> str:
-    asked = ("projects", "describe", project, "--format", "value(projectNumber)")
-    number = _run(Command(asked)).strip()
+    number = _run(Command(("projects", "describe", project, "--format", "value(projectNumber)"))).strip()
     if not number.isdigit():
         raise Halt(f"expected the number of the project {project} from gcloud, got {number!r}")
     return number
@@ -196,7 +157,6 @@ def _execute(commands: Iterator[Command], *, apply: bool) -> Iterator[str]:
 
 
 def _run(command: Command) -> str:
-    """Run the command and return its output."""
     words = ["gcloud", *command.words]
     try:
         ended = subprocess.run([*words, "--quiet"], capture_output=True, text=True, check=False)

@@ -1,13 +1,12 @@
 """Check the chips that Google grants, the hosts of the slices, and the queues."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
-from cli.observed.cluster import find_hostless
+from cli.observed.cluster import find_hostless, node_of, queue_of
 from infra.job_state import condition, is_true
-from infra.kubernetes import ApiError, Json, amount
+from infra.kubernetes import ApiError, Json
 from infra.names import (
     ACCELERATOR_LABEL,
     JOBSET_API_VERSION,
@@ -18,6 +17,7 @@ from infra.names import (
     NODE_POOL_LABEL,
     NODES,
     QUEUE_LABEL,
+    QUEUES,
     SLICE_GROUP_LABEL,
     SYSTEM_POOL,
     TPU_RESOURCE,
@@ -32,13 +32,15 @@ _UNLIMITED = -1
 
 def quotas(scope: Scope) -> Findings:
     """Check that queues give out no more chips than the nodes have."""
-    given = _sum_quotas(scope.listed(f"/apis/{KUEUE_API_VERSION}/clusterqueues"))
+    given: Counter[str] = Counter()
+    for share in (share for queue in scope.listed(QUEUES) for share in queue_of(queue, {}).shares):
+        given[share.flavor] += share.quota
     nodes = scope.listed(NODES)
     groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
     for flavor in scope.listed(f"/apis/{KUEUE_API_VERSION}/resourceflavors"):
         name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
-        chips = sum(_chips(node) for node in nodes if labels.items() <= node["metadata"]["labels"].items())
-        quota, group = given.get(name, 0), groups.get(name)
+        chips = sum(node_of(node).chips for node in nodes if labels.items() <= node["metadata"]["labels"].items())
+        quota, group = given[name], groups.get(name)
         found = f"queues give out {quota} chips, nodes have {chips}"
         if group and group.capacity.on_request:
             yield ok(f"flavor {name}", f"{found}; the others are created on request")
@@ -66,7 +68,9 @@ def zones(scope: Scope) -> Findings:
     found, cloud = scope.in_google(), scope.settings.cloud
     for name, group in scope.settings.slices.items():
         subject, machine, zone = f"slices.{name}.zone", group.shape.machine_type, group.zone_in(cloud)
-        offering = _zones_with(found, machine)
+        path = f"/compute/v1/projects/{found.project}/aggregated/machineTypes"
+        items: Json = found.get("compute", path, {"filter": f'name = "{machine}"'}).get("items", {})
+        offering = sorted(place.removeprefix("zones/") for place, listed in items.items() if listed.get("machineTypes"))
         near = [other for other in offering if other.startswith(f"{cloud.region}-")]
         if not offering:
             yield skipped(subject, f"Google lists {machine} in no zone")
@@ -77,22 +81,10 @@ def zones(scope: Scope) -> Findings:
             yield failed(subject, f"{zone} has no {machine}", fix)
 
 
-def _zones_with(google: Google, machine: str) -> list[str]:
-    path = f"/compute/v1/projects/{google.project}/aggregated/machineTypes"
-    items: Json = google.get("compute", path, {"filter": f'name = "{machine}"'}).get("items", {})
-    return sorted(place.removeprefix("zones/") for place, listed in items.items() if listed.get("machineTypes"))
-
-
 def _quota_of(group: SliceGroup) -> tuple[str, str | None] | None:
     """Return the name of the quota that the group's chips count against, and its family of TPUs."""
     (generation,) = (each for each in generations() if each.name == group.generation)
     return generation.quotas.get(group.capacity.quota) if group.capacity.quota else None
-
-
-def _needed(groups: Collection[SliceGroup]) -> int:
-    """Return the chips that groups of one quota need. Groups on request can run one after the other."""
-    on_request = [group.chips for group in groups if group.capacity.on_request]
-    return sum(group.chips for group in groups) - sum(on_request) + max(on_request, default=0)
 
 
 def _check_grant(google: Google, name: str, group: SliceGroup, sharing: Mapping[str, SliceGroup]) -> Findings:
@@ -105,7 +97,9 @@ def _check_grant(google: Google, name: str, group: SliceGroup, sharing: Mapping[
     infos: list[Json] = google.get("cloudquotas", path).get("dimensionsInfos", [])
     wanted = {"region": google.region, **({"tpu_family": family} if family else {})}
     granted = next((int(info["details"]["value"]) for info in infos if _covers(info, wanted)), 0)
-    needed = _needed(sharing.values())
+    # Groups on request can run one after the other.
+    on_request = [each.chips for each in sharing.values() if each.capacity.on_request]
+    needed = sum(each.chips for each in sharing.values()) - sum(on_request) + max(on_request, default=0)
     of = "the group has" if len(sharing) == 1 else f"{' and '.join(sharing)} need"
     said = f"Google grants {granted} chips in {google.region}, {of} {needed}"
     fix = f"request a higher {quota}: https://console.cloud.google.com/iam-admin/quotas"
@@ -117,25 +111,6 @@ def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
     places: list[str] = info.get("applicableLocations") or []
     here = dimensions.get("region", wanted["region"] if wanted["region"] in places or not places else "")
     return all({**dimensions, "region": here}.get(key) == value for key, value in wanted.items())
-
-
-def _sum_quotas(cluster_queues: list[Json]) -> dict[str, int]:
-    """Return the chips that the queues give out, by flavor."""
-    given: dict[str, int] = {}
-    for queue in cluster_queues:
-        for group in queue["spec"].get("resourceGroups", []):
-            for flavor in group["flavors"]:
-                given[flavor["name"]] = given.get(flavor["name"], 0) + sum(map(_nominal, flavor["resources"]))
-    return given
-
-
-def _nominal(resource: Json) -> int:
-    return int(amount(resource["nominalQuota"])) if resource["name"] == TPU_RESOURCE else 0
-
-
-def _chips(node: Json) -> int:
-    allocatable: dict[str, Any] = node["status"].get("allocatable", {})
-    return int(amount(allocatable.get(TPU_RESOURCE, 0)))
 
 
 def queues(scope: Scope) -> Findings:
@@ -160,9 +135,8 @@ def controllers(scope: Scope) -> Findings:
             if available.get("status") == "True":
                 yield ok(subject, "available")
             else:
-                yield failed(
-                    subject, available.get("message", "not available"), f"kubectl describe pods -n {namespace}"
-                )
+                fix = f"kubectl describe pods -n {namespace}"
+                yield failed(subject, available.get("message", "not available"), fix)
 
 
 def submission(scope: Scope) -> Findings:
@@ -184,7 +158,8 @@ def waiting(scope: Scope) -> Findings:
     for namespace in sorted({place.namespace for place in scope.up.jobs}):
         workloads = scope.listed(WORKLOADS.format(namespace))
         waits = [each for each in workloads if not is_true(each, "QuotaReserved") and not is_true(each, "Finished")]
-        why = "; ".join(_why(each) for each in waits)
+        reasons = {each["metadata"]["name"]: condition(each, "QuotaReserved").get("message") for each in waits}
+        why = "; ".join(f"{name}: {reason or 'Kueue has not checked it yet'}" for name, reason in reasons.items())
         yield ok(f"namespace {namespace}", f"{len(waits)} waiting: {why}" if waits else "no job is waiting")
 
 
@@ -195,11 +170,6 @@ def _check_active(subject: str, found: Json | None, stack: str) -> Check:
     if active.get("status") == "True":
         return ok(subject, active.get("message", "active"))
     return failed(subject, active.get("message", "Kueue has not checked it yet"), "kubectl describe clusterqueue")
-
-
-def _why(workload: Json) -> str:
-    why = condition(workload, "QuotaReserved").get("message", "Kueue has not checked it yet")
-    return f"{workload['metadata']['name']}: {why}"
 
 
 def _small(queue: str) -> Json:
@@ -225,7 +195,12 @@ def slices(scope: Scope) -> Findings:
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
     for name, nodes in sorted(pools.items()):
         yield _check_slice(f"slice {name}", nodes, hosts)
-    yield from _check_marks(pools)
+    # A trainer can mark any node that it runs on, so more slices may be marked than hardware explains.
+    marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
+    if len(marked) > 1:
+        found = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
+        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one job may have marked all of them"
+        yield failed("bad hosts", found, fix)
 
 
 def pools(scope: Scope) -> Findings:
@@ -257,15 +232,6 @@ def _check_hostless(scope: Scope, pools: Collection[str]) -> Findings:
         yield failed("slices", "the cluster has no TPU node", fix)
     elif not pools and not hostless:
         yield ok("slices", "the cluster has no TPU node, because all slices are created on request")
-
-
-def _check_marks(pools: Mapping[str, list[Json]]) -> Findings:
-    """Check that no more slices are marked than hardware explains. A trainer can mark any node that it runs on."""
-    marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
-    if len(marked) > 1:
-        found = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
-        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one job may have marked all of them"
-        yield failed("bad hosts", found, fix)
 
 
 def _check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:

@@ -28,10 +28,6 @@ class NotLoggedIn(NotAsked):
     """Raised when a login of gcloud is missing or has expired."""
 
 
-def _address(service: str) -> str:
-    return f"https://{service}.googleapis.com"
-
-
 @dataclass(frozen=True)
 class Google:
     """A project of Google Cloud, accessed as one user."""
@@ -40,15 +36,11 @@ class Google:
     region: str
     token: str
     pool: urllib3.PoolManager
-    address: Callable[[str], str] = _address
+    address: Callable[[str], str] = "https://{}.googleapis.com".format
     """Returns the URL of a service."""
 
     def get(self, service: str, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the answer of the service.
-
-        Raises:
-            NotAsked: The service refuses, or cannot be reached.
-        """
+        """Return the answer of the service. Raise NotAsked if it refuses or cannot be reached."""
         url = f"{self.address(service)}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             answer = self.pool.request(
@@ -67,20 +59,14 @@ class Google:
 
 
 def google(project: str, region: str) -> Google:
-    """Return the project, accessed as the user of gcloud.
-
-    Raises:
-        NotAsked: gcloud is not installed or not logged in.
-    """
+    """Return the project, accessed as the user of gcloud. Raise NotAsked without gcloud or its login."""
     return Google(project, region, token("auth"), urllib3.PoolManager())
 
 
 def token(*login: str) -> str:
     """Return an access token. `login` is `auth` for gcloud's own or `auth application-default` for other programs'.
 
-    Raises:
-        NotAsked: gcloud is not installed.
-        NotLoggedIn: The login is missing or has expired.
+    Raise NotAsked if gcloud is not installed, NotLoggedIn if the login is missing or has expired.
     """
     if shutil.which("gcloud") is None:
         raise NotAsked("gcloud is not installed: https://cloud.google.com/sdk/docs/install")
@@ -133,38 +119,25 @@ class Scope:
 
     @property
     def api(self) -> ApiServer:
-        """API server of the cluster.
-
-        Raises:
-            NotAsked: The cluster cannot be reached.
-        """
+        """API server of the cluster. Raise NotAsked if it cannot be reached."""
         if self.silent:
             raise NotAsked("the cluster does not answer, see above")
         return self.up.api
 
     @property
     def up(self) -> Deployed:
-        """The deployed stack.
-
-        Raises:
-            NotAsked: The stack cannot be reached.
-        """
+        """The deployed stack. Raise NotAsked if it cannot be reached."""
         if self.deployed is None:
             raise NotAsked("the stack cannot be reached, see the group credentials")
         return self.deployed
 
     def in_google(self) -> Google:
-        """Return access to Google Cloud.
-
-        Raises:
-            NotAsked: The stack is in the sandbox, or credentials are missing.
-        """
+        """Return access to Google Cloud. Raise NotAsked in the sandbox and without credentials."""
         if isinstance(self.google, NotAsked):
             raise self.google
         return self.google
 
     def listed(self, path: str) -> list[Json]:
-        """Return the objects of a collection of the cluster."""
         return self.api.request("GET", path)["items"]
 
 

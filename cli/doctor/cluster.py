@@ -32,18 +32,14 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 def node_versions(scope: Scope) -> Findings:
     """Check that no node is newer or much older than the API server."""
     server = scope.api.request("GET", "/version")["gitVersion"]
-    kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed(NODES)}
-    apart = {
-        name: version
-        for name, version in kubelets.items()
-        if not 0 <= _minor(server) - _minor(version) <= _KUBELET_MINORS
-    }
+    nodes = scope.listed(NODES)
+    kubelets = {node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
+    apart = [name for name in kubelets if not 0 <= _minor(server) - _minor(kubelets[name]) <= _KUBELET_MINORS]
     if apart:
-        name, version = next(iter(apart.items()))
-        said = f"the API server is {server}; {len(apart)} nodes do not match it, such as {name} with {version}"
-        yield failed(
-            "nodes", said, f"let GKE upgrade them to at most {_KUBELET_MINORS} minor versions below the API server"
-        )
+        such = f"{apart[0]} with {kubelets[apart[0]]}"
+        said = f"the API server is {server}; {len(apart)} nodes do not match it, such as {such}"
+        fix = f"let GKE upgrade them to at most {_KUBELET_MINORS} minor versions below the API server"
+        yield failed("nodes", said, fix)
     else:
         yield ok("nodes", f"the API server is {server}; {', '.join(sorted(set(kubelets.values()))) or 'no nodes'}")
 
@@ -63,9 +59,8 @@ def operators(scope: Scope) -> Findings:
             yield ok(name, version)
         else:
             said = f"this checkout declares {version}, the cluster has {', '.join(sorted(found)) or 'none'}"
-            yield failed(
-                name, said, f"`pulumi up --stack {scope.stack}`, one minor version at a time: docs/operations.md"
-            )
+            fix = f"`pulumi up --stack {scope.stack}`, one minor version at a time: docs/operations.md"
+            yield failed(name, said, fix)
 
 
 def programs(scope: Scope) -> Findings:
@@ -78,10 +73,6 @@ def programs(scope: Scope) -> Findings:
             yield failed(name, "not on PATH", source)
         else:
             yield ok(name, "installed")
-
-
-def _kubelet(node: dict[str, dict[str, dict[str, str]]]) -> str:
-    return node["status"]["nodeInfo"]["kubeletVersion"]
 
 
 def _minor(version: str) -> int:

@@ -16,10 +16,7 @@ _PROVIDER_VARIABLES = (
 )
 """Variables that Pulumi's provider prefers over the application default credentials
 (https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
-_RIGHTS = (
-    ("submit jobs", JOBSET_GROUP, "jobsets", "create"),
-    ("cancel jobs", JOBSET_GROUP, "jobsets", "delete"),
-)
+_RIGHTS = (("submit jobs", JOBSET_GROUP, "jobsets", "create"), ("cancel jobs", JOBSET_GROUP, "jobsets", "delete"))
 """Description, API group, resource and verb of each right."""
 _GROUPS = {"JobSet": JOBSET_API_VERSION, "Kueue": KUEUE_API_VERSION}
 _MOST_SERVICES = "200"

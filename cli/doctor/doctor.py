@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Halt, form, write
+from cli.answer import NEGATIVE, Form, Halt, write
+from cli.answer import as_json as to_json
 from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
-from cli.doctor.checks import Check, Findings, Google, NotAsked, Scope, Verdict, failed, google, skipped
+from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
 from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
-from workloads.spec import Spec
+from infra.stacks import StacksError
 
 if TYPE_CHECKING:
-    from infra.settings.stack import Settings
-
-FAILED = 2
-"""Exit status if a check fails."""
+    pass
 
 GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "credentials": (
@@ -41,23 +39,12 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 }
 
 
-class Report(Spec):
-    """Answer of `multislice doctor --json`."""
-
-    stack: str
-    checks: tuple[Check, ...]
-
-
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
     """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud."""
     checks = tuple(examine(_scope(stack, sandbox)))
-    write(
-        Report(stack=stack, checks=checks).model_dump_json(indent=1),
-        [_table(stack, checks)],
-        form(as_json=as_json),
-        console,
-    )
-    return FAILED if any(check.verdict is Verdict.FAILED for check in checks) else 0
+    answer = to_json({"stack": stack, "checks": checks})
+    write(answer, [_table(stack, checks)], Form.JSON if as_json else Form.TEXT, console)
+    return NEGATIVE if any(check.verdict is Verdict.FAILED for check in checks) else 0
 
 
 def examine(scope: Scope) -> Iterator[Check]:
@@ -75,11 +62,7 @@ def examine(scope: Scope) -> Iterator[Check]:
 
 
 def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) -> list[Check]:
-    """Return the results up to the first check that cannot be made.
-
-    Raises:
-        urllib3.exceptions.HTTPError, OSError: The cluster does not answer.
-    """
+    """Return the results up to the first check that cannot be made. Raise UNREACHABLE if the cluster is silent."""
     checks: list[Check] = []
     try:
         for check in question(scope):
@@ -102,20 +85,18 @@ def _scope(stack: str, sandbox: Path | None) -> Scope:
     found, missing = None, ""
     try:
         found = deployed(stack, sandbox)
-    except Halt as halted:
-        missing = str(halted)
-    return Scope(stack, settings, found, missing, sandbox is not None, _google(settings, sandbox))
-
-
-def _google(settings: "Settings | None", sandbox: Path | None) -> Google | NotAsked:
+    except (Halt, StacksError) as error:
+        missing = str(error)
     if sandbox is not None:
-        return NotAsked("the sandbox has no Google Cloud")
-    if settings is None:
-        return NotAsked("the stack file, which has the name of the project, is missing")
-    try:
-        return google(settings.cloud.project, settings.cloud.region)
-    except NotAsked as why:
-        return why
+        cloud = NotAsked("the sandbox has no Google Cloud")
+    elif settings is None:
+        cloud = NotAsked("the stack file, which has the name of the project, is missing")
+    else:
+        try:
+            cloud = google(settings.cloud.project, settings.cloud.region)
+        except NotAsked as why:
+            cloud = why
+    return Scope(stack, settings, found, missing, sandbox is not None, cloud)
 
 
 def _table(stack: str, checks: tuple[Check, ...]) -> Table:

@@ -47,7 +47,6 @@ class Backend:
         self._stacks = stacks
 
     def names(self) -> Sequence[str]:
-        """Return the names of all stacks of the project."""
         with explain_parse_errors("stack ls"):
             return [stack["name"].rpartition("/")[2] for stack in json.loads(self._stacks.ask("stack", "ls", "--json"))]
 
@@ -61,7 +60,6 @@ class Backend:
             ]
 
     def outputs(self, name: str) -> Mapping[str, Any]:
-        """Return the outputs of the last update that wrote them."""
         return self._stacks.outputs(name)
 
     def resources(self, name: str) -> Sequence[str]:
@@ -76,10 +74,12 @@ class Backend:
             ]
 
     def up(self, name: str) -> None:
-        """Create the stack if it does not exist, and deploy its file."""
+        """Create the stack if it does not exist, and deploy its file under the rules of a preview."""
         if name not in self.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
-        self._follow("up", "--yes", "--stack", name, *self._rules(name))
+        settings = self._files.policy(name)
+        pack = ("--policy-pack", str(POLICY), "--policy-pack-config", str(settings)) if settings.is_file() else ()
+        self._follow("up", "--yes", "--stack", name, *pack)
 
     def restore(self, name: str) -> None:
         """Write the stack file as it was in the last update."""
@@ -90,13 +90,7 @@ class Backend:
         self._follow("destroy", "--yes", "--stack", name)
 
     def remove(self, name: str) -> None:
-        """Remove a stack without resources."""
         self._stacks.ask("stack", "rm", "--yes", name)
-
-    def _rules(self, name: str) -> Sequence[str]:
-        """Return the arguments that make an update check the policy pack, as a preview of the stack does."""
-        settings = self._files.policy(name)
-        return ("--policy-pack", str(POLICY), "--policy-pack-config", str(settings)) if settings.is_file() else ()
 
     def _follow(self, *arguments: str) -> None:
         """Run a command whose output goes to stderr, where the user can watch it."""
@@ -115,7 +109,7 @@ class SandboxBackend(Backend):
 
     @override
     def up(self, name: str) -> None:
-        self._operate(lambda: self._engine(name).up(_ignore))
+        self._operate(lambda: self._engine(name).up(lambda _: None))
 
     @override
     def restore(self, name: str) -> None:
@@ -127,7 +121,7 @@ class SandboxBackend(Backend):
 
     @override
     def destroy(self, name: str) -> None:
-        self._operate(lambda: self._engine(name).destroy(_ignore))
+        self._operate(lambda: self._engine(name).destroy(lambda _: None))
 
     def _operate(self, operation: Callable[[], object]) -> None:
         from pulumi.automation import CommandError
@@ -154,12 +148,3 @@ def _plain(config: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
     return {
         key: value.get("objectValue", value.get("value")) for key, value in config.items() if not value.get("secret")
     }
-
-
-def _ignore(_: object) -> None:
-    """Ignore an engine event."""
-
-
-def backend(files: Files, stacks: Stacks) -> Backend:
-    """Return the backend of these stacks."""
-    return SandboxBackend(files, stacks) if isinstance(stacks, SandboxStacks) else Backend(files, stacks)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.answer import form
-from cli.options import Engine, Json, Markdown, On, Sandbox, folder_of, form_of, run
+from cli.answer import Form
+from cli.options import Engine, Json, Markdown, On, Sandbox, folder_of, form_of
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -25,17 +25,15 @@ def create_environment(
     engine: On = None,
     sandbox: Sandbox = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Create an environment from a stack and deploy it."""
     from cli.environments import create as command
     from cli.environments.files import OURS
 
-    def answer() -> int:
-        wish = command.Wish(name, source, ttl)
-        backend = None if only_file else _backend(engine, sandbox)
-        return command.create(wish, backend, OURS, _now(), form(as_json=json), Terminal(highlight=False))
-
-    run(answer)
+    wish = command.Wish(name, source, ttl)
+    backend = None if only_file else _backend(engine, sandbox)
+    form = Form.JSON if json else Form.TEXT
+    return command.create(wish, backend, OURS, _now(), form, Terminal(highlight=False))
 
 
 @environments.command("destroy")
@@ -46,7 +44,7 @@ def destroy_environment(
     sandbox: Sandbox = None,
     json: Json = False,
     markdown: Markdown = False,
-) -> None:
+) -> int:
     """Destroy an environment with its running jobs and checkpoints. Exit status 1: some resources remain."""
     form = form_of(json, markdown)
     if (name is None) != expired:
@@ -54,7 +52,7 @@ def destroy_environment(
     from cli.environments import destroy as command
     from cli.environments.files import OURS
 
-    run(lambda: command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Terminal(highlight=False)))
+    return command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Terminal(highlight=False))
 
 
 @environments.command("list")
@@ -64,25 +62,23 @@ def list_environments(
     sandbox: Sandbox = None,
     json: Json = False,
     markdown: Markdown = False,
-) -> None:
+) -> int:
     """List environments of the backend. Exit status 1: a stack cannot be read; 2: with --expired, some have expired."""
     form = form_of(json, markdown)
     from cli.environments import listing as command
     from cli.environments.files import OURS
 
-    def answer() -> int:
-        backend = _backend(engine, sandbox)
-        return command.show(backend, OURS, _now(), form, Terminal(highlight=False), expired=expired)
-
-    run(answer)
+    backend = _backend(engine, sandbox)
+    return command.show(backend, OURS, _now(), form, Terminal(highlight=False), expired=expired)
 
 
 def _backend(engine: Engine | None, sandbox: Path | None) -> "Backend":
-    from cli.deployed import stacks
-    from cli.environments.backend import backend
+    from cli.environments.backend import Backend, SandboxBackend
     from cli.environments.files import OURS
+    from sandbox.stacks import SandboxStacks, stacks_in
 
-    return backend(OURS, stacks(folder_of(engine, sandbox)))
+    stacks = stacks_in(folder_of(engine, sandbox))
+    return SandboxBackend(OURS, stacks) if isinstance(stacks, SandboxStacks) else Backend(OURS, stacks)
 
 
 def _now() -> datetime:

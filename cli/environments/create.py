@@ -18,11 +18,11 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form, Halt
+from cli.answer import Form, Halt, as_json
 from cli.environments.backend import Backend
 from cli.environments.files import Files, Names
 from cli.stack_file import PREFIX
-from infra.cost import Bill, bill
+from infra.cost import bill
 from infra.readiness import placeholders
 from infra.review.tables import spent
 from infra.settings.errors import FieldError, SettingsError, expectation
@@ -31,7 +31,6 @@ from infra.settings.schema import Environment
 from infra.settings.stack import Settings
 from infra.settings.values import ClusterName
 from infra.stacks import StacksError
-from workloads.spec import Spec
 
 LONGEST = timedelta(days=7)
 """Longest lifetime of an environment. A longer one needs a permanent stack file."""
@@ -61,69 +60,31 @@ class Plan:
     end: datetime
 
 
-class Created(Spec):
-    """Answer of `multislice env create --json`."""
-
-    name: str
-    source: str
-    expires_at: str
-    file: str
-    """Path of the stack file."""
-    up: bool
-    """Whether the environment was deployed. False: only its files were written."""
-    bill: Bill
-
-
 def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Create and deploy the environment, or only write its files if `backend` is None. Return the exit status.
-
-    Raises:
-        Halt: The environment cannot be created, for which the message lists every error, or the update failed.
-    """
-    plan = make_plan(wish, backend, files, now)
+    """Create and deploy the environment, or only write its files if `backend` is None. Return the exit status."""
+    plan, name = make_plan(wish, backend, files, now), wish.name
     _write(plan, files)
     if form is Form.TEXT:
         console.print(_summary(plan), markup=False, highlight=False, soft_wrap=True)
     if backend:
-        _bring_up(wish.name, backend, files)
-    if form is Form.TEXT:
-        console.print(_then(wish.name, backend, files), soft_wrap=True)
+        try:
+            backend.up(name)
+        except (StacksError, Halt) as error:
+            raise Halt(f"{name} is not up, {_left(name, backend, files)}\n{error}") from None
+    file = files.stack(name)
+    if form is not Form.TEXT:
+        copied = {"name": name, "source": wish.source, "expires_at": written(plan.end), "file": str(file)}
+        console.out(as_json({**copied, "up": backend is not None, "bill": bill(plan.settings, {}, None)}))
+    elif backend:
+        console.print(f"{name} is up. To destroy it earlier: multislice env destroy {name}", soft_wrap=True)
     else:
-        console.out(_created(plan, backend, files).model_dump_json(indent=1))
+        first = " ".join(("pulumi stack init", name, *files.encryption(name)))
+        console.print(f"Wrote {file}. To bring it up: {first}, then pulumi up", soft_wrap=True)
     return 0
 
 
-def _bring_up(name: str, backend: Backend, files: Files) -> None:
-    try:
-        backend.up(name)
-    except (StacksError, Halt) as error:
-        raise Halt(f"{name} is not up, {_left(name, backend, files)}\n{error}") from None
-
-
-def _then(name: str, backend: Backend | None, files: Files) -> str:
-    if backend:
-        return f"{name} is up. To destroy it earlier: multislice env destroy {name}"
-    first = " ".join(("pulumi stack init", name, *files.encryption(name)))
-    return f"Wrote {files.stack(name)}. To bring it up: {first}, then pulumi up"
-
-
-def _created(plan: Plan, backend: Backend | None, files: Files) -> Created:
-    return Created(
-        name=plan.wish.name,
-        source=plan.wish.source,
-        expires_at=written(plan.end),
-        file=str(files.stack(plan.wish.name)),
-        up=backend is not None,
-        bill=bill(plan.settings, {}, None),
-    )
-
-
 def make_plan(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
-    """Return the environment's stack file after checking it.
-
-    Raises:
-        Halt: The stack file is not valid. The message lists every error.
-    """
+    """Return the environment's stack file. Raise Halt with every error of it."""
     source = stack_file.find(wish.source, files.stacks, "--from")
     stack_file.read(source)
     content = stack_file.content(source)
@@ -134,7 +95,7 @@ def make_plan(wish: Wish, backend: Backend | None, files: Files, now: datetime) 
         faults.append(
             FieldError("--from", "a permanent stack", f"the environment {wish.source}", "choose its source instead")
         )
-    stacks = _names(backend)
+    stacks = list(backend.names()) if backend else []
     faults += _taken(wish.name, stacks, files)
     name = _STAND_IN if faulty_name else wish.name
     try:
@@ -170,13 +131,6 @@ def _left(name: str, backend: Backend, files: Files) -> str:
         return f"and its resources cannot be listed ({error}); destroy it: multislice env destroy {name}"
     files.remove(name)
     return "and nothing was created"
-
-
-def _names(backend: Backend | None) -> list[str]:
-    try:
-        return list(backend.names()) if backend else []
-    except StacksError as error:
-        raise Halt(str(error)) from None
 
 
 def _taken(name: str, stacks: list[str], files: Files) -> Iterator[FieldError]:
@@ -253,23 +207,14 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
 
     `unknown` has stacks without a stack file here, such as environments that were created on another machine.
     """
-    near = {stack: names for stack, names in others.items() if names.cloud.project == own.cloud.project}
-    clusters = {stack: names.cluster.name for stack, names in near.items()} | {stack: stack for stack in unknown}
+    near = {stack: names for stack, names in others.items() if names.project == own.project}
+    clusters = {stack: names.cluster for stack, names in near.items()} | {stack: stack for stack in unknown}
     for stack, cluster in clusters.items():
         # Names of networks and placements begin with the cluster's.
         if f"{cluster}-".startswith(f"{name}-") or f"{name}-".startswith(f"{cluster}-"):
-            yield FieldError(
-                "NAME",
-                f"a name that is not a prefix of another cluster's name, or the reverse; stack {stack} has {cluster}",
-                repr(name),
-                "choose another",
-            )
+            expected = "a name that is not a prefix of another cluster's name, or the reverse"
+            yield FieldError("NAME", f"{expected}; stack {stack} has {cluster}", repr(name), "choose another")
     for stack, names in near.items():
-        shared = sorted(names.namespaces & own.namespaces)
-        if shared:
-            yield FieldError(
-                "NAME",
-                f"namespaces that no other stack has; stack {stack} has {', '.join(shared)}",
-                repr(name),
-                "choose another",
-            )
+        if shared := sorted(names.namespaces & own.namespaces):
+            expected = f"namespaces that no other stack has; stack {stack} has {', '.join(shared)}"
+            yield FieldError("NAME", expected, repr(name), "choose another")

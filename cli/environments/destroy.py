@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, Halt, write
+from cli.answer import Form, Halt, as_json, write
 from cli.environments.backend import Backend
 from cli.environments.files import Files
 from cli.environments.listing import listing, look
@@ -20,7 +20,7 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 _MOST_LISTED = 5
-"""Number of remaining resources that the table lists."""
+_PERMANENT = "expected an environment, got the permanent stack {}; destroy it with `pulumi destroy`"
 
 
 class Destroyed(Spec):
@@ -30,26 +30,14 @@ class Destroyed(Spec):
     result: Literal["destroyed", "absent", "failed"]
     """`absent`: the environment did not exist."""
     remaining: tuple[str, ...] = ()
-    """Resources that still exist and may be billed."""
     message: str = ""
-    """Reason of a failure, and what to do about it."""
-
-
-class Report(Spec):
-    """Results for all environments."""
-
-    environments: tuple[Destroyed, ...]
 
 
 def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Destroy the environment `name`, or all expired ones if it is None. Return 1 if any remains, else 0.
-
-    Raises:
-        Halt: The backend cannot list its stacks.
-    """
-    done = [end(each, backend, files) for each in (_expired(backend, files, now) if name is None else [name])]
-    report = Report(environments=tuple(done))
-    write(report.model_dump_json(indent=1), [_table(done)], form, console)
+    """Destroy the environment `name`, or all expired ones if it is None. Return 1 if any remains, else 0."""
+    expired = listing(backend, files, now, expired=True) if name is None else ()
+    done = [end(each, backend, files) for each in ([each.name for each in expired] if name is None else [name])]
+    write(as_json({"environments": done}), [_table(done)], form, console)
     return 1 if any(each.result == "failed" for each in done) else 0
 
 
@@ -58,47 +46,38 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
     try:
         if name in backend.names():
             return _end_stack(name, backend, files)
-    except (StacksError, Halt) as error:
-        return Destroyed(name=name, result="failed", message=str(error))
-    if not files.stack(name).exists():
-        return Destroyed(name=name, result="absent")
-    try:
+        if not files.stack(name).exists():
+            return Destroyed(name=name, result="absent")
         if files.environment(name) is None:
-            return _no_environment(name)
+            raise Halt(_PERMANENT.format(name))
     except ValidationError as error:
         message = f"the section environment of {files.stack(name)} cannot be read: {error.errors()[0]['msg']}"
         return Destroyed(name=name, result="failed", message=message)
+    except (StacksError, Halt) as error:
+        return Destroyed(name=name, result="failed", message=str(error))
     files.remove(name)
     return Destroyed(name=name, result="destroyed", message="only its files: it was never deployed")
 
 
-def _expired(backend: Backend, files: Files, now: datetime) -> Sequence[str]:
-    return [each.name for each in listing(backend, files, now, expired=True).environments]
-
-
 def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
-    known = look(name, backend, files)
+    known, message = look(name, backend, files), ""
     if known.environment is None:
-        return Destroyed(name=name, result="failed", message=known.trouble) if known.trouble else _no_environment(name)
+        raise Halt(known.trouble or _PERMANENT.format(name))
     if backend.resources(name):
         if not files.stack(name).exists():
             backend.restore(name)
         try:
             backend.destroy(name)
         except StacksError as error:
-            return Destroyed(name=name, result="failed", remaining=tuple(backend.resources(name)), message=str(error))
+            message = str(error)
     remaining = tuple(backend.resources(name))
-    if remaining:
+    if remaining and not message:
         message = f"the stack's state still has these resources; list them with pulumi stack export --stack {name}"
+    if message:
         return Destroyed(name=name, result="failed", remaining=remaining, message=message)
     backend.remove(name)
     files.remove(name)
     return Destroyed(name=name, result="destroyed")
-
-
-def _no_environment(name: str) -> Destroyed:
-    message = f"expected an environment, got the permanent stack {name}; destroy it with `pulumi destroy`"
-    return Destroyed(name=name, result="failed", message=message)
 
 
 def _table(done: Sequence[Destroyed]) -> Table:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from cli import stack_file
 from cli.answer import Halt
@@ -15,14 +15,6 @@ from sandbox.daemon import CHECKOUT
 _KEY = f"{stack_file.PREFIX}environment"
 
 
-class _Place(BaseModel):
-    project: str
-
-
-class _Named(BaseModel):
-    name: str
-
-
 class _Team(BaseModel):
     namespace: str
 
@@ -30,13 +22,12 @@ class _Team(BaseModel):
 class Names(BaseModel):
     """Names that must be unique among the stacks of a project."""
 
-    cloud: _Place
-    cluster: _Named
+    project: str = Field(validation_alias=AliasPath("cloud", "project"))
+    cluster: str = Field(validation_alias=AliasPath("cluster", "name"))
     teams: Mapping[str, _Team]
 
     @property
     def namespaces(self) -> set[str]:
-        """Namespaces of the stack's teams."""
         return {team.namespace for team in self.teams.values()}
 
 
@@ -48,7 +39,6 @@ class Files:
     policies: Path
 
     def stack(self, name: str) -> Path:
-        """Return the path of the stack file."""
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
@@ -74,22 +64,16 @@ class Files:
                 continue  # An update of that stack reports its errors.
 
     def remove(self, name: str) -> None:
-        """Remove the files of a stack."""
         self.stack(name).unlink(missing_ok=True)
         self.policy(name).unlink(missing_ok=True)
 
 
 POLICY = CHECKOUT / "policy"
-"""Folder of the policy pack."""
 OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:
-    """Return the section `environment` of a stack's configuration. None: it has no such section.
-
-    Raises:
-        ValidationError: The section is not valid.
-    """
+    """Return the section `environment` of a configuration, or None without it. Raise ValidationError if it is wrong."""
     return Environment.model_validate(config[_KEY]) if _KEY in config else None
 
 

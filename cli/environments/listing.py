@@ -7,12 +7,12 @@ with the reason.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, Halt, write
+from cli.answer import Form, as_json, write
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files, environment_in
 from infra.cost import BILL_OUTPUT, Bill, read_bill
@@ -24,7 +24,6 @@ from workloads.spec import Spec
 SOME_UNREADABLE, SOME_EXPIRED = 1, 2
 """Exit statuses: a stack could not be read; with `--expired`, some environments have expired."""
 
-_MINUTE = timedelta(minutes=1)
 _KEPT = (
     "its stack file has no section environment, so it should be permanent, but no update has stored that yet; run"
     " `pulumi up` to keep it, or remove the file to destroy it"
@@ -42,11 +41,6 @@ class Known:
     """Updates of the stack, newest first."""
     trouble: str | None = None
 
-    @property
-    def permanent(self) -> bool:
-        """Whether the stack is known not to be an environment."""
-        return self.environment is None and self.trouble is None
-
 
 def look(name: str, backend: Backend, files: Files) -> Known:
     """Read what the backend knows about a stack, and why the rest is unknown."""
@@ -57,7 +51,8 @@ def look(name: str, backend: Backend, files: Files) -> Known:
     try:
         if updates:
             last = updates[0]
-            trouble = None if last.result == "succeeded" else f"its last {last.kind} {_words(last.result)}"
+            words = "is in progress or was interrupted" if last.result == "in-progress" else last.result
+            trouble = None if last.result == "succeeded" else f"its last {last.kind} {words}"
             environment = environment_in(last.config)
             if environment and files.stack(name).exists() and files.environment(name) is None:
                 return Known(name, None, updates, _KEPT)
@@ -68,10 +63,6 @@ def look(name: str, backend: Backend, files: Files) -> Known:
     if environment is None and not files.stack(name).exists():
         return Known(name, None, trouble="it was never deployed and has no stack file here, so it cannot be read")
     return Known(name, environment, trouble="it was never deployed" if environment else None)
-
-
-def _words(result: str) -> str:
-    return "is in progress or was interrupted" if result == "in-progress" else result
 
 
 class Listed(Spec):
@@ -93,34 +84,21 @@ class Listed(Spec):
     trouble: str | None
 
 
-class Listing(Spec):
-    """Answer of `multislice env list --json`."""
-
-    environments: tuple[Listed, ...]
-
-
-def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> Listing:
-    """Return the environments of the backend, or only the expired ones, ordered by expiry.
-
-    Raises:
-        Halt: The backend cannot list its stacks.
-    """
-    try:
-        known = [look(name, backend, files) for name in backend.names()]
-    except StacksError as error:
-        raise Halt(str(error)) from None
-    found = [_listed(stack, backend, files, now) for stack in known if not stack.permanent]
+def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> list[Listed]:
+    """Return the environments of the backend, or only the expired ones, ordered by expiry."""
+    known = [look(name, backend, files) for name in backend.names()]
+    found = [_listed(stack, backend, files, now) for stack in known if stack.environment or stack.trouble]
     wanted = [each for each in found if each.expired or each.source is None or not expired]
-    return Listing(environments=tuple(sorted(wanted, key=lambda each: (each.expires_at or "", each.name))))
+    return sorted(wanted, key=lambda each: (each.expires_at or "", each.name))
 
 
 def show(backend: Backend, files: Files, now: datetime, form: Form, console: Console, *, expired: bool) -> int:
     """Print the environments and return the exit status."""
     found = listing(backend, files, now, expired=expired)
-    write(found.model_dump_json(indent=1), [_table(found.environments)], form, console)
-    if any(each.source is None for each in found.environments):
+    write(as_json({"environments": found}), [_table(found)], form, console)
+    if any(each.source is None for each in found):
         return SOME_UNREADABLE
-    return SOME_EXPIRED if expired and found.environments else 0
+    return SOME_EXPIRED if expired and found else 0
 
 
 def _listed(stack: Known, backend: Backend, files: Files, now: datetime) -> Listed:
@@ -156,16 +134,12 @@ def _table(found: Sequence[Listed]) -> Table:
 
 
 def _row(each: Listed) -> tuple[str, ...]:
+    minutes = None if each.age_seconds is None else each.age_seconds // 60
     return (
         each.name,
         each.source or UNKNOWN,
         f"{each.expires_at or UNKNOWN}{' (expired)' if each.expired else ''}",
-        UNKNOWN if each.age_seconds is None else _age(timedelta(seconds=each.age_seconds)),
+        UNKNOWN if minutes is None else f"{minutes // 60} h {minutes % 60} min",
         UNKNOWN if each.usd_per_hour is None else f"{each.usd_per_hour:.2f}{' and more' if each.unpriced else ''}",
         "here" if each.file else "not here",
     )
-
-
-def _age(time: timedelta) -> str:
-    hours, minutes = divmod(time // _MINUTE, 60)
-    return f"{hours} h {minutes} min"

@@ -16,11 +16,7 @@ from infra.job_state import State
 
 
 def command(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
-    """Print what delays a job or ended it. Return the exit status.
-
-    Raises:
-        Halt: The job does not exist, or the cluster does not answer.
-    """
+    """Print what delays a job or ended it. Return the exit status."""
     snapshot, job = Observer(deployed).job(name)
     found = explain(snapshot, job)
     if json:

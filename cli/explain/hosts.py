@@ -47,20 +47,19 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
     evidence += [f"{node.name} is marked as a bad host: {node.bad_host}" for node in marked]
     evidence += [f"{node.name} is not ready: {node.not_ready}" for node in away]
     what = f"{counted(len(waiting), 'host')} of the job {'has' if len(waiting) == 1 else 'have'} no node"
+    since = min(pod.created for pod in waiting)
     if marked:
+        what += ": the free nodes belong to a bad slice."
         back = f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-"
-        since = min(pod.created for pod in waiting)
-        yield Finding(
-            Cause.BAD_HOST, f"{what}: the free nodes belong to a bad slice.", since, tuple(evidence), (doctor, back)
-        )
+        yield Finding(Cause.BAD_HOST, what, since, tuple(evidence), (doctor, back))
         return
     move = f"if Google has no chips there, change slices.NAME.zone: pulumi up --stack {snapshot.stack}"
-    yield Finding(Cause.NO_NODE, f"{what}.", min(pod.created for pod in waiting), tuple(evidence), (doctor, move))
+    yield Finding(Cause.NO_NODE, f"{what}.", since, tuple(evidence), (doctor, move))
 
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
     for pod in job.pods:
-        node = snapshot.node(pod.node)
+        node = next((node for node in snapshot.nodes if node.name == pod.node), None)
         if pod.phase not in ("Running", "Terminating") or (node and node.ready):
             continue
         if node is None and (pod.is_head or not snapshot.nodes):
@@ -107,7 +106,10 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     over = f" It had used up its {counted(job.restarts_counted, 'restart')}." if is_over else ""
     what = f"The job has failed. {last.what if last else 'No host reported a cause.'}{over}"
     evidence = (*(last.evidence if last else ()), *words)
-    advice = (*(last.next if last else ()), *_try_again(snapshot, job))
+    again = submit_again(snapshot, job)
+    # The caller of a function has received the error.
+    tries = {Kind.TRAINING: (f"try again from its last checkpoint: {again}",), Kind.CONTAINER: (f"try again: {again}",)}
+    advice = (*(last.next if last else ()), *tries.get(job.kind, ()))
     yield Finding(Cause.FAILED, what, said.since if said else None, evidence, advice)
 
 
@@ -142,17 +144,6 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
     what = "All hosts run, and the first step has not ended. JAX is restoring a checkpoint, or compiling, which takes"
     what += " 5 minutes or more for a large model."
     return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
-
-
-def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
-    command = submit_again(snapshot, job)
-    match job.kind:
-        case Kind.TRAINING:
-            return (f"try again from its last checkpoint: {command}",)
-        case Kind.CONTAINER:
-            return (f"try again: {command}",)
-        case Kind.FUNCTION:
-            return ()  # The caller has received the error.
 
 
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:

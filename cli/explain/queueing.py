@@ -34,12 +34,16 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield what keeps a job in its queue or evicted it."""
     workload = job.workload
     if not job.uid:
-        yield _missing(snapshot, job)
+        what = f"Namespace {job.place.namespace} has no JobSet {job.place.name}: it was deleted, or never submitted."
+        yield Finding(Cause.MISSING, what, None, next=(f"submit it: {submit_again(snapshot, job)}",))
     elif workload is None:
         if job.suspended:
             yield _no_workload(snapshot, job)
     elif workload.paused and not workload.admitted_by:
-        yield _paused(snapshot, job, workload)
+        said, what = workload.said("QuotaReserved"), "The job is paused and holds no chips."
+        advice = f"to resume it, set its `paused` to false in the stack file of {snapshot.stack}, then run `pulumi up`"
+        evidence = (said.message,) if said else ()
+        yield Finding(Cause.PAUSED, what, said.since if said else None, evidence, (advice,))
     else:
         if workload.evictions or workload.said("Evicted"):
             yield from _evicted(snapshot, job, workload)
@@ -49,43 +53,20 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
             yield from _capacity(snapshot, workload)
 
 
-def _missing(snapshot: Snapshot, job: Job) -> Finding:
-    return Finding(
-        Cause.MISSING,
-        f"Namespace {job.place.namespace} has no JobSet {job.place.name}: it was deleted, or never submitted.",
-        None,
-        next=(f"submit it: {submit_again(snapshot, job)}",),
-    )
-
-
-def _paused(snapshot: Snapshot, job: Job, workload: Workload) -> Finding:
-    said = workload.said("QuotaReserved")
-    return Finding(
-        Cause.PAUSED,
-        "The job is paused and holds no chips.",
-        said.since if said else None,
-        (said.message,) if said else (),
-        (f"to resume it, set its `paused` to false in the stack file of {snapshot.stack}, then run `pulumi up`",),
-    )
-
-
 def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
     if not job.place.queue:
         what = "The job names no queue, so it is never admitted."
         advice = f"submit it with the label {QUEUE_LABEL} set to the name of a team"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
-    evidence = (f"its queue is {job.place.queue}", *_names(snapshot))
+    existing = ", ".join(queue.name for queue in snapshot.queues)
+    evidence = (f"its queue is {job.place.queue}", *([f"existing queues: {existing}"] if existing else ()))
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (f"multislice doctor {snapshot.options}",))
-
-
-def _names(snapshot: Snapshot) -> tuple[str, ...]:
-    return (f"existing queues: {', '.join(queue.name for queue in snapshot.queues)}",) if snapshot.queues else ()
 
 
 def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
     said = workload.said("QuotaReserved")
-    queue = snapshot.queue_of(job)
+    queue = next((queue for queue in snapshot.queues if queue.name == job.place.queue), None)
     if queue and queue.active and not queue.active.holds:
         yield _closed(snapshot, queue.name, queue.active)
         return
@@ -94,10 +75,8 @@ def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
         what = f"Kueue is holding the job back after its eviction and will try to admit it again in {seconds} s."
         yield Finding(Cause.BACKING_OFF, what, workload.created)
         return
-    if said is None:
-        return
-    since = max(workload.created, said.since)
-    yield _refused(snapshot, job, workload, said, since)
+    if said is not None:
+        yield _refused(snapshot, job, workload, said)
 
 
 def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
@@ -111,19 +90,17 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
 
 
-def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, since: float) -> Finding:
-    place = f" It is number {job.position} in line." if job.position else ""
-    raise_priority = _raise_priority(snapshot)
-    evidence = (said.message,)
+def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) -> Finding:
+    place, raise_priority = f" It is number {job.position} in line." if job.position else "", _raise_priority(snapshot)
+    since = max(workload.created, said.since)
+    evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
     if found := _TOO_SMALL.search(said.message):
-        what = (
-            f"The job requests {workload.chips} chips, but its queue can have at most {found[2]}: it is never admitted."
-        )
+        what = f"{requests}, but its queue can have at most {found[2]}: it is never admitted."
         advice = f"raise the team's quota or lower job.slices.count: multislice review -s {snapshot.stack}"
         return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (advice,))
     if found := _TAKEN.search(said.message):
         holders = _holders(snapshot, workload, found[1])
-        what = f"The job requests {workload.chips} chips, and {found[2]} of them are in use.{place}"
+        what = f"{requests}, and {found[2]} of them are in use.{place}"
         return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
     if "topology" in said.message:
         what = f"The quota is sufficient, but no slice has all its hosts free and ready.{place}"
@@ -177,8 +154,7 @@ def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
 
 
 def _preemptor(snapshot: Snapshot, said: Condition) -> str:
-    reason = said.reason
-    why = _PREEMPTION.get(reason, "")
+    why = _PREEMPTION.get(said.reason, "")
     found = _PREEMPTOR.search(said.message)
     uids = found.groups() if found else ()
     other = next((each for each in snapshot.workloads if each.uid and each.uid in uids), None)
@@ -190,10 +166,8 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
     said = workload.said("Evicted") or workload.said("DeactivationTarget")
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:
-        what, advice = (
-            "The job has used up its max_hours and will not be admitted again.",
-            "raise job.max_hours, then run `pulumi up`",
-        )
+        what = "The job has used up its max_hours and will not be admitted again."
+        advice = "raise job.max_hours, then run `pulumi up`"
     elif _TRIES_OVER in words or "re-queue" in words:
         what = "The job was evicted as often as scheduling.requeueing.limit allows and will not be admitted again."
         advice = f"fix what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot, job)}"

@@ -5,7 +5,7 @@ operator may be down.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,7 +60,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         for each in found[WORKLOADS.format(name)]
     ]
     jobs = [job for name in namespaces for job in _jobs_in(name, found, workloads, at)]
-    nodes = sorted(map(_node, found[NODES]), key=lambda node: (node.pool, node.name))
+    nodes = sorted(map(node_of, found[NODES]), key=lambda node: (node.pool, node.name))
     price: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
     # Members of a team may not be allowed to read nodes.
     hostless = find_hostless(deployed.outputs, {each.pool for each in nodes}) if reader.has_read(NODES) else None
@@ -74,7 +74,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),
         hostless=hostless or {},
-        queues=tuple(_queue(each, queues) for each in found[QUEUES] if each["metadata"]["name"] in queues),
+        queues=tuple(queue_of(each, queues) for each in found[QUEUES] if each["metadata"]["name"] in queues),
         workloads=tuple(workloads),
         jobs=tuple(_in_order(deployed.jobs, jobs)),
         notes=reader.notes,
@@ -147,14 +147,29 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
         name = jobset["metadata"]["name"]
         own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
         names = {each["metadata"]["name"] for each in (*jobs[name], *pods[name])} | {name, own.name if own else name}
+        told = [_event(each, at) for each in events if each["involvedObject"].get("name") in names]
+        spec, status, replicated = jobset["spec"], jobset.get("status", {}), jobset["spec"]["replicatedJobs"]
+        slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
         made.append(
             Job(
-                **_of_jobset(jobset, namespace),
+                place=JobPlace.of(jobset, namespace),
+                kind=kind_of(jobset),
+                uid=jobset["metadata"]["uid"],
+                created=moment(jobset["metadata"], "creationTimestamp", 0.0),
+                suspended=bool(spec.get("suspend", False)),
+                slices=sum(job.get("replicas", 1) for job in slices),
+                hosts=_pods(slices),
+                heads=_pods(heads),
+                restarts=status.get("restarts", 0),
+                restarts_counted=status.get("restartsCountTowardsMax", 0),
+                max_restarts=spec.get("failurePolicy", {}).get("maxRestarts", 0),
+                terminal=status.get("terminalState", ""),
+                conditions=conditions(jobset),
                 workload=own,
                 position=_position(workloads, own) if own else None,
-                slice_jobs=tuple(_slice_job(each) for each in jobs[name] if _of_slice(each)),
+                slice_jobs=tuple(_slice_jobs(jobs[name])),
                 pods=newest(pods[name], at),
-                events=_events(events, names, at),
+                events=tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS]),
             )
         )
     return made
@@ -167,45 +182,18 @@ def _by_jobset(items: Iterable[Json]) -> defaultdict[str, list[Json]]:
     return found
 
 
-def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
-    metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
-    jobs: list[dict[str, Any]] = spec["replicatedJobs"]
-    slices, heads = [job for job in jobs if job["name"] != HEAD], [job for job in jobs if job["name"] == HEAD]
-    return {
-        "place": JobPlace.of(found, namespace),
-        "kind": kind_of(found),
-        "uid": metadata["uid"],
-        "created": moment(metadata, "creationTimestamp", 0.0),
-        "suspended": bool(spec.get("suspend", False)),
-        "slices": sum(job.get("replicas", 1) for job in slices),
-        "hosts": _pods(slices),
-        "heads": _pods(heads),
-        "restarts": status.get("restarts", 0),
-        "restarts_counted": status.get("restartsCountTowardsMax", 0),
-        "max_restarts": spec.get("failurePolicy", {}).get("maxRestarts", 0),
-        "terminal": status.get("terminalState", ""),
-        "conditions": conditions(found),
-    }
-
-
 def _pods(jobs: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of pods that replicated jobs have when they run."""
     return sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs)
 
 
-def _of_slice(found: Object) -> bool:
-    return found["metadata"]["labels"].get(REPLICATED_JOB_LABEL) != HEAD
-
-
-def _slice_job(found: Object) -> SliceJob:
-    metadata, status = found["metadata"], found.get("status", {})
-    index = int(metadata["labels"].get(JOB_INDEX_LABEL, 0))
-    return SliceJob(metadata["name"], index, status.get("ready", 0), status.get("failed", 0), conditions(found))
-
-
-def _events(found: Iterable[Json], about: set[str], at: float) -> tuple[Event, ...]:
-    made = [_event(each, at) for each in found if each["involvedObject"].get("name") in about]
-    return tuple(sorted(made, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS])
+def _slice_jobs(jobs: Iterable[Object]) -> Iterator[SliceJob]:
+    for found in jobs:
+        metadata, status = found["metadata"], found.get("status", {})
+        if metadata["labels"].get(REPLICATED_JOB_LABEL) != HEAD:
+            index = int(metadata["labels"].get(JOB_INDEX_LABEL, 0))
+            figures = status.get("ready", 0), status.get("failed", 0)
+            yield SliceJob(metadata["name"], index, *figures, conditions(found))
 
 
 def _event(found: Object, at: float) -> Event:
@@ -216,7 +204,8 @@ def _event(found: Object, at: float) -> Event:
     return Event(last, about.get("kind", ""), about["name"], reason, found.get("message", ""), warning)
 
 
-def _node(found: Object) -> Node:
+def node_of(found: Object) -> Node:
+    """Return a Node object as a value."""
     metadata, spec = found["metadata"], found["spec"]
     labels, ready = metadata["labels"], condition(found, "Ready")
     taints = spec.get("taints", [])
@@ -236,7 +225,7 @@ def _node(found: Object) -> Node:
     )
 
 
-def _queue(found: Object, namespaces: Mapping[str, str]) -> Queue:
+def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
     """Return a ClusterQueue. `namespaces` has the namespace of each queue's jobs."""
     status, name = found.get("status", {}), found["metadata"]["name"]
     return Queue(

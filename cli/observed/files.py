@@ -78,7 +78,6 @@ class Files:
     """Failures of all starts in their order, including starts that did not open a run."""
     goodput: "Goodput | None" = None
     notes: tuple[str, ...] = ()
-    """Notes about what could not be read."""
 
     @property
     def usd(self) -> float | None:
@@ -93,6 +92,7 @@ UNREAD = Files()
 def read_files(folder: str) -> Files:
     """Return the figures of the job with the folder `folder`, a path or `gs://BUCKET/JOB`. This never fails."""
     from workloads.report.command import NoReport, answering, faults_of_storage, find_run
+    from workloads.report.goodput import goodput
     from workloads.report.history import read_history
 
     notes: list[str] = []
@@ -102,8 +102,15 @@ def read_files(folder: str) -> Files:
             history = read_history(find_run(place))
         except NoReport:
             return Files(failures=_failures(place, [], notes), notes=tuple(notes))
-        failures = _failures(place, [int(start.began[0]) for start in history.attempts], notes)
-        return _figures(history, failures, notes)
+        steps = [step for start in history.starts for step in start.steps]
+        return Files(
+            training=summarize_training(history),
+            last_step_at=max((step.time for step in steps), default=None),
+            starts=tuple(map(_begun, history.attempts)),
+            failures=_failures(place, [int(start.began[0]) for start in history.attempts], notes),
+            goodput=goodput(history.attempts),
+            notes=(*notes, *history.notes),
+        )
     except ImportError as fault:
         notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be imported: {fault}")
     except faults_of_storage() as fault:
@@ -116,37 +123,16 @@ def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> 
     from workloads.report.records import group_by_start, read_failures
 
     return tuple(
-        Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt, number)
+        Failure(fail.time, fail.host, fail.code, (fail.cause.splitlines() or [""])[0], fail.attempt, number)
         for number, hosts in enumerate(group_by_start(read_failures(folder, notes), starts))
         for fail in (each.failure for each in hosts)
     )
 
 
-def _figures(history: "History", failures: tuple[Failure, ...], notes: Sequence[str]) -> Files:
-    from workloads.report.goodput import goodput
-
-    steps = [step for start in history.starts for step in start.steps]
-    return Files(
-        training=summarize_training(history),
-        last_step_at=max((step.time for step in steps), default=None),
-        starts=tuple(_begun(start) for start in history.attempts),
-        failures=failures,
-        goodput=goodput(history.attempts),
-        notes=(*notes, *history.notes),
-    )
-
-
 def _begun(start: "Start") -> Begun:
     steps = [step.step for step in start.steps]
-    return Begun(
-        start.number,
-        start.began[0],
-        start.ended,
-        start.ending,
-        start.cause,
-        min(steps, default=None),
-        max(steps, default=None),
-    )
+    first, last = min(steps, default=None), max(steps, default=None)
+    return Begun(start.number, start.began[0], start.ended, start.ending, start.cause, first, last)
 
 
 def summarize_training(history: "History") -> Training:
@@ -156,46 +142,33 @@ def summarize_training(history: "History") -> Training:
     last = next((step for start in reversed(history.starts) for step in reversed(start.steps)), None)
     evaluation = next((event for start in reversed(history.starts) if (event := start.last("Evaluation"))), None)
     saved = [event.facts["step"] for start in history.starts if (event := start.last("CheckpointSaved"))]
+    counts = [event.facts.get("steps") for start in history.starts if (event := start.last("RunStarted"))]
     resumed = int(opened.facts["step"]) if opened else 0
+    outcome = str(opened.facts.get("outcome", "")) if opened else ""
     began = newest.steps[-1].step if newest and newest.steps else resumed
     return Training(
-        run=_outcome(str(opened.facts.get("outcome", "")), resumed) if opened else "",
+        run=f"resumed at step {resumed}" if outcome == "resumed" else outcome,
         run_id=history.folder.name,
         step=began,
-        steps=_steps_in_all(history),
+        steps=next((steps for steps in reversed(counts) if isinstance(steps, int)), 0),
         loss=last.loss if last else None,
         tokens_per_second=(last.tokens_per_second or 0.0) if last else 0.0,
         step_ms=last.seconds * 1000 if last else 0.0,
         held_out_loss=evaluation.facts.get("loss") if evaluation else None,
         checkpoint_step=saved[-1] if saved else None,
-        losses=_thin(_curve(history)),
+        losses=_curve(history),
     )
 
 
-def _outcome(outcome: str, step: int) -> str:
-    return f"resumed at step {step}" if outcome == "resumed" else outcome
+def _curve(history: "History") -> tuple[tuple[int, float], ...]:
+    """Return the losses by step, at most as many as a screen can show, including the newest.
 
-
-def _steps_in_all(history: "History") -> int:
-    counts = [event.facts.get("steps") for start in history.starts if (event := start.last("RunStarted"))]
-    return next((steps for steps in reversed(counts) if isinstance(steps, int)), 0)
-
-
-def _curve(history: "History") -> list[tuple[int, float]]:
-    """Return the losses by step. A start replaces the losses of the steps that it repeats."""
+    A start replaces the losses of the steps that it repeats.
+    """
     curve: dict[int, float] = {}
     for start in history.starts:
         if opened := start.last("RunStarted"):
             curve = {step: loss for step, loss in curve.items() if step <= int(opened.facts["step"])}
         curve |= {step.step: step.loss for step in start.steps if step.loss is not None}
-    return sorted(curve.items())
-
-
-def _thin(curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """Return at most as many points as a screen can show, including the newest."""
-    count = min(len(curve), _MOST_LOSSES)
-    return tuple(curve[(index + 1) * len(curve) // count - 1] for index in range(count))
-
-
-def _first_line(text: str) -> str:
-    return (text.splitlines() or [""])[0]
+    points, count = sorted(curve.items()), min(len(curve), _MOST_LOSSES)
+    return tuple(points[(index + 1) * len(points) // count - 1] for index in range(count))

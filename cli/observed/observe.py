@@ -11,6 +11,7 @@ from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Failure, Files, read_files
 from cli.observed.snapshot import Job, Snapshot
 from infra.job_state import Kind, Pod
+from infra.names import call_folder
 from workloads.spec import cause_order
 
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
@@ -29,12 +30,10 @@ class HostEnd:
     """End of a host."""
 
     host: str
-    """Name of the host within the JobSet."""
     code: int
     at: float
     """Latest possible time of the end."""
     evidence: tuple[str, ...]
-    """Messages of the components that report it."""
 
 
 def first_cause(job: Job, attempt: int) -> HostEnd | None:
@@ -107,8 +106,7 @@ class Observer:
     def job(self, name: str | None) -> tuple[Snapshot, Job]:
         """Read the stack now and return the job `NAME` or `NAMESPACE/NAME`, or the stack's only job if it is None.
 
-        Raises:
-            Halt: The cluster does not answer, the job does not exist, or a name is needed.
+        Raise Halt if the cluster does not answer, the job does not exist, or a name is needed.
         """
         wanted = self.deployed.job(None).full_name if name is None else name
         seen = require_answer(self.look(wanted.rpartition("/")[2]))
@@ -132,11 +130,7 @@ class Observer:
 
 
 def require_answer(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot.
-
-    Raises:
-        Halt: The cluster does not answer.
-    """
+    """Return the snapshot. Raise Halt if the cluster does not answer."""
     if snapshot.answered:
         return snapshot
     raise Halt(
@@ -158,6 +152,6 @@ def folder_of(deployed: Deployed, job: Job) -> str | None:
         case Kind.TRAINING:
             return deployed.job_folder(job.place)
         case Kind.FUNCTION:
-            return deployed.call_folder(job.place)
+            return f"{deployed.storage}/{call_folder(job.place.namespace, job.place.name)}"
         case Kind.CONTAINER:
             return None

@@ -162,23 +162,6 @@ class Snapshot:
     """Workloads of all jobs that could be read."""
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()
-    """Notes about what could not be read, with the reasons."""
-
-    def job(self, name: str) -> Job:
-        """Return the first job of a name.
-
-        Raises:
-            StopIteration: The snapshot does not have such a job.
-        """
-        return next(job for job in self.jobs if job.place.name == name)
-
-    def queue_of(self, job: Job) -> Queue | None:
-        """Return the queue in which the job waits or that admitted it."""
-        return next((queue for queue in self.queues if queue.name == job.place.queue), None)
-
-    def node(self, name: str) -> Node | None:
-        """Return the node of a name. None: no such node."""
-        return next((node for node in self.nodes if node.name == name), None)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,10 @@ def time(seconds: float) -> str:
     return datetime.fromtimestamp(START + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def metadata(name: str, created: float, **more: object) -> dict[str, Any]:
+    return {"name": name, "uid": f"uid-{name}", "namespace": "research", "creationTimestamp": time(created), **more}
+
+
 def jobset(
     restarts: int = 0, terminal: str = "", message: str = "", ended: float = 0, name: str = "tiny"
 ) -> dict[str, Any]:
@@ -33,17 +37,8 @@ def jobset(
     container = {"name": "trainer", "env": [{"name": "JOB_SPEC", "value": "{}"}]}
     of_job = {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [container]}}}
     job = {"name": "slice", "replicas": 2, "template": {"spec": of_job}}
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "research",
-            "uid": f"uid-{name}",
-            "creationTimestamp": time(45),
-            "labels": {"kueue.x-k8s.io/queue-name": "research"},
-        },
-        "spec": {"replicatedJobs": [job]},
-        "status": status,
-    }
+    labels = {"kueue.x-k8s.io/queue-name": "research"}
+    return {"metadata": metadata(name, 45, labels=labels), "spec": {"replicatedJobs": [job]}, "status": status}
 
 
 def headed(restarts: int = 0, terminal: str = "", ended: float = 0) -> dict[str, Any]:
@@ -69,16 +64,9 @@ def workload(
     created: float = 50,
     priority: int = 0,
 ) -> dict[str, Any]:
-    owners = [{"kind": "JobSet", "name": owner}]
-    metadata = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "namespace": "research",
-        "creationTimestamp": time(created),
-        "ownerReferences": owners,
-    }
+    about = metadata(name, created, ownerReferences=[{"kind": "JobSet", "name": owner}])
     status = {"conditions": [*conditions], "admission": {"clusterQueue": "research"}}
-    return {"metadata": metadata, "spec": {"queueName": "research", "priority": priority}, "status": status}
+    return {"metadata": about, "spec": {"queueName": "research", "priority": priority}, "status": status}
 
 
 ADMITTED = (condition("QuotaReserved", "True", 50), condition("Admitted", "True", 51))
@@ -106,15 +94,7 @@ def pod(
         "jobset.sigs.k8s.io/restart-attempt": str(attempt),
         "batch.kubernetes.io/job-completion-index": str(host_index),
     }
-    metadata: dict[str, Any] = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "namespace": "research",
-        "creationTimestamp": time(created),
-        "labels": labels,
-    }
-    if deleting:
-        metadata["deletionTimestamp"] = time(created + 5)
+    leaving = {"deletionTimestamp": time(created + 5)} if deleting else {}
     status: dict[str, Any] = {"phase": phase}
     if phase != "Pending":
         status["startTime"] = time(created + 1)
@@ -124,7 +104,7 @@ def pod(
         status["containerStatuses"] = [{"name": "trainer", "state": state}]
     node = f"gke-slice-{slice_index}-{host_index}" if phase != "Pending" else ""
     spec = {"containers": [{"name": "trainer"}], **({"nodeName": node} if node else {})}
-    return {"metadata": metadata, "spec": spec, "status": status}
+    return {"metadata": metadata(name, created, labels=labels, **leaving), "spec": spec, "status": status}
 
 
 def head(phase: str = "Running", attempt: int = 0, exit_code: int | None = None, created: float = 52) -> dict[str, Any]:

@@ -187,17 +187,26 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def playing(server: Played) -> Generator[Played]:
+def serving[Server: ThreadingHTTPServer](server: Server) -> Generator[Server]:
     """Serve until the context ends."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield server
     finally:
-        server.is_stopped = True
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def playing(server: Played) -> Generator[Played]:
+    """Serve until the context ends, which ends the open watches as well."""
+    with serving(server):
+        try:
+            yield server
+        finally:
+            server.is_stopped = True
 
 
 def client(server: Played) -> ApiServer:

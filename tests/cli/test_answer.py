@@ -9,6 +9,7 @@ from rich.console import Console
 
 from cli.answer import INTERRUPTED, UNREAD, Halt, exit_status, write_short
 from cli.sandbox_folder import lock_sandbox
+from infra.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.site import Site
@@ -16,9 +17,9 @@ from sandbox.site import Site
 LINE = "look: multislice status tiny -s local --engine sandbox --sandbox a/folder/with/a/name/longer/than/a/line"
 
 
-def read_output(as_json: str | None) -> str:
+def read_output(answer: dict[str, object] | None) -> str:
     file = io.StringIO()
-    write_short(as_json, "job tiny", "cancelled", [LINE], Console(file=file, width=30))
+    write_short(answer, "job tiny", "cancelled", [LINE], Console(file=file, width=30))
     return file.getvalue()
 
 
@@ -27,7 +28,7 @@ def test_a_command_to_copy_stays_on_one_line_however_narrow_the_terminal() -> No
 
 
 def test_as_json_it_is_the_object_alone() -> None:
-    assert read_output('{"a": 1}') == '{"a": 1}\n'
+    assert read_output({"a": 1}) == '{\n "a": 1\n}\n'
 
 
 def test_a_second_command_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -54,6 +55,7 @@ def test_the_sandbox_is_free_again_after_a_command_that_failed(tmp_path: Path) -
         (Halt("cancelled", INTERRUPTED), 130, "cancelled\n"),
         (SandboxError("port"), 1, "port\n"),
         (ProgramsError("Go"), 1, "Go\n"),
+        (StacksError("no stack"), 1, "no stack\n"),
         (Halt("event: \x1b[2J"), 1, "event: \N{SYMBOL FOR ESCAPE}[2J\n"),
         (KeyboardInterrupt(), 130, "stopped\n"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from cli.answer import Halt
 from cli.deployed import Deployed, JobPlace, deployed
 from infra.kubernetes import ApiServer
+from infra.stacks import StacksError
 from sandbox.site import Site, administrator
 from tests.cli import api_objects, standing
 from tests.cli.api_objects import JOBSETS
@@ -30,11 +31,8 @@ def pulumi(folder: Path, monkeypatch: pytest.MonkeyPatch, *, prints: str, status
     monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
-def test_the_only_job_needs_no_name():
+def test_the_only_job_needs_no_name_and_one_of_several_does():
     assert stack(ONE).job(None) == ONE
-
-
-def test_one_of_several_is_found_by_its_name():
     assert stack(ONE, TWO).job("two") == TWO
     assert stack(ONE, TWO).job_folder(TWO) == "gs://bucket/two"
 
@@ -62,16 +60,25 @@ def test_what_a_stack_says_is_where_its_jobs_and_files_are(tmp_path: Path, monke
     assert (found.jobs, found.storage, found.api, asked) == ((ONE,), "gs://bucket", api, ["gke.example"])
 
 
-def test_a_stack_that_pulumi_does_not_know_is_reported_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pulumi(tmp_path, monkeypatch, prints="error: no stack named 'dev' found", status=255)
-    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up, or use --engine sandbox"):
-        deployed("dev", None)
+WRONG_JSON = "expected (JSON from `pulumi stack output`|stack 'dev' to be up)"
+OTHER_VERSION = "to have the outputs of this version, got no .*; run `pulumi up --stack dev`"
 
 
-@pytest.mark.parametrize("prints", ["No version is set\n{}", "", "[]", "[1]", '"up"'])
-def test_what_is_no_answer_of_pulumi_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str):
-    pulumi(tmp_path, monkeypatch, prints=prints)
-    with pytest.raises(Halt, match="expected (JSON from `pulumi stack output`|stack 'dev' to be up)"):
+@pytest.mark.parametrize(
+    ("prints", "status", "message"),
+    [
+        ("error: no stack named 'dev' found", 255, "no stack named 'dev' found\nBring it up, or use --engine sandbox"),
+        *((prints, 0, WRONG_JSON) for prints in ("No version is set\n{}", "", "[]", "[1]", '"up"')),
+        ('{"bill": {}}', 0, "got one without a cluster; run `pulumi up --stack dev`"),
+        ('{"endpoint": "gke.example", "cluster": "dev", "jobs": [{"name": "one"}]}', 0, OTHER_VERSION),
+        ('{"endpoint": "gke.example", "cluster": "dev", "jobs": ["one"]}', 0, OTHER_VERSION),
+    ],
+)
+def test_a_stack_that_cannot_be_used_is_reported_with_the_reason(
+    prints: str, status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pulumi(tmp_path, monkeypatch, prints=prints, status=status)
+    with pytest.raises(Halt, match=message):
         deployed("dev", None)
 
 
@@ -79,19 +86,6 @@ def test_a_pulumi_that_cannot_be_run_is_reported(tmp_path: Path, monkeypatch: py
     pulumi(tmp_path, monkeypatch, prints="{}")
     (tmp_path / "pulumi").write_text("no program")
     with pytest.raises(Halt, match="expected the program pulumi on the PATH, got"):
-        deployed("dev", None)
-
-
-def test_a_stack_that_was_never_up_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pulumi(tmp_path, monkeypatch, prints='{"bill": {}}')
-    with pytest.raises(Halt, match="got one without a cluster; run `pulumi up --stack dev`"):
-        deployed("dev", None)
-
-
-@pytest.mark.parametrize("jobs", [[{"name": "one"}], ["one"]])
-def test_a_stack_of_another_version_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[object]):
-    pulumi(tmp_path, monkeypatch, prints=json.dumps({"endpoint": "gke.example", "cluster": "dev", "jobs": jobs}))
-    with pytest.raises(Halt, match="to have the outputs of this version, got no .*; run `pulumi up --stack dev`"):
         deployed("dev", None)
 
 
@@ -111,7 +105,7 @@ def test_missing_credentials_are_reported_with_the_command_to_run(tmp_path: Path
     outputs = {"endpoint": "gke.example", "cluster": "dev", "jobs": [], "checkpoint_bucket": "gs://bucket"}
     pulumi(tmp_path, monkeypatch, prints=json.dumps(outputs))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(Halt, match="gcloud components install gke-gcloud-auth-plugin"):
+    with pytest.raises(StacksError, match="gcloud components install gke-gcloud-auth-plugin"):
         deployed("dev", None)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from cli.answer import Form, Halt
 from cli.drift import drift, drifted
+from cli.engines import PulumiEngine
 from cli.sandbox_folder import lock_sandbox
 from infra.review.preview import Difference, Drift
 from sandbox.site import create
@@ -21,7 +22,7 @@ from tests.cli.shown import read_output
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
 
 
-class RecordedEngine:
+class RecordedEngine(PulumiEngine):
     """An engine that sends these events, and refuses the plan if it has a reason."""
 
     def __init__(self, events: Sequence[Mapping[str, Any]], refusal: str = "") -> None:

@@ -148,20 +148,21 @@ def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["#!/bin/sh\nexit 126\n", "#!/bin/sh\necho no version is set\n", "#!/bin/sh\necho v2.0.0\n", "nothing"]
+    ("program", "got"),
+    [
+        ("#!/bin/sh\nexit 126\n", "one"),
+        ("#!/bin/sh\necho no version is set\n", "one"),
+        ("#!/bin/sh\necho v2.0.0\n", "one"),
+        ("nothing", "one"),
+        (None, "none"),
+    ],
 )
 def test_a_pulumi_that_does_not_run_is_reported_with_what_to_install(
-    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str | None, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = tmp_path / "pulumi"
-    broken.write_text(program)
-    broken.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(Halt, match="needs the program `pulumi` on PATH, got one"):
-        PulumiEngine("dev").preview(ignore)
-
-
-def test_without_pulumi_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH'] if program else '/nowhere'}")
+    if program:
+        (tmp_path / "pulumi").write_text(program)
+        (tmp_path / "pulumi").chmod(0o755)
+    with pytest.raises(Halt, match=f"needs the program `pulumi` on PATH, got {got}"):
         PulumiEngine("dev").preview(ignore)

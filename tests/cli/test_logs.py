@@ -1,6 +1,4 @@
 import io
-import json
-import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +13,7 @@ from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS
 from tests.cli.api_server import Played, playing
 from tests.cli.shown import read_output
-from tests.cli.standing import finish, running, running_by_pathways, stack
+from tests.cli.standing import running, running_by_pathways, stack
 
 SELECTION = Selection(None, False, None, False, False, None, None, False)
 
@@ -26,10 +24,6 @@ def read(server: Played, selection: Selection, folder: Path, sandbox: Path | Non
     return status, read_output(shown).splitlines()
 
 
-def test_the_leaders_lines_are_printed_as_they_are(server: Played, tmp_path: Path) -> None:
-    assert read(server, SELECTION, tmp_path) == (0, ["tiny-slice-0-0 one", "tiny-slice-0-0 two"])
-
-
 def test_by_pathways_the_head_leads_and_is_one_of_all_hosts(tmp_path: Path) -> None:
     with playing(running_by_pathways()) as server:
         assert read(server, SELECTION, tmp_path) == (0, ["tiny-head-0-0 one", "tiny-head-0-0 two"])
@@ -37,42 +31,9 @@ def test_by_pathways_the_head_leads_and_is_one_of_all_hosts(tmp_path: Path) -> N
         assert {line.partition(" ")[0] for line in lines} == {"head-0-0", *(f"slice-{a}-{b}" for a, b in HOSTS)}
 
 
-def test_lines_of_all_hosts_come_in_the_order_of_their_times_with_names(server: Played, tmp_path: Path) -> None:
-    _, lines = read(server, replace(SELECTION, all_hosts=True), tmp_path)
-    hosts = ["slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
-    assert lines == [f"{host}  tiny-{host} {word}" for word in ("one", "two") for host in hosts]
-
-
-def test_one_host_is_chosen_by_its_name_and_another_one_refused(server: Played, tmp_path: Path) -> None:
-    assert read(server, replace(SELECTION, host="slice-1-0"), tmp_path)[1][0] == "tiny-slice-1-0 one"
+def test_a_host_that_is_none_of_the_job_is_refused(server: Played, tmp_path: Path) -> None:
     with pytest.raises(Halt, match=r"--host must name a host of job tiny \(slice-0-0, .*\), got 'slice-9-9'"):
         read(server, replace(SELECTION, host="slice-9-9"), tmp_path)
-
-
-def test_a_tail_and_a_time_are_asked_of_the_cluster(server: Played, tmp_path: Path) -> None:
-    assert read(server, replace(SELECTION, tail_lines=1), tmp_path)[1] == ["tiny-slice-0-0 two"]
-    assert read(server, replace(SELECTION, since=timedelta(minutes=10)), tmp_path)[1] == []
-
-
-def test_as_json_each_line_is_an_object(server: Played, tmp_path: Path) -> None:
-    _, lines = read(server, replace(SELECTION, as_json=True), tmp_path)
-    assert {name: json.loads(lines[0])[name] for name in ("host", "attempt", "text")} == {
-        "host": "slice-0-0",
-        "attempt": 0,
-        "text": "tiny-slice-0-0 one",
-    }
-
-
-@pytest.mark.parametrize(("terminal", "status"), [("Completed", 0), ("Failed", 2)])
-def test_following_ends_with_the_job(
-    server: Played, tmp_path: Path, terminal: str, status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    timer = threading.Timer(0.2, finish, (server, terminal))
-    timer.start()
-    found = read(server, replace(SELECTION, follow=True), tmp_path)
-    timer.join()
-    assert found == (status, ["tiny-slice-0-0 one", "tiny-slice-0-0 two"])
-    assert ("multislice explain tiny" in capsys.readouterr().err) == (status == 2)
 
 
 def test_a_job_that_waits_has_no_lines_and_is_reported(server: Played, tmp_path: Path) -> None:
@@ -118,13 +79,6 @@ def test_who_may_read_no_log_is_not_left_waiting(server: Played, tmp_path: Path)
     server.refused[f"{PODS}/tiny-slice-0-0-0abcd/log"] = 403
     with pytest.raises(Halt, match="return the logs of a job, got: no"):
         read(server, replace(SELECTION, follow=True), tmp_path)
-
-
-def test_the_start_before_is_read_while_its_pods_are_there(server: Played, tmp_path: Path) -> None:
-    server.change(PODS, api_objects.pod(0, 0, attempt=1, created=72))
-    server.write("tiny-slice-0-0-1abcd", "2026-01-05T12:01:30.000000000Z again")
-    assert read(server, SELECTION, tmp_path)[1] == ["again"]
-    assert read(server, replace(SELECTION, previous=True), tmp_path)[1] == ["tiny-slice-0-0 one", "tiny-slice-0-0 two"]
 
 
 def test_without_such_pods_the_message_has_the_query_for_their_logs(server: Played, tmp_path: Path) -> None:

@@ -10,16 +10,7 @@ from cli.multislice import app
 from sandbox.daemon import CHECKOUT
 
 
-def test_without_a_command_the_commands_are_listed() -> None:
-    text = CliRunner().invoke(app, []).output
-    assert [name for name in ("review", "preflight", "plan") if f" {name} " in text] == [
-        "review",
-        "preflight",
-        "plan",
-    ]
-
-
-@pytest.mark.parametrize("command", [["review", "-s", "dev"], ["preflight", "-s", "dev"]])
+@pytest.mark.parametrize("command", [["review", "-s", "dev"], ["preflight", "-s", "dev"], ["preview", "-s", "dev"]])
 def test_an_answer_has_one_form(command: list[str]) -> None:
     found = CliRunner().invoke(app, [*command, "--json", "--markdown"])
     assert (found.exit_code, "got both" in found.output) == (1, True)
@@ -57,17 +48,6 @@ def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[s
     assert (found.exit_code, "--sandbox needs --engine sandbox" in found.stderr) == (1, True)
 
 
-def test_a_fault_is_a_message_and_an_exit_status(capfd: pytest.CaptureFixture[str]) -> None:
-    assert CliRunner().invoke(app, ["review", "-s", "prd"]).exit_code == 1
-
-
-def test_a_plan_is_made_from_the_words_of_its_options() -> None:
-    words = ["plan", "--preset", "llama-3.1-8b", "--tokens", "1e12", "--days", "30", "--zone", "us-east5-a"]
-    found = CliRunner().invoke(app, [*words, "--by", "days"])
-    assert found.exit_code == 0
-    assert "on-demand in us-east5-a" in found.output
-
-
 @pytest.mark.parametrize("arguments", [[], ["pr-1", "--expired"]])
 def test_environments_are_destroyed_by_name_or_by_their_age(arguments: list[str]) -> None:
     found = CliRunner().invoke(app, ["env", "destroy", *arguments])
@@ -83,11 +63,7 @@ def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["logs", "-s", "dev", "--all", "--host", "slice-0-0"],
-        ["logs", "-s", "dev", "--follow", "--previous"],
-    ],
+    "command", [["logs", "-s", "dev", "--all", "--host", "slice-0-0"], ["logs", "-s", "dev", "--follow", "--previous"]]
 )
 def test_options_that_exclude_each_other_are_refused(command: list[str]) -> None:
     found = CliRunner().invoke(app, command)

@@ -87,8 +87,7 @@ def test_a_stack_is_looked_for_where_the_command_line_says(
 
 @pytest.mark.usefixtures("ended")
 def test_logs_without_an_option_are_the_leaders_as_they_are() -> None:
-    assert lines() == [f"{LEADER} one", f"{LEADER} two"]
-    assert lines("tiny") == [f"{LEADER} one", f"{LEADER} two"]
+    assert lines() == lines("tiny") == [f"{LEADER} one", f"{LEADER} two"]
 
 
 @pytest.mark.usefixtures("ended")
@@ -131,27 +130,30 @@ def test_since_a_time_ago_leaves_out_what_is_older(ended: Played) -> None:
 @pytest.mark.usefixtures("ended")
 def test_logs_as_json_are_an_object_for_each_line() -> None:
     reported = [json.loads(line) for line in lines("--json")]
-    assert [(line["host"], line["text"]) for line in reported] == [
-        ("slice-0-0", f"{LEADER} one"),
-        ("slice-0-0", f"{LEADER} two"),
+    assert [(line["host"], line["attempt"], line["text"]) for line in reported] == [
+        ("slice-0-0", 0, f"{LEADER} one"),
+        ("slice-0-0", 0, f"{LEADER} two"),
     ]
 
 
-@pytest.mark.parametrize("option", ["--follow", "-f"])
-def test_logs_are_followed_to_what_is_printed_later_and_to_the_end_of_the_job(server: Played, option: str) -> None:
-    thread = threading.Thread(target=lambda: print_and_fail_once_followed(server))
+@pytest.mark.parametrize(("option", "terminal", "status"), [("--follow", "Failed", 2), ("-f", "Completed", 0)])
+def test_logs_are_followed_to_what_is_printed_later_and_to_the_end_of_the_job(
+    server: Played, option: str, terminal: str, status: int
+) -> None:
+    thread = threading.Thread(target=print_and_end_once_followed, args=(server, terminal))
     thread.start()
-    found = run("logs", option, exit_status=2)
+    found = run("logs", option, exit_status=status)
     thread.join()
     assert found.stdout.splitlines() == [f"{LEADER} one", f"{LEADER} two", "three"]
+    assert ("multislice explain tiny" in found.stderr) == (status == 2)
 
 
-def print_and_fail_once_followed(server: Played) -> None:
+def print_and_end_once_followed(server: Played, terminal: str) -> None:
     deadline = time.monotonic() + 30
     while not any(query.get("follow") == "true" for _, query in [*server.asked]) and time.monotonic() < deadline:
         time.sleep(0.02)
     server.write(f"{LEADER}-0abcd", *stamped(["three"], at=70))
-    finish(server, "Failed")
+    finish(server, terminal)
 
 
 def test_the_status_of_a_stack_is_for_people_unless_json_is_asked_for() -> None:
@@ -172,17 +174,12 @@ def test_a_watch_is_a_line_for_each_change_and_ends_with_the_job(
     assert f"tiny {terminal.lower()}, step 5 of 5" in line
 
 
-@pytest.mark.usefixtures("ended")
-def test_a_watch_as_json_is_an_object_for_each_line() -> None:
-    (line,) = run("status", "--watch", "--json").stdout.splitlines()
-    assert json.loads(line)["jobs"][0]["state"] == "completed"
+@pytest.mark.parametrize(("terminal", "exit_status"), [("Completed", 0), ("Failed", 2)])
+def test_a_watch_as_json_is_an_object_for_each_change(server: Played, terminal: str, exit_status: int) -> None:
+    finish(server, terminal)
+    (line,) = run("status", "--watch", "--json", exit_status=exit_status).stdout.splitlines()
+    assert [job["state"] for job in json.loads(line)["jobs"]] == [terminal.lower()]
     assert "got 'other'" in run("status", "other", "--watch", exit_status=1).stderr
-
-
-def test_a_watch_as_json_is_an_object_for_each_change(server: Played) -> None:
-    finish(server, "Failed")
-    (line,) = run("status", "--watch", "--json", exit_status=2).stdout.splitlines()
-    assert [job["state"] for job in json.loads(line)["jobs"]] == ["failed"]
 
 
 def test_the_list_of_jobs_is_for_people_unless_json_is_asked_for(server: Played) -> None:

@@ -50,6 +50,7 @@ def test_a_plan_is_printed_drawn_and_sorted_as_requested(tmp_path: Path) -> None
     assert drawing.read_text().startswith("<svg")
     assert (by_days["goal"]["tokens"], by_days["goal"]["days"]) == (1e12, 30)
     by_dollars = json.loads(read_output(*PLAN, "--capacity", "on-demand", "--json"))
+    assert "on-demand in us-east5-a" in read_output(*PLAN, "--zone", "us-east5-a")
     assert by_days["options"][0] != by_dollars["options"][0]
     assert forms_of(*PLAN) == FORMS
 
@@ -173,7 +174,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
     found.up("dev")
 
     def of(engine: Engine, sandbox: Path) -> Remembered:
-        assert (engine, sandbox) == (Engine.SANDBOX, Path("here"))
+        assert (engine, sandbox) == ("sandbox", Path("here"))
         return found
 
     monkeypatch.setattr("cli.environments.commands._backend", of)
@@ -202,7 +203,7 @@ def test_an_environment_is_made_of_the_stack_for_the_time_that_is_asked_for(back
 
 @pytest.mark.usefixtures("clock")
 def test_an_environment_of_files_alone_is_not_brought_up(backend: Remembered) -> None:
-    env("create", "pr-1", "--from", "dev", "--ttl", "8h", "--only-file")
+    assert "pulumi stack init pr-1" in env("create", "pr-1", "--from", "dev", "--ttl", "8h", "--only-file")
     assert "pr-1" not in backend.stacks
     assert backend.files.stack("pr-1").exists()
     assert json.loads(env("create", "pr-2", "--from", "dev", "--ttl", "8h", "--json"))["name"] == "pr-2"
@@ -212,6 +213,7 @@ def test_an_environment_of_files_alone_is_not_brought_up(backend: Remembered) ->
 def test_environments_are_listed_all_or_those_alone_whose_time_is_over(clock: list[datetime]) -> None:
     env("create", "pr-1", "--from", "dev", "--ttl", "8h")
     env("create", "pr-2", "--from", "dev", "--ttl", "2d")
+    assert names(env("list", "--expired", "--json")) == []
     clock.append(NOW + timedelta(hours=9))
     assert names(env("list", "--json")) == ["pr-1", "pr-2"]
     assert names(env("list", "--expired", "--json", exit_status=2)) == ["pr-1"]

@@ -9,11 +9,9 @@ import pytest
 from pulumi.automation import CommandError, EngineEvent
 from pulumi.automation._cmd import CommandResult
 from rich.console import Console
-from typer.testing import CliRunner
 
 from cli.answer import Form, Halt
 from cli.environments.files import OURS, Files
-from cli.multislice import app
 from cli.preview import PreviewRequest, preview, previewed
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from tests.cli.shown import read_output
@@ -24,16 +22,8 @@ from tests.policy.lasting import without_expiry
 DEV = PreviewRequest("dev", "sandbox", save_plan=None, sandbox=None)
 
 
-ASKED = EngineEvent.from_json(
-    {
-        "summaryEvent": {
-            "maybeCorrupt": False,
-            "durationSeconds": 1,
-            "resourceChanges": {},
-            "PolicyPacks": {"tpu-multislice": "0.1.0"},
-        }
-    }
-)
+_SUMMARY = {"maybeCorrupt": False, "durationSeconds": 1, "resourceChanges": {}, "PolicyPacks": {"pack": "0.1.0"}}
+ASKED = EngineEvent.from_json({"summaryEvent": _SUMMARY})
 
 
 class Played:
@@ -127,8 +117,3 @@ def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     with pytest.raises(Halt, match=message):
         preview(DEV, Form.TEXT, Console())
-
-
-def test_the_command_takes_one_form() -> None:
-    found = CliRunner().invoke(app, ["preview", "-s", "dev", "--json", "--markdown"])
-    assert (found.exit_code, "got both" in found.output) == (1, True)

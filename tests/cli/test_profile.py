@@ -9,7 +9,7 @@ from etils import epath
 from rich.console import Console
 
 from cli.answer import Halt
-from cli.profile import captures, download, profile
+from cli.profile import captures, profile
 from tests.cli.api_objects import HOSTS, JOBSETS
 from tests.cli.api_server import Played
 from tests.cli.standing import finish, stack
@@ -42,7 +42,8 @@ def test_a_request_is_left_in_the_runs_folder_and_what_all_hosts_record_is_downl
     answer = recorded(server, tmp_path)
     trainer.join()
     assert (answer["steps"], answer["hosts"]) == ([12, 16], 4)
-    assert len(list((tmp_path / "here").glob("plugins/profile/1-12-16/*.xplane.pb"))) == 4
+    copies = (tmp_path / "here").glob("plugins/profile/1-12-16/*.xplane.pb")
+    assert sorted(copy.read_text() for copy in copies) == [f"{index:05}-a.xplane.pb" for index in range(len(HOSTS))]
 
 
 def test_a_request_that_no_host_answers_is_taken_back(server: Played, tmp_path: Path) -> None:
@@ -82,23 +83,8 @@ def left(run: Path, name: str, *files: str) -> None:
 def test_a_capture_says_its_steps_and_whose_traces_are_there(tmp_path: Path) -> None:
     left(tmp_path, "0-12-16", "00000-a.xplane.pb", "00001-b.xplane.pb", "00000-a.trace.json.gz")
     left(tmp_path, "1-40-44")
+    left(tmp_path, "2026_01_05_12_00_00", "host.xplane.pb")  # Of another tool.
     found = captures(epath.Path(tmp_path))
     assert (found["0-12-16"].steps, found["0-12-16"].hosts) == ((12, 16), 2)
     assert (found["1-40-44"].steps, found["1-40-44"].hosts) == ((40, 44), 0)
-
-
-def test_what_other_tools_leave_there_is_no_capture(tmp_path: Path) -> None:
-    left(tmp_path, "2026_01_05_12_00_00", "host.xplane.pb")
-    assert captures(epath.Path(tmp_path)) == {}
-
-
-def test_a_run_without_profiles_has_none(tmp_path: Path) -> None:
-    assert captures(epath.Path(tmp_path)) == {}
-
-
-def test_a_capture_is_brought_to_where_xprof_looks_for_it(tmp_path: Path) -> None:
-    left(tmp_path / "run", "0-12-16", "00000-a.xplane.pb")
-    run = epath.Path(tmp_path / "run")
-    copy = download(run, captures(run)["0-12-16"], epath.Path(tmp_path / "here"))
-    assert Path(copy) == tmp_path / "here" / "plugins" / "profile" / "0-12-16"
-    assert (tmp_path / "here/plugins/profile/0-12-16/00000-a.xplane.pb").read_text() == "00000-a.xplane.pb"
+    assert len(found) == 2

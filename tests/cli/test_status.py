@@ -104,15 +104,6 @@ def test_a_job_that_waits_for_its_head_alone_says_so(server: Played, storage: Pa
     assert "tiny starting, 4 of 4 hosts running, head not running, " in read_output(shown).splitlines()[0]
 
 
-def test_as_json_it_is_one_object(server: Played, storage: Path) -> None:
-    shown = console()
-    assert status(stack(server, storage), "tiny", shown, json=True) == 0
-    answer = json.loads(read_output(shown))
-    (job,) = answer["jobs"]
-    assert (job["state"], job["step"], job["usd"]) == ("running", 5, 54.0)
-    assert [job["place"]["name"] for job in answer["stack"]["jobs"]] == ["tiny"]
-
-
 def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(server: Played, storage: Path) -> None:
     server.change(JOBSETS, api_objects.jobset(name="other"))
     places = (JobPlace("tiny", "research", "research"), JobPlace("other", "research", "research"))
@@ -138,9 +129,6 @@ def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: P
     assert lines[1].startswith("tiny research running research ")
     assert lines[1].rstrip().endswith("5 of 5 0 $54.00")
     assert lines[2].startswith("other research queued research, position 1 ")
-    listed = console()
-    jobs(stack(server, storage), listed, json=True)
-    assert [job["name"] for job in json.loads(read_output(listed))["jobs"]] == ["tiny", "other"]
 
 
 @pytest.mark.parametrize(("terminal", "exit_status"), [("Completed", 0), ("Failed", 2)])
@@ -194,19 +182,6 @@ def test_a_watch_on_a_terminal_redraws_the_screen(server: Played, storage: Path)
     shown = console(terminal=True)
     assert Watch(stack(server, storage), None, shown, wait=lambda _: finish(server)).run() == 0
     assert read_output(shown).count("hosts usable") >= 4
-
-
-def test_a_watch_outlives_a_cluster_that_is_away(server: Played, storage: Path) -> None:
-    shown, looks = console(), iter(range(9))
-
-    def wait(_: float) -> None:
-        if next(looks) == 0:
-            server.refused = dict.fromkeys(ALL_PATHS, 503)
-        else:
-            server.refused = {}
-            finish(server)
-
-    assert Watch(stack(server, storage), None, shown, wait=wait).run() == 0
 
 
 def test_a_watch_ends_when_its_job_is_gone_for_good(server: Played, storage: Path) -> None:

@@ -15,8 +15,6 @@ def run(*arguments: str) -> Result:
     ("arguments", "message"),
     [
         (["--preset", "tinny"], "'tinny' is not a preset; choose one of gemma-2-9b"),
-        (["--slices", "0"], "'--slices': Input should be greater than or equal to 1"),
-        (["--steps", "-1"], "'--steps': Input should be greater than or equal to 1"),
         (["--chips", "3"], "training.global_batch must be a multiple of mesh.replica x mesh.fsdp (12), got 32"),
         (["--mesh", "fdsp=8"], "must be AXIS=SIZE,... with each axis of replica, stage, fsdp, tensor at most once"),
         (["--mesh", "fsdp=2,replica=2,fsdp=8"], "at most once, got 'fsdp=2,replica=2,fsdp=8'"),

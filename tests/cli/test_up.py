@@ -3,7 +3,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from sandbox.daemon import CHECKOUT
 from sandbox.site import Site, create
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, START
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played
 from tests.cli.explain.cases import JOB, said
 from tests.cli.shown import check, console, text
-from tests.cli.standing import finish, running, stack
+from tests.cli.standing import finish, stack
 
 SANDBOX = Site(Path("/home/me/stack/.sandbox"), 64)
 PLACE = Place(SANDBOX, Path("/opt/programs/kubectl"))
@@ -38,12 +38,6 @@ FAILED = replace(
     ),
     pods=newest([api_objects.pod(0, 1, "Failed", exit_code=22)], START),
 )
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    with playing(running()) as played:
-        yield played
 
 
 def test_a_folder_with_other_files_never_becomes_a_sandbox(tmp_path: Path) -> None:

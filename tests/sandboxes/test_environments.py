@@ -61,13 +61,13 @@ def test_an_environment_is_made_listed_found_without_its_file_and_destroyed_with
     stored = f"{site.gcs_url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name=tiny/checkpoint"
     assert urllib3.request("POST", stored, body=b"weights").status == 200
     assert (bucket / "tiny" / "checkpoint").read_bytes() == b"weights"
-    (young,) = listing(backend, files, born, expired=False).environments
+    (young,) = listing(backend, files, born, expired=False)
     assert (young.name, young.source, young.usd_per_hour, young.file) == ("try-1", "source", 43.2, True)
     assert (young.expired, young.trouble) == (False, None)
-    assert listing(backend, files, born, expired=True).environments == ()
+    assert listing(backend, files, born, expired=True) == []
 
     files.remove("try-1")
-    (old,) = listing(backend, files, born + LIFETIME, expired=True).environments
+    (old,) = listing(backend, files, born + LIFETIME, expired=True)
     assert (old.name, old.expired, old.file) == ("try-1", True, False)
     answer = Console(file=io.StringIO())
     assert destroy(None, backend, files, born + LIFETIME, Form.JSON, answer) == 0

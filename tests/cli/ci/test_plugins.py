@@ -1,7 +1,6 @@
 import hashlib
 import io
 import tarfile
-import threading
 from collections.abc import Generator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ from cli.answer import Halt
 from cli.ci.plugins import Plugin, install, lock, own_platform, plugins
 from sandbox import builds
 from tests.chain.stack import ignore
+from tests.cli.api_server import serving
 
 PLUGIN = Plugin("example", "1.2.3")
 
@@ -34,13 +34,8 @@ def archives(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(archives: Path) -> Generator[str]:
     """An address from which the archives can be downloaded."""
-    served = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(archives)))
-    thread = threading.Thread(target=served.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{served.server_address[1]}"
-    served.shutdown()
-    thread.join()
-    served.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(archives)))) as served:
+        yield f"http://127.0.0.1:{served.server_port}"
 
 
 @pytest.fixture

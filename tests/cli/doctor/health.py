@@ -1,20 +1,31 @@
-"""A stack in which nothing is wrong, for tests to break."""
+"""A stack in which nothing is wrong, for tests to break, on an API server that keeps objects and does nothing else."""
 
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import urllib3
 
 from cli import stack_file
+from cli.deployed import Deployed, JobPlace
 from cli.doctor.checks import Check, Google, NotAsked, Scope, Verdict
 from cli.doctor.doctor import examine
 from infra.cost import BILL_OUTPUT, bill
-from infra.kubernetes import Json
+from infra.kubernetes import ApiServer, Json
 from infra.operators import JOBSET, KUEUE
 from infra.settings.stack import Settings
-from tests.cli.doctor.cluster import JOBSETS, WORKLOADS, Cluster, running
+from tests.cli.api_server import serving
 
+PLACE = JobPlace("train", "research", "team-queue")
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads"
+PODS = "/api/v1/namespaces/research/pods"
 KUEUE_API = "/apis/kueue.x-k8s.io/v1beta2"
 NODE = "/api/v1/nodes/pool-0-host-0"
 QUEUE = f"{KUEUE_API}/clusterqueues/research"
@@ -22,6 +33,65 @@ LOCAL_QUEUE = f"{KUEUE_API}/namespaces/research/localqueues/research"
 CONTROLLER = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pool-0-host-0"
+
+type Change = tuple[str, str, Any, Json]
+"""Method, path, body and query of a request that is to change something."""
+
+
+@dataclass
+class Cluster:
+    """What is in it, and what was asked of it."""
+
+    objects: dict[str, Json] = field(default_factory=dict[str, Json])
+    changes: list[Change] = field(default_factory=list[Change])
+    refuses: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict[tuple[str, str], tuple[int, str]])
+    """By method and path."""
+    says: dict[str, Json] = field(default_factory=dict[str, Json])
+    """To a POST on this path, which makes no object."""
+
+    def answer(self, change: Change) -> tuple[int, Json]:
+        method, path, body, _ = change
+        if refusal := self.refuses.get((method, path)):
+            return refusal[0], {"kind": "Status", "reason": "Forbidden", "message": refusal[1]}
+        if method == "GET":
+            return self._read(path)
+        if path in self.says:
+            return 200, self.says[path]
+        self.changes.append(change)
+        return 200, body
+
+    def _read(self, path: str) -> tuple[int, Json]:
+        if path in self.objects:
+            return 200, self.objects[path]
+        below = [item for at, item in self.objects.items() if at.rpartition("/")[0] == path]
+        if below or path in (JOBSETS, WORKLOADS, PODS):
+            return 200, {"items": [item for item in below if item]}
+        return 404, {"message": f"{path} not found"}
+
+
+@contextmanager
+def running(cluster: Cluster, storage: Path) -> Generator[Deployed]:
+    """A stack with the job `train` on this cluster."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            length = int(self.headers.get("Content-Length", 0))
+            body = json.loads(self.rfile.read(length)) if length else None
+            query = {key: values[0] for key, values in parse_qs(url.query).items()}
+            status, answer = cluster.answer((self.command, url.path, body, query))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        api = ApiServer(f"http://127.0.0.1:{server.server_port}", urllib3.PoolManager())
+        yield Deployed("dev", {}, api, str(storage), (PLACE,))
 
 
 def healthy() -> Cluster:
@@ -35,7 +105,8 @@ def healthy() -> Cluster:
             cluster.objects[f"{LEASE.rpartition('/')[0]}/{name}"] = lease
     resources = [{"name": "google.com/tpu", "nominalQuota": "16"}]
     group = {"flavors": [{"name": "trillium", "resources": resources}]}
-    cluster.objects[QUEUE] = {"spec": {"resourceGroups": [group]}, **said("Active")}
+    queue = {"metadata": {"name": "research"}, "spec": {"resourceGroups": [group]}, **said("Active")}
+    cluster.objects[QUEUE] = queue
     cluster.objects[LOCAL_QUEUE] = said("Active")
     flavor: Json = {"metadata": {"name": "trillium"}, "spec": {"nodeLabels": {"slice-group": "trillium"}}}
     cluster.objects[f"{KUEUE_API}/resourceflavors/trillium"] = flavor
@@ -101,6 +172,3 @@ def faults(found: Scope) -> list[tuple[str, str, str, str]]:
         for check in examined(found)
         if check.verdict is Verdict.FAILED
     ]
-
-
-__all__ = ["JOBSETS", "WORKLOADS", "Cluster"]

@@ -1,7 +1,6 @@
 """What Google Cloud would say, from a server on this machine that says it."""
 
 import json
-import threading
 from collections.abc import Generator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ from cli.doctor.checks import Google, NotAsked, Verdict, google
 from infra.identity import APIS
 from infra.kubernetes import Json
 from infra.settings.schema import SliceGroup
+from tests.cli.api_server import serving
 from tests.cli.doctor.health import examined, faults, healthy, scope
 
 SERVICES = "/serviceusage/v1/projects/p/services"
@@ -62,12 +62,9 @@ def cloud(answers: dict[str, Json]) -> Generator[Google]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    at = f"http://127.0.0.1:{server.server_port}"
-    yield Google("p", "us-east5", "token", urllib3.PoolManager(), lambda service: f"{at}/{service}")
-    server.shutdown()
-    server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        at = f"http://127.0.0.1:{server.server_port}"
+        yield Google("p", "us-east5", "token", urllib3.PoolManager(), lambda service: f"{at}/{service}")
 
 
 def test_google_is_asked_for_services_quota_and_pools(cloud: Google, tmp_path: Path) -> None:

@@ -71,12 +71,6 @@ def test_a_source_that_is_protected_gives_an_environment_that_is_not(
     assert stack_file.read(files.stack("pr-1")).cluster.deletion_protection is False
 
 
-def test_without_a_backend_the_file_is_written_and_the_next_command_named(files: Files, now: datetime) -> None:
-    answer = made(WISH, None, files, now)
-    assert "pulumi stack init pr-1" in answer
-    assert files.stack("pr-1").exists()
-
-
 def test_every_fault_is_reported_at_once(backend: Remembered, files: Files, now: datetime) -> None:
     answer = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
     assert "3 error(s)" in answer

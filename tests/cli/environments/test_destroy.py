@@ -56,10 +56,7 @@ def test_a_stack_that_stays_is_never_touched(known_by: str, environments: Rememb
     if known_by == "file":
         del environments.stacks["dev"]
     answer = end("dev", environments, files)
-    assert (answer.result, "expected an environment, got the permanent stack dev" in answer.message) == (
-        "failed",
-        True,
-    )
+    assert (answer.result, "expected an environment, got the permanent stack dev" in answer.message) == ("failed", True)
     assert files.stack("dev").exists()
 
 

@@ -24,7 +24,7 @@ def make(name: str, ttl: str, backend: Remembered, files: Files) -> None:
 
 
 def listed(backend: Remembered, files: Files, now: datetime, *, expired: bool = False) -> dict[str, Listed]:
-    return {each.name: each for each in listing(backend, files, now, expired=expired).environments}
+    return {each.name: each for each in listing(backend, files, now, expired=expired)}
 
 
 def test_environments_are_reported_with_what_they_cost_and_the_next_to_end_comes_first(
@@ -57,13 +57,3 @@ def test_a_stack_of_which_nothing_is_known_is_reported(backend: Remembered, file
     console = Console(file=io.StringIO(), width=200)
     assert show(backend, files, now, Form.MARKDOWN, console, expired=True) == 1
     assert "pr-9: it was never deployed and has no stack file here" in read_output(console)
-
-
-def test_the_exit_status_of_expired_ones_says_whether_there_are_some(
-    backend: Remembered, files: Files, now: datetime
-) -> None:
-    make("pr-1", "8h", backend, files)
-    console = Console(file=io.StringIO())
-    assert show(backend, files, now, Form.TEXT, console, expired=True) == 0
-    assert show(backend, files, now + LATER, Form.TEXT, console, expired=True) == 2
-    assert show(backend, files, now + LATER, Form.TEXT, console, expired=False) == 0

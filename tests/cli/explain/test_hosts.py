@@ -11,10 +11,13 @@ from infra.job_state import Kind
 from tests.cli.explain.cases import JOB, NOW, PODS, findings, only, said
 from workloads.spec import ExitCode
 
+SUSPENDED = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
+LOST = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
+
 
 def test_a_restart_is_reported_by_the_host_that_failed_first_and_not_by_those_that_lost_it() -> None:
     records = (
-        Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1),
+        LOST,
         Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError: no such row", 0, 1),
         Failure(100.0, "slice-0-1", ExitCode.OUT_OF_MEMORY, "of an earlier job of that name", 0, 0),
     )
@@ -29,8 +32,7 @@ def test_a_restart_is_reported_by_the_host_that_failed_first_and_not_by_those_th
 
 def test_a_host_that_was_killed_left_no_record_and_is_reported_by_its_pod() -> None:
     killed = replace(PODS[2], phase="Failed", exit_code=137)
-    lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
-    job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
+    job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(LOST,)))
     restart = findings(job)[-1]
     assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed by the kernel")
 
@@ -58,18 +60,14 @@ def test_a_host_that_only_lost_a_peer_is_not_named_as_the_cause() -> None:
     assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL)")
 
 
-def test_what_ended_a_start_is_not_what_ended_the_one_before_it_of_the_same_attempt() -> None:
-    suspended = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
-    lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
-    killed = replace(PODS[2], phase="Failed", exit_code=137)
-    job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=(suspended, lost)))
-    assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
-
-
-def test_a_record_older_than_the_pods_belongs_to_another_start() -> None:
-    suspended = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
-    killed = replace(PODS[2], phase="Failed", exit_code=137, created=9_080.0)
-    job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=(suspended,)))
+@pytest.mark.parametrize(
+    ("failures", "created"),
+    [((SUSPENDED, LOST), PODS[2].created), ((SUSPENDED,), 9_080.0)],
+    ids=["a start before it of the same attempt", "a record older than the pods"],
+)
+def test_what_ended_an_earlier_start_did_not_end_this_one(failures: tuple[Failure, ...], created: float) -> None:
+    killed = replace(PODS[2], phase="Failed", exit_code=137, created=created)
+    job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=failures))
     assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
 
 
@@ -102,12 +100,7 @@ def test_a_job_that_does_no_step_is_silent() -> None:
 
 @pytest.mark.parametrize(
     ("step_seconds", "quiet_seconds", "cause"),
-    [
-        (30.0, 300.0, Cause.RUNNING),
-        (30.0, 601.0, Cause.SILENT),
-        (0.1, 30.0, Cause.RUNNING),
-        (0.1, 61.0, Cause.SILENT),
-    ],
+    [(30.0, 300.0, Cause.RUNNING), (30.0, 601.0, Cause.SILENT), (0.1, 30.0, Cause.RUNNING), (0.1, 61.0, Cause.SILENT)],
 )
 def test_a_job_is_silent_after_the_time_of_20_steps_but_not_within_a_minute(
     step_seconds: float, quiet_seconds: float, cause: Cause

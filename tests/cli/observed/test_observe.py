@@ -12,7 +12,7 @@ from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
 from cli.observed.files import UNREAD, Failure, Files, read_files
 from cli.observed.observe import HostEnd, Observer, first_cause
-from cli.observed.snapshot import summary
+from cli.observed.snapshot import Job, Snapshot, summary
 from infra.cost import BILL_OUTPUT, bill
 from infra.job_state import Kind, State, kind_of, newest
 from infra.settings.read import parse
@@ -40,6 +40,10 @@ def server() -> Generator[Played]:
         yield played
 
 
+def named(found: Snapshot, name: str) -> Job:
+    return next(job for job in found.jobs if job.place.name == name)
+
+
 def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
     crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
     found = Observer(stack(server, tmp_path)).look("tiny")
@@ -49,7 +53,7 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
     ]
     (share,) = found.queues[0].shares
     assert (share.flavor, share.quota, share.used, found.queues[0].pending) == ("v6e", 16, 16, 1)
-    job = found.job("tiny")
+    job = named(found, "tiny")
     reported = summary(job, found.at)
     assert (reported.state, reported.hosts, reported.hosts_running, reported.restarts) == (State.RUNNING, 4, 4, 0)
     assert (reported.step, reported.steps, reported.loss, reported.usd) == (5, 5, 3.0, 54.0)
@@ -60,7 +64,7 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
 def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
     server.collections[JOBSETS] = [api_objects.headed()]
     server.change(PODS, api_objects.head())
-    job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
+    job = named(Observer(stack(server, tmp_path)).look("tiny"), "tiny")
     assert (job.slices, job.hosts, job.running) == (2, 4, 4)
     assert (job.heads, job.heads_running, job.state) == (1, 1, State.RUNNING)
     assert [pod.host for pod in job.pods] == ["head-0-0", "slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
@@ -70,11 +74,11 @@ def test_a_job_whose_head_does_not_run_yet_is_starting(server: Played, tmp_path:
     server.collections[JOBSETS] = [api_objects.headed()]
     for head in ([], [api_objects.head("Pending")]):
         server.collections[PODS] = [*(api_objects.pod(*host) for host in api_objects.HOSTS), *head]
-        assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").state is State.STARTING
+        assert named(Observer(stack(server, tmp_path)).look("tiny"), "tiny").state is State.STARTING
 
 
 def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Path) -> None:
-    other = Observer(stack(server, tmp_path)).look().job("other")
+    other = named(Observer(stack(server, tmp_path)).look(), "other")
     assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")
 
 
@@ -84,21 +88,21 @@ def test_a_job_whose_own_queue_is_stopped_is_paused_once_its_hosts_have_ended(se
     workload = api_objects.workload(conditions=api_objects.ADMITTED)
     workload["spec"]["queueName"] = "research.tiny"
     server.change(WORKLOADS, workload)
-    job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
+    job = named(Observer(stack(server, tmp_path)).look("tiny"), "tiny")
     assert (job.state, job.place.queue, job.declared) == (State.RUNNING, "research", True)
     del workload["status"]["admission"]
-    assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").state is State.EVICTED
+    assert named(Observer(stack(server, tmp_path)).look("tiny"), "tiny").state is State.EVICTED
     server.collections[PODS] = []
     found = Observer(stack(server, tmp_path)).look()
-    assert (found.job("tiny").state, found.job("tiny").position) == (State.PAUSED, None)
-    assert (found.job("other").position, found.job("other").declared) == (2, False)
+    assert (named(found, "tiny").state, named(found, "tiny").position) == (State.PAUSED, None)
+    assert (named(found, "other").position, named(found, "other").declared) == (2, False)
 
 
 def test_what_cannot_be_read_is_reported_and_all_else_is_there(server: Played, tmp_path: Path) -> None:
     server.refused[QUEUES] = 403
     found = Observer(stack(server, tmp_path)).look("tiny")
     assert found.notes == ("cannot read kueue.x-k8s.io/v1beta2/clusterqueues: 403 Forbidden",)
-    assert (found.answered, found.queues, found.job("tiny").running) == (True, (), 4)
+    assert (found.answered, found.queues, named(found, "tiny").running) == (True, (), 4)
 
 
 def test_a_cluster_that_does_not_answer_is_reported(server: Played, tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_a_cluster_that_does_not_answer_is_reported(server: Played, tmp_path: Pa
     for path in (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, EVENTS, PODS, api_objects.JOBS):
         server.refused[path] = 503
     found = Observer(deployed).look("tiny")
-    assert (found.answered, found.job("tiny").state) == (False, State.MISSING)
+    assert (found.answered, named(found, "tiny").state) == (False, State.MISSING)
 
 
 def test_storage_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
@@ -161,7 +165,7 @@ def test_files_are_looked_for_where_a_job_of_its_kind_leaves_them(server: Played
     (job,) = other["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
     server.change(JOBSETS, other)
-    assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").files == UNREAD
+    assert named(Observer(stack(server, tmp_path)).look("tiny"), "tiny").files == UNREAD
 
 
 def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: Path) -> None:
@@ -170,7 +174,7 @@ def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: P
     other = {"name": "reader", "template": {"spec": {"parallelism": 1, "template": {"spec": {"containers": []}}}}}
     found["spec"]["replicatedJobs"] = [job, other]
     server.change(JOBSETS, found)
-    assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").hosts == 5
+    assert named(Observer(stack(server, tmp_path)).look("tiny"), "tiny").hosts == 5
 
 
 def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server: Played, tmp_path: Path) -> None:

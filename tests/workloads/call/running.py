@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from cli.hosts import Hosts, Program, start_program
+from cli.hosts import Hosts, start_program
 from multislice.call import filter_lines
 from multislice.outcome import Outcome, read_outcome
 from multislice.packing import pack
@@ -65,8 +65,8 @@ def submitted(
 @contextmanager
 def hosts_of(spec: CallSpec, logs: Path, environment: Mapping[str, str] | None = None) -> Generator[Hosts]:
     """Run the host processes of a call, and kill them if they take too long."""
-    program = Program("workloads.call", {CALL_SPEC_VARIABLE: spec.model_dump_json(), CALL_KEY_VARIABLE: PRIVATE_KEY})
-    with start_program(program, spec.slices, "run-1", 0, logs, environment or {}) as hosts:
+    call = {CALL_SPEC_VARIABLE: spec.model_dump_json(), CALL_KEY_VARIABLE: PRIVATE_KEY}
+    with start_program("workloads.call", spec.slices, "run-1", 0, logs, {**call, **(environment or {})}) as hosts:
         deadline = Timer(SECONDS, hosts.stop, kwargs={"grace_seconds": 0})
         deadline.start()
         try:
