@@ -13,13 +13,13 @@ from infra.cost import SweepBill, bill
 from infra.review.review import review
 from infra.review.tables import tables
 from infra.settings import jobs
-from infra.settings.errors import SettingsError
 from infra.settings.jobs import ContainerJob
 from infra.settings.read import parse
 from infra.submission import job_specs
 from tests.infra.recording import Values, run_program
 from tests.infra.review.known import NOTHING
 from tests.infra.settings.test_jobs import CONTAINER
+from tests.infra.spoiling import errors_of
 
 JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 ONE_SLICE = {"group": "trillium", "count": 1}
@@ -33,12 +33,6 @@ def swept(values: Values, **changes: object) -> Values:
     del job["name"]
     made["jobs"] = {"study": job | {"slices": ONE_SLICE, "sweep": SEEDS_AND_BATCHES} | changes}
     return made
-
-
-def faults(values: Values) -> dict[str, str]:
-    with pytest.raises(SettingsError) as error:
-        parse(values)
-    return {fault.path: str(fault) for fault in error.value.errors}
 
 
 def read_specs(values: Values) -> list[dict[str, Any]]:
@@ -145,10 +139,10 @@ def test_a_review_says_that_the_runs_are_behind_each_other_and_what_all_cost(val
 
 def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Values) -> None:
     values["budget"] = {"usd_total": 600}
-    (said,) = faults(swept(values)).values()
+    (said,) = errors_of(swept(values)).values()
     hours = float(said.rpartition("max_hours: ")[2].partition(",")[0])
     assert parse(swept(values, max_hours=hours))
-    assert faults(swept(values, max_hours=hours + 0.1)).keys() == {"budget.usd_total"}
+    assert errors_of(swept(values, max_hours=hours + 0.1)).keys() == {"budget.usd_total"}
 
 
 @pytest.mark.parametrize(
@@ -167,12 +161,12 @@ def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Value
     ],
 )
 def test_a_sweep_without_runs_is_reported_once(values: Values, sweep: object, path: str) -> None:
-    assert faults(swept(values, sweep=sweep)).keys() == {path}
+    assert errors_of(swept(values, sweep=sweep)).keys() == {path}
 
 
 def test_errors_of_sweep_and_job_are_reported_together(values: Values) -> None:
     wrong = swept(values, sweep={"training.seed": 1}, team="nobody")
-    assert faults(wrong).keys() == {"jobs.study.sweep.training.seed", "jobs.study.team"}
+    assert errors_of(wrong).keys() == {"jobs.study.sweep.training.seed", "jobs.study.team"}
 
 
 def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
@@ -183,18 +177,18 @@ def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
 def test_a_name_that_is_too_long_with_the_places_is_to_be_shortened(values: Values) -> None:
     made = swept(values)
     made["jobs"] = {"a" * 24: made["jobs"]["study"]}
-    assert faults(made).keys() == {"jobs." + "a" * 24}
+    assert errors_of(made).keys() == {"jobs." + "a" * 24}
 
 
 def test_no_run_takes_the_name_of_another_job(values: Values) -> None:
     made = swept(values, sweep={"training.seed": [0, 1]})
     made["jobs"]["study-1"] = {key: item for key, item in made["jobs"]["study"].items() if key != "sweep"}
-    assert faults(made).keys() == {"jobs.study-1"}
+    assert errors_of(made).keys() == {"jobs.study-1"}
 
 
 def test_the_short_form_has_no_sweep(values: Values) -> None:
     values["job"]["sweep"] = {"training.seed": [0, 1]}
-    assert "move it into jobs" in faults(values)["job.sweep"]
+    assert "move it into jobs" in errors_of(values)["job.sweep"]
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
