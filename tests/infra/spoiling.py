@@ -10,12 +10,12 @@ type Spoil = Callable[[Values], object]
 
 
 def put(path: str, value: object) -> Spoil:
-    """Set the value at a path."""
+    """Set the value at a path, whose sections may be absent."""
     *parents, last = path.split(".")
 
     def spoil(values: Values) -> None:
         for parent in parents:
-            values = values[parent]
+            values = values.setdefault(parent, {})
         values[last] = value
 
     return spoil

@@ -50,7 +50,10 @@ def cluster_of(values: Values) -> Any:
     return run_program(values).named(*CLUSTER).inputs
 
 
-def test_networks_that_are_named_may_use_the_ip_endpoint(values: Values) -> None:
+def test_the_dns_endpoint_is_the_only_way_in_until_networks_are_named(values: Values) -> None:
+    closed = cluster_of(values)
+    assert closed["controlPlaneEndpointsConfig"]["ipEndpointsConfig"] == {"enabled": False}
+    assert "masterAuthorizedNetworksConfig" not in closed
     values["cluster"]["authorized_networks"] = {"office": OFFICE}
     opened = cluster_of(values)
     assert opened["controlPlaneEndpointsConfig"]["ipEndpointsConfig"] == {"enabled": True}

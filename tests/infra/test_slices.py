@@ -62,10 +62,6 @@ def test_disks_are_as_large_as_the_group_says_and_may_hold_the_image(values: Val
     assert pool["nodeConfig"]["gcfsConfig"] == {"enabled": True}
 
 
-def test_without_an_image_disk_there_is_no_second_disk(values: Values) -> None:
-    assert "secondaryBootDisks" not in _pool(values)[1]["nodeConfig"]
-
-
 def test_hosts_of_one_group_alone_have_a_second_interface(values: Values) -> None:
     values["job"]["host_network"] = True
     values["slices"]["plain"] = dict(values["slices"]["trillium"])
