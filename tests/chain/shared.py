@@ -36,3 +36,11 @@ def shared(name: str = JOB, **job: object) -> Values:
         HELD: {**usual, "team": "lab", "host_network": True},
     }
     return values
+
+
+def held(**job: object) -> Values:
+    """The local stack with a queue that starts nothing, to be changed."""
+    values: Any = stack_values("local")
+    values["job"] |= {"name": "held", **job}
+    values["teams"]["research"]["admission"] = "hold"
+    return values
