@@ -21,7 +21,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "stack-file.md": settings_reference.reference,
     "job-spec.md": job_spec_reference.reference,
     "tpu-table.md": tpu_table_reference.reference,
-    "compiler.md": compiler_reference.reference,
+    "compiler.md": lambda: compiler_reference.with_tables((DOCS / "compiler.md").read_text()),
     "exit-codes.md": exit_codes_reference.reference,
     "command-line.md": command_line_reference.reference,
     "policy.md": lambda: policy_reference.with_table((DOCS / "policy.md").read_text()),

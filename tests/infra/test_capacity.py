@@ -4,13 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 
-from infra.pods import node_labels
-from infra.settings.read import parse
-from infra.slices import TpuSlicesArgs, pool_args
-from tests.infra.legal_values import legal_values
 from tests.infra.recording import Recording, Values, run_program
 from tests.infra.spoiling import errors_of
 
@@ -204,24 +198,3 @@ def test_a_team_without_quota_of_queued_chips_has_no_check(values: Values) -> No
     recording = run_program(values)
     assert recording.named(f"{KUEUE}:AdmissionCheck", "check-extra")
     assert "admissionChecksStrategy" not in recording.named(f"{KUEUE}:ClusterQueue", "quota-research").inputs["spec"]
-
-
-@hypothesis_settings(deadline=None)
-@given(legal_values())
-def test_every_accepted_group_becomes_a_pool_of_a_whole_slice_from_one_source(values: Values) -> None:
-    accepted = parse(values)
-    ((group_name, group),) = accepted.slices.items()
-    name = f"{group_name}-{group.count - 1}"
-    cluster = accepted.cluster.name
-    args = TpuSlicesArgs(accepted.cloud, cluster, cluster, "dev.example", "nodes@x", accepted.slices, {}, None)
-    declared: Any = pool_args(name, group_name, None, args)
-    config: Any = declared.node_config
-    affinity: Any = config.reservation_affinity
-    scaled = declared.autoscaling is not None
-    assert len(declared.name) <= 40
-    assert (declared.autoscaling.max_node_count if scaled else declared.node_count) == group.shape.hosts
-    assert scaled == (declared.node_count is None) == bool(config.flex_start) == (config.max_run_duration is not None)
-    assert [bool(config.spot), scaled, affinity.consume_reservation_type == "SPECIFIC_RESERVATION"].count(True) <= 1
-    assert len(affinity.values or ["-"]) == 1
-    assert config.boot_disk.disk_type in group.shape.boot_disk_types
-    assert config.labels.items() <= node_labels(group_name, group).items()
