@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pulumi.automation import CommandError
+from pulumi.automation import CommandError, EngineEvent
 
 from chaos.faults.queue import rival
 from cli.explain.finding import Cause
@@ -22,7 +22,7 @@ from infra.live import holders
 from infra.settings.read import parse
 from tests.chain.commands import answered
 from tests.chain.shared import held
-from tests.chain.stack import Chain, Operations, Reviews, ignore, wait_until
+from tests.chain.stack import Chain, Operations, ignore, reviews, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
@@ -104,9 +104,9 @@ class TestUnderARunningJob:
         assert "network.pods: 10.16.0.0/12 -> 10.32.0.0/12" in str(refused.value)
 
     def test_a_preview_tells_the_difference_and_knows_the_queue(self, chain: Chain, running: Values):
-        reviews = Reviews()
-        chain.engine_on(_changed(running, _of_group(count=3))).preview(reviews)
-        (told,) = reviews.told
+        events: list[EngineEvent] = []
+        chain.engine_on(_changed(running, _of_group(count=3))).preview(events.append)
+        (told,) = reviews(events)
         assert "trillium 16 to 24 chips (+$21.60 an hour)" in " ".join(told.split())
         assert "research/guarded (16 chips, priority 500) is admitted at once" in told
         assert "no cluster was asked" not in told
