@@ -41,3 +41,10 @@ def only_team(settings: Settings) -> Team:
 
 def only_group(settings: Settings) -> SliceGroup:
     return settings.group_of(only_job(settings))
+
+
+def unnamed(values: Values) -> Values:
+    """Take the job out of a stack file, for `jobs` by name."""
+    job = values.pop("job")
+    del job["name"]
+    return job

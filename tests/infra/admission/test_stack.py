@@ -8,7 +8,7 @@ from infra.admission.manifests import Object
 from infra.admission.rehearsal import Verdict, newcomers, rehearse_stack, situation
 from infra.settings.read import parse
 from infra.settings.stack import Settings
-from tests.infra.one_job import only_group, only_job
+from tests.infra.one_job import only_group, only_job, unnamed
 from tests.infra.recording import Values, stack_values
 from tests.infra.review.known import running
 
@@ -18,13 +18,6 @@ FIRST = "v6e-4x4-on-demand-trillium"
 def _verdict(settings: Settings, live: Sequence[Object] | None) -> Verdict:
     (verdict,) = rehearse_stack(settings, live).values()
     return verdict
-
-
-def _unnamed(values: Values) -> Values:
-    """Take the job out of the stack, for jobs by name."""
-    job = values.pop("job")
-    del job["name"]
-    return job
 
 
 @pytest.mark.parametrize("name", ["local", "dev", "staging", "prod"])
@@ -80,7 +73,7 @@ def test_what_capacity_leaves_open_is_said() -> None:
 
 
 def test_jobs_are_rehearsed_one_behind_the_other_in_the_order_of_their_names(values: Values) -> None:
-    job = _unnamed(values)
+    job = unnamed(values)
     values["jobs"] = {"first": job, "second": job | {"priority": "low"}, "third": job | {"priority": "high"}}
     verdicts = rehearse_stack(parse(values), [])
     assert {name: verdict.outcome for name, verdict in verdicts.items()} == {
@@ -94,7 +87,7 @@ def test_jobs_are_rehearsed_one_behind_the_other_in_the_order_of_their_names(val
 
 
 def test_a_paused_job_takes_no_chips_from_those_behind_it(values: Values) -> None:
-    job = _unnamed(values)
+    job = unnamed(values)
     verdicts = rehearse_stack(parse(values | {"jobs": {"first": job | {"paused": True}, "second": job}}), [])
     assert {name: verdict.outcome for name, verdict in verdicts.items()} == {"first": "paused", "second": "admitted"}
     (said,) = verdicts["first"].lines

@@ -6,7 +6,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from infra.settings.read import parse
-from infra.settings.rules_cloud import narrowest_prefix, pod_addresses, pod_block
+from infra.settings.rules_cloud import narrowest_prefix, pod_addresses
 from tests.infra.recording import Values, stack_values
 from tests.infra.spoiling import errors_of
 
@@ -78,11 +78,6 @@ def test_a_stack_is_accepted_with_the_prefixes_that_its_faults_name(slices: int,
     faults = errors_of(values)
     assert f"a /{nodes} or wider" in faults["network.nodes"]
     assert "network.pods" in faults
-
-
-@pytest.mark.parametrize(("pods_per_node", "prefix"), [(8, 28), (9, 27), (16, 27), (32, 26), (33, 25), (110, 24)])
-def test_a_nodes_block_has_two_addresses_for_each_pod(pods_per_node: int, prefix: int) -> None:
-    assert pod_block(pods_per_node) == 1 << (32 - prefix)
 
 
 @pytest.mark.parametrize("zone", ["us-east1-b", "us-east5", "us-east5-", "b"])

@@ -2,7 +2,6 @@
 
 from copy import deepcopy
 from math import prod
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from infra.settings import jobs
 from infra.settings.jobs import ContainerJob
 from infra.settings.read import parse
 from infra.submission import job_specs
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, run_program
 from tests.infra.review.known import NOTHING
 from tests.infra.settings.test_jobs import CONTAINER
@@ -29,16 +29,8 @@ SEEDS_AND_BATCHES = {"training.seed": [0, 1, 2], "training.global_batch": [64, 1
 def swept(values: Values, **changes: object) -> Values:
     """The training job of the stack as the sweep `study`."""
     made = deepcopy(values)
-    job = made.pop("job")
-    del job["name"]
-    made["jobs"] = {"study": job | {"slices": ONE_SLICE, "sweep": SEEDS_AND_BATCHES} | changes}
+    made["jobs"] = {"study": unnamed(made) | {"slices": ONE_SLICE, "sweep": SEEDS_AND_BATCHES} | changes}
     return made
-
-
-def read_specs(values: Values) -> list[dict[str, Any]]:
-    """Return the trainer's specification of each run."""
-    jobs = parse(values).training_jobs
-    return [dict(job.training) for job in jobs.values()]
 
 
 def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Values) -> None:
@@ -56,9 +48,8 @@ def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Val
 
 
 def test_settings_next_to_the_sweep_apply_to_every_run(values: Values) -> None:
-    made = swept(values, training={"steps": 7}, max_hours=2)
-    assert [training["steps"] for training in read_specs(made)] == [7] * 6
-    assert {job.max_hours for job in parse(made).jobs.values()} == {2}
+    jobs = parse(swept(values, training={"steps": 7}, max_hours=2)).training_jobs
+    assert [(job.training["steps"], job.max_hours) for job in jobs.values()] == [(7, 2)] * 6
 
 
 def test_the_optimizer_is_swept(values: Values) -> None:
