@@ -26,12 +26,6 @@ def test_nothing_of_the_stack_gives_people_rights_in_the_whole_cluster(program: 
     assert accounts == {("ServiceAccount", "trainer"), ("ServiceAccount", "metrics-reader")}
 
 
-def test_an_account_of_trainers_mounts_its_token_nowhere_unasked(program: Recording) -> None:
-    accounts = program.of_type("kubernetes:core/v1:ServiceAccount")
-    assert {account.inputs["metadata"]["name"] for account in accounts} == {"trainer", "metrics-reader"}
-    assert all(account.inputs["automountServiceAccountToken"] is False for account in accounts)
-
-
 NETWORK = Network()
 
 

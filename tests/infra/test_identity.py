@@ -53,17 +53,6 @@ def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None
     assert USES["data sets"] <= trainers["shared-text"]
 
 
-def test_the_api_that_images_are_streamed_through_is_on_before_any_slice(program: Recording) -> None:
-    (api,) = (
-        api
-        for api in program.of_type("gcp:projects/service:Service")
-        if api.inputs["service"] == "containerfilesystem.googleapis.com"
-    )
-    slices = program.starting("gcp:container/nodePool:NodePool", "slices-")
-    assert all(pool.inputs["nodeConfig"]["gcfsConfig"] == {"enabled": True} for pool in slices)
-    assert all(api.urn in program.closure(pool) for pool in slices)
-
-
 def test_pods_on_their_hosts_network_use_the_buckets_as_nodes(values: Values) -> None:
     values["job"]["host_network"] = True
     values["datasets"] = {"bucket": "shared-text"}

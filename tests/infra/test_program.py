@@ -37,6 +37,8 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
         (CLUSTER, ("gcp:compute/routerNat:RouterNat", "network-nat")),
         (CLUSTER, ("gcp:projects/service:Service", "apis-container")),
         (CLUSTER, ("gcp:projects/iAMMember:IAMMember", "nodes-role")),
+        # Images are streamed through its API.
+        (SLICE, ("gcp:projects/service:Service", "apis-containerfilesystem")),
         (JOBSET_CHART, SYSTEM_POOL),
         (JOBSET_CHART, ("kubernetes:core/v1:Namespace", "jobset-system")),
         (KUEUE_CHART, ("kubernetes:core/v1:Namespace", "kueue-system")),
@@ -57,6 +59,7 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
         (JOB, LOCAL_QUEUE),
         (JOB, SLICE),
         (JOB, ACCOUNT),
+        (JOB, ("kubernetes:core/v1:ConfigMap", "price-ablation")),
         (JOB, ("kubernetes:kueue.x-k8s.io/v1beta2:WorkloadPriorityClass", "priority-high")),
         (JOB, ("gcp:storage/managedFolderIamMember:ManagedFolderIamMember", "access-research_ablation")),
     ],

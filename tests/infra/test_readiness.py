@@ -34,10 +34,6 @@ def test_every_example_value_of_the_stacks_is_known_as_one(stack: str) -> None:
         assert name in errors
 
 
-def test_the_stack_of_the_sandbox_needs_no_change() -> None:
-    assert paths(placeholders(parse(stack_values("local")))) == []
-
-
 def test_a_stack_with_values_of_its_own_is_ready(ready: Values) -> None:
     accepted = parse(ready)
     assert (paths(placeholders(accepted)), paths(doubts(accepted))) == ([], [])
@@ -117,11 +113,6 @@ def test_a_stack_with_placeholders_declares_what_refuses_them_ahead_of_all_that_
     (record,) = (each for each in program.of_type("pulumi:index:Stash") if each.name == "placeholders")
     for costly in ("gcp:container/cluster:Cluster", "gcp:container/nodePool:NodePool"):
         assert all(record.urn in program.closure(each) for each in program.of_type(costly))
-
-
-def test_a_stack_without_placeholders_declares_nothing_more(ready: Values) -> None:
-    names = [each.name for each in run_program(ready).of_type("pulumi:index:Stash")]
-    assert "placeholders" not in names
 
 
 BUDGET = Budget(expires_on=date(2026, 3, 1))
