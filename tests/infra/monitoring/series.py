@@ -61,7 +61,7 @@ HEALTHY: Series = {
 
 def _spoilt(changes: Series, at: str, labels: Mapping[str, str] = ONE_JOB) -> Case:
     """A healthy stack but for these series."""
-    return Case(HEALTHY | changes, at, labels)
+    return Case({**HEALTHY, **changes}, at, labels)
 
 
 _LAST_STEP, _ON_HOST = "trainer_last_step_time_seconds", {"slice": "1", "host": "0", "node": "n2", "pod": "p2"}

@@ -163,6 +163,7 @@ def test_all_faults_are_reported_at_once(values: Values) -> None:
     assert errors_of(values).keys() == {"cloud.zone", "job.preset", "job.team", "image"}
 
 
+_PATTERN = ["local", "globl"]
 _STRETCHED = {"factor": 2, "low_frequency_factor": 1, "high_frequency_factor": 4, "original_length": 64}
 
 
@@ -177,10 +178,10 @@ _STRETCHED = {"factor": 2, "low_frequency_factor": 1, "high_frequency_factor": 4
         ({"job.colour": "red", "teams.research.quota": {"trillium": 8}}, {"job.colour", _QUOTA}),
         ({f"{_GROUP}.count": "many"}, {f"{_GROUP}.count"}),
         (
-            {"job.model": {"layers": 0, "activation": "relu", "windows": {"size": 0, "pattern": ["globl"]}, "qk": 1}}
+            {"job.model": {"layers": 0, "activation": "relu", "windows": {"size": 0, "pattern": _PATTERN}, "qk": 1}}
             | {"job.training": {"steps": 0}},
             {"job.training.steps", "job.model.layers", "job.model.activation", "job.model.qk"}
-            | {"job.model.windows.size", "job.model.windows.pattern.0"},
+            | {"job.model.windows.size", "job.model.windows.pattern.1"},
         ),
         (
             {"job.optimizer": {"beta1": 2}, "job.training": {"steps": 0}},
