@@ -22,6 +22,7 @@ IMAGES = {
     "proxy_image": f"{GOOGLES}/proxy_server@sha256:{'5' * 64}",
 }
 PATHWAYS = {"backend": "pathways", "pathways": IMAGES}
+SINGLE_HOST = {"topology": "2x2", "machine_type": "ct6e-standard-4t", "count": 1}
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-serve")
 
 
@@ -37,7 +38,7 @@ def stack_with(values: Values, **changes: object) -> Values:
 
 def on_one_host(values: Values) -> Values:
     made = stack_with(values, slices={"group": "trillium", "count": 1})
-    made["slices"]["trillium"] |= {"topology": "2x2", "machine_type": "ct6e-standard-4t", "count": 1}
+    made["slices"]["trillium"] |= SINGLE_HOST
     made["teams"]["research"]["quota"]["trillium"] = 4
     return made
 

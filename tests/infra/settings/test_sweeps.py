@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.admission.rehearsal import rehearse_stack
 from infra.cost import SweepBill, bill
 from infra.review.review import review
 from infra.review.tables import tables
@@ -180,19 +179,3 @@ def test_no_run_takes_the_name_of_another_job(values: Values) -> None:
 def test_the_short_form_has_no_sweep(values: Values) -> None:
     values["job"]["sweep"] = {"training.seed": [0, 1]}
     assert "move it into jobs" in errors_of(values)["job.sweep"]
-
-
-@pytest.mark.parametrize("fair_sharing", [False, True])
-def test_a_sweep_takes_idle_chips_of_others_and_gives_them_back_to_who_comes(
-    values: Values, *, fair_sharing: bool
-) -> None:
-    """Two slices of two teams, one each: the sweep has both at first, and the other team's job gets its own."""
-    made = swept(values, sweep={"training.seed": [0, 1, 2, 3]})
-    quota = {"quota": {"trillium": 8}}
-    made["teams"] = {"research": made["teams"]["research"] | quota, "zebra": {"namespace": "zebra"} | quota}
-    made["scheduling"] = {"fair_sharing": fair_sharing}
-    job = {key: item for key, item in made["jobs"]["study"].items() if key != "sweep"}
-    made["jobs"]["urgent"] = job | {"team": "zebra", "priority": "low"}
-    verdicts = rehearse_stack(parse(made), [])
-    assert [verdicts[f"study-{run}"].outcome for run in range(4)] == ["admitted", "admitted", "waits", "waits"]
-    assert verdicts["urgent"].outcome in ("admitted", "preempts")
