@@ -90,3 +90,9 @@ def test_what_is_billed_has_the_stacks_labels(values: Values) -> None:
         assert [found.inputs[key] for found in recording.of_type(kind)] == [own | values["labels"]]
     pools: list[Any] = [pool.inputs for pool in recording.of_type(POOL)]
     assert [pool["nodeConfig"]["resourceLabels"] for pool in pools] == [own | values["labels"]] * 3
+
+
+def test_gke_makes_no_firewall_rules_that_would_outlive_the_cluster(values: Values) -> None:
+    cluster = cluster_of(values)
+    assert cluster["disableL4LbFirewallReconciliation"]
+    assert cluster["addonsConfig"]["httpLoadBalancing"] == {"disabled": True}

@@ -127,6 +127,14 @@ def test_a_job_with_fallback_selects_what_its_groups_share_and_names_them(values
     assert tolerated == ["google.com/tpu", "cloud.google.com/gke-queued"]
 
 
+def test_a_pod_stays_on_a_node_that_is_out_of_touch_however_long(values: Values) -> None:
+    pod = template(jobset(values))["spec"]
+    assert [each for each in pod["tolerations"] if each["effect"] == "NoExecute"] == [
+        {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
+        for state in ("not-ready", "unreachable")
+    ]
+
+
 @pytest.mark.parametrize(
     ("capacities", "exclusive", "together"),
     [
