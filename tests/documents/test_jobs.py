@@ -13,6 +13,7 @@ from infra.settings.values import HIDDEN
 from infra.submission import job_spec, submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.documents.pages import DOCS, blocks
+from tests.infra.one_job import template_of
 from tests.infra.recording import Values, run_program, stack_values
 from workloads.spec import JOB_FOLDER_VARIABLE, WANDB_KEY_VARIABLE
 
@@ -27,9 +28,8 @@ def _shown(block: int = 0) -> Values:
 
 def _environment() -> dict[str, Any]:
     settings = parse(_shown())
-    rendered: Any = render(submission(settings, settings.jobs["probe"], None))
-    pod = rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return {variable["name"]: variable for variable in pod["containers"][0]["env"]}
+    (container,) = template_of(render(submission(settings, settings.jobs["probe"], None)))["spec"]["containers"]
+    return {variable["name"]: variable for variable in container["env"]}
 
 
 def _variables(origin: str) -> list[str]:

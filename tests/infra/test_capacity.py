@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.infra.one_job import template_of
 from tests.infra.recording import Recording, Values, run_program
 from tests.infra.spoiling import errors_of
 
@@ -96,7 +97,7 @@ def jobset(recording: Recording) -> Any:
 
 
 def pod(recording: Recording) -> Any:
-    return jobset(recording)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return template_of(jobset(recording))["spec"]
 
 
 @pytest.mark.parametrize(

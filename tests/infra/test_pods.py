@@ -13,7 +13,7 @@ from infra.pods import most_of_host, pod_template, resources
 from infra.settings.read import parse
 from infra.tpu import SliceShape, all_shapes
 from sandbox.providers.node_pools import allocatable
-from tests.infra.one_job import submitted
+from tests.infra.one_job import submitted, template_of
 from tests.infra.recording import ROOT, Values, run_program
 from tests.infra.spoiling import errors_of
 
@@ -110,12 +110,8 @@ def jobset(values: Values) -> Any:
     return render(submitted(values))
 
 
-def template(rendered: Any) -> Any:
-    return rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-
-
 def test_a_job_with_fallback_selects_what_its_groups_share_and_names_them(values: Values) -> None:
-    pod = template(jobset(with_capacities(values, "on-demand", QUEUED, slices=1)))["spec"]
+    pod = template_of(jobset(with_capacities(values, "on-demand", QUEUED, slices=1)))["spec"]
     assert pod["nodeSelector"] == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
         "cloud.google.com/gke-tpu-topology": "2x4",
@@ -128,7 +124,7 @@ def test_a_job_with_fallback_selects_what_its_groups_share_and_names_them(values
 
 
 def test_a_pod_stays_on_a_node_that_is_out_of_touch_however_long(values: Values) -> None:
-    pod = template(jobset(values))["spec"]
+    pod = template_of(jobset(values))["spec"]
     assert [each for each in pod["tolerations"] if each["effect"] == "NoExecute"] == [
         {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
         for state in ("not-ready", "unreachable")
@@ -150,7 +146,7 @@ def test_the_most_demanding_group_says_what_keeps_a_slice_together(
 ) -> None:
     rendered = jobset(with_capacities(values, *capacities, slices=1))
     assert rendered["metadata"].get("annotations", {}).get(EXCLUSIVE) == (NODE_POOL if exclusive else None)
-    assert ("podAffinity" in template(rendered)["spec"]["affinity"]) == together
+    assert ("podAffinity" in template_of(rendered)["spec"]["affinity"]) == together
 
 
 def test_a_job_that_may_be_queued_asks_for_the_shortest_run_that_its_groups_grant(values: Values) -> None:
@@ -163,7 +159,7 @@ def test_topology_awareness_takes_the_place_of_exclusive_topology(values: Values
     values["scheduling"] = {"placement": "topology-aware"}
     rendered = jobset(with_capacities(values, "spot", "on-demand"))
     assert "annotations" not in rendered["metadata"]
-    assert template(rendered)["metadata"]["annotations"] == {
+    assert template_of(rendered)["metadata"]["annotations"] == {
         "kueue.x-k8s.io/podset-slice-required-topology": NODE_POOL,
         "kueue.x-k8s.io/podset-slice-size": "2",
     }

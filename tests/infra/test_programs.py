@@ -12,9 +12,9 @@ from infra.jobset import render
 from infra.settings.read import parse
 from infra.submission import submission
 from sandbox.node_agent.environment import declared_variables
-from tests.infra.one_job import submitted
+from tests.infra.one_job import submitted, template_of
 from tests.infra.recording import Values
-from tests.infra.settings.test_containers import PATHWAYS_JOB, pod_of, rendered, with_container
+from tests.infra.settings.test_containers import PATHWAYS_JOB, rendered, with_container
 from tests.infra.spoiling import errors_of
 from tests.infra.test_jobs import call
 from tests.infra.test_pathways import rendered as rendered_by_pathways
@@ -43,11 +43,6 @@ def _jobset(values: Values, kind: str) -> Any:
             return rendered(values)
 
 
-def _pod(jobset: Any) -> Any:
-    (slices,) = (each for each in jobset["spec"]["replicatedJobs"] if each["name"] == "slice")
-    return slices["template"]["spec"]["template"]["spec"]
-
-
 def _read_variables(spec: Any) -> dict[str, str]:
     """The variables of the container on the second slice, where GKE adds none."""
     (container,) = spec["containers"]
@@ -58,7 +53,7 @@ def _read_variables(spec: Any) -> dict[str, str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_knows_its_job_though_gke_says_nothing_of_other_slices(values: Values, kind: str) -> None:
     assert (
-        _read_variables(_pod(_jobset(values, kind))).items()
+        _read_variables(template_of(_jobset(values, kind))["spec"]).items()
         >= {
             "MEGASCALE_NUM_SLICES": "2",
             "MEGASCALE_SLICE_ID": "1",
@@ -72,7 +67,7 @@ def test_a_host_knows_its_job_though_gke_says_nothing_of_other_slices(values: Va
 def test_libtpu_writes_its_logs_into_a_folder_of_the_pod_that_gke_mounts_nothing_over(
     values: Values, kind: str
 ) -> None:
-    spec = _pod(_jobset(values, kind))
+    spec = template_of(_jobset(values, kind))["spec"]
     folder = _read_variables(spec)["TPU_LOG_DIR"]
     (container,) = spec["containers"]
     own = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
@@ -85,7 +80,7 @@ FILE = {"file": "/tmp/alive", "silence_seconds": 300}
 
 
 def _container(values: Values, heartbeat: Values | None) -> Any:
-    (container,) = pod_of(rendered(values, heartbeat=heartbeat))["containers"]
+    (container,) = template_of(rendered(values, heartbeat=heartbeat))["spec"]["containers"]
     return container
 
 
@@ -143,7 +138,7 @@ def _checked(values: Values) -> Any:
 
 
 def test_it_has_the_trainers_image_and_all_that_the_program_gets_of_the_host(values: Values) -> None:
-    pod = pod_of(_checked(values))
+    pod = template_of(_checked(values))["spec"]
     (check,), (program,) = pod["initContainers"], pod["containers"]
     assert check["image"] == TRAINER
     assert check["resources"] == program["resources"]
@@ -151,7 +146,7 @@ def test_it_has_the_trainers_image_and_all_that_the_program_gets_of_the_host(val
 
 
 def test_it_knows_its_slices_and_where_its_host_is_without_gkes_webhook(values: Values) -> None:
-    (check,) = pod_of(_checked(values))["initContainers"]
+    (check,) = template_of(_checked(values))["spec"]["initContainers"]
     variables = {each["name"]: each.get("value") or each["valueFrom"] for each in check["env"]}
     slices = SliceSpec.model_validate_json(variables["CHECKED_SLICES"])
     assert (slices.count, slices.hosts) == (2, 2)

@@ -3,6 +3,7 @@
 import pytest
 from pulumi import RunError
 
+from tests.infra.one_job import template_of
 from tests.infra.recording import BUILT_DIGEST, ROOT, Recording, Values, run_program
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
@@ -53,18 +54,13 @@ IMAGE = ("docker-build:index:Image", "trainer")
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
 
 
-def _job_image(recording: Recording) -> str:
-    (replicated,) = recording.named(*JOB).inputs["spec"]["replicatedJobs"]
-    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
-    return container["image"]
-
-
 def test_a_built_image_goes_to_the_stacks_repository_and_is_run_by_digest(values: Values) -> None:
     values["image"] = {"build": True}
     recording = run_program(values)
     image = recording.named(*IMAGE)
     destination = "us-east5-docker.pkg.dev/my-project/multislice-dev/trainer"
-    assert _job_image(recording) == f"{destination}@{BUILT_DIGEST}"
+    (container,) = template_of(recording.named(*JOB).inputs)["spec"]["containers"]
+    assert container["image"] == f"{destination}@{BUILT_DIGEST}"
     (export,) = image.inputs["exports"]
     assert export["registry"] == {**export["registry"], "names": [destination], "push": True, "pushByDigest": True}
     assert (ROOT / image.inputs["context"]["location"]).samefile(ROOT)

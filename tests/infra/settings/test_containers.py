@@ -8,6 +8,7 @@ import yaml
 from infra.jobset import render
 from infra.settings.read import parse
 from infra.submission import submission
+from tests.infra.one_job import template_of
 from tests.infra.recording import ROOT, Values, run_program
 from tests.infra.settings.test_jobs import CONTAINER
 from tests.infra.spoiling import errors_of
@@ -32,14 +33,8 @@ def rendered(values: Values, **changes: object) -> Any:
     return render(submission(settings, settings.jobs["serve"], None))
 
 
-def pod_of(rendered: Any) -> Any:
-    """The specification of its pods."""
-    (slices,) = rendered["spec"]["replicatedJobs"]
-    return slices["template"]["spec"]["template"]["spec"]
-
-
 def _pod_and_container(values: Values, **changes: object) -> tuple[Any, Any]:
-    pod = pod_of(rendered(values, **changes))
+    pod = template_of(rendered(values, **changes))["spec"]
     (container,) = pod["containers"]
     return pod, container
 
