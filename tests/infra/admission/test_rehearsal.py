@@ -64,10 +64,6 @@ def test_the_first_line_says_the_outcome_and_the_others_why(case: tuple[Situatio
 A, B = queue("a", {"x": 16}), queue("b", {"x": 16})
 
 
-def _gone(verdict: Verdict) -> dict[str, str]:
-    return {preempted.workload: preempted.reason for preempted in verdict.preempted}
-
-
 def test_what_is_borrowed_is_what_the_own_quota_does_not_cover() -> None:
     verdict = rehearse(
         situation(A, B, running("old", "a", "x", 8), running("other", "b", "x", 4)), waiting("new", "a", 16)
@@ -90,18 +86,6 @@ def test_only_lent_chips_of_a_lender_are_reported() -> None:
     lender = queue("b", {"x": limited("x", 16, lend=4)})
     verdict = rehearse(situation(A, lender), waiting("new", "a", 20))
     assert verdict.borrowed == (Loan(flavor="x", chips=4, idle={"b": 4}),)
-
-
-def test_of_equals_the_newer_goes_where_the_queue_says_so_and_neither_if_both_came_in_one_second() -> None:
-    own = queue("a", {"x": 8}, within_queue="LowerOrNewerEqualPriority")
-    found = situation(own, running("old", "a", "x", 8, at=50))
-    assert _gone(rehearse(found, waiting("new", "a", 8, at=49))) == {"old": "InClusterQueue"}
-    assert rehearse(found, waiting("new", "a", 8, at=50)).outcome == "waits"
-
-
-def test_no_workload_is_preempted_without_need() -> None:
-    jobs = [running("small", "a", "x", 4, priority=100), running("large", "a", "x", 12, priority=200)]
-    assert _gone(rehearse(situation(A, *jobs), waiting("new", "a", 12))) == {"large": "InClusterQueue"}
 
 
 def test_a_queue_on_hold_admits_nothing_and_its_workloads_are_left_alone() -> None:
@@ -141,13 +125,6 @@ def test_chips_that_come_free_go_to_the_workload_that_made_room() -> None:
     ]
     verdict = rehearse(situation(borrower, lender, *jobs), waiting("new", "b", 8, priority=900))
     assert (verdict.outcome, verdict.started_first) == ("waits", ("urgent",))
-
-
-def test_of_equal_shares_in_fair_sharing_neither_gives_way() -> None:
-    lender, b, c = queue("a", {"x": 24}), queue("b", {"x": 0}), queue("c", {"x": 0})
-    found = situation(lender, b, c, running("b0", "b", "x", 24), fair_sharing=True)
-    assert rehearse(found, waiting("new", "c", 24)).outcome == "waits"
-    assert _gone(rehearse(found, waiting("new", "c", 16))) == {"b0": "InCohortFairSharing"}
 
 
 def test_queues_that_preempt_each_other_forever_are_reported() -> None:
