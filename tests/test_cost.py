@@ -98,19 +98,13 @@ def test_the_run_fails_only_if_a_test_is_over_its_limit_alone_too(these: Path, m
     assert runner.judged_alone(["test_these.py::test_cheap", "test_these.py::test_dear"]) == ["costs"]
 
 
-def test_a_run_over_its_time_names_the_tests_that_grew() -> None:
+def test_a_run_over_its_time_names_the_tests_that_grew_or_else_the_most_expensive_ones() -> None:
     before, now = {"old": 40.0, "grown": 1.0}, {"old": 40.5, "grown": 9.0, "new": 3.0}
     told = cost_report(QUICK, QUICK.minutes + 1, now, before)
     assert [line.split()[-1] for line in told[2:]] == ["grown", "new"]
     assert "+8.0" in told[2]
-
-
-def test_a_run_over_its_time_without_an_earlier_one_names_the_most_expensive_tests() -> None:
     told = cost_report(COMPLETE, COMPLETE.minutes + 1, {"small": 0.5, "large": 70.0, "middle": 7.0}, {})
     assert [line.split()[-1] for line in told[2:]] == ["large", "middle"]
-
-
-def test_a_run_in_time_names_no_test() -> None:
     assert len(cost_report(QUICK, QUICK.minutes, {"large": 70.0}, {})) == 1
 
 

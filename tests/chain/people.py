@@ -1,7 +1,7 @@
 """What a person asks of the API server about the jobs of a team, and the job that is asked about."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from infra.kubernetes import ApiError, ApiServer, Json
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
@@ -55,9 +55,14 @@ def rights(person: ApiServer, namespace: str) -> set[tuple[str, str, str]]:
         "spec": {"namespace": namespace},
     }
     answer = person.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)
+    return granted(answer["status"]["resourceRules"])
+
+
+def granted(rules: Iterable[Json]) -> set[tuple[str, str, str]]:
+    """(API group, resource, verb) of all that the rules of a role allow."""
     return {
         (group, resource, verb)
-        for rule in answer["status"]["resourceRules"]
+        for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -93,11 +98,20 @@ def workload_path(person: ApiServer, namespace: str, job: str) -> str:
     return f"{WORKLOADS.format(namespace)}/{workload['metadata']['name']}"
 
 
-def admission(admin: ApiServer, spec: Json, namespace: str) -> str:
-    """What the API server says against such a pod in a team's namespace; it is not made."""
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rehearsed"}, "spec": spec}
+def objection(person: ApiServer, path: str, body: object) -> str:
+    """What the API server says against an object, which it does not make; empty if it would."""
     try:
-        admin.request("POST", PODS.format(namespace), pod, {"dryRun": "All"})
+        person.request("POST", path, body, {"dryRun": "All"})
     except ApiError as error:
         return str(error)
     return ""
+
+
+def admission(admin: ApiServer, spec: Json, namespace: str) -> str:
+    """What the API server says against such a pod in a team's namespace; it is not made."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rehearsed"}, "spec": spec}
+    return objection(admin, PODS.format(namespace), pod)
+
+
+def delete(person: ApiServer, namespace: str, job: str) -> None:
+    person.delete(f"{JOBSETS.format(namespace)}/{job}", {"propagationPolicy": "Foreground"})

@@ -5,6 +5,7 @@ Only the first module waits for it to come up. Modules run in the order of the s
 
 from typing import Any
 
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
 
 JOB = "shared"
@@ -21,6 +22,19 @@ TEAMS = {
 HELD = "held"
 """A job of the team `lab`, which is on hold: it never starts."""
 
+SLEEPER: Values = {
+    "kind": "container",
+    "team": "research",
+    "slices": {"group": "trillium", "count": 1},
+    "priority": "normal",
+    "max_restarts": 1,
+    "grace_seconds": 1,
+    "image": f"elsewhere/sleeper@sha256:{'2' * 64}",
+    "command": ["sleep"],
+    "args": ["900"],
+}
+"""A program of one's own that only holds its chips."""
+
 
 def shared(name: str = JOB, **job: object) -> Values:
     """The stack with a training job of that name, changed by `job`."""
@@ -28,11 +42,18 @@ def shared(name: str = JOB, **job: object) -> Values:
     values["slices"]["trillium"]["count"] = 4
     values["cluster"]["security_group"] = "gke-security-groups@example.com"
     values["teams"] = TEAMS
-    usual = values.pop("job")
-    del usual["name"]
+    usual = unnamed(values)
     training = {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
     values["jobs"] = {
         name: {**usual, "existing_run": "anew", "training": training, **job},
         HELD: {**usual, "team": "lab", "host_network": True},
     }
+    return values
+
+
+def held(**job: object) -> Values:
+    """The local stack with a queue that starts nothing, to be changed."""
+    values: Any = stack_values("local")
+    values["job"] |= {"name": "held", **job}
+    values["teams"]["research"]["admission"] = "hold"
     return values

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -174,16 +174,10 @@ def ignore(_: object) -> None:
     """Takes an engine event."""
 
 
-class Reviews:
+def reviews(events: Iterable[EngineEvent]) -> list[str]:
     """What previews log of price, queue and chips."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def __call__(self, event: EngineEvent) -> None:
-        told = event.diagnostic_event
-        if told and told.severity == "info" and told.message.startswith("review of "):
-            self.told.append(told.message)
+    told = [event.diagnostic_event for event in events if event.diagnostic_event]
+    return [each.message for each in told if each.severity == "info" and each.message.startswith("review of ")]
 
 
 class Operations:

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pulumi.automation import CommandError
+from pulumi.automation import CommandError, EngineEvent
 
 from chaos.faults.queue import rival
 from cli.explain.finding import Cause
 from infra.live import holders
 from infra.settings.read import parse
 from tests.chain.commands import answered
-from tests.chain.stack import Chain, Operations, Reviews, ignore, wait_until
+from tests.chain.shared import held
+from tests.chain.stack import Chain, Operations, ignore, reviews, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
@@ -35,14 +36,6 @@ jax.jit(lambda x: 2 * x)(1.0)
 """
 
 type Edit = Callable[[Any], object]
-
-
-def _held(**job: object) -> Values:
-    """The local stack with a queue that starts nothing, to be changed."""
-    values: Any = stack_values("local")
-    values["job"] |= {"name": "held", **job}
-    values["teams"]["research"]["admission"] = "hold"
-    return values
 
 
 def _changed(values: Values, *edits: Edit) -> Values:
@@ -97,25 +90,23 @@ class TestUnderARunningJob:
     """The guard."""
 
     def test_up_does_not_replace_slices(self, chain: Chain, running: Values):
-        spot = _changed(running, lambda values: values["slices"]["trillium"].update(capacity=SPOT))
+        spot = _changed(running, _of_group(capacity=SPOT))
         with pytest.raises(CommandError) as refused:
             chain.engine_on(spot).up(ignore)
         told = str(refused.value)
         assert "job guarded in namespace research runs on trillium-0, trillium-1; its last checkpoint is step" in told
 
     def test_the_cluster_is_not_replaced_even_if_agreed(self, chain: Chain, running: Values):
-        moved = _changed(
-            running, _set("network", pods="10.32.0.0/12"), lambda values: values.update(allow_interruption=True)
-        )
+        moved = _changed(running | {"allow_interruption": True}, _set("network", pods="10.32.0.0/12"))
         with pytest.raises(CommandError) as refused:
             chain.engine_on(moved).up(ignore)
         assert "needs a new cluster" in str(refused.value)
         assert "network.pods: 10.16.0.0/12 -> 10.32.0.0/12" in str(refused.value)
 
     def test_a_preview_tells_the_difference_and_knows_the_queue(self, chain: Chain, running: Values):
-        reviews = Reviews()
-        chain.engine_on(_changed(running, _of_group(count=3))).preview(reviews)
-        (told,) = reviews.told
+        events: list[EngineEvent] = []
+        chain.engine_on(_changed(running, _of_group(count=3))).preview(events.append)
+        (told,) = reviews(events)
         assert "trillium 16 to 24 chips (+$21.60 an hour)" in " ".join(told.split())
         assert "research/guarded (16 chips, priority 500) is admitted at once" in told
         assert "no cluster was asked" not in told
@@ -134,14 +125,11 @@ class TestUnderARunningJob:
         assert [b"/cache_hits" in start for start in starts] == [False, True]
 
     def test_a_new_slice_may_come(self, chain: Chain, running: Values):
-        more = _changed(running, lambda values: values["slices"]["trillium"].update(count=3))
         operations = Operations()
-        chain.engine_on(more).preview(operations)
-        assert operations.changes == {
-            ("create", "slices-trillium-2"),
-            ("update", "bounds-research"),
-            ("update", "ground"),
-        }
+        chain.engine_on(_changed(running, _of_group(count=3))).preview(operations)
+        assert _touched(operations, "create") == {"slices-trillium-2"}
+        assert _touched(operations, "update") == {"bounds-research", "ground"}
+        assert len(operations.changes) == 3
 
 
 def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running: Values):
@@ -160,7 +148,7 @@ def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running:
 
 
 def test_an_agreed_change_ends_the_job_while_it_still_has_its_slices(chain: Chain):
-    values = _held(name="guarded")
+    values = held(name="guarded")
     values["slices"]["trillium"]["capacity"] = SPOT
     values["allow_interruption"] = True
     operations = Operations()
@@ -176,29 +164,29 @@ class TestOnlyWhatMustChangeIsTouched:
     """Each change goes from where the one before it ended."""
 
     def test_a_slice_more_is_a_pool_a_quota_and_the_job(self, chain: Chain):
-        chain.engine_on(_held()).up(ignore)
+        chain.engine_on(held()).up(ignore)
         operations = Operations()
-        chain.engine_on(_changed(_held(), _three_slices)).up(operations)
+        chain.engine_on(_changed(held(), _three_slices)).up(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
         assert _touched(operations, "update") == {"bounds-research", "ground", "quota-research", "price-held"}
         assert _touched(operations, "replace") == {"job-held"}
 
     def test_a_changed_image_replaces_the_job_alone(self, chain: Chain):
         operations = Operations()
-        chain.engine_on(_changed(_held(), _three_slices, _other_image)).up(operations)
+        chain.engine_on(_changed(held(), _three_slices, _other_image)).up(operations)
         assert {name for _, name in operations.changes} == {"job-held"}
         assert _touched(operations, "replace") == {"job-held"}
 
     def test_a_changed_label_updates_in_place(self, chain: Chain):
         operations = Operations()
-        chain.engine_on(_changed(_held(), _three_slices, _other_image, _labelled)).up(operations)
+        chain.engine_on(_changed(held(), _three_slices, _other_image, _labelled)).up(operations)
         assert {operation for operation, _ in operations.changes} == {"update"}
         pools = {f"slices-trillium-{index}" for index in range(3)}
         assert _touched(operations, "update") == {"cluster", "cluster-system", "checkpoints", "images", *pools}
 
     def test_a_changed_topology_replaces_pools_and_job_in_the_order_that_works(self, chain: Chain):
         operations = Operations()
-        chain.engine_on(_changed(_held(), _larger_slices, _other_image, _labelled)).up(operations)
+        chain.engine_on(_changed(held(), _larger_slices, _other_image, _labelled)).up(operations)
         pools = ["slices-trillium-0", "slices-trillium-1"]
         replacing = [
             (operation, name)
@@ -285,7 +273,7 @@ _EDITS: list[Edit] = [
 @given(edits=st.lists(st.sampled_from(_EDITS), min_size=2, max_size=5, unique=True))
 def test_what_a_preview_announces_is_what_happens_whatever_the_change(chain: Chain, edits: list[Edit]):
     """Each example goes from where the one before it ended."""
-    _applied(chain, _changed(_held(), *edits))
+    _applied(chain, _changed(held(), *edits))
 
 
 def test_who_holds_an_object_that_is_not_going_away_is_told(chain: Chain):

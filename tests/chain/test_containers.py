@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.chain.shared import SLEEPER
 from tests.chain.stack import Chain, Operations, ignore
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
@@ -44,21 +46,11 @@ else:
 
 def _stack() -> Values:
     values = stack_values("local")
-    training = values.pop("job") | {"priority": "low", "slices": {"group": "trillium", "count": 1}}
-    del training["name"]
-    meeting = {
-        "kind": "container",
-        "team": "research",
-        "slices": {"group": "trillium", "count": 2},
-        "priority": "high",
-        "max_restarts": 2,
-        "check_slices": True,
-        "image": f"elsewhere/meeting@sha256:{'2' * 64}",
-        "command": ["python", "-c"],
-        "args": [PROGRAM, "$(PORT)"],
-        "env": {"PORT": "29876"},
-        "ports": {"meeting": 29876},
-    }
+    training = unnamed(values) | {"priority": "low", "slices": {"group": "trillium", "count": 1}}
+    program = {"command": ["python", "-c"], "args": [PROGRAM, "$(PORT)"], "check_slices": True, "max_restarts": 2}
+    network = {"env": {"PORT": "29876"}, "ports": {"meeting": 29876}}
+    slices = {"priority": "high", "slices": {"group": "trillium", "count": 2}, "grace_seconds": 60}
+    meeting = SLEEPER | program | network | slices
     values["jobs"] = {"meeting": meeting, "beside": training}
     return values
 

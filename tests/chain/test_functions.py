@@ -17,9 +17,9 @@ import multislice
 from benchmarks.calls import measure
 from examples.__main__ import main
 from multislice import CallGone, Function, HostTraceback, NoSuchStack, Refused, State
+from tests.chain.shared import SLEEPER
 from tests.chain.stack import PATIENCE_SECONDS, Chain, ignore, wait_until
 from tests.chain.test_call import place_of_processes
-from tests.chain.test_sweeps import SLEEPER
 from tests.infra.recording import stack_values
 
 pytestmark = pytest.mark.complete

@@ -28,15 +28,6 @@ def test_the_api_server_has_what_was_rendered(stack: Chain) -> None:
     assert dashboard["metadata"]["namespace"] == DASHBOARD_NAMESPACE
 
 
-def test_what_is_asked_for_is_a_port_of_the_pods(stack: Chain) -> None:
-    pods = stack.pods(JOB)
-    assert len(pods) == 4
-    for pod in pods:
-        ports = [port for container in pod["spec"]["containers"] for port in container["ports"]]
-        assert {"metrics": METRICS_PORT}.items() <= {port["name"]: port["containerPort"] for port in ports}.items()
-        assert "jobset.sigs.k8s.io/jobset-name" in pod["metadata"]["labels"]
-
-
 def test_every_host_answers_and_the_leader_for_the_job(stack: Chain) -> None:
     told = [_asked(pod) for pod in stack.pods(JOB)]
     assert all(found["trainer_steps_total"][""] >= 1 for found in told)

@@ -1,13 +1,13 @@
 """A plan that a preview saved is carried out as it was previewed, or not at all."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pulumi.automation import CommandError
 
+from tests.chain.shared import held
 from tests.chain.stack import Chain, Operations, ignore
-from tests.infra.recording import Values, stack_values
+from tests.infra.recording import Values
 
 pytestmark = pytest.mark.complete
 
@@ -26,9 +26,6 @@ def test_a_saved_plan_is_carried_out_and_nothing_else(chain: Chain, tmp_path: Pa
 
 
 def _of_system_nodes(count: int) -> Values:
-    """The local stack with a queue that starts nothing."""
-    values: Any = stack_values("local")
-    values["teams"]["research"]["admission"] = "hold"
-    values["job"]["name"] = "held"
+    values = held()
     values["cluster"]["system_nodes"] = count
     return values

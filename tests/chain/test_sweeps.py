@@ -7,22 +7,12 @@ import pytest
 import yaml
 
 from infra.names import NO_JOB_RUNS
+from tests.chain.shared import SLEEPER
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
 
-SLEEPER: Values = {
-    "kind": "container",
-    "team": "research",
-    "slices": {"group": "trillium", "count": 1},
-    "priority": "normal",
-    "max_restarts": 1,
-    "grace_seconds": 1,
-    "image": f"elsewhere/sleeper@sha256:{'2' * 64}",
-    "command": ["sleep"],
-    "args": ["900"],
-}
 OWN_SLICE = {"quota": {"trillium": 8}}
 """Two slices of eight chips, one for each team."""
 RUNS = {"study-0", "study-1", "study-2"}

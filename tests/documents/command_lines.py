@@ -2,6 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
+
+import typer
 
 from tests.documents.pages import PAGES, blocks, name_of, without_blocks
 
@@ -39,3 +42,13 @@ def _joined(block: str) -> list[str]:
     whole = re.sub(r"\\\n\s*", "", block)
     lines = [re.sub(r"\s+#.*$", "", line).strip() for line in whole.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def command_of(app: typer.Typer, words: list[str], *, only_named: bool = False) -> None:
+    """Find the command and take its options, without running it; one that is `only_named` may lack what it needs."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    if words or not only_named:
+        command.make_context(command.name, words)

@@ -23,13 +23,16 @@ def stack() -> str:
     group, slices = settings.slices[name], spec.slices
     shape = group.shape
     quota = amount(str(settings.teams[job.team].quota[name].chips))
-    labels = node_labels(name, group)
+    short_labels = [f"{key.rpartition('/')[2]}: {value}" for key, value in node_labels(name, group).items()]
     boxes = [
         Box("stack file", [f"slices.{name}", f"{group.generation} {group.topology}, count {group.count}"]),
         Box("slice", [shape.machine_type, f"{shape.hosts} hosts x {shape.chips_per_host} chips = {shape.chips}"]),
         Box("node pools", [f"{group.count}, one for each slice", f"{shape.hosts} nodes each, all or none"]),
-        Box("ResourceFlavor", [flavor_name(name, group, settings.scheduling.placement), *_short(labels)]),
-        Box("ClusterQueue", [f"team {job.team}", f"quota: {quota:g} {TPU_RESOURCE}", *_cover(group.count)]),
+        Box("ResourceFlavor", [flavor_name(name, group, settings.scheduling.placement), *short_labels]),
+        Box(
+            "ClusterQueue",
+            [f"team {job.team}", f"quota: {quota:g} {TPU_RESOURCE}", f"as many as {group.count} slices have"],
+        ),
         Box(
             "JobSet",
             [f"replicas {slices.count}: a Job for each slice", f"parallelism {slices.hosts}: a pod for each host"],
@@ -42,14 +45,6 @@ def stack() -> str:
         Box("mesh", [str(spec.mesh), "replica crosses slices (DCN)", "fsdp stays in a slice (ICI)"]),
     ]
     return flow("From a stack file to the mesh", f"the stack {_STACK}: each box follows from the one before", boxes)
-
-
-def _short(labels: dict[str, str]) -> list[str]:
-    return [f"{key.rpartition('/')[2]}: {value}" for key, value in labels.items()]
-
-
-def _cover(count: int) -> list[str]:
-    return [f"as many as {count} slices have"]
 
 
 def queue() -> str:

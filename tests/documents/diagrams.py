@@ -1,6 +1,6 @@
 """Boxes with arrows between them, one after the other in rows, as an SVG that needs nothing from elsewhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -38,7 +38,8 @@ def flow(name: str, caption: str, boxes: Sequence[Box], closes: str = "") -> str
     drawn = [_box(box, *corner, height) for box, corner in zip(boxes, corners, strict=True)]
     for (x, y), (next_x, next_y), box in zip(corners, corners[1:], boxes[1:], strict=False):
         if not box.instead:
-            drawn.append(_sideways(x, next_x, y + height / 2) if y == next_y else _down(x, next_x, y + height, next_y))
+            beside = [(x + _WIDTH, y + height / 2), (next_x, y + height / 2)]
+            drawn.append(_arrow(beside if y == next_y else _down(x, next_x, y + height, next_y)))
     rows = -(-len(boxes) // _COLUMNS)
     foot = _ROW_GAP if closes else 0
     wide, tall = _COLUMNS * (_WIDTH + _GAP), rows * (height + _ROW_GAP) + foot
@@ -55,28 +56,19 @@ def _corner(place: int, height: int) -> tuple[float, float]:
 
 
 def _box(box: Box, x: float, y: float, height: int) -> str:
-    outline = element("rect", x=x, y=y, width=_WIDTH, height=height, rx=6, class_="box", **_stroke(box.fails))
+    stroke = {"style": "stroke: #d03b3b"} if box.fails else {}
+    outline = element("rect", x=x, y=y, width=_WIDTH, height=height, rx=6, class_="box", **stroke)
     title = text(box.title, x + _PAD, y + _PAD + 10, class_="label strong")
-    return "".join([outline, title, *_lines(box.wrapped, x + _PAD, y + _PAD + 10 + _LINE)])
+    top = y + _PAD + 10 + _LINE
+    lines = [text(line, x + _PAD, top + number * _LINE) for number, line in enumerate(box.wrapped)]
+    return "".join([outline, title, *lines])
 
 
-def _stroke(fails: bool) -> dict[str, str]:
-    return {"style": "stroke: #d03b3b"} if fails else {}
-
-
-def _lines(lines: Iterable[str], x: float, y: float) -> Iterable[str]:
-    return [text(line, x, y + number * _LINE) for number, line in enumerate(lines)]
-
-
-def _sideways(x: float, next_x: float, y: float) -> str:
-    return _arrow([(x + _WIDTH, y), (next_x, y)])
-
-
-def _down(x: float, next_x: float, bottom: float, next_y: float) -> str:
+def _down(x: float, next_x: float, bottom: float, next_y: float) -> list[tuple[float, float]]:
     """From the last box of a row to the first of the next one."""
     half = (bottom + next_y) / 2
     middle, target = x + _WIDTH / 2, next_x + _WIDTH / 2
-    return _arrow([(middle, bottom), (middle, half), (target, half), (target, next_y)])
+    return [(middle, bottom), (middle, half), (target, half), (target, next_y)]
 
 
 def _back(words: str, last: tuple[float, float], height: int, tall: int) -> str:

@@ -10,6 +10,7 @@ from cli.answer import INTERRUPTED, UNREAD
 from tests.documents.command_line_reference import Command, commands
 from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import MADE, ROOT
+from tests.infra.job_failure import action
 from workloads.spec import ExitCode
 
 _HEAD = f"""# Exit codes
@@ -55,29 +56,8 @@ EVERY_COMMAND = {0: "done", 1: "no answer, and why"}
 def reference() -> str:
     """The whole text."""
     parts = [_HEAD, *map(_row, ExitCode)]
-    parts.append(_REST.format(disrupted=_ACTIONS[action(137, disrupted=True)]))
+    parts.append(_REST.format(disrupted=_ACTIONS[action(_jobset(), 137, disrupted=True)]))
     return "".join([*parts, _COMMANDS, *map(_statuses, commands())])
-
-
-def action(code: int, disrupted: bool = False) -> str:
-    """What the JobSet does when a pod ends with `code`; `disrupted`: since it was evicted or its node went."""
-    spec = _jobset()["spec"]
-    (replicated,) = spec["replicatedJobs"]
-    rules = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
-    message = next(said for rule in rules if (said := _message(rule, code, disrupted)))
-    for rule in spec["failurePolicy"]["rules"]:
-        if any(re.search(pattern, message) for pattern in rule["onJobFailureMessagePatterns"]):
-            return rule["action"]
-    return "RestartJobSet"
-
-
-def _message(rule: Any, code: int, disrupted: bool) -> str:
-    """What the Job controller says when the rule fires (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
-    if "onExitCodes" not in rule:
-        return "Pod research/tiny has condition DisruptionTarget matching FailJob rule at index 0" if disrupted else ""
-    fires = (code in rule["onExitCodes"]["values"]) == (rule["onExitCodes"]["operator"] == "In")
-    name = rule["onExitCodes"]["containerName"]
-    return f"Container {name} for pod research/tiny failed with exit code {code} matching FailJob rule" if fires else ""
 
 
 @cache
@@ -97,7 +77,11 @@ def _mappings(value: Any) -> list[Any]:
 def _row(code: ExitCode) -> str:
     # What follows is said by the last column, which is read from the JobSet.
     meaning = re.split(r": (?:restart|fail)", one_line(enum_meanings(ExitCode).get(code.name, "")))[0].removesuffix(".")
-    follows = "counts the slice as done; the job is when all are" if code == ExitCode.DONE else _ACTIONS[action(code)]
+    follows = (
+        "counts the slice as done; the job is when all are"
+        if code == ExitCode.DONE
+        else _ACTIONS[action(_jobset(), code)]
+    )
     return f"| {code:d} | `{code.name}` | {meaning or 'trained to the last step'} | {follows} |\n"
 
 

@@ -18,7 +18,7 @@ _HEAD = f"""# Which command does what
 """
 _TARGETS = "\n## make\n\n| command | does | described in |\n|---|---|---|\n"
 _COMMANDS = "\n## multislice\n\n| command | does | exit status | described in |\n|---|---|---|---|\n"
-_NO_DESCRIPTIONS = ("troubleshooting", "comparison", "limits")
+_NO_DESCRIPTIONS = ("troubleshooting", "comparison", "limits", "compiler")
 _NAMED_PAGES = 3
 """As many pages a row names at most: of the menu's "How to" first, then those that name the command most often."""
 

@@ -3,6 +3,7 @@
 import re
 
 from infra.monitoring import VALUE, Alert, load_declared
+from tests.made_part import with_part
 from workloads.training.exposition import FAMILIES, Family
 
 NUMBERS = ("<!-- numbers: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
@@ -13,13 +14,9 @@ _COLUMNS = "| number | kind | meaning |\n|---|---|---|\n"
 
 def with_references(document: str) -> str:
     """The document with numbers and alerts as they are declared."""
-    return _with(_with(document, NUMBERS, _numbers()), ALERTS_OF, _alerts())
-
-
-def _with(document: str, marks: tuple[str, str], text: str) -> str:
-    before, _, rest = document.partition(marks[0])
-    after = rest.partition(marks[1])[2]
-    return f"{before}{marks[0]}{text}{marks[1]}{after}"
+    with_numbers = with_part(document, NUMBERS[0], _numbers(), NUMBERS[1])
+    alerts = "\n" + "\n".join(map(_section, load_declared().every_alert)) + "\n"
+    return with_part(with_numbers, ALERTS_OF[0], alerts, ALERTS_OF[1])
 
 
 def _numbers() -> str:
@@ -29,15 +26,8 @@ def _numbers() -> str:
 
 
 def _table(families: list[Family]) -> str:
-    return _COLUMNS + "".join(f"| `{_name(family)}` | {family.kind} | {family.meaning} |\n" for family in families)
-
-
-def _name(family: Family) -> str:
-    return f"{family.name}{{{family.label}}}" if family.label else family.name
-
-
-def _alerts() -> str:
-    return "\n" + "\n".join(map(_section, load_declared().every_alert)) + "\n"
+    names = {family: f"{family.name}{{{family.label}}}" if family.label else family.name for family in families}
+    return _COLUMNS + "".join(f"| `{name}` | {family.kind} | {family.meaning} |\n" for family, name in names.items())
 
 
 def _section(alert: Alert) -> str:

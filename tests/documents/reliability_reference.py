@@ -1,14 +1,13 @@
 """The made parts of docs/reliability.md: exit codes from the enum, what was measured from the results in docs/chaos."""
 
-import ast
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from chaos import report
 from chaos.faults import GROUPS
 from chaos.trial import LongRun, Result, from_json
 from infra.jobset import UNCOUNTED_CODES
+from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import DOCS
 from tests.made_part import with_part
 from workloads.spec import FATAL_CODES, ExitCode
@@ -37,7 +36,10 @@ def long_run() -> LongRun:
 
 def with_codes(document: str) -> str:
     """The document with the exit codes as the enum has them."""
-    rows = [f"| {code:d} | `{code.name}` | {cause} | {_then(code)} |" for code, cause in _causes().items()]
+    # What each docstring says before it says what is done.
+    meanings = enum_meanings(ExitCode)
+    causes = [(ExitCode[name], one_line(text).rpartition(": ")[0]) for name, text in meanings.items()]
+    rows = [f"| {code:d} | `{code.name}` | {cause} | {_then(code)} |" for code, cause in causes]
     return with_part(document, CODES[0], _lines("| code | name | why | then |", "|---:|---|---|---|", *rows), CODES[1])
 
 
@@ -94,20 +96,6 @@ def _then(code: ExitCode) -> str:
     if code in FATAL_CODES:
         return "the job fails"
     return "restarts, not counted" if code in UNCOUNTED_CODES else "restarts, counted"
-
-
-def _causes() -> Mapping[ExitCode, str]:
-    """What each member's docstring says before it says what is done."""
-    (parsed,) = ast.parse(inspect.getsource(ExitCode)).body
-    assert isinstance(parsed, ast.ClassDef)
-    found: dict[ExitCode, str] = {}
-    for member, text in zip(parsed.body, parsed.body[1:], strict=False):
-        match member, text:
-            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(words))):
-                found[ExitCode[name]] = " ".join(words.split()).rpartition(": ")[0]
-            case _:
-                pass
-    return found
 
 
 def _lines(*lines: str) -> str:

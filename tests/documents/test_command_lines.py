@@ -2,16 +2,14 @@
 
 import re
 import shlex
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from chaos.__main__ import parser
 from chaos.faults import CATALOGUE
 from cli.multislice import app
-from tests.documents.command_lines import command_lines
+from tests.documents.command_lines import command_lines, command_of
 
 LINES = command_lines()
 MULTISLICE = [line for line in LINES if re.match("(bin/)?multislice [a-z]", line)]
@@ -20,12 +18,8 @@ CHAOS = [line for line in LINES if re.match(r"make chaos\b|\.venv/bin/python -m 
 
 @pytest.mark.parametrize("line", MULTISLICE)
 def test_a_command_line_of_multislice_is_one(line: str) -> None:
-    words = shlex.split(line.partition(" [")[0])[1:]
-    command: Any = typer.main.get_command(app)
-    while hasattr(command, "commands"):
-        command = command.commands[words.pop(0)]
-    # A sentence may name a command without what it needs.
-    assert (line.startswith("multislice ") and not words) or command.make_context(command.name, words)
+    in_a_sentence = line.startswith("multislice ")
+    command_of(app, shlex.split(line.partition(" [")[0])[1:], only_named=in_a_sentence)
 
 
 @pytest.mark.parametrize("line", CHAOS)

@@ -1,6 +1,5 @@
 """The commands of docs/data.md do what it says."""
 
-import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -11,22 +10,18 @@ from typer.testing import CliRunner
 
 from cli.train import app
 from infra.settings.read import parse
+from tests.documents.pages import DOCS, ROOT, blocks
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import token_folders
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "data.md").read_text()
+TEXT = (DOCS / "data.md").read_text()
 QUICKER = ["--slices", "1", "--hosts", "1", "--chips", "2", "--steps", "2"]
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.complete
 def test_its_commands_make_a_folder_that_trains(tmp_path: Path) -> None:
-    (written,) = blocks("sh")
+    (written,) = blocks(TEXT, "sh")
     commands = written.replace(".sandbox/tokens", str(tmp_path / "tokens"))
     prepare, check, make = commands.splitlines()
     for command in (prepare, check):
@@ -38,7 +33,7 @@ def test_its_commands_make_a_folder_that_trains(tmp_path: Path) -> None:
 
 
 def test_its_stack_files_are_accepted() -> None:
-    folder, mixture = (yaml.safe_load(block)["job"]["data"] for block in blocks("yaml"))
+    folder, mixture = (yaml.safe_load(block)["job"]["data"] for block in blocks(TEXT, "yaml"))
     for data, paths in (
         (folder, {"data": "gs://BUCKET/tokens"}),
         (mixture, {"data.datasets.code": "gs://BUCKET/code", "data.datasets.web": "gs://BUCKET/web"}),

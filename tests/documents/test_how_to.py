@@ -23,7 +23,3 @@ def shown(command: str) -> set[str]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_has_a_how_to(command: str) -> None:
     assert shown(command), f"{command}: show it on one of {', '.join(sorted(PAGES))}"
-
-
-def test_a_command_that_no_page_shows_would_be_found() -> None:
-    assert not shown("bin/multislice nothing")

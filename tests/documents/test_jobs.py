@@ -1,7 +1,6 @@
 """What docs/jobs.md shows and names is real."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,24 +12,24 @@ from infra.settings.read import parse
 from infra.settings.values import HIDDEN
 from infra.submission import job_spec, submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
+from tests.documents.pages import DOCS, blocks
+from tests.infra.one_job import template_of
 from tests.infra.recording import Values, run_program, stack_values
 from workloads.spec import JOB_FOLDER_VARIABLE, WANDB_KEY_VARIABLE
 
-TEXT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
+TEXT = (DOCS / "jobs.md").read_text()
 
 
 def _shown(block: int = 0) -> Values:
-    blocks = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-    values = stack_values("dev") | yaml.safe_load(blocks[block])
+    values = stack_values("dev") | yaml.safe_load(blocks(TEXT, "yaml")[block])
     del values["job"]
     return values
 
 
 def _environment() -> dict[str, Any]:
     settings = parse(_shown())
-    rendered: Any = render(submission(settings, settings.jobs["probe"], None))
-    pod = rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return {variable["name"]: variable for variable in pod["containers"][0]["env"]}
+    (container,) = template_of(render(submission(settings, settings.jobs["probe"], None)))["spec"]["containers"]
+    return {variable["name"]: variable for variable in container["env"]}
 
 
 def _variables(origin: str) -> list[str]:
@@ -56,16 +55,14 @@ def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
 
 
 def test_the_trackers_of_the_page_about_metrics_are_accepted() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (shown,) = blocks((DOCS / "metrics.md").read_text(), "yaml")
     values = _shown() | yaml.safe_load(shown) | {"secrets": {WANDB_KEY_VARIABLE: HIDDEN}}
     assert parse(values).training_jobs["pretrain"].trackers.wandb
 
 
 def test_its_heartbeat_is_accepted() -> None:
-    shown = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)[3])
     values = _shown()
-    values["jobs"]["probe"] |= shown
+    values["jobs"]["probe"] |= yaml.safe_load(blocks(TEXT, "yaml")[3])
     assert parse(values).jobs["probe"] != parse(_shown()).jobs["probe"]
 
 

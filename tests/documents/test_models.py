@@ -13,19 +13,19 @@ from typer.testing import CliRunner
 from cli.train import app
 from infra.settings.read import parse
 from infra.submission import job_spec
+from tests.documents.pages import DOCS, ROOT, blocks
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names
 from workloads.training.flops import flops_per_token, total_parameters
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "models.md").read_text()
+TEXT = (DOCS / "models.md").read_text()
 SMALLER = ["--slices", "1", "--hosts", "1", "--chips", "2"]
 UNITS = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    (found,) = blocks(TEXT, language)
     return found
 
 

@@ -15,16 +15,13 @@ from tests.documents import (
     tpu_table_reference,
 )
 from tests.documents.command_line_reference import Command
-from tests.documents.exit_codes_reference import action
 from tests.documents.pages import DOCS, generated, hold, name_of
-from tests.infra.test_jobset import ACTIONS
-from workloads.spec import ExitCode
 
 MAKERS: dict[str, Callable[[], str]] = {
     "stack-file.md": settings_reference.reference,
     "job-spec.md": job_spec_reference.reference,
     "tpu-table.md": tpu_table_reference.reference,
-    "compiler.md": compiler_reference.reference,
+    "compiler.md": lambda: compiler_reference.with_tables((DOCS / "compiler.md").read_text()),
     "exit-codes.md": exit_codes_reference.reference,
     "command-line.md": command_line_reference.reference,
     "policy.md": lambda: policy_reference.with_table((DOCS / "policy.md").read_text()),
@@ -47,8 +44,3 @@ def test_exit_statuses_are_read_from_what_a_command_says() -> None:
     command = Command("look", "Look at it. Exit status 1: it cannot be seen; 2: with --twice, it is gone.", ())
     assert command.exit_statuses == {1: "it cannot be seen", 2: "with --twice, it is gone"}
     assert command.sentence == "Look at it."
-
-
-@pytest.mark.parametrize("code", ACTIONS, ids=lambda code: code.name)
-def test_what_a_code_does_is_read_from_the_jobset_as_its_own_tests_do(code: ExitCode) -> None:
-    assert action(code) == ACTIONS[code]

@@ -6,17 +6,14 @@ from functools import cache
 
 import pytest
 
-from chaos import report
 from chaos.faults import CATALOGUE
-from tests.chaos.known import HELD, LOST
-from tests.chaos.test_report import RUN
+from tests.chaos.known import HELD
 from tests.documents import reliability_reference as reference
 from tests.documents.pages import DOCS, hold
 from workloads.report.history import KILLED, LAST
 from workloads.spec import ExitCode
 
 DOCUMENT = DOCS / "reliability.md"
-EMPTY = "".join(f"{begin}{end}" for begin, end in (reference.CODES, reference.FAULTS, reference.LONG_RUN))
 KNOWN = {fault.name: fault for fault in CATALOGUE}
 
 
@@ -52,33 +49,9 @@ def test_the_tables_are_made_of_what_was_measured() -> None:
     hold(DOCUMENT, reference.with_long_run(DOCUMENT.read_text(), reference.long_run()))
 
 
-def test_made_parts_show_what_held_and_what_did_not() -> None:
-    made = reference.with_faults(EMPTY, (HELD, LOST))
-    assert "Of 2 faults 1 hold, at `abc1234`, in 5 minutes." in made
-    assert "At most 9 steps were done again (`host-stopped`)." in made
-    assert "The 1 jobs that had to start again and went on did so after 31 s in the median, 31 s at most" in made
-    assert "\n### Hosts (2)\n\n| fault |" in made
-    assert report.markdown((HELD, LOST)) in made
-    assert reference.without_made_parts(made) == EMPTY
-
-
-def test_made_parts_replace_those_that_were_there() -> None:
-    before = reference.with_long_run(reference.with_faults(EMPTY, (HELD,)), RUN)
-    assert reference.with_faults(before, (HELD,)) == before
-    assert "goodput 75.0 %" in before
-    assert reference.without_made_parts(before) == EMPTY
-
-
 def test_a_document_without_the_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="once each"):
         reference.with_faults("# Faults\n", (HELD,))
-
-
-def test_every_exit_code_has_a_row() -> None:
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| ", reference.with_codes(EMPTY), re.MULTILINE)
-    assert {name: int(code) for code, name in rows} == {
-        code.name: code for code in ExitCode if code is not ExitCode.DONE
-    }
 
 
 def test_what_strikes_the_long_run_is_as_written() -> None:

@@ -1,16 +1,15 @@
 """The rules, tests and security context that docs/security.md names are those of the program."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from policy.rules import ALL_RULES
+from tests.documents.pages import DOCS, ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "security.md").read_text()
+TEXT = (DOCS / "security.md").read_text()
 ATTACKS = re.findall(r"^\| (?!attack|-)([^|]+) \| [^|]+ \| ([^|]+) \|$", TEXT.split("## Signing in")[0], re.MULTILINE)
 RULES = {rule.id for rule in ALL_RULES}
 
@@ -21,8 +20,6 @@ def test_what_stops_an_attack_is_a_rule_of_the_plan_or_has_tests(named: str) -> 
 
 
 def test_what_a_member_is_told_to_write_is_what_the_trainer_has() -> None:
-    (shown,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-    assert yaml.safe_load(shown) == {
-        "securityContext": CONFINED_POD,
-        "containers": [{"securityContext": CONFINED_CONTAINER}],
-    }
+    (shown,) = blocks(TEXT, "yaml")
+    containers = [{"securityContext": CONFINED_CONTAINER}]
+    assert yaml.safe_load(shown) == {"securityContext": CONFINED_POD, "containers": containers}

@@ -7,7 +7,8 @@ from typing import Any, override
 import pulumi
 import pytest
 import yaml
-from pulumi.automation import CommandError
+from pulumi.automation import CommandError, EngineEvent
+from pulumi.automation.events import PolicyEvent
 
 from policy.exceptions import read_exceptions
 from policy.plan import Declared
@@ -19,7 +20,6 @@ from sandbox.engine import Engine, PolicyPack
 from sandbox.providers.charts import render, type_token
 from sandbox.site import create
 from tests.chain.stack import ignore
-from tests.engine.findings import Findings
 from tests.infra.recording import run_program, stack_values
 from tests.policy.example import declared, violations
 from tests.policy.examples import EXAMPLES
@@ -57,25 +57,34 @@ class _Examples(Engine):
 
 
 @pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+def findings(tmp_path_factory: pytest.TempPathFactory) -> list[PolicyEvent]:
     """Return the findings of one preview of all examples."""
     builds.prepare(ignore)
     folder = tmp_path_factory.mktemp("examples")
     stack_file, settings = folder / "Pulumi.examples.yaml", folder / "examples.json"
     stack_file.write_text(yaml.safe_dump({"config": {}}))
     settings.write_text(json.dumps(SETTINGS))
-    told = Findings()
+    events: list[EngineEvent] = []
     pack = PolicyPack(CHECKOUT / "policy", settings)
     with pytest.raises(CommandError):
-        _Examples(create(folder / "site"), programs.found(), stack_file, pack).preview(told)
-    return told
+        _Examples(create(folder / "site"), programs.found(), stack_file, pack).preview(events.append)
+    return [event.policy_event for event in events if event.policy_event]
+
+
+def _of(findings: list[PolicyEvent], rule: str, resource: str) -> list[PolicyEvent]:
+    """What a rule says of the resources whose names start so."""
+    return [
+        told
+        for told in findings
+        if told.policy_name == rule and (told.resource_urn or "").rpartition("::")[2].startswith(resource)
+    ]
 
 
 @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
-def test_what_breaks_a_rule_reaches_a_person_with_its_fix(findings: Findings, rule: Rule):
+def test_what_breaks_a_rule_reaches_a_person_with_its_fix(findings: list[PolicyEvent], rule: Rule):
     # All examples together are one plan, of which a rule on the whole may say something else.
     of_one = isinstance(rule, ResourceRule)
-    told = findings.of(rule.id, f"{rule.id}." if of_one else "")
+    told = _of(findings, rule.id, f"{rule.id}." if of_one else "")
     text = "\n".join(finding.message for finding in told)
     assert rule.title in text
     assert EXAMPLES[rule.id].says in text or not of_one
@@ -83,13 +92,13 @@ def test_what_breaks_a_rule_reaches_a_person_with_its_fix(findings: Findings, ru
     assert {finding.enforcement_level for finding in told} == {rule.level}
 
 
-def test_a_mandatory_rule_stops_the_preview(findings: Findings):
-    assert any(told.enforcement_level == "mandatory" for told in findings.told)
+def test_a_mandatory_rule_stops_the_preview(findings: list[PolicyEvent]):
+    assert any(told.enforcement_level == "mandatory" for told in findings)
 
 
-def test_an_exception_silences_its_rule_and_an_expired_one_says_so(findings: Findings):
-    assert findings.of(EXCEPTED, "granted.") == []
-    (told,) = findings.of(EXCEPTED, "expired.")
+def test_an_exception_silences_its_rule_and_an_expired_one_says_so(findings: list[PolicyEvent]):
+    assert _of(findings, EXCEPTED, "granted.") == []
+    (told,) = _of(findings, EXCEPTED, "expired.")
     assert "The exception until 2020-01-31 (A demonstration.) has expired." in told.message
 
 

@@ -8,8 +8,7 @@ from sandbox import builds, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
-from tests.chain.stack import Reviews, ignore
-from tests.engine.findings import Findings
+from tests.chain.stack import ignore, reviews
 from tests.policy.lasting import without_expiry
 
 STACKS = {path.stem.removeprefix("Pulumi."): path for path in sorted((CHECKOUT / "stacks").glob("Pulumi.*.yaml"))}
@@ -21,17 +20,12 @@ STACKS = {path.stem.removeprefix("Pulumi."): path for path in sorted((CHECKOUT /
 )
 def test_every_stack_previews_without_a_cluster_and_logs_its_review(stack: str, tmp_path: Path):
     builds.prepare(ignore)
-    reviews, findings = Reviews(), Findings()
-
-    def tell(event: EngineEvent) -> None:
-        reviews(event)
-        findings(event)
-
+    events: list[EngineEvent] = []
     pack = PolicyPack(CHECKOUT / "policy", without_expiry(CHECKOUT / "policy" / "stacks" / f"{stack}.json", tmp_path))
-    planned = Engine(create(tmp_path / "site"), programs.found(), STACKS[stack], pack).preview(tell)
-    assert findings.told == []
+    planned = Engine(create(tmp_path / "site"), programs.found(), STACKS[stack], pack).preview(events.append)
+    assert [event.policy_event for event in events if event.policy_event] == []
     assert set(planned.change_summary) == {"create"}
-    (told,) = reviews.told
+    (told,) = reviews(events)
     # The others are examples, with values that `up` refuses.
     assert told.startswith(f"review of {stack}\n\n{'Price' if stack == 'local' else 'Ready'}  ")
     assert "no cluster was asked" in told
@@ -44,11 +38,7 @@ def test_a_stack_file_whose_secrets_are_encrypted_for_another_backend_previews_a
     stack_file = tmp_path / "Pulumi.local.yaml"
     stack_file.write_text(yaml.safe_dump(content | {"secretsprovider": "gcpkms://projects/p", "encryptedkey": "a2V5"}))
     builds.prepare(ignore)
-    planned: list[str] = []
-
-    def note(event: EngineEvent) -> None:
-        if event.resource_pre_event:
-            planned.append(event.resource_pre_event.metadata.urn)
-
-    Engine(create(tmp_path / "site"), programs.found(), stack_file).preview(note)
+    events: list[EngineEvent] = []
+    Engine(create(tmp_path / "site"), programs.found(), stack_file).preview(events.append)
+    planned = [event.resource_pre_event.metadata.urn for event in events if event.resource_pre_event]
     assert [urn.rpartition("::")[2] for urn in planned].count("secrets-tiny") == 1

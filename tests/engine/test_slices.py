@@ -60,18 +60,6 @@ class Slices:
         return self.site.cloud / "stock-out"
 
 
-class Warnings:
-    """What the engine warns of."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def __call__(self, event: automation.EngineEvent) -> None:
-        told = event.diagnostic_event
-        if told and told.severity == "warning":
-            self.messages.append(told.message)
-
-
 @pytest.fixture
 def slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Slices]:
     """A cluster without slices, whose API server runs."""
@@ -119,34 +107,33 @@ def test_a_slice_that_google_had_no_machines_for_is_not_taken_for_made(slices: S
     stack.preview(expect_no_changes=True)
 
 
+def _come_up_without_hosts(slices: Slices, stack: automation.Stack) -> None:
+    slices.groups = {"trillium": {**FLAT, "capacity": "spot"}}
+    slices.stock_out.write_text("trillium-0")
+    with pytest.raises(automation.CommandError, match="error state"):
+        stack.up()
+
+
 def test_a_change_of_a_slice_without_its_hosts_is_made_and_says_that_they_are_missing(
     slices: Slices, stack: automation.Stack
 ) -> None:
-    slices.groups = {"trillium": {**FLAT, "capacity": "spot"}}
-    slices.stock_out.write_text("trillium-0")
-    with pytest.raises(automation.CommandError, match="error state"):
-        stack.up()
+    _come_up_without_hosts(slices, stack)
     slices.team = "b"
-    told = Warnings()
-    stack.up(on_event=told)
-    assert "slice trillium-0 has 0 of 2 hosts" in "".join(told.messages)
+    events: list[automation.EngineEvent] = []
+    stack.up(on_event=events.append)
+    told = [event.diagnostic_event for event in events if event.diagnostic_event]
+    assert "slice trillium-0 has 0 of 2 hosts" in "".join(each.message for each in told if each.severity == "warning")
 
 
 def test_an_unreachable_cluster_is_reported_with_the_slice(slices: Slices, stack: automation.Stack) -> None:
-    slices.groups = {"trillium": {**FLAT, "capacity": "spot"}}
-    slices.stock_out.write_text("trillium-0")
-    with pytest.raises(automation.CommandError, match="error state"):
-        stack.up()
+    _come_up_without_hosts(slices, stack)
     slices.answers = False
     with pytest.raises(automation.CommandError, match="slice trillium-0 may lack some of its 2 hosts"):
         stack.preview()
 
 
 def test_a_slice_whose_hosts_came_late_is_taken_as_it_is(slices: Slices, stack: automation.Stack) -> None:
-    slices.groups = {"trillium": {**FLAT, "capacity": "spot"}}
-    slices.stock_out.write_text("trillium-0")
-    with pytest.raises(automation.CommandError, match="error state"):
-        stack.up()
+    _come_up_without_hosts(slices, stack)
     for name in ("late-0", "late-1"):
         labels = {"cloud.google.com/gke-nodepool": "trillium-0"}
         administrator(slices.site).request("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})

@@ -1,5 +1,7 @@
 """The job of a stack that has one."""
 
+from typing import Any
+
 import pulumi
 
 from infra.settings.jobs import AnyJob, TrainingJob
@@ -41,3 +43,16 @@ def only_team(settings: Settings) -> Team:
 
 def only_group(settings: Settings) -> SliceGroup:
     return settings.group_of(only_job(settings))
+
+
+def template_of(jobset: Any) -> Any:
+    """The template of the pods of a job's slices."""
+    (slices,) = (part for part in jobset["spec"]["replicatedJobs"] if part["name"] == "slice")
+    return slices["template"]["spec"]["template"]
+
+
+def unnamed(values: Values) -> Values:
+    """Take the job out of a stack file, for `jobs` by name."""
+    job = values.pop("job")
+    del job["name"]
+    return job

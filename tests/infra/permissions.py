@@ -16,7 +16,6 @@ from tests.infra.recording import ROOT
 _TABLE: Any = yaml.safe_load(Path(__file__).with_name("permissions.yaml").read_text())
 _VERBS = {"create": "create", "read": "get", "update": "update", "delete": "delete"}
 
-OPERATIONS = tuple(_VERBS)
 USES = {use: frozenset(permissions.split()) for use, permissions in _TABLE["uses"].items()}
 ROLES = frozenset(_TABLE["roles"])
 

@@ -1,31 +1,44 @@
-"""One change each that spoils a valid stack file."""
+"""Changes that spoil a valid stack file, and the errors that follow."""
 
 from collections.abc import Callable
 
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
 from tests.infra.recording import Values
 
 type Spoil = Callable[[Values], object]
 
 
 def put(path: str, value: object) -> Spoil:
-    """Set the value at a path."""
+    """Set the value at a path, whose sections may be absent."""
     *parents, last = path.split(".")
 
     def spoil(values: Values) -> None:
         for parent in parents:
-            values = values[parent]
+            values = values.setdefault(parent, {})
         values[last] = value
 
     return spoil
 
 
 def remove(path: str) -> Spoil:
-    """Remove the key at a path."""
+    """Remove the key at a path, and return its value."""
     *parents, last = path.split(".")
 
-    def spoil(values: Values) -> None:
+    def spoil(values: Values) -> object:
         for parent in parents:
             values = values[parent]
-        del values[last]
+        return values.pop(last)
 
     return spoil
+
+
+def errors_of(values: Values) -> dict[str, str]:
+    """Return the text of the errors of each setting, one a line; nothing if the stack file is valid."""
+    texts: dict[str, list[str]] = {}
+    try:
+        parse(values)
+    except SettingsError as error:
+        for found in error.errors:
+            texts.setdefault(found.path, []).append(str(found))
+    return {path: "\n".join(lines) for path, lines in texts.items()}

@@ -1,18 +1,13 @@
 """Kinds of capacity: what is refused and why, and what is declared for each on Google Cloud and in Kueue."""
 
+import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 
-from infra.pods import node_labels
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
-from infra.slices import TpuSlicesArgs, pool_args
-from sandbox.providers.node_pools import require_valid
-from tests.infra.legal_values import legal_values
-from tests.infra.recording import Recording, Registration, Values, run_program, stack_values
+from tests.infra.one_job import template_of
+from tests.infra.recording import Recording, Values, run_program
+from tests.infra.spoiling import errors_of
 
 POOL = "gcp:container/nodePool:NodePool"
 KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
@@ -20,6 +15,8 @@ KUEUE_CHART = ("kubernetes:helm.sh/v4:Chart", "kueue")
 CUBES = {"generation": "v5p", "topology": "4x4x4"}
 IRONWOOD = {"generation": "7x", "topology": "4x4x4"}
 RESERVED = {"kind": "reservation", "name": "chips"}
+IN_BLOCK = RESERVED | {"block": "b"}
+IN_PART = IN_BLOCK | {"sub_block": "s"}
 FLEX = {"kind": "flex-start", "max_run_hours": 4}
 QUEUED = {"kind": "queued", "max_run_hours": 4}
 OUTSIDE = "hours from 0.17 (10 minutes) to 168 (7 days)"
@@ -50,25 +47,15 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
     ({**RESERVED, "project": "p" * 31}, {}, "capacity.project", "a name of at most 30 lower-case letters"),
     ({**RESERVED, "block": ""}, IRONWOOD, "capacity.block", NAME),
     ({**RESERVED, "sub_block": "s"}, IRONWOOD, "capacity", "a block that contains the sub_block"),
-    ({**RESERVED, "block": "b"}, CUBES, "capacity", "only those of 7x have blocks, got a block for v5p; remove block"),
-    (
-        {**RESERVED, "block": "b", "sub_block": "s"},
-        IRONWOOD,
-        "capacity.sub_block",
-        "the 64 chips of a sub_block, got 128 chips (2 x 4x4x4); remove sub_block, lower count",
-    ),
-    (
-        {**RESERVED, "block": "b"},
-        {**IRONWOOD, "count": 145},
-        "capacity.block",
-        "the 9216 chips of a block, got 9280 chips (145 x 4x4x4)",
-    ),
+    (IN_BLOCK, CUBES, "capacity", "only those of 7x have blocks, got a block for v5p; remove block"),
+    (IN_PART, IRONWOOD, "capacity.sub_block", "64 chips of a sub_block, got 128 chips (2 x 4x4x4); remove sub_block,"),
+    (IN_BLOCK, IRONWOOD | {"count": 145}, "capacity.block", "the 9216 chips of a block, got 9280 chips (145 x 4x4x4)"),
     (
         FLEX,
         {"generation": "v4", "topology": "4x4x4"},
         "capacity",
-        "on-demand, spot or a reservation, since Compute Engine offers flex-start only for v5p, v6e, 7x,"
-        " got flex-start for v4; write spot, or choose v5p 4x4x4",
+        "since Compute Engine offers flex-start only for v5p, v6e, 7x, got flex-start for v4; write spot, or choose v5p"
+        " 4x4x4",
     ),
     (FLEX, {"generation": "v5e", "topology": "4x4"}, "capacity", "for v5e; write spot, or choose v6e 4x4"),
     (QUEUED, {"generation": "v5e", "topology": "2x2"}, "capacity", "got queued for v5e; write spot, or choose v6e 2x2"),
@@ -85,19 +72,14 @@ def test_a_capacity_that_cannot_be_had_is_refused_with_the_reason(
     values: Values, capacity: object, group: Values, place: str, words: str
 ) -> None:
     values["slices"]["trillium"] |= {**group, "capacity": capacity}
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    texts = [str(fault) for fault in raised.value.errors if fault.path == f"slices.trillium.{place}"]
-    assert any(words in line for line in texts), raised.value
+    assert words in errors_of(values)[f"slices.trillium.{place}"]
 
 
 def test_a_job_on_queued_slices_takes_one_of_them(values: Values) -> None:
     values["slices"]["trillium"]["capacity"] = QUEUED
-    with pytest.raises(
-        SettingsError, match="1, since trillium is queued .*, got 2; lower it or write flex-start"
-    ) as raised:
-        parse(values)
-    assert [fault.path for fault in raised.value.errors] == ["job.slices.count"]
+    errors = errors_of(values)
+    assert errors.keys() == {"job.slices.count"}
+    assert re.search("1, since trillium is queued .*, got 2; lower it or write flex-start", errors["job.slices.count"])
 
 
 def program_with(values: Values, capacity: object, *, slices: int = 2) -> Recording:
@@ -115,17 +97,7 @@ def jobset(recording: Recording) -> Any:
 
 
 def pod(recording: Recording) -> Any:
-    return jobset(recording)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-
-
-@pytest.mark.parametrize(("capacity", "spot"), [("on-demand", False), ("spot", True), ({"kind": "spot"}, True)])
-def test_capacity_that_stays_has_all_hosts_from_the_start(values: Values, capacity: object, spot: bool) -> None:
-    declared = pool(program_with(values, capacity))
-    assert (declared["nodeCount"], declared["nodeConfig"]["spot"]) == (2, spot)
-    assert declared["management"]["autoRepair"]
-    assert not declared.keys() & {"autoscaling", "queuedProvisioning"}
-    assert not declared["nodeConfig"].keys() & {"flexStart", "maxRunDuration"}
-    assert declared["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+    return template_of(jobset(recording))["spec"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +107,7 @@ def test_capacity_that_stays_has_all_hosts_from_the_start(values: Values, capaci
         ({"project": "bank"}, "projects/bank/reservations/chips"),
         ({"block": "b"}, "projects/my-project/reservations/chips/reservationBlocks/b"),
         (
-            {"project": "bank", "block": "b", "sub_block": "s"},
+            {"project": "bank"} | IN_PART,
             "projects/bank/reservations/chips/reservationBlocks/b/reservationSubBlocks/s",
         ),
     ],
@@ -200,21 +172,15 @@ def test_a_queued_job_waits_for_a_provisioning_request(values: Values) -> None:
     assert jobset(recording)["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "14400"}
 
 
-def test_kueue_starts_after_the_first_queued_pool_and_otherwise_waits_for_no_slice(values: Values) -> None:
-    def waits_for_pool(recording: Recording) -> bool:
-        return recording.named(POOL, "slices-trillium-0").urn in recording.closure(recording.named(*KUEUE_CHART))
-
-    assert waits_for_pool(program_with(values, QUEUED, slices=1))
-    assert not waits_for_pool(program_with(values, FLEX))
-
-
-def test_a_first_queued_pool_restarts_kueue_in_an_existing_stack(values: Values) -> None:
-    def pod_annotations(recording: Recording) -> Any:
-        chart: Any = recording.named(*KUEUE_CHART).inputs["values"]
-        return chart.get("controllerManager", {}).get("manager", {}).get("podAnnotations")
-
-    assert pod_annotations(program_with(values, QUEUED, slices=1))
-    assert pod_annotations(program_with(values, FLEX)) is None
+@pytest.mark.parametrize(("capacity", "slices", "first"), [(QUEUED, 1, True), (FLEX, 2, False)], ids=["queued", "flex"])
+def test_a_first_queued_pool_starts_kueue_again_after_it_and_no_other_pool_does(
+    values: Values, capacity: object, slices: int, *, first: bool
+) -> None:
+    recording = program_with(values, capacity, slices=slices)
+    kueue = recording.named(*KUEUE_CHART)
+    assert (recording.named(POOL, "slices-trillium-0").urn in recording.closure(kueue)) == first
+    manager: Any = kueue.inputs["values"].get("controllerManager", {}).get("manager", {})
+    assert bool(manager.get("podAnnotations")) == first
 
 
 def test_a_queued_pod_tolerates_every_taint_that_its_flavor_has(values: Values) -> None:
@@ -233,60 +199,3 @@ def test_a_team_without_quota_of_queued_chips_has_no_check(values: Values) -> No
     recording = run_program(values)
     assert recording.named(f"{KUEUE}:AdmissionCheck", "check-extra")
     assert "admissionChecksStrategy" not in recording.named(f"{KUEUE}:ClusterQueue", "quota-research").inputs["spec"]
-
-
-@pytest.mark.parametrize("capacity", ["on-demand", "spot", RESERVED])
-def test_slices_with_nodes_are_kept_apart_by_jobset(values: Values, capacity: object) -> None:
-    recording = program_with(values, capacity)
-    annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
-    assert jobset(recording)["metadata"]["annotations"] == annotations
-    assert "affinity" not in pod(recording)
-    assert not [found for found in recording.registrations if found.type.endswith((":AdmissionCheck", "Config"))]
-
-
-def test_slices_without_nodes_are_kept_apart_by_the_scheduler(values: Values) -> None:
-    recording = program_with(values, FLEX)
-    assert "annotations" not in jobset(recording)["metadata"]
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    affinity = pod(recording)["affinity"]
-    (together,), (apart,) = affinity["podAffinity"][required], affinity["podAntiAffinity"][required]
-    assert together["topologyKey"] == apart["topologyKey"] == "cloud.google.com/gke-nodepool"
-    assert together["matchLabelKeys"] == apart["mismatchLabelKeys"] == ["jobset.sigs.k8s.io/job-key"]
-    assert apart["namespaceSelector"] == {}
-    # The API server refuses a key that a term has in its selector, too.
-    assert together["labelSelector"]["matchExpressions"][0]["key"] == "jobset.sigs.k8s.io/jobset-name"
-
-
-def _slice_pools(recording: Recording) -> list[Registration]:
-    return [found for found in recording.of_type(POOL) if found.name != "cluster-system"]
-
-
-@pytest.mark.parametrize("stack", ["local", "dev", "staging", "prod", "scale"])
-def test_gke_would_accept_the_pools_of_every_stack(stack: str) -> None:
-    recording = run_program(stack_values(stack))
-    cluster = recording.named("gcp:container/cluster:Cluster", "cluster").inputs
-    pools = _slice_pools(recording)
-    assert len(pools) >= 2
-    for found in pools:
-        require_valid(found.inputs, cluster, None)
-
-
-@hypothesis_settings(deadline=None)
-@given(legal_values())
-def test_every_accepted_group_becomes_a_pool_of_a_whole_slice_from_one_source(values: Values) -> None:
-    accepted = parse(values)
-    ((group_name, group),) = accepted.slices.items()
-    name = f"{group_name}-{group.count - 1}"
-    cluster = accepted.cluster.name
-    args = TpuSlicesArgs(accepted.cloud, cluster, cluster, "dev.example", "nodes@x", accepted.slices, {}, None)
-    declared: Any = pool_args(name, group_name, None, args)
-    config: Any = declared.node_config
-    affinity: Any = config.reservation_affinity
-    scaled = declared.autoscaling is not None
-    assert len(declared.name) <= 40
-    assert (declared.autoscaling.max_node_count if scaled else declared.node_count) == group.shape.hosts
-    assert scaled == (declared.node_count is None) == bool(config.flex_start) == (config.max_run_duration is not None)
-    assert [bool(config.spot), scaled, affinity.consume_reservation_type == "SPECIFIC_RESERVATION"].count(True) <= 1
-    assert len(affinity.values or ["-"]) == 1
-    assert config.boot_disk.disk_type in group.shape.boot_disk_types
-    assert config.labels.items() <= node_labels(group_name, group).items()

@@ -12,6 +12,7 @@ from infra.objects import OURS
 from infra.settings.read import parse
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import Recording, Values, run_program, stack_values
+from tests.infra.spoiling import put
 
 RESERVED = {"kind": "reservation", "name": "chips"}
 
@@ -21,12 +22,8 @@ def _loss(before: Values, after: Values) -> Loss:
 
 
 def _edited(path: str, value: object) -> Values:
-    values: Any = stack_values("local")
-    *parents, last = path.split(".")
-    section = values
-    for parent in parents:
-        section = section.setdefault(parent, {})
-    section[last] = value
+    values = stack_values("local")
+    put(path, value)(values)
     return values
 
 
@@ -100,12 +97,6 @@ STASH = "pulumi:index:Stash"
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
 
 
-def test_each_slice_group_has_a_footing_of_its_own(program: Recording, two_teams: Values) -> None:
-    for name in two_teams["slices"]:
-        footing = program.named(STASH, f"footing-{name}").inputs["input"]
-        assert {key.split(".")[1] for key in footing} == {name}
-
-
 def test_the_job_goes_with_its_slices_footing_ahead_of_the_slices(program: Recording, two_teams: Values) -> None:
     group = two_teams["job"]["slices"]["group"]
     stash, job = program.named(STASH, f"footing-{group}"), program.named(*JOB)
@@ -147,13 +138,9 @@ def test_the_mark_goes_before_everything_else(program: Recording) -> None:
 def test_the_stacks_own_queues_flavors_and_namespaces_are_not_foreign(program: Recording) -> None:
     for _, kind in NO_FOREIGN.values():
         declared = [found for found in program.registrations if found.type.endswith(f":{kind}")]
-        names = {found.inputs["metadata"]["name"] for found in declared} - {KUEUE_NAMESPACE, JOBSET_NAMESPACE}
-        ours = {found.inputs["metadata"]["name"] for found in declared if _annotated(found.inputs)}
-        assert names == ours != set(), kind
-
-
-def _annotated(manifest: Values) -> bool:
-    return OURS.items() <= manifest["metadata"].get("annotations", {}).items()
+        metadata = [found.inputs["metadata"] for found in declared]
+        ours = {each["name"] for each in metadata if OURS.items() <= each.get("annotations", {}).items()}
+        assert {each["name"] for each in metadata} - {KUEUE_NAMESPACE, JOBSET_NAMESPACE} == ours != set(), kind
 
 
 def test_jobs_of_every_team_and_of_none_are_looked_for(two_teams: Values) -> None:

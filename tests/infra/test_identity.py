@@ -41,23 +41,6 @@ def test_the_content_of_a_removed_jobs_folder_is_kept(program: Recording) -> Non
     assert all(folder.inputs["forceDestroy"] for folder in folders)
 
 
-def test_without_data_sets_only_the_checkpoint_bucket_is_open(values: Values) -> None:
-    places = {place for _, place, _ in grants(run_program(values))}
-    assert {place.partition("/")[0] for place in places} == {"my-project-multislice-dev-checkpoints"}
-
-
-def test_the_nodes_may_log_and_pull_and_stream_the_image_and_no_more(program: Recording) -> None:
-    project_wide = [grant.inputs for grant in program.of_type("gcp:projects/iAMMember:IAMMember")]
-    assert {grant["role"] for grant in project_wide} == {
-        "roles/container.defaultNodeServiceAccount",
-        "roles/serviceusage.serviceUsageConsumer",
-    }
-    (on_repository,) = program.of_type("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember")
-    assert on_repository.inputs["role"] == "roles/artifactregistry.reader"
-    assert on_repository.inputs["repository"] == "shared"
-    assert {grant["member"] for grant in project_wide} == {on_repository.inputs["member"]}
-
-
 def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None:
     every = [grant.inputs for kind in GRANTS for grant in program.of_type(kind)]
     nodes = granted(grant["role"] for grant in every if grant["member"].startswith("serviceAccount:"))
@@ -68,17 +51,6 @@ def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None
     }
     assert USES["checkpoints"] <= trainers["my-project-shared-checkpoints"]
     assert USES["data sets"] <= trainers["shared-text"]
-
-
-def test_the_api_that_images_are_streamed_through_is_on_before_any_slice(program: Recording) -> None:
-    (api,) = (
-        api
-        for api in program.of_type("gcp:projects/service:Service")
-        if api.inputs["service"] == "containerfilesystem.googleapis.com"
-    )
-    slices = program.starting("gcp:container/nodePool:NodePool", "slices-")
-    assert all(pool.inputs["nodeConfig"]["gcfsConfig"] == {"enabled": True} for pool in slices)
-    assert all(api.urn in program.closure(pool) for pool in slices)
 
 
 def test_pods_on_their_hosts_network_use_the_buckets_as_nodes(values: Values) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.job_logs import WHOLE, Line, Reading, Which, Window, follow, host, hosts, leader
+from infra.job_logs import WHOLE, Line, Reading, Which, Window, follow, leader
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
@@ -78,21 +78,6 @@ def test_by_pathways_the_head_leads_and_no_host_of_a_slice() -> None:
     assert follower.texts == ["tiny-head-0-0 one", "tiny-head-0-0 two"]
 
 
-def test_lines_have_the_names_of_their_hosts(server: Played) -> None:
-    follower = Follower(server, hosts)
-    finish(server)
-    follower.join()
-    found = sorted((line.host, line.text.rpartition(" ")[2]) for line in follower.lines)
-    assert found == [(f"slice-{a}-{b}", word) for a, b in HOSTS for word in ("one", "two")]
-
-
-def test_one_host_is_followed_by_its_name(server: Played) -> None:
-    follower = Follower(server, host("slice-1-0"))
-    finish(server)
-    follower.join()
-    assert {line.host for line in follower.lines} == {"slice-1-0"}
-
-
 def test_repeated_steps_of_a_restarted_leader_are_shown_again(server: Played) -> None:
     follower = Follower(server, leader)
     follower.wait_for(lambda: len(follower.lines) == 2)
@@ -130,13 +115,6 @@ def test_a_job_that_waits_is_followed_from_its_first_line(server: Played) -> Non
     finish(server)
     follower.join()
     assert follower.texts == ["tiny-slice-0-0 one", "tiny-slice-0-0 two"]
-
-
-def test_a_tail_leaves_out_what_came_before(server: Played) -> None:
-    follower = Follower(server, leader, Window(tail_lines=1))
-    finish(server)
-    follower.join()
-    assert follower.texts == ["tiny-slice-0-0 two"]
 
 
 def test_a_job_that_is_deleted_has_ended(server: Played) -> None:

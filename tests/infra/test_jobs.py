@@ -19,8 +19,8 @@ from infra.jobs import (
 from infra.jobset import render
 from infra.names import METRICS_PORT_NAME
 from infra.settings.read import parse
-from tests.infra.one_job import only_group, only_job, only_submission
-from tests.infra.recording import Recording, Values, run_program, stack_values
+from tests.infra.one_job import only_group, only_job, only_submission, template_of
+from tests.infra.recording import Recording, Values, run_program
 from workloads.spec import CALL_KEY_VARIABLE, CallSpec, SliceSpec
 
 PRICE = "kubernetes:core/v1:ConfigMap"
@@ -32,37 +32,12 @@ def _priced(values: Values, usd_per_chip_hour: float) -> Values:
     return deepcopy(values) | {"prices": {"usd_per_chip_hour": groups}}
 
 
-def _env(program: Recording) -> list[Any]:
-    (job_set,) = program.of_type(JOB[0])
-    job = job_set.inputs["spec"]["replicatedJobs"][0]["template"]["spec"]
-    return job["template"]["spec"]["containers"][0]["env"]
-
-
-def test_the_price_of_all_slices_of_the_job_is_there_before_its_pods_look_for_it(values: Values) -> None:
-    program = run_program(_priced(values, 2.0))
-    (found,) = program.starting(PRICE, "price-")
-    settings = parse(values)
-    chips = only_job(settings).slices.count * only_group(settings).shape.chips
-    assert found.inputs["data"] == {"usd_per_hour": str(2.0 * chips)}
-    (variable,) = [variable for variable in _env(program) if variable["name"] == "USD_PER_HOUR"]
-    name, namespace = found.inputs["metadata"]["name"], found.inputs["metadata"]["namespace"]
-    assert variable["valueFrom"]["configMapKeyRef"] == {"name": name, "key": "usd_per_hour", "optional": True}
-    assert namespace == program.named(*JOB).inputs["metadata"]["namespace"]
-    assert found.urn in program.closure(program.named(*JOB))
-
-
 def test_another_price_changes_nothing_but_the_price_in_place(values: Values) -> None:
     before, after = run_program(_priced(values, 2.0)), run_program(_priced(values, 3.0))
     assert before.named(*JOB).inputs == after.named(*JOB).inputs
     assert before.starting(PRICE, "price-")[0].inputs != after.starting(PRICE, "price-")[0].inputs
     (provider,) = before.of_type("pulumi:providers:kubernetes")
     assert provider.inputs["enableConfigMapMutable"] == "true"
-
-
-def test_an_unknown_price_is_not_declared() -> None:
-    program = run_program(stack_values("staging"))
-    assert program.starting(PRICE, "price-") == []
-    assert "USD_PER_HOUR" in [variable["name"] for variable in _env(program)]
 
 
 @pytest.mark.parametrize(("second", "usd_per_hour"), [(2.0, 2.0), (1.0, None)])
@@ -99,8 +74,7 @@ def test_secrets_are_one_object_in_the_namespace_of_the_jobs_team(two_teams: Val
 
 def test_pods_take_each_variable_by_reference_and_nothing_else_changes(two_teams: Values) -> None:
     def container(program: Recording) -> Any:
-        job = program.named(*SECRET_JOB).inputs["spec"]["replicatedJobs"][0]["template"]["spec"]
-        return job["template"]["spec"]["containers"][0]
+        return template_of(program.named(*SECRET_JOB).inputs)["spec"]["containers"][0]
 
     without, with_secrets = container(run_program(two_teams)), container(_program(two_teams, "WANDB_API_KEY"))
     reference = {"secretKeyRef": {"name": "ablation-secrets", "key": "WANDB_API_KEY"}}
@@ -113,10 +87,6 @@ def test_a_value_is_in_no_other_resource_and_no_output(two_teams: Values) -> Non
     program = _program(two_teams, "HF_TOKEN")
     others = [found.inputs for found in program.registrations if found.type != SECRET]
     assert CANARY not in f"{others}{program.exports}"
-
-
-def test_a_stack_without_secrets_declares_none(two_teams: Values) -> None:
-    assert run_program(two_teams | {"secrets": {}}).starting(SECRET, "secrets-") == []
 
 
 IMAGE = "trainer@sha256:0"
@@ -142,36 +112,28 @@ def call(values: Values, max_hours: float = 24) -> dict[str, Any]:
     return call_jobset(CallJob(spec, "train", "research", "trillium", "high"), settings)
 
 
-def template(manifest: Any) -> Any:
-    return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-
-
 def test_exported_call_settings_can_be_read_for_every_kind_of_capacity(values: Values) -> None:
-    for capacity in (
-        "spot",
-        {"kind": "reservation", "name": "ours", "project": "theirs"},
-        {"kind": "flex-start", "max_run_hours": 3},
-    ):
+    reserved = {"kind": "reservation", "name": "ours", "project": "theirs"}
+    for capacity in ("spot", reserved, {"kind": "flex-start", "max_run_hours": 3}):
         values["slices"]["trillium"]["capacity"] = capacity
-        settings = parse(values)
-        assert read_call_settings(values).slices == settings.slices
-        assert read_call_settings(values).image == IMAGE
+        found = read_call_settings(values)
+        assert (found.slices, found.image) == (parse(values).slices, IMAGE)
 
 
 def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values) -> None:
     job, made = render(only_submission(parse(values), IMAGE)), call(values)
-    (of_job,), (of_call,) = template(job)["spec"]["containers"], template(made)["spec"]["containers"]
+    (of_job,), (of_call,) = template_of(job)["spec"]["containers"], template_of(made)["spec"]["containers"]
     assert of_call["command"] == ["python", "-m", "workloads.call"]
     # Who collects metrics asks the trainer alone.
     assert of_call["ports"] == [port for port in of_job["ports"] if port["name"] != METRICS_PORT_NAME]
     for name in ("resources", "securityContext", "image"):
         assert of_call[name] == of_job[name]
     for name in ("nodeSelector", "tolerations", "serviceAccountName", "securityContext"):
-        assert template(made)["spec"][name] == template(job)["spec"][name]
+        assert template_of(made)["spec"][name] == template_of(job)["spec"][name]
     # The trainer alone marks a bad host, so it alone gets at the API server.
     assert of_call["volumeMounts"] == [mount for mount in of_job["volumeMounts"] if mount["name"] != "api-access"]
-    volumes = [volume for volume in template(job)["spec"]["volumes"] if volume["name"] != "api-access"]
-    assert template(made)["spec"]["volumes"] == volumes
+    volumes = [volume for volume in template_of(job)["spec"]["volumes"] if volume["name"] != "api-access"]
+    assert template_of(made)["spec"]["volumes"] == volumes
     assert made["spec"]["failurePolicy"]["rules"] == job["spec"]["failurePolicy"]["rules"]  # pyright: ignore
     assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
 
@@ -180,7 +142,7 @@ def test_the_key_of_a_call_is_in_a_secret_that_goes_with_the_jobset_and_nowhere_
     made = call(values)
     made["metadata"]["uid"] = "1-2-3"
     secret = call_secret(made, "the key")
-    (container,) = template(made)["spec"]["containers"]
+    (container,) = template_of(made)["spec"]["containers"]
     (key,) = (variable for variable in container["env"] if variable["name"] == CALL_KEY_VARIABLE)
     assert key["valueFrom"]["secretKeyRef"] == {"name": secret["metadata"]["name"], "key": CALL_KEY_VARIABLE}
     assert secret["stringData"] == {CALL_KEY_VARIABLE: "the key"}

@@ -4,19 +4,18 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from infra.jobset import render
-from infra.pods import admitted_pods, most_of_host, render_pods, resources
-from infra.settings.errors import SettingsError
-from infra.settings.jobs import PodLevel
+from infra.pods import most_of_host, render_pods, resources
 from infra.settings.read import parse
 from infra.tpu import SliceShape, all_shapes
 from sandbox.providers.node_pools import allocatable
-from tests.infra.one_job import submitted
+from tests.infra.one_job import submitted, template_of
 from tests.infra.recording import ROOT, Values, run_program
+from tests.infra.spoiling import errors_of
 
 _SHARE = 0.9
 """Of what GKE leaves to pods; its daemons take the rest."""
@@ -30,12 +29,17 @@ _MACHINES = {shape.machine_type: shape for shape in all_shapes()}
 
 
 @pytest.mark.parametrize("shape", _MACHINES.values(), ids=_MACHINES)
-def test_a_pod_leaves_room_for_daemons_but_for_no_second_pod_of_its_size(shape: SliceShape) -> None:
+def test_the_most_that_a_pod_may_request_fits_and_a_pod_leaves_room_for_daemons_but_for_no_second_pod_of_its_size(
+    shape: SliceShape,
+) -> None:
     asked: Any = resources(shape)["requests"]
     millicores, memory_mib = allocatable(shape.machine_type)
     assert 0.5 < int(asked["cpu"]) * 1000 / millicores <= _SHARE
     assert 0.5 < int(asked["memory"].removesuffix("Gi")) * 1024 / memory_mib <= _SHARE
     assert asked["google.com/tpu"] == str(shape.chips_per_host)
+    vcpus, memory_gib = most_of_host(shape)
+    assert vcpus * 1000 < 0.95 * millicores
+    assert memory_gib * 1024 < 0.95 * memory_mib
 
 
 def test_on_the_network_of_their_host_pods_still_find_each_other_by_name(values: Values) -> None:
@@ -72,29 +76,10 @@ def test_jax_may_not_fall_back_to_the_hosts_cpu(values: Values) -> None:
     named = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert named["JAX_PLATFORMS"] == "tpu,cpu"
     environment = {**os.environ, "JAX_PLATFORMS": named["JAX_PLATFORMS"]}
-    found = subprocess.run(
-        [sys.executable, "-c", "import jax; jax.devices()"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", "import jax; jax.devices()"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert "Unable to initialize backend 'tpu'" in found.stderr
-
-
-@pytest.mark.parametrize("level", get_args(PodLevel))
-def test_namespaces_warn_of_pods_with_rights_whatever_they_admit(level: PodLevel) -> None:
-    warned = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("warn", "audit")}
-    assert admitted_pods(level) == {"pod-security.kubernetes.io/enforce": level, **warned}
-
-
-@pytest.mark.parametrize("shape", _MACHINES.values(), ids=_MACHINES)
-def test_the_most_that_a_pod_may_request_fits_what_gke_leaves_to_pods(shape: SliceShape) -> None:
-    millicores, memory_mib = allocatable(shape.machine_type)
-    vcpus, memory_gib = most_of_host(shape)
-    assert vcpus * 1000 < 0.95 * millicores
-    assert memory_gib * 1024 < 0.95 * memory_mib
 
 
 def test_pods_run_as_the_images_user(values: Values) -> None:
@@ -125,18 +110,8 @@ def jobset(values: Values) -> Any:
     return render(submitted(values))
 
 
-def template(rendered: Any) -> Any:
-    return rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-
-
-def read_errors(values: Values) -> list[str]:
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    return [str(fault) for fault in raised.value.errors]
-
-
 def test_a_job_with_fallback_selects_what_its_groups_share_and_names_them(values: Values) -> None:
-    pod = template(jobset(with_capacities(values, "on-demand", QUEUED, slices=1)))["spec"]
+    pod = template_of(jobset(with_capacities(values, "on-demand", QUEUED, slices=1)))["spec"]
     assert pod["nodeSelector"] == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
         "cloud.google.com/gke-tpu-topology": "2x4",
@@ -149,7 +124,7 @@ def test_a_job_with_fallback_selects_what_its_groups_share_and_names_them(values
 
 
 def test_a_pod_stays_on_a_node_that_is_out_of_touch_however_long(values: Values) -> None:
-    pod = template(jobset(values))["spec"]
+    pod = template_of(jobset(values))["spec"]
     assert [each for each in pod["tolerations"] if each["effect"] == "NoExecute"] == [
         {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
         for state in ("not-ready", "unreachable")
@@ -171,7 +146,7 @@ def test_the_most_demanding_group_says_what_keeps_a_slice_together(
 ) -> None:
     rendered = jobset(with_capacities(values, *capacities, slices=1))
     assert rendered["metadata"].get("annotations", {}).get(EXCLUSIVE) == (NODE_POOL if exclusive else None)
-    assert ("podAffinity" in template(rendered)["spec"]["affinity"]) == together
+    assert ("podAffinity" in template_of(rendered)["spec"]["affinity"]) == together
 
 
 def test_a_job_that_may_be_queued_asks_for_the_shortest_run_that_its_groups_grant(values: Values) -> None:
@@ -184,7 +159,7 @@ def test_topology_awareness_takes_the_place_of_exclusive_topology(values: Values
     values["scheduling"] = {"placement": "topology-aware"}
     rendered = jobset(with_capacities(values, "spot", "on-demand"))
     assert "annotations" not in rendered["metadata"]
-    assert template(rendered)["metadata"]["annotations"] == {
+    assert template_of(rendered)["metadata"]["annotations"] == {
         "kueue.x-k8s.io/podset-slice-required-topology": NODE_POOL,
         "kueue.x-k8s.io/podset-slice-size": "2",
     }
@@ -202,8 +177,8 @@ def test_a_priority_changes_in_place_unless_kueue_owns_the_node_selector(
 
 
 def test_slices_by_request_and_slices_for_waiting_pods_do_not_mix(values: Values) -> None:
-    (fault,) = read_errors(with_capacities(values, FLEX, QUEUED, slices=1))
-    assert "got second (queued) and first (flex-start); remove one" in fault
+    (error,) = errors_of(with_capacities(values, FLEX, QUEUED, slices=1)).values()
+    assert "got second (queued) and first (flex-start); remove one" in error
 
 
 def test_every_group_of_a_fallback_has_the_slices_and_their_shape(values: Values) -> None:
@@ -211,13 +186,13 @@ def test_every_group_of_a_fallback_has_the_slices_and_their_shape(values: Values
     values["slices"]["second"] |= {"topology": "4x4"}
     values["slices"]["third"] |= {"count": 1}
     values["teams"]["research"]["quota"] |= {"third": 8}
-    faults = read_errors(values)
-    assert any("groups of v6e 2x4 on ct6e-standard-4t, as first, got second of v6e 4x4" in fault for fault in faults)
-    assert any("at most the 1 slices of third" in fault for fault in faults)
+    errors = str(errors_of(values))
+    assert "groups of v6e 2x4 on ct6e-standard-4t, as first, got second of v6e 4x4" in errors
+    assert "at most the 1 slices of third" in errors
 
 
 def test_a_mounted_bucket_and_the_hosts_network_do_not_mix(values: Values) -> None:
     values["datasets"] = {"bucket": "text", "mount": True}
     values["job"]["host_network"] = True
-    (fault,) = read_errors(values)
-    assert fault.startswith("datasets.mount: expected no mount with job.host_network")
+    (error,) = errors_of(values).values()
+    assert error.startswith("datasets.mount: expected no mount with job.host_network")

@@ -15,7 +15,7 @@ from infra.settings.read import parse
 from infra.settings.schema import Placement, SliceGroup
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group
-from tests.infra.recording import Recording, Values, run_program
+from tests.infra.recording import Values, run_program
 
 KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
 _FLAVORS = st.builds(
@@ -68,79 +68,28 @@ def test_topology_aware_flavors_know_the_way_from_host_to_slice(values: Values) 
     assert not run_program(values).of_type(f"{KUEUE}:Topology")
 
 
-TRILLIUM, IRONWOOD = "v6e-4x4-on-demand-trillium", "7x-2x2x2-spot-ironwood"
-
-
-def _queue(recording: Recording, team: str) -> Any:
-    return recording.named("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", f"quota-{team}").inputs
-
-
-def _shares(recording: Recording, team: str) -> dict[str, Values]:
-    (group,) = _queue(recording, team)["spec"]["resourceGroups"]
-    return {flavor["name"]: flavor["resources"][0] for flavor in group["flavors"]}
-
-
-def test_the_groups_of_the_teams_own_job_are_tried_first(program: Recording) -> None:
-    assert list(_shares(program, "research")) == [TRILLIUM, IRONWOOD]
-
-
-def test_limits_are_declared_where_they_are_set(program: Recording) -> None:
-    chips = {"name": "google.com/tpu"}
-    assert _shares(program, "research") == {
-        TRILLIUM: chips | {"nominalQuota": "48", "lendingLimit": "32"},
-        IRONWOOD: chips | {"nominalQuota": "0", "borrowingLimit": "8"},
-    }
-
-
-def test_policies_are_in_kueues_words(program: Recording) -> None:
-    assert _queue(program, "research")["spec"]["preemption"] == {
-        "withinClusterQueue": "LowerOrNewerEqualPriority",
-        "reclaimWithinCohort": "LowerPriority",
-        "borrowWithinCohort": {"policy": "Never"},
-    }
-    assert _queue(program, "research")["spec"]["fairSharing"] == {"weight": "2500m"}
-    assert "fairSharing" not in _queue(program, "product")["spec"]
-
-
-@pytest.mark.parametrize(
-    ("admission", "policy", "awaited"),
-    [
-        ("open", "None", "condition=Active"),
-        ("hold", "Hold", "condition=Active=False"),
-        ("drain", "HoldAndDrain", "condition=Active=False"),
-    ],
-)
-def test_a_queue_that_is_closed_is_not_awaited_to_become_active(
-    values: Values, admission: str, policy: str, awaited: str
-) -> None:
-    values["teams"]["research"]["admission"] = admission
+def test_a_queue_that_is_closed_is_not_awaited_to_become_active(values: Values) -> None:
+    values["teams"]["research"]["admission"] = "hold"
     recording = run_program(values)
-    queue = _queue(recording, "research")
-    local = recording.named("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "queue-research").inputs
-    assert queue["spec"]["stopPolicy"] == policy
+    queue = recording.named(f"{KUEUE}:ClusterQueue", "quota-research").inputs
+    local = recording.named(f"{KUEUE}:LocalQueue", "queue-research").inputs
+    assert queue["spec"]["stopPolicy"] == "Hold"
     awaiting = [thing["metadata"]["annotations"]["pulumi.com/waitFor"] for thing in (queue, local)]
-    assert awaiting == [awaited, awaited]
+    assert awaiting == ["condition=Active=False"] * 2
     assert "stopPolicy" not in local["spec"]
 
 
-@pytest.mark.parametrize(
-    ("paused", "policy", "awaited"),
-    [(False, "None", "condition=Active"), (True, "HoldAndDrain", "condition=Active=False")],
-)
-def test_pausing_a_job_stops_its_own_queue_and_leaves_its_job_set_as_it_is(
-    values: Values, paused: bool, policy: str, awaited: str
-) -> None:
+def test_pausing_a_job_stops_its_own_queue_and_leaves_its_job_set_as_it_is(values: Values) -> None:
     before = run_program(values)
-    values["job"]["paused"] = paused
+    values["job"]["paused"] = True
     after = run_program(values)
-    (name, team) = (values["job"]["name"], values["job"]["team"])
-    queue = after.named("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", f"queue-{team}.{name}").inputs
-    assert queue["spec"] == {"clusterQueue": team, "stopPolicy": policy}
-    assert queue["metadata"]["name"] == f"{team}.{name}"
-    assert queue["metadata"]["annotations"]["pulumi.com/waitFor"] == awaited
-    job = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", f"job-{name}")
+    queue = after.named(f"{KUEUE}:LocalQueue", "queue-research.tiny").inputs
+    assert queue["spec"] == {"clusterQueue": "research", "stopPolicy": "HoldAndDrain"}
+    assert queue["metadata"]["name"] == "research.tiny"
+    assert queue["metadata"]["annotations"]["pulumi.com/waitFor"] == "condition=Active=False"
+    job = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
     assert after.named(*job).inputs == before.named(*job).inputs
-    assert after.named(*job).inputs["metadata"]["labels"][QUEUE_LABEL] == f"{team}.{name}"
+    assert after.named(*job).inputs["metadata"]["labels"][QUEUE_LABEL] == "research.tiny"
 
 
 @given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))

@@ -34,10 +34,6 @@ def test_every_example_value_of_the_stacks_is_known_as_one(stack: str) -> None:
         assert name in errors
 
 
-def test_the_stack_of_the_sandbox_needs_no_change() -> None:
-    assert paths(placeholders(parse(stack_values("local")))) == []
-
-
 def test_a_stack_with_values_of_its_own_is_ready(ready: Values) -> None:
     accepted = parse(ready)
     assert (paths(placeholders(accepted)), paths(doubts(accepted))) == ([], [])
@@ -119,34 +115,36 @@ def test_a_stack_with_placeholders_declares_what_refuses_them_ahead_of_all_that_
         assert all(record.urn in program.closure(each) for each in program.of_type(costly))
 
 
-def test_a_stack_without_placeholders_declares_nothing_more(ready: Values) -> None:
-    names = [each.name for each in run_program(ready).of_type("pulumi:index:Stash")]
-    assert "placeholders" not in names
-
-
 BUDGET = Budget(expires_on=date(2026, 3, 1))
 ENVIRONMENT = Environment(source="dev", expires_at="2026-03-01T18:00:00Z")
 
 
-@pytest.mark.parametrize(("day", "over"), [(1, False), (2, True)])
-def test_a_budget_holds_through_its_last_day(day: int, *, over: bool) -> None:
-    faults = expiry_errors(BUDGET, None, datetime(2026, 3, day, 23, 59, tzinfo=UTC))
-    assert bool(faults) == over
-    assert "got 2026-03-01; set a later one, or destroy" in "".join(map(str, faults)) or not over
+NEXT_MONTH = datetime(2026, 4, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("minute", "over"), [(59, False), (60, True)])
-def test_an_environment_ends_at_its_time(minute: int, *, over: bool) -> None:
-    at = datetime(2026, 3, 1, 17 + minute // 60, minute % 60, tzinfo=UTC)
-    faults = expiry_errors(None, ENVIRONMENT, at)
-    assert bool(faults) == over
-    assert "got 2026-03-01T18:00:00Z; destroy it: multislice env destroy" in "".join(map(str, faults)) or not over
-
-
-def test_both_ends_are_reported_at_once() -> None:
-    faults = expiry_errors(BUDGET, ENVIRONMENT, datetime(2026, 4, 1, tzinfo=UTC))
-    assert [fault.path for fault in faults] == ["budget.expires_on", "environment.expires_at"]
-
-
-def test_a_stack_without_an_end_never_expires() -> None:
-    assert expiry_errors(Budget(usd_per_hour=1), None, datetime(2999, 1, 1, tzinfo=UTC)) == []
+@pytest.mark.parametrize(
+    ("budget", "environment", "at", "errors"),
+    [
+        # A budget holds through its last day, an environment until its time.
+        (BUDGET, None, datetime(2026, 3, 1, 23, 59, tzinfo=UTC), {}),
+        (
+            BUDGET,
+            None,
+            datetime(2026, 3, 2, tzinfo=UTC),
+            {"budget.expires_on": "2026-03-01; set a later one, or destroy"},
+        ),
+        (None, ENVIRONMENT, datetime(2026, 3, 1, 17, 59, tzinfo=UTC), {}),
+        (
+            *(None, ENVIRONMENT, datetime(2026, 3, 1, 18, tzinfo=UTC)),
+            {"environment.expires_at": "2026-03-01T18:00:00Z; destroy it: multislice env destroy"},
+        ),
+        (BUDGET, ENVIRONMENT, NEXT_MONTH, {"budget.expires_on": "", "environment.expires_at": ""}),
+        (Budget(usd_per_hour=1), None, datetime(2999, 1, 1, tzinfo=UTC), {}),
+    ],
+)
+def test_what_has_ended_is_reported_with_its_end(
+    budget: Budget | None, environment: Environment | None, at: datetime, errors: dict[str, str]
+) -> None:
+    found = expiry_errors(budget, environment, at)
+    assert paths(found) == list(errors)
+    assert all(f"got {words}" in str(error) for error, words in zip(found, errors.values(), strict=True))

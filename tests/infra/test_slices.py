@@ -8,6 +8,7 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi.runtime import rpc
 
+from infra.pods import node_labels
 from infra.settings.read import parse
 from infra.settings.schema import SliceGroup
 from infra.slices import TpuSlicesArgs, pool_args
@@ -46,6 +47,13 @@ def test_gke_accepts_every_slice_of_every_capacity(shape: SliceShape) -> None:
         assert ("placementPolicy" in pool) == shape.multi_host
         hosts = pool.get("nodeCount") or pool["autoscaling"]["maxNodeCount"]
         assert hosts * shape.chips_per_host == shape.chips
+        config = pool["nodeConfig"]
+        scaled = "autoscaling" in pool
+        assert scaled == ("nodeCount" not in pool) == config.get("flexStart", False) == ("maxRunDuration" in config)
+        reserved = config["reservationAffinity"]["consumeReservationType"] == "SPECIFIC_RESERVATION"
+        assert [config["spot"], scaled, reserved].count(True) <= 1
+        assert config["bootDisk"]["diskType"] in shape.boot_disk_types
+        assert config["labels"].items() <= node_labels("extra", group).items()
 
 
 def _pool(values: Values, **group: object) -> tuple[Recording, Any]:
@@ -60,10 +68,6 @@ def test_disks_are_as_large_as_the_group_says_and_may_hold_the_image(values: Val
     assert pool["nodeConfig"]["bootDisk"]["sizeGb"] == 200
     assert pool["nodeConfig"]["secondaryBootDisks"] == [{"diskImage": image, "mode": "CONTAINER_IMAGE_CACHE"}]
     assert pool["nodeConfig"]["gcfsConfig"] == {"enabled": True}
-
-
-def test_without_an_image_disk_there_is_no_second_disk(values: Values) -> None:
-    assert "secondaryBootDisks" not in _pool(values)[1]["nodeConfig"]
 
 
 def test_hosts_of_one_group_alone_have_a_second_interface(values: Values) -> None:

@@ -3,7 +3,8 @@
 import pytest
 from pulumi import RunError
 
-from tests.infra.recording import BUILT_DIGEST, ROOT, Recording, Values, run_program, stack_values
+from tests.infra.one_job import template_of
+from tests.infra.recording import BUILT_DIGEST, ROOT, Recording, Values, run_program
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
@@ -16,12 +17,17 @@ def test_no_rule_deletes_checkpoints_and_a_deleted_one_can_be_brought_back(progr
     assert bucket["forceDestroy"] is False
 
 
+def in_environment(values: Values) -> Values:
+    values["teams"]["research"]["namespace"] = f"{values['cluster']['name']}-research"
+    return values | {"environment": {"source": "dev", "expires_at": "2999-01-01T00:00:00Z"}}
+
+
 def test_a_destroy_leaves_the_bucket_except_in_an_environment(program: Recording, values: Values) -> None:
     assert program.named(*BUCKET).request.retainOnDelete is True
-    values["teams"]["research"]["namespace"] = f"{values['cluster']['name']}-research"
-    ends = {"source": "dev", "expires_at": "2999-01-01T00:00:00Z"}
-    environment = run_program({**values, "environment": ends}).named(*BUCKET)
+    environment = run_program(in_environment(values)).named(*BUCKET)
     assert (environment.request.retainOnDelete, environment.inputs["forceDestroy"]) == (False, True)
+    # A hierarchical bucket cannot be deleted with all that is in it.
+    assert "hierarchicalNamespace" not in environment.inputs
 
 
 def test_a_bucket_that_exists_is_adopted(two_teams: Values) -> None:
@@ -38,51 +44,14 @@ def test_a_bucket_that_exists_in_another_region_is_refused_by_name(two_teams: Va
 
 
 def test_an_environment_adopts_no_bucket_since_it_would_delete_what_is_in_it(values: Values) -> None:
-    values["teams"]["research"]["namespace"] = f"{values['cluster']['name']}-research"
-    environment = {**values, "environment": {"source": "dev", "expires_at": "2999-01-01T00:00:00Z"}}
+    environment = in_environment(values)
     name = run_program(environment).named(*BUCKET).inputs["name"]
     place = values["cloud"]["region"].upper()
     assert run_program(environment, buckets={name: place}).named(*BUCKET).request.importId == ""
 
 
-def test_the_bucket_is_closed_to_the_public_and_near_the_slices(program: Recording) -> None:
-    bucket = program.named(*BUCKET).inputs
-    assert (bucket["publicAccessPrevention"], bucket["uniformBucketLevelAccess"]) == ("enforced", True)
-    assert bucket["location"].lower() == program.named(*CLUSTER).inputs["location"]
-
-
-def test_the_bucket_of_an_environment_is_flat_so_that_it_can_be_deleted_with_all_that_is_in_it() -> None:
-    values = stack_values("local")
-    values["cluster"]["name"] = "local-try"
-    values["teams"]["research"]["namespace"] = "local-try-research"
-    values["environment"] = {"source": "local", "expires_at": "2999-01-01T00:00:00Z"}
-    bucket = run_program(values).named(*BUCKET).inputs
-    assert bucket["forceDestroy"] is True
-    assert "hierarchicalNamespace" not in bucket
-
-
 IMAGE = ("docker-build:index:Image", "trainer")
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
-
-
-def test_the_repository_keeps_recent_and_tagged_images_and_its_tags_stay_where_they_are(program: Recording) -> None:
-    (repository,) = program.of_type("gcp:artifactregistry/repository:Repository")
-    policies = {policy["action"]: policy for policy in repository.inputs["cleanupPolicies"]}
-    assert policies["KEEP"]["mostRecentVersions"]["keepCount"] > 0
-    assert policies["DELETE"]["condition"]["tagState"] == "UNTAGGED"
-    assert repository.inputs["dockerConfig"] == {"immutableTags": True}
-
-
-def _job_image(recording: Recording) -> str:
-    (replicated,) = recording.named(*JOB).inputs["spec"]["replicatedJobs"]
-    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
-    return container["image"]
-
-
-def test_an_image_from_a_registry_is_run_under_its_name(values: Values) -> None:
-    recording = run_program(values)
-    assert _job_image(recording) == values["image"]["reference"]
-    assert recording.of_type(IMAGE[0]) == []
 
 
 def test_a_built_image_goes_to_the_stacks_repository_and_is_run_by_digest(values: Values) -> None:
@@ -90,7 +59,8 @@ def test_a_built_image_goes_to_the_stacks_repository_and_is_run_by_digest(values
     recording = run_program(values)
     image = recording.named(*IMAGE)
     destination = "us-east5-docker.pkg.dev/my-project/multislice-dev/trainer"
-    assert _job_image(recording) == f"{destination}@{BUILT_DIGEST}"
+    (container,) = template_of(recording.named(*JOB).inputs)["spec"]["containers"]
+    assert container["image"] == f"{destination}@{BUILT_DIGEST}"
     (export,) = image.inputs["exports"]
     assert export["registry"] == {**export["registry"], "names": [destination], "push": True, "pushByDigest": True}
     assert (ROOT / image.inputs["context"]["location"]).samefile(ROOT)

@@ -8,31 +8,11 @@ from infra.admission.manifests import Object
 from infra.admission.rehearsal import Verdict, newcomers, rehearse_stack, situation
 from infra.settings.read import parse
 from infra.settings.stack import Settings
-from tests.infra.one_job import only_group, only_job
+from tests.infra.one_job import only_group, only_job, unnamed
 from tests.infra.recording import Values, stack_values
+from tests.infra.review.known import running
 
-TPU = "google.com/tpu"
-FIRST, SECOND = "v6e-4x4-on-demand-trillium", "7x-2x2x2-spot-ironwood"
-
-
-def _live(namespace: str, job: str, queue: str, chips: int, priority: int, flavor: str) -> Object:
-    """A workload that runs."""
-    condition = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    pod = {"containers": [{"resources": {"requests": {TPU: str(chips)}}}]}
-    return {
-        "metadata": {
-            "name": f"jobset-{job}",
-            "namespace": namespace,
-            "uid": job,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "ownerReferences": [{"kind": "JobSet", "name": job}],
-        },
-        "spec": {"podSets": [{"name": "slice", "count": 1, "template": {"spec": pod}}], "priority": priority},
-        "status": {
-            "conditions": [condition],
-            "admission": {"clusterQueue": queue, "podSetAssignments": [{"flavors": {TPU: flavor}}]},
-        },
-    }
+FIRST = "v6e-4x4-on-demand-trillium"
 
 
 def _verdict(settings: Settings, live: Sequence[Object] | None) -> Verdict:
@@ -62,16 +42,13 @@ def test_without_a_cluster_it_is_said_that_none_was_asked(two_teams: Values) -> 
 
 
 def test_running_jobs_count_and_an_earlier_one_of_the_job_itself_does_not(two_teams: Values) -> None:
-    two_teams = {
-        **two_teams,
-        "teams": {**two_teams["teams"], "product": {**two_teams["teams"]["product"], "admission": "open"}},
-    }
-    settings = parse(two_teams)
-    itself = _live("research", "ablation", "research", 64, 1000, FIRST)
+    teams = two_teams["teams"]
+    settings = parse(two_teams | {"teams": teams | {"product": teams["product"] | {"admission": "open"}}})
+    itself = running("research", "research", FIRST, 64, "ablation", 1000)
     assert _verdict(settings, [itself]).outcome == "admitted"
-    urgent = _live("research", "urgent", "research", 48, 1000, FIRST)
+    urgent = running("research", "research", FIRST, 48, "urgent", 1000)
     assert _verdict(settings, [urgent]).outcome == "waits"
-    low = _live("research", "low", "research", 48, 100, FIRST)
+    low = running("research", "research", FIRST, 48, "low", 100)
     assert [gone.workload for gone in _verdict(settings, [low]).preempted] == ["research/low"]
 
 
@@ -82,7 +59,7 @@ def test_a_job_goes_to_the_next_zone_when_the_slices_of_its_own_are_taken(values
     settings = parse(values)
     near, far = "v6e-2x4-spot-trillium", "v6e-2x4-spot-spare"
     assert _verdict(settings, []).flavors == (near,)
-    taken = _live("research", "other", "research", 16, 500, near)
+    taken = running("research", "research", near, 16)
     assert _verdict(settings, [taken]).flavors == (far,)
 
 
@@ -96,8 +73,7 @@ def test_what_capacity_leaves_open_is_said() -> None:
 
 
 def test_jobs_are_rehearsed_one_behind_the_other_in_the_order_of_their_names(values: Values) -> None:
-    job = values.pop("job")
-    del job["name"]
+    job = unnamed(values)
     values["jobs"] = {"first": job, "second": job | {"priority": "low"}, "third": job | {"priority": "high"}}
     verdicts = rehearse_stack(parse(values), [])
     assert {name: verdict.outcome for name, verdict in verdicts.items()} == {
@@ -106,15 +82,13 @@ def test_jobs_are_rehearsed_one_behind_the_other_in_the_order_of_their_names(val
         "third": "preempts",
     }
     assert [holder.workload for holder in verdicts["second"].holders] == ["research/first"]
-    earlier = [_live("research", name, "research", 16, 500, FIRST) for name in values["jobs"]]
+    earlier = [running("research", "research", FIRST, 16, name) for name in values["jobs"]]
     assert rehearse_stack(parse(values), earlier) == verdicts
 
 
 def test_a_paused_job_takes_no_chips_from_those_behind_it(values: Values) -> None:
-    job = values.pop("job")
-    del job["name"]
-    values["jobs"] = {"first": job | {"paused": True}, "second": job}
-    verdicts = rehearse_stack(parse(values), [])
+    job = unnamed(values)
+    verdicts = rehearse_stack(parse(values | {"jobs": {"first": job | {"paused": True}, "second": job}}), [])
     assert {name: verdict.outcome for name, verdict in verdicts.items()} == {"first": "paused", "second": "admitted"}
     (said,) = verdicts["first"].lines
     assert "is paused and holds no chips" in said
@@ -123,8 +97,7 @@ def test_a_paused_job_takes_no_chips_from_those_behind_it(values: Values) -> Non
 def test_a_job_by_hand_waits_in_its_teams_queue_and_the_stacks_in_queues_of_their_own(values: Values) -> None:
     waiting: list[Object] = []
     for name, queue in (("by-hand", "research"), ("earlier", "research.earlier")):
-        live = _live("research", name, "research", 16, 500, FIRST)
-        waiting.append({**live, "spec": {**live["spec"], "queueName": queue}, "status": {}})
+        waiting.append(running("research", queue, FIRST, 16, name) | {"status": {}})
     settings = parse(values)
     removed = settings.jobs["tiny"].model_copy(update={"name": "earlier"})
     jobs = {**settings.jobs, "earlier": removed}

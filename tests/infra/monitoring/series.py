@@ -58,58 +58,42 @@ HEALTHY: Series = {
     'up{job="jobset"}': "1x900",
 }
 
+
+def _spoilt(changes: Series, at: str, labels: Mapping[str, str] = ONE_JOB) -> Case:
+    """A healthy stack but for these series."""
+    return Case({**HEALTHY, **changes}, at, labels)
+
+
+_LAST_STEP, _ON_HOST = "trainer_last_step_time_seconds", {"slice": "1", "host": "0", "node": "n2", "pod": "p2"}
+_PRODUCTIVE = f'trainer_seconds_total{{{HOST_0}, cause="productive steps"}}'
+_ACTIVE = f'kueue_cluster_queue_status{{{QUEUE}, status="active"}}'
+_EVICTED = f'kueue_evicted_workloads_total{{{QUEUE}, reason="PodsReadyTimeout"}}'
+_OF_QUEUE = {"cluster_queue": "research"}
+
 FIRING: Mapping[str, Case] = {
-    "TrainerNoStep": Case(
-        HEALTHY
-        | {
-            f"trainer_last_step_time_seconds{{{HOST_0}}}": "0+60x60 3600x300",
-            f"trainer_last_step_time_seconds{{{HOST_1}}}": "0+60x60 3600x300",
-        },
-        "100m",
-        ONE_JOB,
+    "TrainerNoStep": _spoilt({f"{_LAST_STEP}{{{host}}}": "0+60x60 3600x300" for host in (HOST_0, HOST_1)}, "100m"),
+    "TrainerLossNotFinite": _spoilt({f"trainer_skipped_steps_total{{{HOST_0}}}": "3x89 4x100"}, "95m"),
+    "TrainerSaveTooOld": _spoilt({f"trainer_safe_time_seconds{{{HOST_0}}}": "0x900"}, "30m"),
+    "TrainerRestarts": _spoilt(
+        {f"trainer_restarts{{{host}}}": "2x60 3x15 4x15 5x15" for host in (HOST_0, HOST_1)}, "100m"
     ),
-    "TrainerLossNotFinite": Case(HEALTHY | {f"trainer_skipped_steps_total{{{HOST_0}}}": "3x89 4x100"}, "95m", ONE_JOB),
-    "TrainerSaveTooOld": Case(HEALTHY | {f"trainer_safe_time_seconds{{{HOST_0}}}": "0x900"}, "30m", ONE_JOB),
-    "TrainerRestarts": Case(
-        HEALTHY | {f"trainer_restarts{{{host}}}": "2x60 3x15 4x15 5x15" for host in (HOST_0, HOST_1)},
-        "100m",
-        ONE_JOB,
-    ),
-    "TrainerSlowHost": Case(
-        HEALTHY
-        | {
-            f"trainer_step_seconds_total{{{HOST_2}}}": "0+60x900",
-            f"trainer_host_seconds_total{{{HOST_2}}}": "0+15x900",
-        },
+    "TrainerSlowHost": _spoilt(
+        {f"trainer_step_seconds_total{{{HOST_2}}}": "0+60x900", f"trainer_host_seconds_total{{{HOST_2}}}": "0+15x900"},
         "60m",
-        ONE_JOB | {"slice": "1", "host": "0", "node": "n2", "pod": "p2"},
+        ONE_JOB | _ON_HOST,
     ),
-    "TrainerGoodputLow": Case(
-        HEALTHY | {f'trainer_seconds_total{{{HOST_0}, cause="productive steps"}}': "0+20x900"}, "120m", ONE_JOB
-    ),
-    "TrainerHostSetAside": Case(
-        HEALTHY | {f'trainer_last_end_time_seconds{{{HOST_0}, code="BAD_HOST"}}': "3000x900"}, "60m", ONE_JOB
-    ),
-    "KueueJobWaits": Case(
-        HEALTHY | {TRIED: "0x59 1x60"}, "70m", {"cluster_queue": "research", "status": "inadmissible"}
-    ),
-    "KueueQueueInactive": Case(
-        HEALTHY | {f'kueue_cluster_queue_status{{{QUEUE}, status="active"}}': "1x60 0x100"},
-        "90m",
-        {"cluster_queue": "research"},
-    ),
-    "KueueEvictions": Case(
-        HEALTHY | {f'kueue_evicted_workloads_total{{{QUEUE}, reason="PodsReadyTimeout"}}': "1x59 2x9 4x9 6x60"},
-        "90m",
-        {"cluster_queue": "research", "reason": "PodsReadyTimeout"},
-    ),
-    "JobSetFailed": Case(
-        # The first failure of a JobSet begins its series.
-        HEALTHY | {f"jobset_failed_total{{{JOBSET}}}": "_x59 1x60"},
+    "TrainerGoodputLow": _spoilt({_PRODUCTIVE: "0+20x900"}, "120m"),
+    "TrainerHostSetAside": _spoilt({f'trainer_last_end_time_seconds{{{HOST_0}, code="BAD_HOST"}}': "3000x900"}, "60m"),
+    "KueueJobWaits": _spoilt({TRIED: "0x59 1x60"}, "70m", _OF_QUEUE | {"status": "inadmissible"}),
+    "KueueQueueInactive": _spoilt({_ACTIVE: "1x60 0x100"}, "90m", _OF_QUEUE),
+    "KueueEvictions": _spoilt({_EVICTED: "1x59 2x9 4x9 6x60"}, "90m", _OF_QUEUE | {"reason": "PodsReadyTimeout"}),
+    # The first failure of a JobSet begins its series.
+    "JobSetFailed": _spoilt(
+        {f"jobset_failed_total{{{JOBSET}}}": "_x59 1x60"},
         "65m",
         {"exported_namespace": "research", "jobset_name": "tiny"},
     ),
-    "ControllersSilent": Case(HEALTHY | {'up{job="kueue"}': "1x60 0x60"}, "80m", {}),
+    "ControllersSilent": _spoilt({'up{job="kueue"}': "1x60 0x60"}, "80m", {}),
 }
 
 QUIET: Mapping[str, Case] = {
@@ -117,7 +101,7 @@ QUIET: Mapping[str, Case] = {
         # It was put back into the queue for an hour and has begun again ten minutes ago.
         {
             f"trainer_start_time_seconds{{{HOST_0}}}": "0x60 _x60 7200x60",
-            f"trainer_last_step_time_seconds{{{HOST_0}}}": "0+60x60 _x120",
+            f"{_LAST_STEP}{{{HOST_0}}}": "0+60x60 _x120",
         },
         "130m",
         {},
@@ -126,14 +110,14 @@ QUIET: Mapping[str, Case] = {
         # It began half an hour ago.
         {
             f"trainer_start_time_seconds{{{HOST_0}}}": "_x60 3600x60",
-            f'trainer_seconds_total{{{HOST_0}, cause="productive steps"}}': "_x60 0+54x60",
+            _PRODUCTIVE: "_x60 0+54x60",
         },
         "100m",
         {},
     ),
     "KueueJobWaits": Case(
         # The queue is on hold, which another alert reports.
-        {TRIED: "1x60", f'kueue_cluster_queue_status{{{QUEUE}, status="active"}}': "0x60"},
+        {TRIED: "1x60", _ACTIVE: "0x60"},
         "50m",
         {},
     ),

@@ -16,12 +16,10 @@ from workloads.spec import ExitCode
 from workloads.training.exposition import FAMILIES
 
 _OF_PROMETHEUS = {"up"}
+_DECLARED = load_declared()
 _ASKED = {
-    **{f"alert {alert.name}": alert.expression for alert in load_declared().every_alert},
-    **{
-        f"panel {panel.title}": " ".join(query.expression for query in panel.queries)
-        for panel in load_declared().panels
-    },
+    **{f"alert {alert.name}": alert.expression for alert in _DECLARED.every_alert},
+    **{f"panel {panel.title}": " ".join(query.expression for query in panel.queries) for panel in _DECLARED.panels},
 }
 
 

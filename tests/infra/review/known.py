@@ -43,32 +43,26 @@ def unfit(settings: Settings) -> PreflightResult:
     return _result(settings, fits=False, needed_gib=120.0, biggest_arrays=arrays, remedies=remedies)
 
 
-def running(namespace: str, queue: str, flavor: str, chips: int) -> dict[str, Any]:
+def running(
+    namespace: str, queue: str, flavor: str, chips: int, name: str = "other", priority: int = 500
+) -> dict[str, Any]:
     """A workload that Kueue has admitted."""
-    pods = {"name": "slice", "count": chips // 4, "template": {"spec": {"containers": [_container(4)]}}}
+    since = "2026-11-20T00:00:00Z"
+    container = {"name": "trainer", "resources": {"requests": {"google.com/tpu": "4"}}}
+    pods = {"name": "slice", "count": chips // 4, "template": {"spec": {"containers": [container]}}}
     assigned = {"name": "slice", "count": chips // 4, "flavors": {"google.com/tpu": flavor}}
-    reserved = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-11-20T00:00:00Z"}
+    assigned |= {"resourceUsage": {"google.com/tpu": str(chips)}}
+    reserved = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": since}
     return {
         "kind": "Workload",
-        "metadata": {
-            "name": "other",
-            "namespace": namespace,
-            "uid": "1",
-            "creationTimestamp": "2026-11-20T00:00:00Z",
-        },
-        "spec": {"queueName": queue, "active": True, "priority": 500, "podSets": [pods]},
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "creationTimestamp": since}
+        | {"ownerReferences": [{"kind": "JobSet", "name": name}]},
+        "spec": {"queueName": queue, "active": True, "priority": priority, "podSets": [pods]},
         "status": {
-            "admission": {
-                "clusterQueue": queue,
-                "podSetAssignments": [assigned | {"resourceUsage": {"google.com/tpu": str(chips)}}],
-            },
+            "admission": {"clusterQueue": queue, "podSetAssignments": [assigned]},
             "conditions": [reserved, reserved | {"type": "Admitted"}],
         },
     }
-
-
-def _container(chips: int) -> dict[str, Any]:
-    return {"name": "trainer", "resources": {"requests": {"google.com/tpu": str(chips)}}}
 
 
 def _step(settings: Settings, kernel_efficiency: float, seconds: float) -> StepEstimate:

@@ -9,6 +9,7 @@ from infra.review.review import Known, review
 from infra.review.table import WIDTH, as_text
 from infra.review.tables import preflight_tables, tables
 from infra.settings.read import parse
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
 from tests.infra.review.known import NOTHING, fitting, own, running, unfit
 from workloads.preflight_result import Alternative, PreflightResult, Remedy
@@ -113,8 +114,7 @@ def test_the_review_of_a_stack_without_jobs_shows_its_price_and_says_so(values: 
 
 def test_tables_about_one_of_several_jobs_have_its_name() -> None:
     values = own("dev")
-    job = values.pop("job")
-    del job["name"]
+    job = unnamed(values)
     container = {key: job[key] for key in ("team", "priority", "max_restarts")}
     container |= {"kind": "container", "image": f"program@sha256:{'0' * 64}"}
     one_slice = {"slices": {"group": "trillium", "count": 1}}

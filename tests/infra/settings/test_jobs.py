@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from graphlib import CycleError
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.settings.errors import SettingsError
 from infra.settings.jobs import ContainerJob, TrainingJob, group_order
 from infra.settings.read import parse
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Recording, Values, run_program
+from tests.infra.spoiling import errors_of
 
 DIGEST = f"sha256:{'3' * 64}"
 CONTAINER = {
@@ -50,12 +49,8 @@ def recorded(several: Values) -> Recording:
     return run_program(several)
 
 
-def read_errors(values: Values) -> dict[str, str]:
-    try:
-        parse(values)
-    except SettingsError as error:
-        return {fault.path: str(fault) for fault in error.errors}
-    return {}
+def _on(group: str, count: int) -> Values:
+    return {"jobs": {"a": CONTAINER | {"slices": {"group": group, "count": count}, "team": "research"}}}
 
 
 def test_each_job_is_of_its_kind_and_has_its_key_as_its_name(several: Values) -> None:
@@ -97,67 +92,50 @@ def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
         ({"jobs": {"a": CONTAINER | {"ports": {"web": 0}}}}, "jobs.a.ports.web", "greater than or equal to 1, got 0"),
         ({"jobs": {"a": CONTAINER | {"ports": {"web": 8431}}}}, "jobs.a.ports.web", "where libtpu answers GKE"),
         ({"jobs": {"a": CONTAINER | {"secrets": ["TOKEN"]}}}, "jobs.a.secrets", "got TOKEN; rename it or add"),
-        (
-            {"jobs": {"a": CONTAINER | {"slices": {"group": "ironwood", "count": 3}}}},
-            "jobs.a.slices.count",
-            "at most the 2 slices of ironwood, got 3",
-        ),
-        (
-            {"jobs": {"a": CONTAINER | {"slices": {"group": "single", "count": 1}, "team": "research"}}},
-            "teams.research.quota.single",
-            "at least the 4 chips of job a, got nothing",
-        ),
+        (_on("ironwood", 3), "jobs.a.slices.count", "at most the 2 slices of ironwood, got 3"),
+        (_on("single", 1), "teams.research.quota.single", "at least the 4 chips of job a, got nothing"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_error_has_the_path_of_the_job(several: Values, change: Values, path: str, words: str) -> None:
-    assert words in read_errors(several | change)[path]
+    assert words in errors_of(several | change)[path]
 
 
 def test_the_short_form_is_of_a_training_job_alone(two_teams: Values) -> None:
     values = two_teams | {"job": {**CONTAINER, "name": "serve"}}
-    assert "a training job, the only kind that job may have, got 'container'" in read_errors(values)["job.kind"]
+    assert "a training job, the only kind that job may have, got 'container'" in errors_of(values)["job.kind"]
 
 
 def test_a_fault_of_one_job_hides_none_of_another(several: Values) -> None:
     several["jobs"]["ablation"]["preset"] = "huge"
     several["jobs"]["serve"]["image"] = "sweep:1"
-    assert {"jobs.ablation.preset", "jobs.serve.image"} <= read_errors(several).keys()
+    assert {"jobs.ablation.preset", "jobs.serve.image"} <= errors_of(several).keys()
 
 
 def test_the_budget_of_all_jobs_is_one(several: Values) -> None:
     several["budget"]["usd_total"] = 9000
     # 32 chips of 2.70 USD for 100 hours, 16 for 5, and 16 of 4.50 for 10.
-    fault = read_errors(several)["budget.usd_total"]
-    assert (
-        "jobs that cost at most 9000.00 USD together, got 9576.00 (ablation 8640.00, serve 720.00, small 216.00)"
-        in fault
-    )
+    costs = "9000.00 USD together, got 9576.00 (ablation 8640.00, serve 720.00, small 216.00)"
+    assert costs in errors_of(several)["budget.usd_total"]
     del several["jobs"]["serve"]["max_hours"]
     several["budget"]["usd_total"] = 8640 + 216 + 360
-    assert (
-        "write jobs.serve.max_hours: 5, which 360.00 USD pay for at 72.00 USD"
-        in read_errors(several)["budget.usd_total"]
-    )
+    advice = "write jobs.serve.max_hours: 5, which 360.00 USD pay for at 72.00 USD"
+    assert advice in errors_of(several)["budget.usd_total"]
 
 
 def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -> None:
     group = values["slices"]["trillium"]
     values["slices"] = {"a": group, "b": group, "c": group}
     values["teams"]["research"]["quota"] = {"a": 16, "b": 16, "c": 16}
-    job: Any = values.pop("job")
-    del job["name"]
+    job = unnamed(values)
 
-    def wanting(*groups: str) -> Values:
-        return job | {"slices": {"group": groups[0], "fallback": list(groups[1:]), "count": 2}}
+    def wanting(group: str, fallback: str) -> Values:
+        return job | {"slices": {"group": group, "fallback": [fallback], "count": 2}}
 
     values["jobs"] = {"one": wanting("c", "b"), "two": wanting("b", "a")}
     assert list(parse(values).teams["research"].quota) == ["c", "b", "a"]
     values["jobs"]["whim"] = wanting("a", "c")
-    assert (
-        "an order of groups that fits the other jobs of team research"
-        in read_errors(values)["jobs.whim.slices.fallback"]
-    )
+    assert "fits the other jobs of team research" in errors_of(values)["jobs.whim.slices.fallback"]
 
 
 @hypothesis_settings(deadline=None)
@@ -169,11 +147,6 @@ def test_one_order_of_groups_keeps_every_wish_that_goes_with_the_others(order: S
     assert sorted(found) == sorted({group for wish in wishes for group in wish})
     for wish in wishes:
         assert all(found.index(better) < found.index(worse) for better, worse in pairwise(wish))
-
-
-def test_wishes_against_each_other_have_no_order() -> None:
-    with pytest.raises(CycleError):
-        group_order([("a", "b"), ("b", "a")])
 
 
 def test_each_job_has_a_jobset_and_a_price_in_the_namespace_of_its_team(recorded: Recording) -> None:
@@ -224,17 +197,6 @@ def test_nodes_may_pull_the_images_of_all_jobs(recorded: Recording) -> None:
     }
 
 
-def test_the_teams_with_a_job_on_the_hosts_network_and_no_others_may_use_it(several: Values) -> None:
-    several["jobs"]["serve"]["host_network"] = True
-    recording = run_program(several)
-    levels = {
-        found.inputs["metadata"]["name"]: found.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-        for found in recording.of_type("kubernetes:core/v1:Namespace")
-        if found.name.startswith("namespace-")
-    }
-    assert levels == {"research": "restricted", "product-ml": "privileged"}
-
-
 def test_outputs_name_every_job_and_describe_the_first_that_trains(recorded: Recording) -> None:
     kinds = {job["name"]: (job["namespace"], job["queue"], job["kind"]) for job in recorded.exports["jobs"]}
     assert kinds == {
@@ -253,4 +215,4 @@ def test_a_stack_of_containers_needs_no_image_of_the_trainer(several: Values) ->
     assert recording.exports["job"]["name"] == "serve"
     assert "job_spec" not in recording.exports
     several["jobs"]["train"] = {"preset": "tiny"}
-    assert "add image to the stack file" in read_errors(several)["image"]
+    assert "add image to the stack file" in errors_of(several)["image"]

@@ -16,12 +16,21 @@ from infra.settings.values import HIDDEN
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job, only_spec, only_team
 from tests.infra.recording import Values
-from tests.infra.spoiling import Spoil, put, remove
+from tests.infra.spoiling import Spoil, errors_of, put, remove
 from workloads.spec import JobSpec, ModelSpec, TrackersSpec, WandbSpec, load_preset
 
 _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
 _CPUS = "a machine type of Compute Engine without accelerators, such as e2-standard-4"
+
+_GROUP, _QUOTA, _NAMESPACE = "slices.trillium", "teams.research.quota.trillium", "teams.research.namespace"
+_SLICES = "job.slices"
+_TOKENS, _LORA = {"path": "gs://b/t", "weight": 1}, {"rank": 8, "alpha": 16}
+_BETA1 = {"optimizer": {"beta1": 0.8}, "allow_changes": ["optimizer.beta1"]}
+
+
+def _in_job(**settings: object) -> Spoil:
+    return lambda values: values["job"].update(settings)
 
 
 def mixture(**datasets: Values) -> Values:
@@ -31,17 +40,9 @@ def mixture(**datasets: Values) -> Values:
 _FAULTS: list[tuple[Spoil, str, str]] = [
     (remove("cloud"), "cloud", "a value, got nothing; add cloud to the stack file"),
     (remove("job.preset"), "job.preset", "a value, got nothing; add job.preset to the stack file"),
-    (
-        put("clouds", {}),
-        "clouds",
-        "scheduling, secrets, slices, teams, got 'clouds'; rename it to cloud",
-    ),
+    (put("clouds", {}), "clouds", "scheduling, secrets, slices, teams, got 'clouds'; rename it to cloud"),
     (put("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "got 'topolgy'; rename it to topology"),
-    (
-        put("job.slices.grup", "a"),
-        "job.slices.grup",
-        "one of the keys count, fallback, group, min_count, got 'grup'; rename it to group",
-    ),
+    (put(f"{_SLICES}.grup", "a"), f"{_SLICES}.grup", "count, fallback, group, min_count, got 'grup'; rename it to"),
     (put("job.mesh", {"replica": 2, "fsdp": 8, "zebra": 1}), "job.mesh.zebra", "got 'zebra'; remove it"),
     (put("job", "tiny"), "job", "got 'tiny'; change job in the stack file"),
     (put("cloud.zone", "us-east1-b"), "cloud.zone", "a zone of us-east5, such as us-east5-b, got 'us-east1-b'"),
@@ -51,77 +52,41 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (put("cluster.system_machine_type", "ct6e-standard-4t"), "cluster.system_machine_type", _CPUS),
     (put("slices", {}), "slices", "at least one entry by name, got {}; add one to slices"),
     (put("slices.Lite", _LITE), "slices.Lite", "a name of at most 30 lower-case letters"),
-    (
-        put("slices.trillium.topology", "3x3"),
-        "slices.trillium",
-        "got v6e 3x3; '3x3' is not a topology of v6e; the nearest are 2x4",
-    ),
-    (
-        put("slices.trillium.machine_type", "ct6e-standard-1t"),
-        "slices.trillium",
-        "got v6e 2x4 ct6e-standard-1t; '2x4' is not",
-    ),
-    (put("slices.trillium.count", 0), "slices.trillium.count", "greater than 0, got 0; raise it"),
-    (
-        put("slices.trillium.capacity", "free"),
-        "slices.trillium.capacity",
-        "'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'free'",
-    ),
+    (put(f"{_GROUP}.topology", "3x3"), _GROUP, "got v6e 3x3; '3x3' is not a topology of v6e; the nearest are 2x4"),
+    (put(f"{_GROUP}.machine_type", "ct6e-standard-1t"), _GROUP, "got v6e 2x4 ct6e-standard-1t; '2x4' is not"),
+    (put(f"{_GROUP}.count", 0), f"{_GROUP}.count", "greater than 0, got 0; raise it"),
+    (put(f"{_GROUP}.capacity", "free"), f"{_GROUP}.capacity", "'reservation', 'flex-start', 'queued', got 'free'"),
     (put("teams.research.quota.ironwood", 8), "teams.research.quota", "slice groups among trillium, got 'ironwood'"),
-    (
-        put("teams.research.quota.trillium", 12),
-        "teams.research.quota.trillium",
-        "at least the 16 chips of job tiny, got 12; raise it to 16",
-    ),
-    (
-        put("teams.research.quota.trillium", 17),
-        "teams",
-        "quotas of trillium that add up to at most its 16 chips, got 17; lower a",
-    ),
-    (
-        put("teams.other", _OTHER_TEAM),
-        "teams.other.namespace",
-        "got 'research'; choose another; team research has this one",
-    ),
-    (
-        put("teams.research.namespace", "kueue-system"),
-        "teams.research.namespace",
-        "a namespace of the team's own, got 'kueue",
-    ),
+    (put(_QUOTA, 12), _QUOTA, "at least the 16 chips of job tiny, got 12; raise it to 16"),
+    (put(_QUOTA, 17), "teams", "quotas of trillium that add up to at most its 16 chips, got 17; lower a"),
+    (put("teams.other", _OTHER_TEAM), "teams.other.namespace", "choose another; team research has this one"),
+    (put(_NAMESPACE, "kueue-system"), _NAMESPACE, "a namespace of the team's own, got 'kueue"),
     (
         put("image.reference", "trainer:latest"),
         "image.reference",
-        "an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>",
+        "by digest, REPOSITORY@sha256:<64 hexadecimal digits>",
     ),
     (put("image", {}), "image", "either reference (an image by digest) or build: true, got {}"),
     (put("image.build", True), "image", "either reference (an image by digest) or build: true"),
     (put("datasets", {"bucket": "gs://text"}), "datasets.bucket", "the name of a bucket, without gs://"),
     (put("datasets", {}), "datasets.bucket", "a value, got nothing; add datasets.bucket to the stack file"),
     (put("job.team", "sales"), "job.team", "one of the teams research, got 'sales'; rename it or add the team"),
+    (put(f"{_SLICES}.group", "ironwood"), f"{_SLICES}.group", "groups trillium, got 'ironwood'; rename it or add"),
     (
-        put("job.slices.group", "ironwood"),
-        "job.slices.group",
-        "one of the slice groups trillium, got 'ironwood'; rename it or add",
+        put(f"{_SLICES}.count", 3),
+        f"{_SLICES}.count",
+        "at most the 2 slices of trillium, got 3; lower it or raise slices",
     ),
+    (put(f"{_SLICES}.min_count", 3), "job", "slices.min_count must be at most slices.count (2), got 3; change"),
     (
-        put("job.slices.count", 3),
-        "job.slices.count",
-        "at most the 2 slices of trillium, got 3; lower it or raise slices.trillium.count",
-    ),
-    (put("job.slices.min_count", 3), "job", "slices.min_count must be at most slices.count (2), got 3"),
-    (
-        put("slices.trillium.topology", "2x2"),
-        "job.slices.count",
+        put(f"{_GROUP}.topology", "2x2"),
+        f"{_SLICES}.count",
         "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
     ),
     (put("job.name", "x" * 27), "job.name", "a name of at most 26 lower-case letters"),
     (put("job.name", "teams"), "job", "a name other than teams, the folder of all teams in the bucket, got teams;"),
-    (put("job.slices.fallback", ["ironwood"]), "job.slices.fallback", "groups trillium, got 'ironwood'; rename it or"),
-    (
-        put("job.slices.fallback", ["trillium"]),
-        "job.slices.fallback",
-        "each group once, and not job.slices.group, got",
-    ),
+    (put(f"{_SLICES}.fallback", ["ironwood"]), f"{_SLICES}.fallback", "groups trillium, got 'ironwood'; rename it or"),
+    (put(f"{_SLICES}.fallback", ["trillium"]), f"{_SLICES}.fallback", "each group once, and not job.slices.group, got"),
     (put("job.max_hours", 9000), "job.max_hours", "less than or equal to 8760, got 9000"),
     (put("job.preset", "huge"), "job.preset", "qwen3-8b, tiny, got 'huge'; rename it"),
     (put("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
@@ -131,16 +96,16 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (put("job.data", mixture(web={"pth": "gs://b/t"})), "job.data.datasets.web.pth", "rename it to path"),
     (put("job.data", mixture(web={"weight": 0})), "job.data.datasets.web.weight", "greater than 0, got 0; raise it"),
     (
-        put("job.data", mixture(web={"path": "gs://b/t", "weight": 1}, code={"path": "gs://b/t/", "weight": 1})),
+        put("job.data", mixture(web=_TOKENS, code=_TOKENS)),
         "job.data.datasets",
-        "each folder only once, but web and code are both gs://b/t, got",
+        "but web and code are both gs://b/t, got",
     ),
     (put("job.data", mixture()), "job.data.datasets", "at least one dataset with a name, got {}"),
     (put("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
-    (put("job.training", {"lora": {"rank": 0, "alpha": 16}}), "job.training.lora.rank", "greater than 0, got 0"),
-    (put("job.training", {"lora": {"rank": 8, "alpha": 16}}), "job.initial_weights", "job.training.lora adapts"),
+    (put("job.training", {"lora": _LORA | {"rank": 0}}), "job.training.lora.rank", "greater than 0, got 0"),
+    (put("job.training", {"lora": _LORA}), "job.initial_weights", "job.training.lora adapts"),
     (
-        lambda values: values["job"].update(training={"lora": {"rank": 8, "alpha": 16}}, optimizer={"kind": "muon"}),
+        lambda values: values["job"].update(training={"lora": _LORA}, optimizer={"kind": "muon"}),
         "job.optimizer.kind",
         "adamw with job.training.lora, got muon",
     ),
@@ -151,10 +116,24 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         " x fsdp 8, or replica 4 x fsdp 4, or replica 2 x fsdp 4 x tensor 2; change job.slices, job.mesh,",
     ),
     (put("job.mesh", {"replica": 1, "fsdp": 16}), "job", "fsdp x tensor must divide the 8 devices of a slice"),
-    (put("job.slices.min_count", 3), "job", "slices.min_count must be at most slices.count (2), got 3; change"),
     (put("job.preset", "llama-3.2-1b"), "job.data", "llama-3.2-1b has no data of its own, got nothing; add job.data"),
     (put("job.priority", "urgent"), "job.priority", "'low', 'normal' or 'high', got 'urgent'"),
     (put("job.max_restarts", -1), "job.max_restarts", "greater than or equal to 0, got -1"),
+    (_in_job(optimizer={"learning_rate": -1}), "job.optimizer.learning_rate", "greater than 0, got -1"),
+    (_in_job(optimizer={"lerning_rate": 1}), "job.optimizer.lerning_rate", "rename it to learning_rate"),
+    (_in_job(optimizer={"beta1": 0.8}, allow_changes=["beta1"]), "job.allow_changes.0", "optimizer.beta1"),
+    (_in_job(optimizer={"kind": "sgd"}), "job.optimizer.kind", "'adamw' or 'muon', got 'sgd'"),
+    (_in_job(optimizer={"momentum": 0.9}), "job.optimizer", "momentum needs kind muon"),
+    (_in_job(optimizer={"kind": "muon"}, allow_changes=["optimizer.kind"]), "job.allow_changes.0", "momentum"),
+    (_in_job(training={"z_loss": -1}), "job.training.z_loss", "greater than or equal to 0, got -1"),
+    (_in_job(trackers={"wandb": {"project": "llm"}}), "job.trackers.wandb", "secrets.WANDB_API_KEY"),
+    (_in_job(trackers={"mlflow": True}), "job.trackers.mlflow", "remove it"),
+    (_in_job(compiler_options={"--xla_flag": 1}), "job.compiler_options.--xla_flag", "--xla_flag"),
+    (_in_job(libtpu_args={"megascale_a": "1 --b=2"}), "job.libtpu_args.megascale_a", "without spaces"),
+    (_in_job(compile="fast"), "job.compile", "quick"),
+    (_in_job(allow_changes=["training.seed"]), "job.allow_changes.0", "optimizer.learning_rate"),
+    (_in_job(allow_changes=["optimizer.clip_norm"]), "job.allow_changes", "optimizer.clip_norm"),
+    (_in_job(**_BETA1, existing_run="anew"), "job.allow_changes", "resume"),
 ]
 
 
@@ -165,10 +144,7 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
     values: Values, spoil: Spoil, path: str, words: str
 ) -> None:
     spoil(values)
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    texts = [str(fault) for fault in raised.value.errors if fault.path == path]
-    assert any(words in text for text in texts), raised.value
+    assert words in errors_of(values)[path]
 
 
 @pytest.mark.parametrize("machine", ["n2-standard-64", "e2-standard-2", "n2d-custom-8-16384", "c3-highcpu-22-lssd"])
@@ -178,55 +154,58 @@ def test_machine_types_of_cpus_are_accepted_for_the_system_nodes(values: Values,
 
 
 def test_all_faults_are_reported_at_once(values: Values) -> None:
-    put("cloud.zone", "mars")(values)
-    put("slices.trillium.topology", "3x3")(values)
-    put("job.preset", "huge")(values)
-    put("job.team", "sales")(values)
     remove("image.reference")(values)
-    with pytest.raises(SettingsError, match="have 5 error") as raised:
-        parse(values)
-    paths = {fault.path for fault in raised.value.errors}
-    assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image"}
-
-
-def test_a_fault_in_a_section_does_not_hide_what_else_is_wrong_with_it(values: Values) -> None:
-    put("slices.trillium.topology", "3x3")(values)
-    put("slices.trillium.count", 0)(values)
-    put("job.slices", {"group": "ironwood", "count": 0})(values)
+    put("cloud.zone", "mars")(values)
+    put("job.team", "sales")(values)
     put("job.preset", "huge")(values)
-    put("job.colour", "red")(values)
-    with pytest.raises(SettingsError) as raised:
+    with pytest.raises(SettingsError, match="have 4 error"):
         parse(values)
-    paths = {fault.path for fault in raised.value.errors}
-    assert paths == {
-        "slices.trillium",
-        "slices.trillium.count",
-        "job.slices.group",
-        "job.slices.count",
-        "job.preset",
-        "job.colour",
-    }
+    assert errors_of(values).keys() == {"cloud.zone", "job.preset", "job.team", "image"}
 
 
-def test_a_misspelt_key_does_not_hide_that_the_quota_is_too_small(values: Values) -> None:
-    put("job.colour", "red")(values)
-    put("teams.research.quota", {"trillium": 8})(values)
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    assert {fault.path for fault in raised.value.errors} == {"job.colour", "teams.research.quota.trillium"}
+_PATTERN = ["local", "globl"]
+_STRETCHED = {"factor": 2, "low_frequency_factor": 1, "high_frequency_factor": 4, "original_length": 64}
 
 
-def test_a_group_with_a_fault_is_still_a_group_that_a_job_may_name(values: Values) -> None:
-    put("slices.trillium.count", "many")(values)
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    assert [fault.path for fault in raised.value.errors] == ["slices.trillium.count"]
+@pytest.mark.parametrize(
+    ("changes", "paths"),
+    [
+        (
+            {"slices.trillium.topology": "3x3", "slices.trillium.count": 0, "job.preset": "huge", "job.colour": "red"}
+            | {"job.slices": {"group": "ironwood", "count": 0}},
+            {_GROUP, f"{_GROUP}.count", "job.slices.group", "job.slices.count", "job.preset", "job.colour"},
+        ),
+        ({"job.colour": "red", "teams.research.quota": {"trillium": 8}}, {"job.colour", _QUOTA}),
+        ({f"{_GROUP}.count": "many"}, {f"{_GROUP}.count"}),
+        (
+            {"job.model": {"layers": 0, "activation": "relu", "windows": {"size": 0, "pattern": _PATTERN}, "qk": 1}}
+            | {"job.training": {"steps": 0}},
+            {"job.training.steps", "job.model.layers", "job.model.activation", "job.model.qk"}
+            | {"job.model.windows.size", "job.model.windows.pattern.1"},
+        ),
+        (
+            {"job.optimizer": {"beta1": 2}, "job.training": {"steps": 0}},
+            {"job.optimizer.beta1", "job.training.steps"},
+        ),
+        ({"job.preset": "llama-3.2-1b", "job.training": {"global_batch": 10}}, {"job.data", "job"}),
+    ],
+    ids=[
+        "in a section and in the rest of it",
+        "a misspelt key and a quota that is too small",
+        "a group with a fault is still one that a job may name",
+        "in a decoder and in the training",
+        "in optimizer and training",
+        "no data and sizes that do not fit",
+    ],
+)
+def test_no_fault_hides_another_or_leads_to_one(values: Values, changes: Values, paths: set[str]) -> None:
+    for path, value in changes.items():
+        put(path, value)(values)
+    assert errors_of(values).keys() == paths
 
 
 def test_an_empty_stack_file_lacks_every_section() -> None:
-    with pytest.raises(SettingsError) as raised:
-        parse({})
-    assert {fault.path for fault in raised.value.errors} == {"cloud", "cluster", "slices", "teams", "image", "jobs"}
+    assert errors_of({}).keys() == {"cloud", "cluster", "slices", "teams", "image", "jobs"}
 
 
 def test_a_plain_value_where_a_section_belongs_is_a_fault_of_its_own() -> None:
@@ -272,10 +251,6 @@ def test_a_job_s_compiler_options_reach_its_specification(values: Values) -> Non
     }
 
 
-def test_a_specification_without_compiler_options_is_unchanged(values: Values) -> None:
-    assert "compiler" not in only_spec(parse(values)).model_dump_json()
-
-
 def test_a_job_may_train_with_muon_a_limit_of_the_norm_and_trackers(values: Values) -> None:
     values["secrets"] = {"WANDB_API_KEY": HIDDEN}
     values["job"] |= {
@@ -293,53 +268,13 @@ def test_a_job_may_train_with_muon_a_limit_of_the_norm_and_trackers(values: Valu
 def test_the_key_of_a_tracker_must_be_among_the_secrets_that_the_job_gets(values: Values) -> None:
     values["secrets"] = {"WANDB_API_KEY": HIDDEN, "HF_TOKEN": HIDDEN}
     values["job"] |= {"trackers": {"wandb": {"project": "llm"}}, "secrets": ["HF_TOKEN"]}
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    assert [fault.path for fault in raised.value.errors] == ["job.trackers.wandb"]
+    assert errors_of(values).keys() == {"job.trackers.wandb"}
 
 
 def test_a_specification_without_these_settings_is_unchanged(values: Values) -> None:
+    added = {"kind", "momentum", "skip_norm", "z_loss", "trackers", "allow_changes", "compiler"}
     text = only_spec(parse(values)).model_dump_json()
-    assert not any(name in text for name in ("kind", "momentum", "skip_norm", "z_loss", "trackers"))
-
-
-def test_a_specification_that_allows_no_change_is_unchanged(values: Values) -> None:
-    assert "allow_changes" not in only_spec(parse(values)).model_dump_json()
-
-
-@pytest.mark.parametrize(
-    ("job", "path", "words"),
-    [
-        ({"optimizer": {"learning_rate": -1}}, "job.optimizer.learning_rate", "greater than 0, got -1"),
-        ({"optimizer": {"lerning_rate": 1}}, "job.optimizer.lerning_rate", "rename it to learning_rate"),
-        ({"optimizer": {"beta1": 0.8}, "allow_changes": ["beta1"]}, "job.allow_changes.0", "optimizer.beta1"),
-        ({"optimizer": {"kind": "sgd"}}, "job.optimizer.kind", "'adamw' or 'muon', got 'sgd'"),
-        ({"optimizer": {"momentum": 0.9}}, "job.optimizer", "momentum needs kind muon"),
-        ({"optimizer": {"kind": "muon"}, "allow_changes": ["optimizer.kind"]}, "job.allow_changes.0", "momentum"),
-        ({"training": {"z_loss": -1}}, "job.training.z_loss", "greater than or equal to 0, got -1"),
-        ({"trackers": {"wandb": {"project": "llm"}}}, "job.trackers.wandb", "secrets.WANDB_API_KEY"),
-        ({"trackers": {"mlflow": True}}, "job.trackers.mlflow", "remove it"),
-        ({"compiler_options": {"--xla_flag": 1}}, "job.compiler_options.--xla_flag", "--xla_flag"),
-        ({"libtpu_args": {"megascale_flag": "1 --other=2"}}, "job.libtpu_args.megascale_flag", "without spaces"),
-        ({"compile": "fast"}, "job.compile", "quick"),
-        ({"allow_changes": ["training.seed"]}, "job.allow_changes.0", "optimizer.learning_rate"),
-        ({"allow_changes": ["optimizer.clip_norm"]}, "job.allow_changes", "optimizer.clip_norm"),
-        (
-            {"optimizer": {"beta1": 0.8}, "allow_changes": ["optimizer.beta1"], "existing_run": "anew"},
-            "job.allow_changes",
-            "resume",
-        ),
-    ],
-)
-def test_a_wrong_optimizer_or_a_change_that_cannot_be_is_refused(
-    values: Values, job: Values, path: str, words: str
-) -> None:
-    values["job"] |= job
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    (fault,) = raised.value.errors
-    assert fault.path == path
-    assert words in str(fault)
+    assert not {name for name in added if name in text}
 
 
 DECODER = {
@@ -364,38 +299,10 @@ def test_a_job_may_describe_its_own_decoder(values: Values) -> None:
     assert JobSpec.model_validate_json(spec.model_dump_json()).model == spec.model
 
 
-def test_all_errors_of_a_decoder_are_reported_at_once(values: Values) -> None:
-    windows = {"size": 0, "pattern": ["local", "globl"]}
-    values["job"] |= {"model": {"layers": 0, "activation": "relu", "windows": windows, "qk_norm": True}}
-    values["job"] |= {"training": {"steps": 0}}
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    of_model = {"layers", "activation", "windows.size", "windows.pattern.1", "qk_norm"}
-    assert {fault.path for fault in raised.value.errors} == {
-        "job.training.steps",
-        *(f"job.model.{name}" for name in of_model),
-    }
-
-
 def test_all_conflicts_within_a_decoder_are_reported_at_once(values: Values) -> None:
-    stretched = {"factor": 2, "low_frequency_factor": 1, "high_frequency_factor": 4, "original_length": 64}
-    values["job"] |= {"model": {"query_heads": 3, "rope_scaling": stretched, "rope_linear_factor": 2}}
+    values["job"] |= {"model": {"query_heads": 3, "rope_scaling": _STRETCHED, "rope_linear_factor": 2}}
     with pytest.raises(SettingsError, match="query_heads must be a multiple of kv_heads .*; rope_scaling and rope_l"):
         parse(values)
-
-
-def test_errors_of_training_and_optimizer_are_reported_together(values: Values) -> None:
-    values["job"] |= {"optimizer": {"beta1": 2}, "training": {"steps": 0}}
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    assert {fault.path for fault in raised.value.errors} == {"job.optimizer.beta1", "job.training.steps"}
-
-
-def test_the_sizes_of_a_job_without_data_are_also_checked(values: Values) -> None:
-    values["job"] |= {"preset": "llama-3.2-1b", "training": {"global_batch": 10}}
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    assert {fault.path for fault in raised.value.errors} == {"job.data", "job"}
 
 
 def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer(values: Values) -> None:

@@ -1,74 +1,52 @@
 """Rules of place and slices."""
 
-from copy import deepcopy
-
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.settings.errors import SettingsError
 from infra.settings.read import parse
-from infra.settings.rules_cloud import narrowest_prefix, pod_addresses, pod_block
+from infra.settings.rules_cloud import narrowest_prefix, pod_addresses
 from tests.infra.recording import Values, stack_values
+from tests.infra.spoiling import errors_of
 
 PRIVATE = "a part of one of the private blocks 10.0.0.0/8, 172.16.0.0/12"
+_NODES, _PODS, _SERVICES, _SECOND = "network.nodes", "network.pods", "network.services", "network.second_nodes"
 _REFUSED: list[tuple[Values, Values, str, str]] = [
-    ({"nodes": "10.0.0.1/18"}, {}, "network.nodes", "whose first address is its network, got '10.0.0.1/18'"),
-    (
-        {"nodes": "10.0.0.0/30"},
-        {},
-        "network.nodes",
-        "a range from /29 to /8, the sizes that GKE accepts, got 10.0.0.0/30",
-    ),
-    ({"pods": "10.16.0.0/22"}, {}, "network.pods", "a range from /21 to /9"),
-    ({"services": "10.16.0.0/15"}, {}, "network.services", "a range from /27 to /16"),
-    ({"pods": "8.0.0.0/12"}, {}, "network.pods", f"{PRIVATE}"),
-    ({"nodes": "127.0.0.0/20"}, {}, "network.nodes", PRIVATE),
+    ({"nodes": "10.0.0.1/18"}, {}, _NODES, "whose first address is its network, got '10.0.0.1/18'"),
+    ({"nodes": "10.0.0.0/30"}, {}, _NODES, "a range from /29 to /8, the sizes that GKE accepts, got 10.0.0.0/30"),
+    ({"pods": "10.16.0.0/22"}, {}, _PODS, "a range from /21 to /9"),
+    ({"services": "10.16.0.0/15"}, {}, _SERVICES, "a range from /27 to /16"),
+    ({"pods": "8.0.0.0/12"}, {}, _PODS, PRIVATE),
+    ({"nodes": "127.0.0.0/20"}, {}, _NODES, PRIVATE),
     (
         {"services": "10.0.16.0/20"},
         {},
-        "network.services",
-        "shares no address with network.nodes (10.0.0.0/18), got 10.0.16.0/20; move one of them",
+        _SERVICES,
+        "no address with network.nodes (10.0.0.0/18), got 10.0.16.0/20; move",
     ),
     (
         {"nodes": "10.0.0.0/28"},
         {"count": 5},
-        "network.nodes",
+        _NODES,
         "17 addresses: 10 TPU hosts, 1 system nodes and 1 more in an upgrade and 5 of Google's own,"
         " got the 16 of 10.0.0.0/28; write a /27 or wider, or lower the count",
     ),
     (
         {"pods": "10.16.0.0/21"},
         {"count": 13},
-        "network.pods",
+        _PODS,
         "2176 addresses: blocks for pods of 26 TPU hosts, 1 system nodes and 1 more in an upgrade,"
         " got the 2048 of 10.16.0.0/21; write a /20 or wider",
     ),
     (
         {"second_nodes": "10.2.0.0/29"},
         {"count": 3, "second_network": True},
-        "network.second_nodes",
+        _SECOND,
         "10 addresses: 6 TPU hosts and 4 of Google's own, got the 8 of 10.2.0.0/29; write a /28 or wider",
     ),
-    (
-        {"second_nodes": "10.0.0.0/24"},
-        {"second_network": True},
-        "network.second_nodes",
-        "shares no address with network.nodes (10.0.0.0/18)",
-    ),
+    ({"second_nodes": "10.0.0.0/24"}, {"second_network": True}, _SECOND, "no address with network.nodes (10.0.0.0/18)"),
 ]
-
-
-def faults_of(values: Values) -> dict[str, str]:
-    """Return the errors of each setting."""
-    text: dict[str, str] = {}
-    try:
-        parse(values)
-    except SettingsError as error:
-        for fault in error.errors:
-            text[fault.path] = f"{text.get(fault.path, '')}{fault}\n"
-    return text
 
 
 @pytest.mark.parametrize(("network", "group", "path", "words"), _REFUSED, ids=[row[2] for row in _REFUSED])
@@ -78,12 +56,12 @@ def test_a_range_that_does_not_do_is_refused_with_one_that_does(
     values["network"] = network
     values["slices"]["trillium"] |= group
     values["job"]["host_network"] = True
-    assert words in faults_of(values)[path]
+    assert words in errors_of(values)[path]
 
 
 def test_a_range_that_no_group_uses_may_be_anything(values: Values) -> None:
     values["network"] = {"second_nodes": "10.0.0.0/30"}
-    assert faults_of(values) == {}
+    assert errors_of(values) == {}
 
 
 @hypothesis_settings(deadline=None, max_examples=25)
@@ -95,65 +73,54 @@ def test_a_stack_is_accepted_with_the_prefixes_that_its_faults_name(slices: int,
     nodes = narrowest_prefix(slices * 2 + system_nodes + 6)
     pods = narrowest_prefix(pod_addresses(slices * 2, system_nodes + 1))
     values["network"] = {"nodes": f"10.0.0.0/{nodes}", "pods": f"10.16.0.0/{min(pods, 21)}"}
-    assert faults_of(values) == {}
+    assert errors_of(values) == {}
     values["network"] = {"nodes": f"10.0.0.0/{nodes + 1}", "pods": f"10.16.0.0/{pods + 1}"}
-    faults = faults_of(values)
+    faults = errors_of(values)
     assert f"a /{nodes} or wider" in faults["network.nodes"]
     assert "network.pods" in faults
-
-
-@pytest.mark.parametrize(("pods_per_node", "prefix"), [(8, 28), (9, 27), (16, 27), (32, 26), (33, 25), (110, 24)])
-def test_a_nodes_block_has_two_addresses_for_each_pod(pods_per_node: int, prefix: int) -> None:
-    assert pod_block(pods_per_node) == 1 << (32 - prefix)
 
 
 @pytest.mark.parametrize("zone", ["us-east1-b", "us-east5", "us-east5-", "b"])
 def test_the_zone_of_a_group_is_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
     values["slices"]["trillium"]["zone"] = zone
     text = f"a zone of us-east5, such as us-east5-b, got '{zone}'; change slices.trillium.zone or cloud.region"
-    assert text in faults_of(values)["slices.trillium.zone"]
+    assert text in errors_of(values)["slices.trillium.zone"]
     values["slices"]["trillium"]["zone"] = "us-east5-a"
-    assert faults_of(values) == {}
+    assert errors_of(values) == {}
 
 
 def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
     values["cluster"]["authorized_networks"] = {"office": "203.0.113.0/24", "home": "0.0.0.0/0"}
-    faults = faults_of(values)
+    faults = errors_of(values)
     assert list(faults) == ["cluster.authorized_networks.home"]
     assert "0.0.0.0/0, which is every address" in faults["cluster.authorized_networks.home"]
 
 
 def test_the_key_of_the_clusters_secrets_is_in_its_region(values: Values) -> None:
     values["cluster"]["encryption_key"] = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
-    assert "expected a key in us-east5" in faults_of(values)["cluster.encryption_key"]
+    assert "expected a key in us-east5" in errors_of(values)["cluster.encryption_key"]
     values["cluster"]["encryption_key"] = "projects/p/locations/us-east5/keyRings/r/cryptoKeys/k"
-    assert faults_of(values) == {}
+    assert errors_of(values) == {}
 
 
 def test_a_maintenance_window_ends_after_it_starts(values: Values) -> None:
     window = {"start": "2026-01-03T02:00:00Z", "end": "2026-01-02T02:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA"}
     values["cluster"]["maintenance"] = window
-    assert "a window that ends after it starts" in faults_of(values)["cluster.maintenance"]
+    assert "a window that ends after it starts" in errors_of(values)["cluster.maintenance"]
     values["cluster"]["maintenance"] = window | {"recurrence": "weekly"}
-    assert list(faults_of(values)) == ["cluster.maintenance.recurrence"]
-
-
-def read_slice_errors(values: Values) -> dict[str, str]:
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    return {fault.path: str(fault) for fault in raised.value.errors}
+    assert list(errors_of(values)) == ["cluster.maintenance.recurrence"]
 
 
 def test_a_second_network_needs_a_second_interface(values: Values) -> None:
     values["slices"]["trillium"] |= {"generation": "v5e", "second_network": True}
     values["job"]["host_network"] = True
     machines = "ct6e-standard-1t, ct6e-standard-4t, ct6e-standard-8t, tpu7x-standard-4t"
-    assert f"{machines}, got ct5lp-hightpu-4t" in read_slice_errors(values)["slices.trillium.second_network"]
+    assert f"{machines}, got ct5lp-hightpu-4t" in errors_of(values)["slices.trillium.second_network"]
 
 
 def test_a_second_network_needs_a_job_that_sees_it(values: Values) -> None:
     values["slices"]["trillium"]["second_network"] = True
-    assert "got job tiny without host_network; write job.host_network: true" in str(read_slice_errors(values))
+    assert "got job tiny without host_network; write job.host_network: true" in str(errors_of(values))
     values["slices"]["other"] = values["slices"]["trillium"] | {"second_network": False}
     values["job"]["slices"]["group"] = "other"
     values["teams"]["research"]["quota"]["other"] = 16
@@ -162,17 +129,13 @@ def test_a_second_network_needs_a_job_that_sees_it(values: Values) -> None:
 
 def test_a_disk_image_is_named_in_full(values: Values) -> None:
     values["slices"]["trillium"]["image_disk"] = "trainer-images"
-    assert "projects/PROJECT/global/images/IMAGE" in read_slice_errors(values)["slices.trillium.image_disk"]
+    assert "projects/PROJECT/global/images/IMAGE" in errors_of(values)["slices.trillium.image_disk"]
 
 
-def _fault(values: Values, machine_type: str, nodes: int) -> str | None:
-    changed = deepcopy(values)
-    changed["cluster"] |= {"system_machine_type": machine_type, "system_nodes": nodes}
-    try:
-        parse(changed)
-    except SettingsError as error:
-        return next((str(fault) for fault in error.errors if fault.path == "cluster.system_machine_type"), None)
-    return None
+def _machine_error(stack: str, machine_type: str, nodes: int) -> str:
+    values = stack_values(stack)
+    values["cluster"] |= {"system_machine_type": machine_type, "system_nodes": nodes}
+    return errors_of(values).get("cluster.system_machine_type", "")
 
 
 @pytest.mark.parametrize(
@@ -195,40 +158,35 @@ def test_a_machine_is_refused_where_the_controllers_would_take_more_than_half_of
     stack: str, machine_type: str, nodes: int, fits: bool
 ) -> None:
     """Nothing is known about a machine whose name does not contain its size."""
-    assert (_fault(stack_values(stack), machine_type, nodes) is None) == fits
+    assert (not _machine_error(stack, machine_type, nodes)) == fits
 
 
 def test_the_error_says_what_is_needed() -> None:
-    text = _fault(stack_values("scale"), "e2-standard-4", 3)
-    assert text is not None
+    text = _machine_error("scale", "e2-standard-4", 3)
     assert "at least 5 vCPUs and 9.0 GiB" in text
     assert "4096 TPU hosts, got e2-standard-4" in text
 
 
-SECTION = {"source": "dev", "expires_at": "2026-03-01T18:00:00Z"}
+ENDS = "2026-03-01T18:00:00Z"
 
 
-def read_errors(values: Values) -> dict[str, str]:
-    try:
-        parse(values | {"environment": values.get("environment", SECTION)})
-    except SettingsError as error:
-        return {fault.path: str(fault) for fault in error.errors}
-    return {}
+def in_environment(values: Values, expires_at: str = ENDS) -> dict[str, str]:
+    """Return the errors of the stack as an environment."""
+    return errors_of(values | {"environment": {"source": "dev", "expires_at": expires_at}})
 
 
 def test_its_namespaces_are_those_of_no_other_cluster(values: Values) -> None:
-    assert read_errors(values)["teams.research.namespace"].endswith("write multislice-dev-research")
+    assert in_environment(values)["teams.research.namespace"].endswith("write multislice-dev-research")
     values["teams"]["research"]["namespace"] = "multislice-dev-research"
-    assert read_errors(values) == {}
+    assert in_environment(values) == {}
 
 
 def test_it_is_neither_protected_nor_on_reserved_chips() -> None:
-    faults = read_errors(stack_values("prod"))
-    assert "got true; set it false" in faults["cluster.deletion_protection"]
-    assert "the reservation v5p-cubes, which others rely on" in faults["slices.cubes.capacity"]
+    errors = in_environment(stack_values("prod"))
+    assert "got true; set it false" in errors["cluster.deletion_protection"]
+    assert "the reservation v5p-cubes, which others rely on" in errors["slices.cubes.capacity"]
 
 
 @pytest.mark.parametrize("end", ["2026-03-01", "2026-13-01T00:00:00Z", "2026-03-01 18:00:00 +0000 UTC"])
 def test_its_end_is_a_time(end: str, values: Values) -> None:
-    values["environment"] = SECTION | {"expires_at": end}
-    assert "expected a time in UTC, such as" in read_errors(values)["environment.expires_at"]
+    assert "expected a time in UTC, such as" in in_environment(values, end)["environment.expires_at"]

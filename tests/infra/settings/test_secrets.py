@@ -11,21 +11,16 @@ from pulumi import runtime
 
 from infra.pods import render_pods
 from infra.settings.errors import SettingsError
-from infra.settings.read import load, parse
+from infra.settings.read import load
 from infra.settings.values import HIDDEN, hide_encrypted
 from infra.tpu import resolve
 from sandbox.tpu_environment import TpuWorker, cluster_variables, device_plugin_variables, process_variables
 from tests.infra.one_job import submitted
 from tests.infra.recording import Values
+from tests.infra.spoiling import errors_of
 
 CANARY = "hf_canary"
 ENCRYPTED = {"secure": "v1:abc:def"}
-
-
-def _faults(values: Values) -> dict[str, str]:
-    with pytest.raises(SettingsError) as raised:
-        parse(values)
-    return {fault.path: str(fault) for fault in raised.value.errors}
 
 
 def _loaded(values: Values, *secret: str) -> Any:
@@ -55,7 +50,7 @@ def test_settings_know_the_names_of_secrets_and_no_value(values: Values) -> None
 )
 def test_a_secret_in_plain_is_refused_without_being_shown(values: Values, written: object) -> None:
     values["secrets"] = written
-    (text,) = _faults(values).values()
+    (text,) = errors_of(values).values()
     assert "not shown here" in text
     assert "revoke it" in text
     assert CANARY not in text.replace(f"secrets.{CANARY}", "")
@@ -74,12 +69,12 @@ def test_a_name_must_be_a_variable_that_nothing_else_sets(values: Values) -> Non
     own = {variable["name"] for variable in environment["containers"][0]["env"]}
     taken = sorted(own | _set_by_the_platform())
     values["secrets"] = dict.fromkeys([*taken, "2nd", "a-b"], HIDDEN)
-    assert sorted(_faults(values)) == sorted(f"secrets.{name}" for name in values["secrets"])
+    assert sorted(errors_of(values)) == sorted(f"secrets.{name}" for name in values["secrets"])
 
 
 def test_a_name_that_yaml_takes_for_a_number_is_refused_like_any_other(values: Values) -> None:
     values["secrets"] = {5: HIDDEN}
-    assert "secrets.5" in _faults(values)
+    assert "secrets.5" in errors_of(values)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +86,7 @@ def test_a_secret_in_another_section_is_refused_by_its_key_alone(values: Values,
         _loaded(values, section)
     assert CANARY not in str(raised.value)
     values[section][inner] = ENCRYPTED
-    found = _faults({name: hide_encrypted(value) for name, value in values.items()})
+    found = errors_of({name: hide_encrypted(value) for name, value in values.items()})
     assert list(found) == [f"{section}.{inner}"]
 
 

@@ -2,24 +2,23 @@
 
 from copy import deepcopy
 from math import prod
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.admission.rehearsal import rehearse_stack
 from infra.cost import SweepBill, bill
 from infra.review.review import review
 from infra.review.tables import tables
 from infra.settings import jobs
-from infra.settings.errors import SettingsError
 from infra.settings.jobs import ContainerJob
 from infra.settings.read import parse
 from infra.submission import job_specs
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, run_program
 from tests.infra.review.known import NOTHING
 from tests.infra.settings.test_jobs import CONTAINER
+from tests.infra.spoiling import errors_of
 
 JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 ONE_SLICE = {"group": "trillium", "count": 1}
@@ -29,22 +28,8 @@ SEEDS_AND_BATCHES = {"training.seed": [0, 1, 2], "training.global_batch": [64, 1
 def swept(values: Values, **changes: object) -> Values:
     """The training job of the stack as the sweep `study`."""
     made = deepcopy(values)
-    job = made.pop("job")
-    del job["name"]
-    made["jobs"] = {"study": job | {"slices": ONE_SLICE, "sweep": SEEDS_AND_BATCHES} | changes}
+    made["jobs"] = {"study": unnamed(made) | {"slices": ONE_SLICE, "sweep": SEEDS_AND_BATCHES} | changes}
     return made
-
-
-def faults(values: Values) -> dict[str, str]:
-    with pytest.raises(SettingsError) as error:
-        parse(values)
-    return {fault.path: str(fault) for fault in error.value.errors}
-
-
-def read_specs(values: Values) -> list[dict[str, Any]]:
-    """Return the trainer's specification of each run."""
-    jobs = parse(values).training_jobs
-    return [dict(job.training) for job in jobs.values()]
 
 
 def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Values) -> None:
@@ -62,9 +47,8 @@ def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Val
 
 
 def test_settings_next_to_the_sweep_apply_to_every_run(values: Values) -> None:
-    made = swept(values, training={"steps": 7}, max_hours=2)
-    assert [training["steps"] for training in read_specs(made)] == [7] * 6
-    assert {job.max_hours for job in parse(made).jobs.values()} == {2}
+    jobs = parse(swept(values, training={"steps": 7}, max_hours=2)).training_jobs
+    assert [(job.training["steps"], job.max_hours) for job in jobs.values()] == [(7, 2)] * 6
 
 
 def test_the_optimizer_is_swept(values: Values) -> None:
@@ -145,10 +129,10 @@ def test_a_review_says_that_the_runs_are_behind_each_other_and_what_all_cost(val
 
 def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Values) -> None:
     values["budget"] = {"usd_total": 600}
-    (said,) = faults(swept(values)).values()
+    (said,) = errors_of(swept(values)).values()
     hours = float(said.rpartition("max_hours: ")[2].partition(",")[0])
     assert parse(swept(values, max_hours=hours))
-    assert faults(swept(values, max_hours=hours + 0.1)).keys() == {"budget.usd_total"}
+    assert errors_of(swept(values, max_hours=hours + 0.1)).keys() == {"budget.usd_total"}
 
 
 @pytest.mark.parametrize(
@@ -167,12 +151,12 @@ def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Value
     ],
 )
 def test_a_sweep_without_runs_is_reported_once(values: Values, sweep: object, path: str) -> None:
-    assert faults(swept(values, sweep=sweep)).keys() == {path}
+    assert errors_of(swept(values, sweep=sweep)).keys() == {path}
 
 
 def test_errors_of_sweep_and_job_are_reported_together(values: Values) -> None:
     wrong = swept(values, sweep={"training.seed": 1}, team="nobody")
-    assert faults(wrong).keys() == {"jobs.study.sweep.training.seed", "jobs.study.team"}
+    assert errors_of(wrong).keys() == {"jobs.study.sweep.training.seed", "jobs.study.team"}
 
 
 def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
@@ -183,31 +167,15 @@ def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
 def test_a_name_that_is_too_long_with_the_places_is_to_be_shortened(values: Values) -> None:
     made = swept(values)
     made["jobs"] = {"a" * 24: made["jobs"]["study"]}
-    assert faults(made).keys() == {"jobs." + "a" * 24}
+    assert errors_of(made).keys() == {"jobs." + "a" * 24}
 
 
 def test_no_run_takes_the_name_of_another_job(values: Values) -> None:
     made = swept(values, sweep={"training.seed": [0, 1]})
     made["jobs"]["study-1"] = {key: item for key, item in made["jobs"]["study"].items() if key != "sweep"}
-    assert faults(made).keys() == {"jobs.study-1"}
+    assert errors_of(made).keys() == {"jobs.study-1"}
 
 
 def test_the_short_form_has_no_sweep(values: Values) -> None:
     values["job"]["sweep"] = {"training.seed": [0, 1]}
-    assert "move it into jobs" in faults(values)["job.sweep"]
-
-
-@pytest.mark.parametrize("fair_sharing", [False, True])
-def test_a_sweep_takes_idle_chips_of_others_and_gives_them_back_to_who_comes(
-    values: Values, *, fair_sharing: bool
-) -> None:
-    """Two slices of two teams, one each: the sweep has both at first, and the other team's job gets its own."""
-    made = swept(values, sweep={"training.seed": [0, 1, 2, 3]})
-    quota = {"quota": {"trillium": 8}}
-    made["teams"] = {"research": made["teams"]["research"] | quota, "zebra": {"namespace": "zebra"} | quota}
-    made["scheduling"] = {"fair_sharing": fair_sharing}
-    job = {key: item for key, item in made["jobs"]["study"].items() if key != "sweep"}
-    made["jobs"]["urgent"] = job | {"team": "zebra", "priority": "low"}
-    verdicts = rehearse_stack(parse(made), [])
-    assert [verdicts[f"study-{run}"].outcome for run in range(4)] == ["admitted", "admitted", "waits", "waits"]
-    assert verdicts["urgent"].outcome in ("admitted", "preempts")
+    assert "move it into jobs" in errors_of(values)["job.sweep"]

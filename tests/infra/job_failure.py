@@ -1,0 +1,30 @@
+"""What becomes of a job by the rules of its JobSet when a pod ends."""
+
+import re
+from typing import Any
+
+
+def action(jobset: Any, code: int, *, disrupted: bool = False) -> str:
+    """Return what JobSet does when a pod ends with `code`; `disrupted`: it was evicted or its node is gone."""
+    (replicated,) = jobset["spec"]["replicatedJobs"]
+    rules = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
+    found = (_message(rule, code, disrupted) for rule in rules)
+    message = next(f"{text} matching FailJob rule at index {index}" for index, text in enumerate(found) if text)
+    for rule in jobset["spec"]["failurePolicy"]["rules"]:
+        assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
+        if any(re.search(pattern, message) for pattern in rule["onJobFailureMessagePatterns"]):
+            return rule["action"]
+    return "RestartJobSet"
+
+
+def _message(rule: Any, code: int, disrupted: bool) -> str:
+    """Return what the Job controller says if the rule matches (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
+    if on_exit := rule.get("onExitCodes"):
+        matches = (code in on_exit["values"]) == (on_exit["operator"] == "In")
+        text = (
+            f"Container {on_exit['containerName']} for pod research/tiny-slice-0-0-abcde failed with exit code {code}"
+        )
+        return text if matches else ""
+    (condition,) = rule["onPodConditions"]
+    text = f"Pod research/tiny-slice-0-0-abcde has condition {condition['type']}"
+    return text if disrupted and condition["type"] == "DisruptionTarget" else ""
