@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.workloads.jobs import small_job
+from tests.workloads.jobs import changed, small_job, validated
+from tests.workloads.training.running import program_of
 from tests.workloads.training.test_model import plain_loss
 from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec
 from workloads.training.adapters import initial_adapters, merge_adapters
 from workloads.training.layout import Tree
-from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters
-from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
 """CPU time without a compilation cache."""
@@ -57,43 +56,25 @@ CASES = [
 QUICK = {(TENSOR, "untied"), (STAGES, "tied"), (TENSOR, "experts")}
 
 
-def job(layout: str, model: str, lora: LoraSpec = LORA, **training: Any) -> JobSpec:
+def job(layout: str, model: str) -> JobSpec:
     mesh, changes = LAYOUTS[layout]
     sizes: dict[str, Any] = {"sequence_length": 12, "global_batch": 16, "ignored_token": 3}
     uneven = 1 if 16 % (mesh.data_shards * changes.get("accumulation", 1)) else None
     plain = small_job(Path("unused"), mesh.replica, mesh.devices // mesh.replica, min_count=uneven, **sizes)
-    return JobSpec.model_validate(
-        plain.model_dump()
-        | {"model": SPEC.model_copy(update=MODELS[model]), "mesh": mesh, "initial_weights": "unused"}
-        | {"training": plain.training.model_copy(update={"lora": lora} | changes | training)}
-    )
-
-
-def program_of(spec: JobSpec) -> Program:
-    return Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()[: spec.mesh.devices]))
+    adapted = changed(plain, training={"lora": LORA} | changes)
+    return validated(adapted, model=SPEC.model_copy(update=MODELS[model]), mesh=mesh, initial_weights="unused")
 
 
 def placed(tree: Tree, shapes: Tree) -> Tree:
     return jax.tree.map(lambda leaf, shape: jax.device_put(np.array(leaf, shape.dtype), shape.sharding), tree, shapes)
 
 
-def adapters_with_values(spec: JobSpec, weights: Tree) -> Tree:
+def adapters_with_values(weights: Tree) -> Tree:
     """Return adapters where neither A nor B is zero."""
-    assert spec.training.lora
-    adapters = initial_adapters(weights, spec.training.lora, 5)
-    leaves, structure = jax.tree.flatten(adapters)
+    leaves, structure = jax.tree.flatten(initial_adapters(weights, LORA, 5))
     keys = jax.random.split(jax.random.key(6), len(leaves))
     drawn = [leaf + 0.1 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(structure, drawn)
-
-
-def begun(program: Program, adapters: Tree) -> TrainState:
-    return replace(program.compile_initial()(), parameters=placed(adapters, program.state_shapes.parameters))
-
-
-def batch_of(program: Program, rows: np.ndarray) -> jax.Array:
-    padding = program.batch_shape[0] - len(rows)
-    return jax.device_put(np.pad(rows, ((0, padding), (0, 0))).astype(np.uint8), program.batch_sharding)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +85,7 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
     spec = job(layout, model)
     rows = np.random.default_rng(0).integers(0, 32, (16, 13))
     weights = initial_parameters(spec.model, 7)
-    adapters = adapters_with_values(spec, weights)
+    adapters = adapters_with_values(weights)
 
     def loss(adapters: Tree) -> jax.Array:
         return plain_loss(merge_adapters(weights, adapters, LORA), jnp.asarray(rows), spec)[0]
@@ -115,8 +96,10 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
     program = program_of(spec)
     frozen = placed(weights, program.frozen_shapes)
     before = jax.tree.map(np.array, frozen)
-    tokens = batch_of(program, rows)
-    state, result = program.compile_step()(begun(program, adapters), tokens, frozen)
+    padded = np.pad(rows, ((0, program.batch_shape[0] - len(rows)), (0, 0)))
+    tokens = jax.device_put(padded.astype(np.uint8), program.batch_sharding)
+    begun = replace(program.compile_initial()(), parameters=placed(adapters, program.state_shapes.parameters))
+    state, result = program.compile_step()(begun, tokens, frozen)
 
     assert float(result.loss) == pytest.approx(float(expected), rel=1e-6)
     assert float(result.gradient_norm) == pytest.approx(float(norm), rel=2e-6)

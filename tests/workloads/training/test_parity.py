@@ -9,12 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.workloads.jobs import small_job
+from tests.workloads.jobs import changed, small_job, validated
+from tests.workloads.training.running import batches_of, program_of
 from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, WindowSpec
-from workloads.training.data import Batches
-from workloads.training.mesh import build_mesh
-from workloads.training.rows import load_rows
-from workloads.training.step import Program
 
 STEPS = 20
 EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0.01)
@@ -94,19 +91,14 @@ def job(layout: Layout, variant: str) -> JobSpec:
         common |= {"z_loss": 1e-2, "ignored_token": ord(" ")}
     slices = layout.slices or layout.mesh.replica
     plain = small_job(Path("unused"), slices, layout.mesh.devices // slices, min_count=layout.min_count, **common)
-    parts, optimizer = PARTS.get(variant, {}), {"kind": "muon"} if variant.startswith("muon") else {}
-    return plain.model_validate(
-        plain.model_dump()
-        | {"mesh": layout.mesh, "model": plain.model.model_copy(update=parts)}
-        | {"optimizer": plain.optimizer.model_copy(update=optimizer)}
-        | {"training": plain.training.model_copy(update=layout.training)}
-    )
+    optimizer = {"kind": "muon"} if variant.startswith("muon") else {}
+    parts = changed(plain, model=PARTS.get(variant, {}), optimizer=optimizer, training=layout.training)
+    return validated(parts, mesh=layout.mesh)
 
 
 def trained(spec: JobSpec, folder: Path) -> Trained:
-    program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()[: spec.mesh.devices]))
-    rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, folder)
-    batches = Batches(rows, spec.training, program.batch_sharding)
+    program = program_of(spec)
+    batches = batches_of(spec, program, folder)
     step, state = program.compile_step(), program.compile_initial()()
     losses: list[float] = []
     gradient: dict[str, np.ndarray] = {}
@@ -120,6 +112,12 @@ def trained(spec: JobSpec, folder: Path) -> Trained:
             )
             gradient = {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in moments}
     return Trained(losses, gradient)
+
+
+def assert_gradients_equal(found: Trained, expected: Trained, tolerance: float) -> None:
+    for leaf, gradient in expected.gradient.items():
+        error = np.linalg.norm(found.gradient[leaf] - gradient) / np.linalg.norm(gradient)
+        assert error < tolerance, (leaf, error)
 
 
 @cache
@@ -155,9 +153,7 @@ MARKED = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.complet
 @pytest.mark.parametrize(("name", "variant"), MARKED)
 def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, folder: Path) -> None:
     expected, found = on_one_device(variant, folder), trained(job(LAYOUTS[name], variant), folder)
-    for leaf, gradient in expected.gradient.items():
-        error = np.linalg.norm(found.gradient[leaf] - gradient) / np.linalg.norm(gradient)
-        assert error < 5e-6, (leaf, error)
+    assert_gradients_equal(found, expected, 5e-6)
     # Step 1 sees the same weights; later ones carry AdamW's sensitivity to the last bits of a gradient.
     assert found.losses[0] == pytest.approx(expected.losses[0], rel=5e-7)
     assert found.losses == pytest.approx(expected.losses, rel=1e-3)
@@ -168,7 +164,5 @@ def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, f
 def test_in_bfloat16_they_are_those_of_float32_but_for_its_rounding(name: str, folder: Path) -> None:
     layout = replace(LAYOUTS[name], training=LAYOUTS[name].training | {"compute_dtype": "bfloat16"})
     expected, found = on_one_device("dense", folder), trained(job(layout, "dense"), folder)
-    for leaf, gradient in expected.gradient.items():
-        error = np.linalg.norm(found.gradient[leaf] - gradient) / np.linalg.norm(gradient)
-        assert error < 2e-2, (leaf, error)
+    assert_gradients_equal(found, expected, 2e-2)
     assert found.losses[0] == pytest.approx(expected.losses[0], rel=5e-4)
