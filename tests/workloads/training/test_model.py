@@ -10,9 +10,9 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from tests.workloads.plain_model import plain_logits
+from tests.workloads.training.running import program_of
 from workloads.spec import ExpertsSpec, JobSpec, ModelSpec, RopeScaling, WindowSpec
 from workloads.training import tables
-from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters, route_and_mix
 from workloads.training.step import Program
 
@@ -84,7 +84,7 @@ def test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device(
     (both, z_loss), gradients = jax.value_and_grad(plain_loss, has_aux=True)(weights, jnp.asarray(rows), spec, marks)
     norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))
 
-    program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()))
+    program = program_of(spec)
     state, result = program.compile_step()(program.compile_initial()(), program_batch(program, rows, marks))
 
     assert float(result.loss) == pytest.approx(float(both - z_loss), rel=1e-6)
