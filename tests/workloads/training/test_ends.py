@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.processes import running_hosts
+from tests.workloads.hosts import TIMEOUT_SECONDS, first_code
 from tests.workloads.jobs import small_job
 from workloads.spec import ExitCode, JobSpec
 from workloads.training.ending import LINGER_SECONDS
 
-TIMEOUT_SECONDS = 600
 STEP_MINUTES = 0.75
 """Time limit of a step. It is far longer than the first step takes to compile on cores that other tests use too, and
 shorter than JAX's limit for a host without a sign of life."""
@@ -42,10 +42,6 @@ SABOTAGED_STEP = """
     Batches.training = sabotaged
 """
 
-LEAVES_BEFORE_ANYTHING = """
-    os._exit(0)
-"""
-
 
 @dataclass
 class Ended:
@@ -61,10 +57,7 @@ class Ended:
 
 def ended(job: JobSpec, folder: Path, body: str, waits_for: int = 2) -> Ended:
     """Run a job. The first `waits_for` hosts must end by themselves."""
-    (folder / "sabotage").mkdir()
-    (folder / "sabotage" / "sitecustomize.py").write_text(SABOTAGE.format(body=body))
-    checkout = Path(__file__).parents[3]
-    environment = {"PYTHONPATH": f"{folder / 'sabotage'}:{checkout}"}
+    environment = first_code(folder / "sabotage", SABOTAGE.format(body=body))
     with running_hosts(job, 0, folder / "logs", TIMEOUT_SECONDS, environment) as hosts:
         with ThreadPoolExecutor() as waiting:
             ends = [*waiting.map(_end_of, [host.process for host in hosts.all[:waits_for]])]
@@ -146,7 +139,7 @@ def test_a_host_that_hangs_is_named_also_where_jax_aborts_the_others_for_it(tmp_
 
 @pytest.mark.complete
 def test_a_host_that_does_not_come_is_named(tmp_path: Path) -> None:
-    found = ended(two_hosts(tmp_path, start_minutes=0.1), tmp_path, LEAVES_BEFORE_ANYTHING)
+    found = ended(two_hosts(tmp_path, start_minutes=0.1), tmp_path, "    os._exit(0)")
     assert found.codes == [ExitCode.HANG, 0]
     assert found.records[0]["cause"].endswith("1 of 2 hosts began, missing: slice 0 host 1")
 

@@ -24,7 +24,7 @@ def spoilt(self, state, batch):
     return step(self, state, batch)
 CompiledProgram.step = spoilt
 """
-"""Code that runs in every process before its own, as Python's `sitecustomize`."""
+"""First code of every process."""
 
 SLOW_AFTER_7 = """
 import time

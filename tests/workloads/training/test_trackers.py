@@ -1,12 +1,11 @@
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from etils import epath
 
+from tests.workloads.hosts import wait_until
 from tests.workloads.jobs import small_job
 from workloads.spec import TrackersSpec, WandbSpec
 from workloads.training import trackers
@@ -89,13 +88,6 @@ def test_one_that_hangs_holds_up_neither_a_step_nor_the_end(monkeypatch: pytest.
     assert recorder.closed == [True]
     (warning,) = warnings
     assert "job.trackers.wandb" in warning
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_only_the_leader_has_any_and_only_those_that_the_job_asks_for(tmp_path: Path) -> None:
