@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from infra.submission import slice_spec
+from infra.tpu import resolve
+from workloads.preflight.topology import describe_devices
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.remat import ATTENTION
@@ -61,14 +63,10 @@ def test_two_runs_are_bitwise_equal() -> None:
     case = Case(HeadShape(1, 2, 64), 2, 384, True, jnp.bfloat16)
     z, rotation, segments, d_mixed = inputs(case)
 
-    @jax.jit
-    def run() -> tuple[jax.Array, jax.Array]:
-        mixed, pull_back = jax.vjp(
-            lambda z: fused_attention(z, rotation, segments, shape=case.shape, interpret=True), z
-        )
-        return mixed, pull_back(d_mixed)[0]
+    def attend(z: jax.Array) -> jax.Array:
+        return fused_attention(z, rotation, segments, shape=case.shape, interpret=True)
 
-    for first, second in zip(run(), run(), strict=True):
+    for first, second in zip(*(value_and_gradient(attend, d_mixed, z) for _ in range(2)), strict=True):
         np.testing.assert_array_equal(np.asarray(first).view(np.uint16), np.asarray(second).view(np.uint16))
 
 
@@ -131,16 +129,9 @@ def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.costs(cpu_seconds=10)
-def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No TPU is used, so the compiler needs neither Google Cloud's metadata server nor the chip's lock.
-    for name, value in {
-        "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TPU_LOG_DIR": "disabled",
-    }.items():
-        monkeypatch.setenv(name, value)
+def test_compiled_for_v6e_both_kernels_carry_the_causal_flops() -> None:
     shape, length, sequences = HeadShape(2, 4, 128), 8192, 2
-    mesh = Mesh(np.array(topologies.get_topology_desc("v6e:2x2", platform="tpu").devices), ("chip",))
+    mesh = Mesh(np.array(describe_devices(slice_spec(resolve("v6e", "2x2"), 1), {})), ("chip",))
     per_chip, whole = PartitionSpec("chip"), PartitionSpec()
 
     @jax.jit
