@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.hosts import Hosts, Program, start_program
 from multislice.call import filter_lines
-from multislice.outcome import Outcome, read_outcome
+from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.packing import pack
 from multislice.project import Project
 from workloads.call.folder import CallFolder, Seals, new_keys
@@ -33,6 +33,13 @@ class Called:
     """Full logs of the processes."""
     printed: Sequence[str]
     """Output of the function on the leader."""
+    failure: str
+    """What the host that failed first has recorded."""
+
+    def result(self) -> Any:
+        """Return the function's value on the leader, or raise its exception."""
+        assert self.outcome
+        return self.outcome.result()
 
 
 def submitted(
@@ -81,5 +88,6 @@ def carried_out(spec: CallSpec, logs: Path, environment: Mapping[str, str] | Non
         codes = [host.process.wait() for host in hosts.all]
         texts = [host.log.read_text(errors="replace") for host in hosts.all]
     print(*texts, sep="\n=====\n")
-    outcome = read_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
-    return Called(codes, outcome, texts, list(filter_lines(spec.id, texts[0].splitlines())))
+    folder = CallFolder.at(spec.folder)
+    printed = list(filter_lines(spec.id, texts[0].splitlines()))
+    return Called(codes, read_outcome(Seals.of(spec, folder)), texts, printed, host_failure(folder) or "")
