@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infra.submission import slice_spec
-from infra.tpu import resolve
 from tests.workloads.jobs import changed, small_job
+from tests.workloads.preflight.jobs import slices_of
 from tests.workloads.training.running import ALONE
 from workloads.preflight.topology import describe_devices
 from workloads.progress import AttentionChanged, AttentionChosen, AttentionPassedOver, AttentionTried
@@ -231,7 +230,7 @@ def test_a_run_that_had_to_use_plain_attention_keeps_it(tmp_path: Path, kernels:
 def of_chips(generation: str, topology: str, head_dim: int) -> JobSpec:
     heads = {"query_heads": 32, "kv_heads": 8, "head_dim": head_dim, "embed_dim": 2048}
     job = small_job(Path("unused"), sequence_length=8192, compute_dtype="bfloat16", global_batch=16)
-    return changed(job, model=heads).model_copy(update={"slices": slice_spec(resolve(generation, topology), 1)})
+    return changed(job, model=heads).model_copy(update={"slices": slices_of(generation, topology)})
 
 
 @pytest.mark.complete

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from infra.submission import slice_spec
-from infra.tpu import resolve
+from tests.workloads.preflight.jobs import slices_of
 from workloads.preflight.topology import describe_devices
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
@@ -131,7 +130,7 @@ def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
 @pytest.mark.costs(cpu_seconds=10)
 def test_compiled_for_v6e_both_kernels_carry_the_causal_flops() -> None:
     shape, length, sequences = HeadShape(2, 4, 128), 8192, 2
-    mesh = Mesh(np.array(describe_devices(slice_spec(resolve("v6e", "2x2"), 1), {})), ("chip",))
+    mesh = Mesh(np.array(describe_devices(slices_of("v6e", "2x2"), {})), ("chip",))
     per_chip, whole = PartitionSpec("chip"), PartitionSpec()
 
     @jax.jit
