@@ -1,12 +1,13 @@
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from etils import epath
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from tests.workloads.jobs import small_job
 from workloads.report.mesh_text import Placement
@@ -93,19 +94,20 @@ def test_a_missing_host_is_refused_with_both_numbers() -> None:
         arrange(MeshSpec(replica=2, fsdp=16), slices(2, 4, 4), v6e_4x4(1))
 
 
-def leaf(mesh: Mesh, shape: tuple[int, ...], *split: str | tuple[str, ...] | None) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, PartitionSpec(*split)))
+def leaf(shape: tuple[int, ...], sharding: Sharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, np.float32, sharding=sharding)
 
 
-def found(tmp_path: Path) -> Placement:
-    job = small_job(tmp_path, replica=2, fsdp=4)
+def placed_on_eight_devices(state: Any = None) -> Placement:
+    job = small_job(Path("unused"), replica=2, fsdp=4)
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("replica", "fsdp"))
-    state = {"weights": {"up": leaf(mesh, (2, 64, 8), None, "fsdp")}, "rows": leaf(mesh, (16,), ("replica", "fsdp"))}
-    return placement(job.mesh, job.slices, mesh, state)
+    up = leaf((2, 64, 8), NamedSharding(mesh, PartitionSpec(None, "fsdp")))
+    rows = leaf((16,), NamedSharding(mesh, PartitionSpec(("replica", "fsdp"))))
+    return placement(job.mesh, job.slices, mesh, state or {"weights": {"up": up}, "rows": rows})
 
 
-def test_shapes_and_shardings_of_the_state_are_recorded(tmp_path: Path) -> None:
-    placed = found(tmp_path)
+def test_shapes_and_shardings_of_the_state_are_recorded() -> None:
+    placed = placed_on_eight_devices()
     described = {array.name: (array.shape, array.split, array.shard_shape(placed.mesh)) for array in placed.arrays}
     assert described == {
         "weights.up": ((2, 64, 8), ((), ("fsdp",)), (2, 16, 8)),
@@ -117,14 +119,12 @@ def test_shapes_and_shardings_of_the_state_are_recorded(tmp_path: Path) -> None:
 
 
 def test_the_picture_is_printed_and_its_facts_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_placement(found(tmp_path), epath.Path(tmp_path) / "placement" / "0.json")
+    placed, path = placed_on_eight_devices(), tmp_path / "placement" / "0.json"
+    show_placement(placed, epath.Path(path))
     assert "slice 1: replica 1" in capsys.readouterr().out
-    assert Placement.model_validate_json((tmp_path / "placement" / "0.json").read_text()) == found(tmp_path)
+    assert Placement.model_validate_json(path.read_text()) == placed
 
 
-def test_an_array_without_a_place_on_the_mesh_is_named(tmp_path: Path) -> None:
-    job = small_job(tmp_path, replica=2, fsdp=4)
-    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("replica", "fsdp"))
-    lost = jax.ShapeDtypeStruct((2,), np.float32, sharding=SingleDeviceSharding(jax.devices()[0]))
+def test_an_array_without_a_place_on_the_mesh_is_named() -> None:
     with pytest.raises(TypeError, match=r"\['lost'\] must have a NamedSharding, got SingleDeviceSharding"):
-        placement(job.mesh, job.slices, mesh, {"lost": lost})
+        placed_on_eight_devices({"lost": leaf((2,), SingleDeviceSharding(jax.devices()[0]))})
