@@ -42,31 +42,21 @@ class Called:
         return self.outcome.result()
 
 
+def written(folder: Path, call: str, function: str, parts: Mapping[str, bytes], **changes: Any) -> CallSpec:
+    """Write a call to `folder`, and return its specification with some settings replaced."""
+    parcel = Parcel.of(call, function, parts)
+    parcel.write(CallFolder.at(str(folder)))
+    described = {"id": call, "folder": str(folder), "manifest_sha256": parcel.sha256, "public_key": PUBLIC_KEY}
+    limits = {"start_minutes": 3, "check_slices": False, "max_hours": 1, "return_minutes": 10}
+    return CallSpec.model_validate(described | limits | {"slices": ONE_HOST} | changes)
+
+
 def submitted(
-    folder: Path,
-    function: Callable[..., Any],
-    *arguments: Any,
-    slices: SliceSpec = ONE_HOST,
-    ships: Sequence[Path] = (),
-    max_hours: float = 1,
-    return_minutes: float = 10,
-    check_slices: bool = False,
+    folder: Path, function: Callable[..., Any], *arguments: Any, ships: Sequence[Path] = (), **changes: Any
 ) -> CallSpec:
     """Write a call to `folder`, which waits for its hosts."""
     packed = pack(function, arguments, {}, Project(ships))
-    parcel = Parcel.of("call-1", packed.function, packed.parts)
-    parcel.write(CallFolder.at(str(folder)))
-    return CallSpec(
-        id="call-1",
-        folder=str(folder),
-        manifest_sha256=parcel.sha256,
-        public_key=PUBLIC_KEY,
-        slices=slices,
-        start_minutes=3,
-        check_slices=check_slices,
-        max_hours=max_hours,
-        return_minutes=return_minutes,
-    )
+    return written(folder, "call-1", packed.function, packed.parts, **changes)
 
 
 @contextmanager

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.call.running import ONE_HOST, PUBLIC_KEY
+from tests.workloads.call.running import written
 from workloads.call.folder import MANIFEST, CallFolder, Damaged
 from workloads.call.parcel import MOST_BYTES, Parcel, read_parcel
 from workloads.spec import CallSpec
@@ -11,21 +11,7 @@ PARTS = {"function.pkl": b"code", "arguments.pkl": b"numbers"}
 
 
 def parcel(path: Path) -> tuple[CallSpec, CallFolder]:
-    folder = CallFolder.at(str(path))
-    packed = Parcel.of("one", "train", PARTS)
-    packed.write(folder)
-    spec = CallSpec(
-        id="one",
-        folder=str(path),
-        manifest_sha256=packed.sha256,
-        public_key=PUBLIC_KEY,
-        slices=ONE_HOST,
-        start_minutes=1,
-        check_slices=False,
-        max_hours=1,
-        return_minutes=1,
-    )
-    return spec, folder
+    return written(path, "one", "train", PARTS), CallFolder.at(str(path))
 
 
 def test_parts_arrive_as_they_were_packed(tmp_path: Path) -> None:

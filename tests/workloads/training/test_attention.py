@@ -21,7 +21,6 @@ from workloads.training.pointwise import Norm, rotation
 from workloads.training.remat import rematerialised
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=64)
 HEADS = Heads(MODEL.queries_per_kv_head, MODEL.head_dim, "reference")

@@ -36,7 +36,6 @@ from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=16)
 LAYER = Layer(MODEL, kv_heads=2, sequences=2, positions=128, dtype="bfloat16", segmented=True)

@@ -29,7 +29,6 @@ from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
 MANIFEST = {"image": "registry/image@sha256:abc"}
 KEEP_TWO = small_job(Path("unused"), keep_checkpoints=2).training

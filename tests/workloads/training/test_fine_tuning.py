@@ -21,7 +21,6 @@ from workloads.training.parameter_folder import About, fingerprints, whole_shape
 from workloads.training.runtime import Processes
 
 pytestmark = pytest.mark.costs(cpu_seconds=40)
-"""CPU time without a compilation cache."""
 
 LORA = LoraSpec(rank=4, alpha=8)
 

@@ -21,7 +21,6 @@ from workloads.training.step import TrainState
 from workloads.weights.conversion import import_weights
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""CPU time without a compilation cache."""
 
 JOB = small_job(Path("unused"))
 

@@ -21,7 +21,6 @@ from workloads.training.live_metrics import LiveMetrics, look_back, serve
 from workloads.training.start import PastEnd, Start
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
 _OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
 _UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}

@@ -34,7 +34,6 @@ from workloads.training.step import CompiledProgram, StepResult, TrainState
 from workloads.training.step_metrics import StepMetrics
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""CPU time without a compilation cache."""
 
 
 def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, capsys: Capture) -> None:

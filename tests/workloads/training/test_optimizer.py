@@ -18,7 +18,6 @@ from workloads.training.model import initial_parameters
 from workloads.training.optimizer import build_optimizer, clip, muon, orthogonalised, updates
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""CPU time without a compilation cache."""
 
 
 @pytest.mark.parametrize(("norm", "factor"), [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25)])

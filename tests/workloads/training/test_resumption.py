@@ -20,7 +20,6 @@ from workloads.training.rows import cache_folder, load_rows
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
-"""CPU time without a compilation cache."""
 
 STEPS = 12
 

@@ -14,7 +14,6 @@ from workloads.training.layout import Tree
 from workloads.training.step import StepResult, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""CPU time without a compilation cache."""
 
 
 LOWER = """
