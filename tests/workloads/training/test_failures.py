@@ -3,10 +3,7 @@ import jax.numpy as jnp
 import pytest
 
 from workloads.spec import ExitCode
-from workloads.training.failures import (
-    ReplicasDiffer,
-    exit_code,
-)
+from workloads.training.failures import ReplicasDiffer, exit_code
 
 
 def out_of_memory() -> BaseException:

@@ -14,13 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import Capture, losses, parsed, run, trained
-from workloads.progress import (
-    CheckpointSaved,
-    Evaluation,
-    RunStarted,
-    RunSummary,
-    SettingsChanged,
-)
+from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, SettingsChanged
 from workloads.spec import JobSpec, Kernel, TrackersSpec
 from workloads.training import attention_trial, loop
 from workloads.training.attention import Heads, Sequence, mix_plainly
