@@ -29,15 +29,12 @@ class Recorder:
         self.closed.append(completed)
 
 
-def serve(
-    served: Trackers, steps: int, completed: bool, after_step: Callable[[int], None] = lambda step: None
-) -> list[str]:
+def serve(served: Trackers, steps: int, completed: bool) -> list[str]:
     """Serve all steps, and return the warnings."""
     warnings: list[str] = []
     served.open(warnings.append)
     for step in range(1, steps + 1):
         served.step(step, LINE)
-        after_step(step)
     served.close(completed)
     return warnings
 
