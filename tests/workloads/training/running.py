@@ -6,9 +6,10 @@ from pathlib import Path
 
 import jax
 import pytest
+from jax.sharding import Mesh
 
 from workloads.progress import Line, StepProgress
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, MeshSpec, SliceSpec
 from workloads.training.data import Batches
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
@@ -56,3 +57,9 @@ def batches_of(job: JobSpec, program: Program, cache: Path) -> Batches:
     """Return the job's batches as the program takes them."""
     rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, cache)
     return Batches(rows, job.training, program.batch_sharding)
+
+
+def mesh_of(mesh: MeshSpec) -> Mesh:
+    """Return the mesh on the first CPU devices."""
+    slices = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=mesh.devices)
+    return build_mesh(mesh, slices, jax.devices()[: mesh.devices])

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.workloads.hosts import TIMEOUT_SECONDS, Attempt, attempt, first_code
 from tests.workloads.jobs import small_job
-from tests.workloads.training.running import losses, parsed
+from tests.workloads.training.running import losses, mesh_of, parsed
 from workloads.progress import RunStarted
 from workloads.spec import ExitCode, MeshSpec
 from workloads.training.failures import ReplicasDiffer
 from workloads.training.fingerprint import Replicas, Take, compile_fingerprints, differences
-from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR
+from workloads.training.mesh import FSDP, STAGE, TENSOR
 
 SPLITS = {
     "rows": PartitionSpec(FSDP),
@@ -38,13 +38,8 @@ ARRAYS = {
 ROWS_SPLIT = MeshSpec(replica=1, fsdp=8)
 
 
-def mesh(spec: MeshSpec) -> Mesh:
-    devices = np.array(jax.devices()[: spec.devices]).reshape(tuple(spec.sizes.values()))
-    return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
-
-
 def placed(arrays: dict[str, Any], spec: MeshSpec) -> dict[str, jax.Array]:
-    where = mesh(spec)
+    where = mesh_of(spec)
     return {name: jax.device_put(array, NamedSharding(where, SPLITS[name])) for name, array in arrays.items()}
 
 
@@ -75,7 +70,7 @@ def take(rows: dict[str, jax.Array]) -> Take:
     return compile_fingerprints(rows)
 
 
-def assert_both_halves_change(take: Take, rows: dict[str, jax.Array], others: np.ndarray) -> None:
+def assert_both_halves_change(take: Take, rows: dict[str, jax.Array], others: Any) -> None:
     (before,), (after,) = take(rows), take(placed({"rows": others}, ROWS_SPLIT))
     assert before["rows"][:8] != after["rows"][:8]
     assert before["rows"][8:] != after["rows"][8:]
@@ -98,7 +93,9 @@ def test_rows_in_another_order_change_both_halves(take: Take, rows: dict[str, ja
 
 
 def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]) -> None:
-    whole = jax.device_put(np.asarray(rows["rows"]), NamedSharding(mesh(MeshSpec(replica=4, fsdp=1)), PartitionSpec()))
+    whole = jax.device_put(
+        np.asarray(rows["rows"]), NamedSharding(mesh_of(MeshSpec(replica=4, fsdp=1)), PartitionSpec())
+    )
     shards = [shard.data for shard in whole.addressable_shards]
     shards[2] = shards[2].at[3, 1].add(1e-6)
     drifted = {"rows": jax.make_array_from_single_device_arrays(whole.shape, whole.sharding, shards)}

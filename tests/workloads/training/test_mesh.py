@@ -27,11 +27,6 @@ class FakeDevice:
     core_on_chip: int = 0
 
 
-def slices(count: int, hosts: int, chips_per_host: int) -> SliceSpec:
-    sizes = {"count": count, "hosts": hosts, "chips_per_host": chips_per_host}
-    return small_job(Path("unused")).slices.model_copy(update=sizes)
-
-
 def v6e_4x4(slice_count: int) -> list[FakeDevice]:
     """Return devices of `slice_count` slices 4x4, four hosts of 2x2 chips each, in no useful order."""
     places = product(range(slice_count), range(4), range(4))
@@ -57,7 +52,7 @@ MESHES = [
 @pytest.mark.parametrize(("slice_count", "mesh"), MESHES, ids=str)
 def test_on_tpus_the_inner_axes_stay_inside_one_slice(slice_count: int, mesh: MeshSpec) -> None:
     devices = v6e_4x4(slice_count)
-    array = arrange(mesh, slices(slice_count, 4, 4), devices)
+    array = arrange(mesh, SliceSpec.of_cpu(slice_count, 4, 4), devices)
     assert array.shape == tuple(mesh.sizes.values())
     assert {device.id for device in array.flat} == {device.id for device in devices}
     for group in array.reshape(-1, mesh.fsdp * mesh.tensor):
@@ -84,14 +79,14 @@ def test_on_cpus_the_inner_axes_stay_inside_one_slice(slice_count: int, hosts: i
         for process in reversed(range(slice_count * hosts))
         for chip in range(chips)
     ]
-    array = arrange(mesh, slices(slice_count, hosts, chips), devices)
+    array = arrange(mesh, SliceSpec.of_cpu(slice_count, hosts, chips), devices)
     for group in array.reshape(-1, mesh.fsdp * mesh.tensor):
         assert len({device.process_index // hosts for device in group}) == 1
 
 
 def test_a_missing_host_is_refused_with_both_numbers() -> None:
     with pytest.raises(InvalidSpec, match="replica 2 x fsdp 16 needs 32 devices, but 16 joined"):
-        arrange(MeshSpec(replica=2, fsdp=16), slices(2, 4, 4), v6e_4x4(1))
+        arrange(MeshSpec(replica=2, fsdp=16), SliceSpec.of_cpu(2, 4, 4), v6e_4x4(1))
 
 
 def leaf(shape: tuple[int, ...], sharding: Sharding) -> jax.ShapeDtypeStruct:

@@ -8,12 +8,11 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import changed, small_job
-from tests.workloads.training.running import ALONE, batches_of, program_of
-from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec, SliceSpec
+from tests.workloads.training.running import ALONE, batches_of, mesh_of, program_of
+from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.layout import BLOCKS, Tree, partition_specs
-from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters
 from workloads.training.optimizer import build_optimizer, clip, muon, orthogonalised, updates
 
@@ -74,14 +73,12 @@ def matrices(model: ModelSpec) -> Tree:
 
 def compiled_updates(mesh: MeshSpec, model: ModelSpec) -> jax.stages.Compiled:
     """Compile the first updates from gradients with the shapes of the weights, on a mesh."""
-    devices = jax.devices()[: mesh.devices]
-    placed = build_mesh(mesh, SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=mesh.devices), devices)
     transform, specs = muon(0.95, model), partition_specs(matrices(model))
 
     def first(gradients: Tree) -> Tree:
         return transform.update(gradients, transform.init(gradients))[0]
 
-    whole = jax.shard_map(first, mesh=placed, in_specs=(specs,), out_specs=specs, check_vma=False)
+    whole = jax.shard_map(first, mesh=mesh_of(mesh), in_specs=(specs,), out_specs=specs, check_vma=False)
     return jax.jit(whole).lower(matrices(model)).compile()
 
 
