@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from workloads.progress import Line, StepProgress
 from workloads.spec import JobSpec, MeshSpec, SliceSpec
 from workloads.training.data import Batches
+from workloads.training.failures import Preempted
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.mesh import build_mesh
@@ -35,6 +36,18 @@ def run(job: JobSpec, processes: Processes = ALONE) -> LiveMetrics:
 def trained(job: JobSpec, capsys: Capture, processes: Processes = ALONE) -> list[str]:
     """Train the job to its end, and return its output."""
     run(job, processes)
+    return capsys.readouterr().out.splitlines()
+
+
+def stopped(job: JobSpec, last: int, capsys: Capture) -> list[str]:
+    """Return the output of an attempt that gets SIGTERM after step `last`."""
+
+    class ToldToStop(Processes):
+        def should_stop(self, step: int) -> bool:
+            return step == last
+
+    with pytest.raises(Preempted, match=f"after step {last} with its state saved"):
+        trained(job, capsys, ToldToStop(0, 1, "host-0"))
     return capsys.readouterr().out.splitlines()
 
 

@@ -227,10 +227,6 @@ def test_a_checkpoint_from_before_formats_were_numbered_is_restored(saved: Path,
     assert restored(saved) is not None
 
 
-def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path, restored: Restored) -> None:
-    assert restored(tmp_path) is None
-
-
 def test_a_save_that_fails_is_reported_with_its_cause_and_never_finished(
     tmp_path: Path, state: TrainState, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,16 +9,15 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import changed, small_job, validated
-from tests.workloads.training.running import Capture, losses, parsed, program_of, run, trained
+from tests.workloads.training.running import Capture, losses, parsed, program_of, run, stopped, trained
 from workloads.progress import Evaluation, RunStarted
 from workloads.spec import JobSpec, LoraSpec
 from workloads.training.checkpoint import STATE
 from workloads.training.export import export
-from workloads.training.failures import InvalidSpec, Preempted
+from workloads.training.failures import InvalidSpec
 from workloads.training.memory import bytes_per_device
 from workloads.training.model import initial_parameters as drawn
 from workloads.training.parameter_folder import About, fingerprints, whole_shapes, write
-from workloads.training.runtime import Processes
 
 pytestmark = pytest.mark.costs(cpu_seconds=40)
 
@@ -44,13 +43,6 @@ def job(storage: Path, weights: Path, steps: int = 8, lora: LoraSpec | None = LO
     return validated(adapted, initial_weights=str(weights))
 
 
-class GetsSigterm(Processes):
-    """Gets SIGTERM after step 5."""
-
-    def should_stop(self, step: int) -> bool:
-        return step == 5
-
-
 def evaluation(lines: list[str]) -> float:
     return parsed(Evaluation, lines)[-1].loss
 
@@ -59,9 +51,7 @@ def test_a_run_saves_adapters_only_and_goes_on_bitwise_where_it_was(
     tmp_path: Path, weights: Path, capsys: Capture
 ) -> None:
     uninterrupted = losses(trained(job(tmp_path / "one", weights), capsys))
-    with pytest.raises(Preempted):
-        run(job(tmp_path / "two", weights), GetsSigterm(0, 1, "host-0"))
-    before = losses(capsys.readouterr().out.splitlines())
+    before = losses(stopped(job(tmp_path / "two", weights), 5, capsys))
     moved = Path(shutil.copytree(weights, tmp_path / "moved"))
     after = trained(job(tmp_path / "two", moved), capsys)
     assert parsed(RunStarted, after) == [RunStarted("run-1", "resumed", 5, 8)]

@@ -13,14 +13,14 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.workloads.jobs import changed, small_job
-from tests.workloads.training.running import Capture, losses, parsed, run, trained
+from tests.workloads.training.running import Capture, losses, parsed, run, stopped, trained
 from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, SettingsChanged
 from workloads.spec import JobSpec, Kernel, TrackersSpec
 from workloads.training import attention_trial, loop
 from workloads.training.attention import Heads, Sequence, mix_plainly
 from workloads.training.attention_trial import Mix
 from workloads.training.checkpoint import Checkpoints
-from workloads.training.failures import Diverged, Preempted
+from workloads.training.failures import Diverged
 from workloads.training.journal import Journal
 from workloads.training.resumption import Position
 from workloads.training.runtime import Deadline, Processes
@@ -78,18 +78,6 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
         run(small_job(tmp_path, steps=1), Watched(0, 1, "host-0"))
     # Optax creates its count with a conversion, which is compiled once per process.
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
-
-
-def stopped(job: JobSpec, last: int, capsys: Capture) -> list[str]:
-    """Return the output of an attempt that gets SIGTERM after step `last`."""
-
-    class ToldToStop(Processes):
-        def should_stop(self, step: int) -> bool:
-            return step == last
-
-    with pytest.raises(Preempted, match=f"after step {last} with its state saved"):
-        trained(job, capsys, ToldToStop(0, 1, "host-0"))
-    return capsys.readouterr().out.splitlines()
 
 
 def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, capsys: Capture) -> None:
