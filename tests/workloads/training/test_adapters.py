@@ -1,7 +1,6 @@
 """Low-rank adapters on a mesh against a plain model with the matrices W + alpha / rank A B."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,19 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.workloads.jobs import changed, small_job, validated
+from tests.workloads.jobs import changed, validated
+from tests.workloads.training.layouts import STAGES, TENSOR, UNEVEN, job_on
 from tests.workloads.training.running import program_of
-from tests.workloads.training.test_model import assert_clipped_gradients, global_norm, plain_loss
-from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec
+from tests.workloads.training.test_model import SPEC, assert_clipped_gradients, global_norm, plain_loss
+from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, WindowSpec
 from workloads.training.adapters import initial_adapters, merge_adapters
 from workloads.training.layout import Tree
 from workloads.training.model import initial_parameters
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
 
-SPEC = ModelSpec(
-    vocab_size=32, embed_dim=16, mlp_dim=24, layers=4, query_heads=4, kv_heads=2, head_dim=8, tied_embedding=False
-)
 LORA = LoraSpec(rank=3, alpha=6)
 EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0)
 MODELS: dict[str, dict[str, Any]] = {
@@ -37,31 +34,18 @@ MODELS: dict[str, dict[str, Any]] = {
         "windows": WindowSpec(size=5, pattern=("local", "global")),
     },
 }
-EACH_STEP = {"gather_weights": "each-step"}
-LAYOUTS: dict[str, tuple[MeshSpec, dict[str, Any]]] = {
-    "one device": (MeshSpec(replica=1, fsdp=1), {}),
-    "replica 2 x fsdp 4": (MeshSpec(replica=2, fsdp=4), {}),
-    "replica 2 x fsdp 2 x tensor 2": (MeshSpec(replica=2, fsdp=2, tensor=2), {}),
-    "accumulation 4": (MeshSpec(replica=2, fsdp=2), {"accumulation": 4}),
-    "accumulation 2, weights gathered once": (MeshSpec(replica=2, fsdp=2), {"accumulation": 2, **EACH_STEP}),
-    "stage 2 x tensor 2": (MeshSpec(replica=2, stage=2, fsdp=1, tensor=2), {"accumulation": 4, **EACH_STEP}),
-    "replica 3 x fsdp 2, accumulation 2": (MeshSpec(replica=3, fsdp=2), {"accumulation": 2}),
-}
-TENSOR, STAGES = "replica 2 x fsdp 2 x tensor 2", "stage 2 x tensor 2"
 CASES = [
-    *((name, "untied") for name in LAYOUTS),
+    *((name, "untied") for name in ("one device", "replica 2 x fsdp 4", TENSOR, STAGES, UNEVEN)),
+    *((name, "untied") for name in ("accumulation 4", "accumulation 4, weights gathered once")),
     *((name, model) for name in (TENSOR, STAGES) for model in ("tied", "experts", "gemma")),
 ]
 QUICK = {(TENSOR, "untied"), (STAGES, "tied"), (TENSOR, "experts")}
 
 
 def job(layout: str, model: str) -> JobSpec:
-    mesh, changes = LAYOUTS[layout]
-    sizes: dict[str, Any] = {"sequence_length": 12, "global_batch": 16, "ignored_token": 3}
-    uneven = 1 if 16 % (mesh.data_shards * changes.get("accumulation", 1)) else None
-    plain = small_job(Path("unused"), mesh.replica, mesh.devices // mesh.replica, min_count=uneven, **sizes)
-    adapted = changed(plain, training={"lora": LORA} | changes)
-    return validated(adapted, model=SPEC.model_copy(update=MODELS[model]), mesh=mesh, initial_weights="unused")
+    sizes = {"sequence_length": 12, "global_batch": 16, "ignored_token": 3}
+    adapted = changed(job_on(layout, sizes), training={"lora": LORA})
+    return validated(adapted, model=SPEC.model_copy(update={"layers": 4} | MODELS[model]), initial_weights="unused")
 
 
 def placed(tree: Tree, shapes: Tree) -> Tree:
