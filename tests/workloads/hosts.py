@@ -20,6 +20,20 @@ def first_code(folder: Path, code: str) -> dict[str, str]:
     return {"PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}"}
 
 
+def sabotage(deed: str, when: str = "True") -> str:
+    """Return first code with which a host does this before it trains on the batch `number`."""
+    return f"""
+import os, signal, threading, time
+from workloads.training.data import Batches
+training = Batches.training
+def sabotaged(self, number):
+    if {when}:
+        {deed}
+    return training(self, number)
+Batches.training = sabotaged
+"""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """What became of all hosts, in order."""

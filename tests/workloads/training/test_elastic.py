@@ -7,7 +7,7 @@ import pytest
 
 from cli.hosts import Hosts
 from tests.workloads.history import history
-from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code
+from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code, sabotage
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import losses, parsed
 from workloads.progress import CheckpointSaved, FewerSlices, RunStarted
@@ -15,16 +15,8 @@ from workloads.spec import JOB_SPEC_VARIABLE, ExitCode, JobSpec
 
 STEPS = 40
 
-UNHURRIED = """
-import time
-from workloads.training.data import Batches
-training = Batches.training
-def unhurried(self, number):
-    time.sleep(0.2)
-    return training(self, number)
-Batches.training = unhurried
-"""
-"""`sitecustomize` of every process. It slows steps, because hosts learn of a SIGTERM only within a second."""
+UNHURRIED = sabotage("time.sleep(0.2)")
+"""Hosts learn of a SIGTERM only within a second."""
 
 
 def elastic(storage: Path) -> JobSpec:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.hosts import Hosts
-from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code
+from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code, sabotage
 from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import losses, parsed
 from workloads.progress import CheckpointSkipped, RolledBack, RunStarted, StepProgress
@@ -26,17 +26,8 @@ CompiledProgram.step = spoilt
 """
 """First code of every process."""
 
-SLOW_AFTER_7 = """
-import time
-from workloads.training.data import Batches
-training = Batches.training
-def slow(self, number):
-    if number >= 7:
-        time.sleep(3)
-    return training(self, number)
-Batches.training = slow
-"""
-"""The same, where a kill after step 7 comes before the save of step 9, however late the test reads of step 7."""
+SLOW_AFTER_7 = sabotage("time.sleep(3)", when="number >= 7")
+"""A kill after step 7 comes before the save of step 9, however late the test reads of step 7."""
 
 BYTES_READ = """
 import tensorstore
