@@ -25,3 +25,14 @@ def small_job(
         training=preset.training.model_copy(update={**quick, "sequence_length": 64, "global_batch": 16, **training}),
         storage=StorageSpec(path=str(storage), existing_run="resume"),
     )
+
+
+def changed(job: JobSpec, **sections: dict[str, Any]) -> JobSpec:
+    """Return the job with some values of its sections replaced. They are not validated."""
+    replaced = {name: getattr(job, name).model_copy(update=values) for name, values in sections.items()}
+    return job.model_copy(update=replaced)
+
+
+def validated(job: JobSpec, **replaced: Any) -> JobSpec:
+    """Return the job with these settings, if it is still a valid job."""
+    return JobSpec.model_validate(job.model_dump() | replaced)

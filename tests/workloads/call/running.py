@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.hosts import Hosts, start_program
 from multislice.call import filter_lines
-from multislice.outcome import Outcome, read_outcome
+from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.packing import pack
 from multislice.project import Project
 from workloads.call.folder import CallFolder, Seals, new_keys
@@ -33,33 +33,30 @@ class Called:
     """Full logs of the processes."""
     printed: Sequence[str]
     """Output of the function on the leader."""
+    failure: str
+    """What the host that failed first has recorded."""
+
+    def result(self) -> Any:
+        """Return the function's value on the leader, or raise its exception."""
+        assert self.outcome
+        return self.outcome.result()
+
+
+def written(folder: Path, call: str, function: str, parts: Mapping[str, bytes], **changes: Any) -> CallSpec:
+    """Write a call to `folder`, and return its specification with some settings replaced."""
+    parcel = Parcel.of(call, function, parts)
+    parcel.write(CallFolder.at(str(folder)))
+    described = {"id": call, "folder": str(folder), "manifest_sha256": parcel.sha256, "public_key": PUBLIC_KEY}
+    limits = {"start_minutes": 3, "check_slices": False, "max_hours": 1, "return_minutes": 10}
+    return CallSpec.model_validate(described | limits | {"slices": ONE_HOST} | changes)
 
 
 def submitted(
-    folder: Path,
-    function: Callable[..., Any],
-    *arguments: Any,
-    slices: SliceSpec = ONE_HOST,
-    ships: Sequence[Path] = (),
-    max_hours: float = 1,
-    return_minutes: float = 10,
-    check_slices: bool = False,
+    folder: Path, function: Callable[..., Any], *arguments: Any, ships: Sequence[Path] = (), **changes: Any
 ) -> CallSpec:
     """Write a call to `folder`, which waits for its hosts."""
     packed = pack(function, arguments, {}, Project(ships))
-    parcel = Parcel.of("call-1", packed.function, packed.parts)
-    parcel.write(CallFolder.at(str(folder)))
-    return CallSpec(
-        id="call-1",
-        folder=str(folder),
-        manifest_sha256=parcel.sha256,
-        public_key=PUBLIC_KEY,
-        slices=slices,
-        start_minutes=3,
-        check_slices=check_slices,
-        max_hours=max_hours,
-        return_minutes=return_minutes,
-    )
+    return written(folder, "call-1", packed.function, packed.parts, **changes)
 
 
 @contextmanager
@@ -81,5 +78,6 @@ def carried_out(spec: CallSpec, logs: Path, environment: Mapping[str, str] | Non
         codes = [host.process.wait() for host in hosts.all]
         texts = [host.log.read_text(errors="replace") for host in hosts.all]
     print(*texts, sep="\n=====\n")
-    outcome = read_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
-    return Called(codes, outcome, texts, list(filter_lines(spec.id, texts[0].splitlines())))
+    folder = CallFolder.at(spec.folder)
+    printed = list(filter_lines(spec.id, texts[0].splitlines()))
+    return Called(codes, read_outcome(Seals.of(spec, folder)), texts, printed, host_failure(folder) or "")

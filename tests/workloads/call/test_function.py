@@ -1,9 +1,9 @@
 import importlib.util
 import json
+import os
 import pickle
 import sys
 import traceback
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,23 +11,14 @@ import cloudpickle
 import pytest
 
 from workloads.call.folder import ARGUMENTS, FUNCTION, TEXT
-from workloads.call.function import (
-    CALLER,
-    OUTPUT_VARIABLE,
-    Function,
-    KerasOnAllHosts,
-    pack_exception,
-    presentable,
-)
+from workloads.call.function import CALLER, OUTPUT_VARIABLE, Function, KerasOnAllHosts, pack_exception, presentable
 
 
 @pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore the function's surroundings after the test."""
     monkeypatch.setenv(OUTPUT_VARIABLE, "")
-    with monkeypatch.context() as patched:
-        patched.setitem(__import__("sys").modules, CALLER, None)
-        yield
+    monkeypatch.setitem(sys.modules, CALLER, None)
 
 
 def unpacked(function: Any, *arguments: Any, text: dict[str, str] | None = None) -> Function:
@@ -40,12 +31,7 @@ def unpacked(function: Any, *arguments: Any, text: dict[str, str] | None = None)
 
 
 def test_a_function_knows_where_to_write() -> None:
-    def where() -> str:
-        import os
-
-        return os.environ["MULTISLICE_OUTPUT"]
-
-    assert unpacked(where)() == "gs://bucket/calls/one/output"
+    assert unpacked(os.getenv, "MULTISLICE_OUTPUT")() == "gs://bucket/calls/one/output"
 
 
 def test_on_a_host_a_decorated_function_is_the_function_itself() -> None:
@@ -77,15 +63,10 @@ def test_modules_that_were_sent_along_import_what_they_like_of_the_package_that_
 
 
 def test_keras_computes_with_jax_unless_something_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def backend() -> str:
-        import os
-
-        return os.environ["KERAS_BACKEND"]
-
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    assert unpacked(backend)() == "jax"
+    assert unpacked(os.getenv, "KERAS_BACKEND")() == "jax"
     monkeypatch.setenv("KERAS_BACKEND", "numpy")
-    assert unpacked(backend)() == "numpy"
+    assert unpacked(os.getenv, "KERAS_BACKEND")() == "numpy"
 
 
 def test_keras_is_prepared_though_somebody_looked_for_it_before_it_was_imported(

@@ -1,7 +1,6 @@
 """Calls as the image runs them: real processes, joined by JAX, on CPU devices."""
 
 import json
-import os
 import signal
 import threading
 import time
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 
 from multislice.errors import HostTraceback
-from multislice.outcome import host_failure
 from tests.infra.recording import ROOT
 from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
-from workloads.call.folder import FUNCTION, CallFolder
+from tests.workloads.hosts import first_code
+from workloads.call.folder import FUNCTION
 from workloads.spec import ExitCode
 
 WRONG_PRODUCTS = """
@@ -22,7 +21,7 @@ from workloads.training import slice_check
 products = slice_check.products
 slice_check.products = lambda *given: [(name, product + 1) for name, product in products(*given)]
 """
-"""Code that runs in a host's process before its own."""
+"""First code of every process."""
 
 pytestmark = pytest.mark.timeout(SECONDS + 60)
 
@@ -45,8 +44,7 @@ def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_come
 
     called = carried_out(submitted(tmp_path / "call", summed, 2, slices=TWO_SLICES), tmp_path / "logs")
     assert called.codes == [0, 0]
-    assert called.outcome
-    value = called.outcome.result()
+    value = called.result()
     assert (type(value["sum"]).__module__, float(value["sum"]), value["devices"]) == ("numpy", 2 * (0 + 1 + 10 + 11), 4)
     assert [line for line in called.printed if "WARNING" not in line] == ["process 0 of 2"]
 
@@ -88,9 +86,7 @@ def test_what_was_changed_on_the_way_is_not_opened(tmp_path: Path) -> None:
     called = carried_out(spec, tmp_path / "logs")
     assert called.codes == [ExitCode.INVALID_SPEC]
     assert not called.printed
-    message = host_failure(CallFolder.at(spec.folder))
-    assert message is not None
-    assert "function.pkl: expected SHA-256" in message
+    assert "function.pkl: expected SHA-256" in called.failure
 
 
 def test_modules_of_the_project_are_found_in_the_folders_that_were_shipped(tmp_path: Path) -> None:
@@ -109,8 +105,7 @@ def test_modules_of_the_project_are_found_in_the_folders_that_were_shipped(tmp_p
         return recipes.one(), pathlib.Path("recipes/words.txt").read_text()
 
     called = carried_out(submitted(tmp_path / "call", read, ships=[package]), tmp_path / "logs")
-    assert called.outcome
-    assert called.outcome.result() == (1, "hello")
+    assert called.result() == (1, "hello")
 
 
 def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
@@ -119,22 +114,18 @@ def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
 
     called = carried_out(submitted(tmp_path / "call", trained), tmp_path / "logs")
     assert called.codes == [ExitCode.FUNCTION_RAISED]
-    assert called.outcome
     with pytest.raises(ValueError, match=r"its value cannot be sent back:\nthe result\['state'\]\[0\] is a lock"):
-        called.outcome.result()
+        called.result()
 
 
 def test_a_function_that_takes_too_long_is_ended_and_shown_where_it_was(tmp_path: Path) -> None:
     def stands_still() -> None:
         time.sleep(SECONDS)
 
-    spec = submitted(tmp_path / "call", stands_still, max_hours=0.001)
-    called = carried_out(spec, tmp_path / "logs")
+    called = carried_out(submitted(tmp_path / "call", stands_still, max_hours=0.001), tmp_path / "logs")
     assert (called.codes, called.outcome) == ([ExitCode.HANG], None)
-    message = host_failure(CallFolder.at(spec.folder))
-    assert message is not None
-    assert "max_hours" in message
-    assert "in stands_still" in message
+    assert "max_hours" in called.failure
+    assert "in stands_still" in called.failure
 
 
 @pytest.mark.costs(cpu_seconds=15)
@@ -149,21 +140,16 @@ def test_a_host_that_waits_for_one_that_has_returned_is_ended_and_shown_where_it
     spec = submitted(tmp_path / "call", leaves_early, slices=TWO_SLICES, return_minutes=0.05)
     called = carried_out(spec, tmp_path / "logs")
     assert (called.codes, called.outcome) == ([ExitCode.HANG] * 2, None)
-    message = host_failure(CallFolder.at(spec.folder))
-    assert message is not None
-    assert "has returned on slice-1-0" in message
-    assert "in leaves_early" in message
+    assert "has returned on slice-1-0" in called.failure
+    assert "in leaves_early" in called.failure
 
 
 def test_a_host_whose_chips_multiply_wrongly_does_not_begin_the_function(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(WRONG_PRODUCTS)
     spec = submitted(tmp_path / "call", print, "begun", check_slices=True)
-    called = carried_out(spec, tmp_path / "logs", {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))})
+    called = carried_out(spec, tmp_path / "logs", first_code(tmp_path / "site", WRONG_PRODUCTS))
     assert called.codes[0] in (ExitCode.BAD_HOST, ExitCode.CRASH)
     assert not called.printed
-    message = host_failure(CallFolder.at(spec.folder))
-    assert message is not None
-    assert "rows of the product are wrong" in message
+    assert "rows of the product are wrong" in called.failure
 
 
 def test_a_host_ends_at_once_on_sigterm(tmp_path: Path) -> None:

@@ -86,8 +86,7 @@ def test_data_parallel_code_without_a_seed_trains_the_same_model_on_every_host(t
         return {"weights": everyones, "expected": expected, "loss": loss, "processes": jax.process_count()}
 
     called = carried_out(submitted(tmp_path / "call", train, slices=TWO_SLICES), tmp_path / "logs")
-    assert called.outcome
-    found = called.outcome.result()
+    found = called.result()
     assert found["processes"] == 2
     for weights in found["weights"]:
         np.testing.assert_allclose(weights, found["expected"], rtol=1e-5)

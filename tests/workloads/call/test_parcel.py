@@ -1,9 +1,8 @@
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.workloads.call.running import ONE_HOST, PUBLIC_KEY
+from tests.workloads.call.running import written
 from workloads.call.folder import MANIFEST, CallFolder, Damaged
 from workloads.call.parcel import MOST_BYTES, Parcel, read_parcel
 from workloads.spec import CallSpec
@@ -12,21 +11,7 @@ PARTS = {"function.pkl": b"code", "arguments.pkl": b"numbers"}
 
 
 def parcel(path: Path) -> tuple[CallSpec, CallFolder]:
-    folder = CallFolder.at(str(path))
-    packed = Parcel.of("one", "train", PARTS)
-    packed.write(folder)
-    spec = CallSpec(
-        id="one",
-        folder=str(path),
-        manifest_sha256=packed.sha256,
-        public_key=PUBLIC_KEY,
-        slices=ONE_HOST,
-        start_minutes=1,
-        check_slices=False,
-        max_hours=1,
-        return_minutes=1,
-    )
-    return spec, folder
+    return written(path, "one", "train", PARTS), CallFolder.at(str(path))
 
 
 def test_parts_arrive_as_they_were_packed(tmp_path: Path) -> None:
@@ -59,22 +44,20 @@ def test_a_part_exchanged_with_its_hash_in_the_manifest_is_refused(tmp_path: Pat
         read_parcel(spec, folder)
 
 
-def test_a_call_packed_by_another_python_is_refused_with_both_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("patched", "value", "versions"),
+    [
+        ("platform.python_version_tuple", lambda: ("3", "12", "1"), r"3\.12 and 3"),
+        ("workloads.call.parcel._CLOUDPICKLE", "2.2.1", r"3\.13 and 2"),
+    ],
+)
+def test_a_call_packed_by_another_python_or_cloudpickle_is_refused_with_both_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patched: str, value: object, versions: str
 ) -> None:
-    monkeypatch.setattr("platform.python_version_tuple", lambda: ("3", "12", "1"))
-    spec, folder = parcel(tmp_path)
-    assert json.loads(folder.read(MANIFEST, MOST_BYTES) or b"")["python"] == "3.12"
-    monkeypatch.undo()
-    with pytest.raises(
-        ValueError, match=r"packed by the image's Python 3\.13 and cloudpickle 3, got one packed by 3\.12 and 3;"
-    ):
-        read_parcel(spec, folder)
-
-
-def test_a_call_packed_by_another_cloudpickle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr("workloads.call.parcel._CLOUDPICKLE", "2.2.1")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(patched, value)
         spec, folder = parcel(tmp_path)
-    with pytest.raises(ValueError, match=r"and cloudpickle 3, got one packed by 3\.13 and 2;"):
+    with pytest.raises(
+        ValueError, match=rf"packed by the image's Python 3\.13 and cloudpickle 3, got one packed by {versions};"
+    ):
         read_parcel(spec, folder)

@@ -55,56 +55,44 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 
 class OneColumn:
-    """The used part of `pyarrow.parquet.ParquetFile`, over the lines of the file."""
+    """The used part of `pyarrow.parquet.ParquetFile` and of `pyarrow.ipc`, over the lines of the file."""
 
     def __init__(self, file: documents.Any):
         self._lines = file.read().decode().split()
-        self.schema_arrow = SimpleNamespace(names=["text"])
+        self.schema = self.schema_arrow = SimpleNamespace(names=["text"])
 
     def iter_batches(self, columns: list[str]) -> list[SimpleNamespace]:
         return [SimpleNamespace(to_pylist=lambda: [{columns[0]: line} for line in self._lines])]
-
-
-def test_each_row_of_parquet_is_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", SimpleNamespace(ParquetFile=OneColumn))
-    path = written(tmp_path / "some.parquet", b"one two")
-    assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
-    with pytest.raises(DataFault, match="expected a column 'body', got text; set --text-field"):
-        list(read_pieces(path, TextField("body")))
-
-
-class Stream(OneColumn):
-    """The used part of `pyarrow.ipc`."""
-
-    schema = SimpleNamespace(names=["text"])
 
     def __iter__(self) -> Iterator[SimpleNamespace]:
         for line in self._lines:
             yield SimpleNamespace(select=lambda names, line=line: SimpleNamespace(to_pylist=lambda: [{names[0]: line}]))
 
 
-def test_each_row_of_arrow_is_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(ipc=SimpleNamespace(open_stream=Stream)))
-    path = written(tmp_path / "some.arrow", b"one two")
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_each_row_of_a_table_is_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(ipc=SimpleNamespace(open_stream=OneColumn)))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", SimpleNamespace(ParquetFile=OneColumn))
+    path = written(tmp_path / f"some.{kind}", b"one two")
     assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
     with pytest.raises(DataFault, match="expected a column 'body', got text; set --text-field"):
         list(read_pieces(path, TextField("body")))
 
 
-def test_zst_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(DataFault, match=r"some.jsonl.zst: zst needs the library zstandard"):
-        list(read_pieces(written(tmp_path / "some.jsonl.zst", b""), TextField("text")))
-
-
+@pytest.mark.parametrize(
+    ("name", "library", "fault"),
+    [
+        ("some.jsonl.zst", "zstandard", "zst needs the library zstandard"),
+        ("some.parquet", "pyarrow", "parquet needs the library pyarrow.*; pip install pyarrow"),
+    ],
+)
 def test_a_missing_library_is_reported_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, fault: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
-    with pytest.raises(DataFault, match=r"some.parquet: parquet needs the library pyarrow.*; pip install pyarrow"):
-        list(read_pieces(written(tmp_path / "some.parquet", b""), TextField("text")))
+    with pytest.raises(DataFault, match=f"{name}: {fault}"):
+        list(read_pieces(written(tmp_path / name, b""), TextField("text")))
 
 
 @pytest.mark.parametrize(
@@ -112,14 +100,9 @@ def test_a_missing_library_is_reported_with_the_command_that_installs_it(
     [
         # The hub.
         (
-            [
-                "README.md",
-                "data/train-00001-of-00002.parquet",
-                "data/train-00000-of-00002.parquet",
-                "data/test-0.parquet",
-            ],
+            ["README.md", "data/train-00001-of-2.parquet", "data/train-00000-of-2.parquet", "data/test-0.parquet"],
             "train",
-            ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"],
+            ["data/train-00000-of-2.parquet", "data/train-00001-of-2.parquet"],
         ),
         (
             ["en/train.jsonl.gz", "en/validation.jsonl.gz", ".cache/train.jsonl"],
@@ -128,14 +111,9 @@ def test_a_missing_library_is_reported_with_the_command_that_installs_it(
         ),
         # `DatasetDict.save_to_disk`.
         (
-            [
-                "dataset_dict.json",
-                "train/data-00000-of-00001.arrow",
-                "train/state.json",
-                "test/data-00000-of-00001.arrow",
-            ],
+            ["dataset_dict.json", "train/data-00000-of-1.arrow", "train/state.json", "test/data-00000-of-1.arrow"],
             "train",
-            ["train/data-00000-of-00001.arrow"],
+            ["train/data-00000-of-1.arrow"],
         ),
         # `Dataset.save_to_disk`.
         (["data-00000-of-00001.arrow", "dataset_info.json", "state.json"], "train", ["data-00000-of-00001.arrow"]),

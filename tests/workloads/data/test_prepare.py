@@ -9,7 +9,7 @@ import pytest
 
 from workloads.data.documents import TextField, data_files
 from workloads.data.encoders import ByteEncoder
-from workloads.data.manifest import DataFault, PackedRows, SourceFile
+from workloads.data.manifest import DataFault, Manifest, PackedRows, SourceFile
 from workloads.data.prepare import Progress, Request, prepare
 from workloads.data.token_folder import TokenFolder
 from workloads.data.turns import Turns
@@ -26,20 +26,8 @@ def two_files(tmp_path: Path) -> list[Path]:
     return [text, lines]
 
 
-class WideEncoder(ByteEncoder):
-    """An encoder with tokens above 255."""
-
-    vocabulary = 70_000
-
-    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
-        return [tokens.astype(np.uint32) + 69_000 for tokens in super().encode(texts)]
-
-
-class BreaksOnTheSecondFile(ByteEncoder):
-    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
-        if b"three" in texts:
-            raise KeyboardInterrupt
-        return super().encode(texts)
+def prepared(asked: Request, encoder: ByteEncoder | None = None) -> Manifest:
+    return prepare(asked, encoder or ByteEncoder(), lambda _: None)
 
 
 def test_all_documents_in_the_order_given_each_with_its_mark(tmp_path: Path) -> None:
@@ -55,33 +43,40 @@ def test_all_documents_in_the_order_given_each_with_its_mark(tmp_path: Path) -> 
 
 
 def test_a_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
-    manifest = prepare(request(tmp_path, *two_files(tmp_path), end_of_document=""), WideEncoder(), lambda _: None)
+    class WideEncoder(ByteEncoder):
+        vocabulary = 70_000
+
+        def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+            return [tokens.astype(np.uint32) + 69_000 for tokens in super().encode(texts)]
+
+    manifest = prepared(request(tmp_path, *two_files(tmp_path), end_of_document=""), WideEncoder())
     stored = np.fromfile(tmp_path / "tokens" / "tokens-00000.bin", "<u4")
     assert manifest.dtype == "uint32"
     assert bytes((stored - 69_000).astype(np.uint8)) == b"one\ntwo\xffthreefour"
 
 
-def test_what_was_stopped_is_no_token_folder_and_can_be_made_again(tmp_path: Path) -> None:
+def test_what_was_stopped_can_be_made_again_and_what_is_finished_cannot(tmp_path: Path) -> None:
+    class BreaksOnTheSecondFile(ByteEncoder):
+        def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+            if b"three" in texts:
+                raise KeyboardInterrupt
+            return super().encode(texts)
+
     asked = request(tmp_path, *two_files(tmp_path))
     with pytest.raises(KeyboardInterrupt):
-        prepare(asked, BreaksOnTheSecondFile(), lambda _: None)
+        prepared(asked, BreaksOnTheSecondFile())
     assert (tmp_path / "tokens" / "tokens-00000.bin").stat().st_size
     with pytest.raises(DataFault, match="expected a finished token folder, got no manifest.json; make it with"):
         TokenFolder.open(asked.output).check("sample")
-    assert prepare(asked, ByteEncoder(), lambda _: None).tokens == 20
+    assert prepared(asked).tokens == 20
     TokenFolder.open(asked.output).check("full")
-
-
-def test_a_finished_folder_is_never_written_over(tmp_path: Path) -> None:
-    asked = request(tmp_path, *two_files(tmp_path))
-    prepare(asked, ByteEncoder(), lambda _: None)
     with pytest.raises(DataFault, match="is already a token folder, which a run may be reading; choose another"):
-        prepare(asked, ByteEncoder(), lambda _: None)
+        prepared(asked)
 
 
 def test_a_missing_input_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(DataFault, match="expected files, got .*/nothing"):
-        prepare(request(tmp_path, *two_files(tmp_path), tmp_path / "nothing"), ByteEncoder(), lambda _: None)
+        prepared(request(tmp_path, *two_files(tmp_path), tmp_path / "nothing"))
     assert not (tmp_path / "tokens").exists()
 
 
@@ -109,27 +104,26 @@ def test_an_input_that_cannot_be_used_ends_all_processes(tmp_path: Path) -> None
     broken.write_text("{}")
     asked = replace(request(tmp_path, *two_files(tmp_path), broken), processes=2, file_bytes=1)
     with pytest.raises(DataFault, match="broken.jsonl line 1: expected an object with text"):
-        prepare(asked, ByteEncoder(), lambda _: None)
+        prepared(asked)
     assert not (tmp_path / "tokens" / "manifest.json").exists()
 
 
-QUESTIONS = [("1+1=", "2"), ("who?", "nobody at all"), ("hi", "ho")]
-
-
-def conversations(folder: Path) -> Path:
-    """Write a folder in the layout of the Hugging Face hub, with one file for each split."""
-    (folder / "data").mkdir(parents=True)
-    lines = [json.dumps({"prompt": prompt, "completion": completion}) for prompt, completion in QUESTIONS]
-    (folder / "data" / "train-00000.jsonl").write_text("\n".join(lines))
-    (folder / "data" / "test-00000.jsonl").write_text(lines[0])
-    return folder
+def conversations(tmp_path: Path, sequence_length: int, times: int = 1) -> Request:
+    """Write a folder in the layout of the Hugging Face hub, with one file for each split, and ask for one split."""
+    folder = tmp_path / "hub" / "data"
+    folder.mkdir(parents=True)
+    questions = [("1+1=", "2"), ("who?", "nobody at all"), ("hi", "ho")]
+    lines = [json.dumps({"prompt": prompt, "completion": completion}) for prompt, completion in questions]
+    (folder / "train-00000.jsonl").write_text("\n".join(lines))
+    (folder / "test-00000.jsonl").write_text(lines[0])
+    files = data_files(str(folder.parent), "train") * times
+    fields = Turns(("prompt", "completion"), "{content}", begin="")
+    return Request(tuple(files), str(tmp_path / "tokens"), fields, "|", sequence_length=sequence_length)
 
 
 def test_conversations_are_whole_in_rows_and_their_prompts_are_marked(tmp_path: Path) -> None:
-    files = data_files(str(conversations(tmp_path / "hub")), "train")
-    fields = Turns(("prompt", "completion"), "{content}", begin="")
-    asked = Request(tuple(files), str(tmp_path / "tokens"), fields, "|", sequence_length=11)
-    manifest = prepare(asked, ByteEncoder(), lambda _: None)
+    asked = conversations(tmp_path, sequence_length=11)
+    manifest = prepared(asked)
     assert manifest.packed == PackedRows(sequence_length=11, padding=1, cut=1)
     assert (manifest.documents, manifest.dtype, manifest.tokens) == (3, "uint16", 24)
     folder = TokenFolder.open(asked.output)
@@ -144,11 +138,9 @@ def test_conversations_are_whole_in_rows_and_their_prompts_are_marked(tmp_path: 
 
 @pytest.mark.costs(cpu_seconds=15)
 def test_several_processes_pack_what_one_packs(tmp_path: Path) -> None:
-    files = data_files(str(conversations(tmp_path / "hub")), "train") * 2
-    fields = Turns(("prompt", "completion"), "{content}", begin="")
-    asked = Request(tuple(files), str(tmp_path / "1"), fields, "|", sequence_length=7, file_bytes=1)
-    one = prepare(asked, ByteEncoder(), lambda _: None)
-    two = prepare(replace(asked, output=str(tmp_path / "2"), processes=2), ByteEncoder(), lambda _: None)
+    asked = replace(conversations(tmp_path, sequence_length=7, times=2), file_bytes=1)
+    one = prepared(asked)
+    two = prepared(replace(asked, output=str(tmp_path / "2"), processes=2))
     assert one == two
     assert all(file.tokens % 8 == 0 for file in one.files)
 
@@ -157,7 +149,7 @@ def test_the_input_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     text = tmp_path / "long.txt"
     text.write_bytes(b"a line of text\n" * (64 << 16))
     tracemalloc.start()
-    prepare(request(tmp_path, text), ByteEncoder(), lambda _: None)
+    prepared(request(tmp_path, text))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < text.stat().st_size / 3

@@ -69,7 +69,9 @@ def test_rows_are_the_stream_cut_at_the_length_asked_for(folder: str) -> None:
     assert np.array_equal(rows[[3, 0]], stream[: SIZE // 1000 * 1000].reshape(-1, 1000)[[3, 0]])
 
 
-def test_object_storage_gives_the_rows_of_a_local_file(folder: str) -> None:
+@pytest.mark.parametrize("files", ["folder", "several"])
+def test_object_storage_gives_the_rows_of_local_files(files: str, request: pytest.FixtureRequest) -> None:
+    folder: str = request.getfixturevalue(files)
     remote = fsspec.filesystem("memory")
     remote.put(folder, "/bucket/tokens", recursive=True)
     try:
@@ -77,7 +79,7 @@ def test_object_storage_gives_the_rows_of_a_local_file(folder: str) -> None:
         bucket.check("full")
         bucket.check("sample")
         rows, local = bucket.rows(1000), TokenFolder.open(folder).rows(1000)
-        numbers = [5, 0, rows.shape[0] - 1, 5]
+        numbers = [5, 0, 1, 2, 399, 400, 401, rows.shape[0] - 1, 5]
         assert np.array_equal(rows[numbers], local[numbers])
     finally:
         remote.rm("/bucket", recursive=True)
@@ -89,14 +91,6 @@ def test_the_number_of_files_changes_no_row(folder: str, several: str) -> None:
     assert many.manifest.sample_sha256 == one.manifest.sample_sha256
     numbers = [0, 1, 2, 399, 400, 401, SIZE // 1000 - 1]
     assert np.array_equal(many.rows(1000)[numbers], one.rows(1000)[numbers])
-    remote = fsspec.filesystem("memory")
-    remote.put(several, "/bucket/several", recursive=True)
-    try:
-        far = TokenFolder.open("memory://bucket/several")
-        far.check("sample")
-        assert np.array_equal(far.rows(1000)[numbers], one.rows(1000)[numbers])
-    finally:
-        remote.rm("/bucket", recursive=True)
 
 
 def test_all_files_that_differ_are_named_at_once(several: str) -> None:
@@ -162,21 +156,6 @@ def test_a_file_that_became_shorter_gives_no_row(folder: str) -> None:
         rows[[rows.shape[0] - 1]]
 
 
-def test_a_short_file_is_named_with_both_sizes(folder: str) -> None:
-    with (Path(folder) / "tokens-00000.bin").open("r+b") as file:
-        file.truncate(SIZE - 1)
-    with pytest.raises(
-        DataFault, match=rf"tokens-00000.bin: expected {SIZE} bytes, got {SIZE - 1}; copy the folder again"
-    ):
-        TokenFolder.open(folder).check("sample")
-
-
-def test_a_manifest_without_its_file_is_refused(folder: str) -> None:
-    (Path(folder) / "tokens-00000.bin").unlink()
-    with pytest.raises(DataFault, match="got no such file"):
-        TokenFolder.open(folder).check("sample")
-
-
 @pytest.mark.parametrize("start", [0, SIZE // 2, SIZE - SAMPLE_BYTES])
 def test_the_sample_finds_a_lost_stretch_wherever_it_is(folder: str, start: int) -> None:
     change(folder, start, bytes(SAMPLE_BYTES))
@@ -187,11 +166,8 @@ def test_the_sample_finds_a_lost_stretch_wherever_it_is(folder: str, start: int)
 
 def test_the_full_hash_finds_one_flipped_bit(folder: str) -> None:
     # This is between two spans of the sample.
-    change(
-        folder,
-        SAMPLE_BYTES + 1,
-        bytes([np.fromfile(Path(folder) / "tokens-00000.bin", np.uint8)[SAMPLE_BYTES + 1] ^ 1]),
-    )
+    flipped = (Path(folder) / "tokens-00000.bin").read_bytes()[SAMPLE_BYTES + 1] ^ 1
+    change(folder, SAMPLE_BYTES + 1, bytes([flipped]))
     TokenFolder.open(folder).check("sample")
     with pytest.raises(DataFault, match="expected full SHA-256"):
         TokenFolder.open(folder).check("full")

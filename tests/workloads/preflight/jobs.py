@@ -2,7 +2,12 @@
 
 from infra.submission import slice_spec
 from infra.tpu import resolve
-from workloads.spec import JobSpec, MeshSpec, StorageSpec, load_preset
+from workloads.spec import JobSpec, MeshSpec, SliceSpec, StorageSpec, load_preset
+
+
+def slices_of(generation: str, topology: str, count: int = 1) -> SliceSpec:
+    """Return slices as the program plans them."""
+    return slice_spec(resolve(generation, topology), count)
 
 
 def v6e_job() -> JobSpec:
@@ -12,7 +17,7 @@ def v6e_job() -> JobSpec:
     return JobSpec(
         name="tiny",
         preset="tiny",
-        slices=slice_spec(resolve("v6e", "4x4"), 2),
+        slices=slices_of("v6e", "4x4", 2),
         mesh=MeshSpec(replica=2, fsdp=16),
         model=preset.model,
         data=preset.data,

@@ -1,6 +1,7 @@
 import jax
 import pytest
 
+from tests.workloads.jobs import changed
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight import attention
 from workloads.preflight.attention import likely, settle
@@ -10,8 +11,7 @@ from workloads.training.attention_trial import Mix
 
 
 def job(kernel: Attention) -> JobSpec:
-    spec = v6e_job()
-    return spec.model_copy(update={"training": spec.training.model_copy(update={"attention": kernel})})
+    return changed(v6e_job(), training={"attention": kernel})
 
 
 @pytest.mark.costs(cpu_seconds=10)

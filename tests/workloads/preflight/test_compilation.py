@@ -4,14 +4,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from tests.workloads.preflight.jobs import v6e_job
+from tests.workloads.preflight.scan import lowered_scan
 from workloads.preflight.compilation import compile_for_account
 from workloads.preflight.estimate import account
 from workloads.preflight.topology import describe_devices
 from workloads.preflight.traffic import Kind, Total
-from workloads.training.mesh import AXES, FSDP, REPLICA, build_mesh
+from workloads.training.mesh import build_mesh
 
 LAYERS, EMBED, TOKENS = 5, 1024, 512
 
@@ -23,26 +24,8 @@ def mesh() -> Mesh:
     return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, {}))
 
 
-def lowered_scan(mesh: Mesh, tokens: int = TOKENS) -> jax.stages.Lowered:
-    """Lower layers with gathered weights, and one sum of the weights' shards between the slices."""
-
-    def step(x: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def layer(x: jax.Array, shard: jax.Array) -> tuple[jax.Array, None]:
-            return x @ jax.lax.all_gather(shard, FSDP, tiled=True), None
-
-        return jax.lax.scan(layer, x, weights)[0], jax.lax.psum(weights, REPLICA)
-
-    def array(shape: tuple[int, ...], split: PartitionSpec) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, split))
-
-    splits = (PartitionSpec(AXES), PartitionSpec(None, FSDP))
-    over_mesh = jax.shard_map(step, mesh=mesh, in_specs=splits, out_specs=splits, check_vma=False)
-    x, weights = array((32 * tokens, EMBED), splits[0]), array((LAYERS, EMBED, EMBED), splits[1])
-    return jax.jit(over_mesh).lower(x, weights)
-
-
 def test_a_program_compiled_for_absent_chips_does_what_its_source_says(mesh: Mesh) -> None:
-    compilation = compile_for_account(lowered_scan(mesh).compile)
+    compilation = compile_for_account(lowered_scan(mesh, LAYERS, EMBED, TOKENS).compile)
     done = account(compilation.text)
 
     layer = EMBED * EMBED * 2
@@ -59,7 +42,7 @@ def test_a_program_compiled_for_absent_chips_does_what_its_source_says(mesh: Mes
 
 
 def test_a_program_that_does_not_fit_says_what_it_needs_and_what_there_is(mesh: Mesh) -> None:
-    compilation = compile_for_account(lowered_scan(mesh, tokens=1 << 24).compile)
+    compilation = compile_for_account(lowered_scan(mesh, LAYERS, EMBED, tokens=1 << 24).compile)
 
     assert compilation.excess
     assert compilation.excess.needed_gib > compilation.excess.available_gib == 31.24

@@ -2,23 +2,17 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
-from infra.submission import slice_spec
-from infra.tpu import resolve
-from tests.workloads.preflight.jobs import v6e_job
+from tests.workloads.preflight.jobs import slices_of, v6e_job
+from tests.workloads.preflight.scan import lowered_scan
 from workloads.preflight.estimate import account
 from workloads.preflight.result import preflight
 from workloads.preflight.topology import check_arguments, describe_devices
 from workloads.preflight.traffic import Kind
 from workloads.spec import CompilerSpec, JobSpec, MeshSpec, SliceSpec
 from workloads.spec.compiler import VMEM, Value
-from workloads.training.mesh import FSDP, build_mesh
-
-LAYERS, EMBED = 4, 1024
+from workloads.training.mesh import build_mesh
 
 
 @pytest.fixture(autouse=True)
@@ -31,19 +25,8 @@ def gathering_text(slices: SliceSpec, options: dict[str, Value]) -> str:
     spec = MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice)
     mesh = build_mesh(spec, slices, describe_devices(slices, {}))
 
-    def step(x: jax.Array, weights: jax.Array) -> jax.Array:
-        def layer(x: jax.Array, shard: jax.Array) -> tuple[jax.Array, None]:
-            return x @ jax.lax.all_gather(shard, FSDP, tiled=True), None
-
-        return jax.lax.scan(layer, x, weights)[0]
-
-    def array(shape: tuple[int, ...], split: PartitionSpec) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, split))
-
-    rows, shards = PartitionSpec(FSDP), PartitionSpec(None, FSDP)
-    over_mesh = jax.shard_map(step, mesh=mesh, in_specs=(rows, shards), out_specs=rows, check_vma=False)
-    x, weights = array((spec.fsdp * 512, EMBED), rows), array((LAYERS, EMBED, EMBED), shards)
-    return jax.jit(over_mesh).lower(x, weights).compile({"optimization_level": "O0"} | options).as_text() or ""
+    lowered = lowered_scan(mesh, layers=4, embed=1024, tokens=512)
+    return lowered.compile({"optimization_level": "O0"} | options).as_text() or ""
 
 
 def with_compiler(**changes: Any) -> JobSpec:
@@ -63,7 +46,7 @@ def with_compiler(**changes: Any) -> JobSpec:
     ],
 )
 def test_libtpu_takes_every_option_of_a_generation(generation: str, topology: str, compile: Any) -> None:
-    slices = slice_spec(resolve(generation, topology), 1)
+    slices = slices_of(generation, topology)
     options = CompilerSpec(compile=compile).options_for(slices)
     assert account(gathering_text(slices, options)).matmul_flops
 
@@ -73,7 +56,7 @@ def test_libtpu_takes_every_option_of_a_generation(generation: str, topology: st
     ("generation", "topology", "before"), [("v5p", "4x4x4", Kind.ALL_REDUCE), ("v6e", "4x4", Kind.ALL_GATHER)]
 )
 def test_weights_are_gathered_while_the_program_computes(generation: str, topology: str, before: Kind) -> None:
-    slices = slice_spec(resolve(generation, topology), 1)
+    slices = slices_of(generation, topology)
     options = CompilerSpec().options_for(slices)
     blocking = account(gathering_text(slices, {VMEM: options[VMEM]})).collectives
     background = account(gathering_text(slices, options)).collectives
@@ -85,14 +68,13 @@ def test_libtpu_starts_with_every_argument_of_the_table() -> None:
     check_arguments(with_compiler(libtpu_args={"megascale_debug_port": 8081}))
 
 
-def test_an_argument_that_libtpu_does_not_know_is_refused_in_its_words() -> None:
-    found = preflight(with_compiler(libtpu_args={"megascale_no_such": 1}), lambda compiling: None, fill_cache=False)
-    assert found.unsupported
-    assert "Unknown command line flag 'megascale_no_such'" in found.unsupported
-
-
 @pytest.mark.costs(cpu_seconds=10)
-def test_an_option_that_the_compiler_does_not_know_is_refused_in_its_words() -> None:
-    found = preflight(with_compiler(compiler_options={"xla_tpu_no_such": 1}), lambda compiling: None, fill_cache=False)
-    assert found.unsupported
-    assert "No such compile option: 'xla_tpu_no_such'" in found.unsupported
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"libtpu_args": {"megascale_no_such": 1}}, "Unknown command line flag 'megascale_no_such'"),
+        ({"compiler_options": {"xla_tpu_no_such": 1}}, "No such compile option: 'xla_tpu_no_such'"),
+    ],
+)
+def test_what_libtpu_or_the_compiler_does_not_know_is_refused_in_its_words(changes: dict[str, Any], words: str) -> None:
+    assert words in (preflight(with_compiler(**changes), lambda compiling: None, fill_cache=False).unsupported or "")

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.workloads.jobs import changed
 from tests.workloads.preflight.jobs import v6e_job
 from tests.workloads.preflight.texts import SCAN
 from workloads.preflight.estimate import account, estimate
@@ -16,11 +17,9 @@ def test_seconds_are_cycles_by_the_clock_and_bytes_by_the_links() -> None:
 
 
 def test_a_sum_over_more_slices_takes_longer() -> None:
-    two = v6e_job()
-    many = two.model_copy(update={"slices": two.slices.model_copy(update={"count": 64})})
-    done = account(SCAN)
+    many, done = changed(v6e_job(), slices={"count": 64}), account(SCAN)
 
-    assert estimate(many, done).dcn_seconds == pytest.approx(2 * 63 / 64 * estimate(two, done).dcn_seconds)
+    assert estimate(many, done).dcn_seconds == pytest.approx(2 * 63 / 64 * estimate(v6e_job(), done).dcn_seconds)
 
 
 def test_kernels_take_longer_the_less_efficient_they_are_assumed_to_be() -> None:

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from infra.submission import slice_spec
-from infra.tpu import resolve
-from tests.workloads.preflight.jobs import v6e_job
+from tests.workloads.jobs import changed, validated
+from tests.workloads.preflight.jobs import slices_of, v6e_job
 from workloads.preflight.preflight import compile_step
 from workloads.spec import JobSpec, LoraSpec, MeshSpec, load_preset, preset_names
 
@@ -16,10 +15,9 @@ TOPOLOGIES = {"llama-3.1-70b": "16x16", "mixtral-8x7b": "16x16"}
 
 def job(name: str) -> JobSpec:
     preset = load_preset(name)
-    slices = slice_spec(resolve("v6e", TOPOLOGIES.get(name, "4x4")), 2)
+    slices = slices_of("v6e", TOPOLOGIES.get(name, "4x4"), 2)
     sections: dict[str, Any] = {"model": preset.model, "optimizer": preset.optimizer, "training": preset.training}
-    mesh = MeshSpec(replica=2, fsdp=slices.devices_per_slice)
-    return JobSpec.model_validate(v6e_job().model_dump() | sections | {"slices": slices, "mesh": mesh})
+    return validated(v6e_job(), slices=slices, mesh=MeshSpec(replica=2, fsdp=slices.devices_per_slice), **sections)
 
 
 @pytest.mark.usefixtures("compiled_quickly")
@@ -37,13 +35,13 @@ def test_it_compiles_and_fits(name: str) -> None:
 @pytest.mark.usefixtures("compiled_quickly")
 def test_llama_8b_with_adapters_fits_and_needs_less_memory_than_without() -> None:
     whole = job("llama-3.1-8b")
-    training = whole.training.model_copy(update={"lora": LoraSpec(rank=16, alpha=32)})
-    adapted = JobSpec.model_validate(whole.model_dump() | {"training": training, "initial_weights": "gs://bucket/8b"})
+    lora = {"lora": LoraSpec(rank=16, alpha=32)}
+    adapted = validated(changed(whole, training=lora), initial_weights="gs://bucket/8b")
     found = [compile_step(spec) for spec in (adapted, whole)]
     assert [compilation.complaints for compilation in found] == [(), ()]
-    memory = [compilation.memory for compilation in found]
-    assert memory[0]
-    assert memory[1]
+    less, more = (compilation.memory for compilation in found)
+    assert less
+    assert more
     # These are 2 bytes of each weight and 12 of each adapter, instead of 12 of each weight.
-    assert memory[0].arguments_gib < 0.2 * memory[1].arguments_gib
-    assert memory[0].peak_gib < memory[1].peak_gib - 3
+    assert less.arguments_gib < 0.2 * more.arguments_gib
+    assert less.peak_gib < more.peak_gib - 3

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.workloads.jobs import changed, validated
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight.remedies import ENOUGH, TRIES, Change, Outcome, changes, remedies
 from workloads.spec import JobSpec, MeshSpec
@@ -12,10 +13,8 @@ UNFIT = Outcome(False, 40.0, None)
 
 
 def job(mesh: MeshSpec | None = None, **training: Any) -> JobSpec:
-    plain = v6e_job()
-    sizes = {"global_batch": 128, "sequence_length": 1024}
-    values = plain.training.model_dump() | sizes | training
-    return JobSpec.model_validate(plain.model_dump() | {"training": values, "mesh": mesh or plain.mesh})
+    sized = changed(v6e_job(), training={"global_batch": 128, "sequence_length": 1024} | training)
+    return validated(sized, mesh=mesh or sized.mesh)
 
 
 def words(spec: JobSpec) -> list[str]:

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import pytest
 
+from tests.workloads.jobs import changed, validated
 from tests.workloads.preflight.jobs import v6e_job
-from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, account
 from workloads.preflight.preflight import compile_step
 from workloads.preflight.traffic import Kind
@@ -18,22 +18,20 @@ MEGABYTE = 1_000_000
 SMALL = ModelSpec(
     vocab_size=2048, embed_dim=512, mlp_dim=1024, layers=2, query_heads=16, kv_heads=4, head_dim=64, norm_epsilon=1e-5
 )
-
+FSDP_16 = MeshSpec(replica=2, fsdp=16)
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def job(model: ModelSpec, mesh: MeshSpec, **training: Any) -> JobSpec:
-    plain = v6e_job()
     sizes = {"global_batch": 64, "sequence_length": 1024, "compute_dtype": "bfloat16"}
-    values = plain.training.model_copy(update=sizes | training)
-    return JobSpec.model_validate(plain.model_dump() | {"model": model, "mesh": mesh, "training": values})
+    return validated(changed(v6e_job(), training=sizes | training), model=model, mesh=mesh)
 
 
-def compiled(spec: JobSpec) -> tuple[Compilation, Account]:
+def compiled(spec: JobSpec) -> Account:
     compilation = compile_step(spec)
     assert compilation.complaints == ()
-    return compilation, account(compilation.text)
+    return account(compilation.text)
 
 
 def matrix_elements(model: ModelSpec) -> int:
@@ -52,14 +50,10 @@ def assert_gradients_cross_slices_once(spec: JobSpec, done: Account) -> None:
 @pytest.mark.parametrize("attention", ["splash", "fused"])
 def test_only_the_gradients_of_adapters_leave_a_device(attention: str) -> None:
     # A device's part of an adapter fills whole tiles, as in real models: the padding of smaller ones is sent too.
-    wide = SMALL.model_copy(
-        update={"embed_dim": 4096, "mlp_dim": 8192, "query_heads": 32, "kv_heads": 16, "head_dim": 128}
-    )
-    lora = LoraSpec(rank=16, alpha=16)
-    plain = job(wide, MeshSpec(replica=2, fsdp=16), attention=attention, accumulation=2)
-    training = plain.training.model_copy(update={"lora": lora})
-    spec = JobSpec.model_validate(plain.model_dump() | {"training": training, "initial_weights": "unused"})
-    _, done = compiled(spec)
+    sizes = {"embed_dim": 4096, "mlp_dim": 8192, "query_heads": 32, "kv_heads": 16, "head_dim": 128}
+    wide, lora = SMALL.model_copy(update=sizes), LoraSpec(rank=16, alpha=16)
+    plain = job(wide, FSDP_16, attention=attention, accumulation=2)
+    done = compiled(validated(changed(plain, training={"lora": lora}), initial_weights="unused"))
     adapters = 2 * adapter_parameters(wide, lora)
     assert done.ici[Kind.REDUCE_SCATTER].result_bytes == pytest.approx(adapters / 16, rel=1e-3)
     assert done.dcn["ALL_REDUCE"].result_bytes == pytest.approx(adapters / 16, abs=1000)
@@ -74,8 +68,8 @@ def largest_all_reduce(done: Account) -> int:
 @pytest.mark.complete
 def test_llama_s_gradients_are_scattered_within_a_slice_and_cross_slices_once() -> None:
     model = load_preset("llama-3.2-1b").model.model_copy(update={"layers": 2})
-    spec = job(model, MeshSpec(replica=2, fsdp=16), global_batch=128, sequence_length=8192)
-    _, done = compiled(spec)
+    spec = job(model, FSDP_16, global_batch=128, sequence_length=8192)
+    done = compiled(spec)
     assert_gradients_cross_slices_once(spec, done)
     assert largest_all_reduce(done) < MEGABYTE
     # These are each layer's matrices and, for lookup and loss, the table twice.
@@ -84,38 +78,31 @@ def test_llama_s_gradients_are_scattered_within_a_slice_and_cross_slices_once() 
     assert scattered == pytest.approx(2 * (matrix_elements(model) + table) / 16, rel=1e-3)
 
 
-LAYOUTS: dict[str, tuple[ModelSpec, MeshSpec, dict[str, Any]]] = {
-    "splash": (SMALL, MeshSpec(replica=2, fsdp=16), {}),
-    "fused": (SMALL, MeshSpec(replica=2, fsdp=16), {"attention": "fused"}),
-    "accumulation 2": (SMALL, MeshSpec(replica=2, fsdp=16), {"accumulation": 2}),
-    "accumulation 2, weights gathered once": (
-        SMALL,
-        MeshSpec(replica=2, fsdp=16),
-        {"accumulation": 2, "gather_weights": "each-step"},
-    ),
-    "tensor 4, documents": (SMALL, MeshSpec(replica=2, fsdp=4, tensor=4), {"document_end": 1, "ignored_token": 0}),
-    "experts": (
-        SMALL.model_copy(update={"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0.01)}),
-        MeshSpec(replica=2, fsdp=16),
-        {},
-    ),
-    "offload": (SMALL, MeshSpec(replica=2, fsdp=16), {"remat": "offload"}),
-    "qwen3": (SMALL.model_copy(update={"query_key_norm": True}), MeshSpec(replica=2, fsdp=16), {}),
-    "qwen3, fused": (
-        SMALL.model_copy(update={"query_key_norm": True}),
-        MeshSpec(replica=2, fsdp=16),
-        {"attention": "fused"},
-    ),
+GEMMA_PARTS = ("query_key_norm", "output_norms", "norm_scales_from_one", "scaled_embedding")
+LAYOUTS: dict[str, tuple[dict[str, Any], MeshSpec, dict[str, Any]]] = {
+    "splash": ({}, FSDP_16, {}),
+    "fused": ({}, FSDP_16, {"attention": "fused"}),
+    "accumulation 2": ({}, FSDP_16, {"accumulation": 2}),
+    "accumulation 2, weights gathered once": ({}, FSDP_16, {"accumulation": 2, "gather_weights": "each-step"}),
+    "tensor 4, documents": ({}, MeshSpec(replica=2, fsdp=4, tensor=4), {"document_end": 1, "ignored_token": 0}),
+    "experts": ({"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0.01)}, FSDP_16, {}),
+    "offload": ({}, FSDP_16, {"remat": "offload"}),
+    "qwen3": ({"query_key_norm": True}, FSDP_16, {}),
+    "qwen3, fused": ({"query_key_norm": True}, FSDP_16, {"attention": "fused"}),
     "gemma": (
-        SMALL.model_copy(
-            update=dict.fromkeys(("query_key_norm", "output_norms", "norm_scales_from_one", "scaled_embedding"), True)
-            | {"activation": "gelu", "attention_soft_cap": 50.0, "logit_soft_cap": 30.0, "layers": 4}
-            | {"windows": WindowSpec(size=256, pattern=("local", "local", "global"), rope_base=1e4)}
-        ),
-        MeshSpec(replica=2, fsdp=16),
+        dict.fromkeys(GEMMA_PARTS, True)
+        | {"activation": "gelu", "attention_soft_cap": 50.0, "logit_soft_cap": 30.0, "layers": 4}
+        | {"windows": WindowSpec(size=256, pattern=("local", "local", "global"), rope_base=1e4)},
+        FSDP_16,
         {"sequence_length": 4096},
     ),
 }
+"""Changes of the small model, mesh and changes of the training."""
+
+
+def job_of(layout: str) -> JobSpec:
+    parts, mesh, training = LAYOUTS[layout]
+    return job(SMALL.model_copy(update=parts), mesh, **training)
 
 
 @pytest.mark.parametrize(
@@ -123,19 +110,16 @@ LAYOUTS: dict[str, tuple[ModelSpec, MeshSpec, dict[str, Any]]] = {
 )
 @pytest.mark.costs(cpu_seconds=40)
 def test_every_layout_compiles_for_tpus_and_crosses_slices_once(name: str) -> None:
-    model, mesh, training = LAYOUTS[name]
-    spec = job(model, mesh, **training)
-    _, done = compiled(spec)
+    spec = job_of(name)
+    done = compiled(spec)
     assert_gradients_cross_slices_once(spec, done)
     assert largest_all_reduce(done) < MEGABYTE
 
 
 @pytest.mark.complete
 def test_a_window_leaves_fewer_flops_to_the_attention_kernels_of_local_layers() -> None:
-    model, mesh, training = LAYOUTS["gemma"]
-    _, done = compiled(job(model, mesh, **training))
     flops: dict[bool, int] = {True: 0, False: 0}
-    for kernel in done.kernels:
+    for kernel in compiled(job_of("gemma")).kernels:
         assert kernel.flops
         flops["keys_2048" in kernel.op_name] += kernel.times * kernel.flops
     # Three layers are local. Blocks of 1024 queries use 2048 of the 4096 keys, as many as the causal mask needs.
@@ -145,7 +129,7 @@ def test_a_window_leaves_fewer_flops_to_the_attention_kernels_of_local_layers() 
 @pytest.mark.complete
 def test_between_stages_on_two_slices_only_activations_and_the_tables_cross() -> None:
     spec = job(SMALL, MeshSpec(replica=1, stage=2, fsdp=16), accumulation=4, gather_weights="each-step")
-    _, done = compiled(spec)
+    done = compiled(spec)
     microbatch = spec.training.global_batch // 16 // 4 * spec.training.sequence_length * SMALL.embed_dim * 2
     ticks = 4 + 2 - 1
     handed_on = done.dcn["ONE_TO_ONE"].result_bytes

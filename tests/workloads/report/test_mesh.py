@@ -4,22 +4,15 @@ import re
 
 import pytest
 
+from tests.workloads.preflight.jobs import slices_of
 from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import WIDTH, PlacedArray, Placement, hosts_in_order, mesh_picture
 from workloads.spec import MeshSpec, SliceSpec
 
 
 def slices(count: int, hosts: int, devices: int) -> SliceSpec:
-    return SliceSpec(
-        generation="v6e",
-        topology="4x4",
-        count=count,
-        hosts=hosts,
-        chips_per_host=devices,
-        devices_per_chip=1,
-        peak_bf16_tflops_per_chip=918.0,
-        hbm_gib_per_chip=32.0,
-    )
+    sizes = {"count": count, "hosts": hosts, "chips_per_host": devices}
+    return slices_of("v6e", "4x4").model_copy(update=sizes)
 
 
 def placed(hardware: SliceSpec, mesh: MeshSpec, *arrays: PlacedArray) -> Placement:

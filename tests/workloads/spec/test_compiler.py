@@ -3,17 +3,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from infra.submission import slice_spec
-from infra.tpu import resolve
-from tests.workloads.preflight.jobs import v6e_job
+from tests.workloads.preflight.jobs import slices_of, v6e_job
 from workloads.spec import CompilerSpec, rendered
 from workloads.spec.compiler import COMPILER_OPTIONS, MULTISLICE_ARGUMENTS, VMEM
 
-TRILLIUM = slice_spec(resolve("v6e", "4x4"), 2)
+TRILLIUM = slices_of("v6e", "4x4", 2)
 
 
 def test_a_job_that_changes_nothing_gets_the_options_of_its_generation() -> None:
-    v5e = slice_spec(resolve("v5e", "4x4"), 2)
+    v5e = slices_of("v5e", "4x4", 2)
     assert CompilerSpec().options_for(v5e) == {VMEM: 32768}
     assert CompilerSpec().options_for(TRILLIUM)[VMEM] == 98304
 
@@ -27,7 +25,7 @@ def test_only_where_the_choices_differ_is_there_another_way_to_compile() -> None
     other = v6e_job().compiled_otherwise()
     assert other
     assert (other.compiler.compile, other.compiler_options[VMEM]) == ("quick", 65536)
-    assert v6e_job().model_copy(update={"slices": slice_spec(resolve("v5e", "4x4"), 2)}).compiled_otherwise() is None
+    assert v6e_job().model_copy(update={"slices": slices_of("v5e", "4x4", 2)}).compiled_otherwise() is None
 
 
 def test_a_job_replaces_removes_and_adds_options() -> None:

@@ -1,3 +1,5 @@
+"""Tests of the trainer. Their marks `costs` name CPU time without a compilation cache."""
+
 from typing import Any
 
 import jax

@@ -1,7 +1,7 @@
 """The kernels of `training.attention` as the model calls them, in interpret mode, against plain attention."""
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,6 @@ from workloads.training.pointwise import Norm, rotation
 from workloads.training.remat import rematerialised
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=64)
 HEADS = Heads(MODEL.queries_per_kv_head, MODEL.head_dim, "reference")
@@ -36,62 +35,57 @@ def arguments(positions: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     return x, query_key_value / 4, out / 16
 
 
-@pytest.mark.parametrize("segmented", [False, True])
-@pytest.mark.parametrize("kernel", ["splash", "fused"])
-def test_a_kernel_computes_what_plain_attention_does(
-    kernel: Attention, segmented: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Its backward pass runs only in its own interpret mode.
-    make = splash_kernel.make_splash_mqa_single_device
-    monkeypatch.setattr(splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
-    positions = 256
-    segments = jnp.broadcast_to(jnp.arange(positions) // 100, (2, positions)) if segmented else None
-    sequence = Sequence(rotation(MODEL, positions), segments)
+@dataclass(frozen=True)
+class Case:
+    """What attention computes on two sequences."""
 
-    def both(kernel: Attention) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        heads = replace(HEADS, kernel=kernel)
-        made, pull_back = jax.vjp(lambda x, qkv, out: attend(x, qkv, out, heads, sequence), *arguments(positions))
-        return made, pull_back(jnp.cos(made))
-
-    expected = both("reference")
-    with nullcontext() if kernel == "splash" else pltpu.force_tpu_interpret_mode():
-        got = both(kernel)
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3), got, expected)
+    heads: dict[str, Any] = field(default_factory=dict[str, Any])
+    normed: bool = False
+    positions: int = 384
+    document: int | None = 250
+    """Positions of a document."""
+    splash_block: int = 128
 
 
-PARTS: dict[str, tuple[dict[str, Any], bool]] = {
-    "norms": ({"score_dim": 40}, True),
-    "soft cap": ({"soft_cap": 1.5}, False),
-    "window": ({"window": 150}, False),
-    "all": ({"score_dim": 40, "soft_cap": 1.5, "window": 100}, True),
+CASES = {
+    "plain": Case(positions=256, document=None, splash_block=1024),
+    "documents": Case(positions=256, document=100, splash_block=1024),
+    "norms": Case({"score_dim": 40}, normed=True),
+    "soft cap": Case({"soft_cap": 1.5}),
+    "window": Case({"window": 150}),
+    "all": Case({"score_dim": 40, "soft_cap": 1.5, "window": 100}, normed=True),
 }
+COMPLETE = {"norms", "soft cap", "window"}
 
 
 @pytest.mark.parametrize(
-    ("kernel", "part"),
+    ("kernel", "case"),
     [
-        *(pytest.param("splash", part, marks=() if part == "all" else pytest.mark.complete) for part in PARTS),
-        ("fused", "norms"),
+        *(pytest.param("splash", case, marks=pytest.mark.complete if case in COMPLETE else ()) for case in CASES),
+        *(("fused", case) for case in ("plain", "documents", "norms")),
     ],
 )
-def test_a_kernel_computes_each_part_as_plain_attention_does(
-    kernel: Attention, part: str, monkeypatch: pytest.MonkeyPatch
+def test_a_kernel_computes_what_plain_attention_does(
+    kernel: Attention, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    computed = CASES[case]
+    # Its backward pass runs only in its own interpret mode.
     make = splash_kernel.make_splash_mqa_single_device
     monkeypatch.setattr(splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
-    monkeypatch.setitem(tpu_attention.SPLASH_BLOCKS, "splash", 128)
-    changes, normed = PARTS[part]
-    positions, draw = 384, np.random.default_rng(1)
-    sequence = Sequence(rotation(MODEL, positions), jnp.broadcast_to(jnp.arange(positions) // 250, (2, positions)))
+    monkeypatch.setitem(tpu_attention.SPLASH_BLOCKS, "splash", computed.splash_block)
+    draw, positions = np.random.default_rng(1), jnp.arange(computed.positions)
+    segments = jnp.broadcast_to(positions // computed.document, (2, len(positions))) if computed.document else None
+    sequence = Sequence(rotation(MODEL, computed.positions), segments)
     weights = [jnp.asarray(draw.normal(1, 0.3, MODEL.head_dim), jnp.float32) for _ in range(2)]
 
     def both(kernel: Attention) -> tuple[jax.Array, tuple[Any, ...]]:
-        heads = replace(HEADS, kernel=kernel, **changes)
+        heads = replace(HEADS, kernel=kernel, **computed.heads)
 
         def attended(x: jax.Array, qkv: jax.Array, out: jax.Array, weights: list[jax.Array]) -> jax.Array:
-            return attend(x, qkv, out, heads, sequence, HeadNorms(Norm(1e-6, False), *weights) if normed else None)
+            norms = HeadNorms(Norm(1e-6, False), *weights) if computed.normed else None
+            return attend(x, qkv, out, heads, sequence, norms)
 
-        made, pull_back = jax.vjp(attended, *arguments(positions), weights)
+        made, pull_back = jax.vjp(attended, *arguments(computed.positions), weights)
         return made, pull_back(jnp.cos(made))
 
     expected = both("reference")

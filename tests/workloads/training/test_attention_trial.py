@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infra.submission import slice_spec
-from infra.tpu import resolve
-from tests.workloads.jobs import small_job
+from tests.workloads.jobs import changed, small_job
+from tests.workloads.preflight.jobs import slices_of
+from tests.workloads.training.running import ALONE
 from workloads.preflight.topology import describe_devices
 from workloads.progress import AttentionChanged, AttentionChosen, AttentionPassedOver, AttentionTried
 from workloads.spec import JobSpec, Kernel, ModelSpec
@@ -36,7 +36,6 @@ from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=16)
 LAYER = Layer(MODEL, kv_heads=2, sequences=2, positions=128, dtype="bfloat16", segmented=True)
@@ -123,14 +122,8 @@ def test_plain_attention_is_left_when_no_kernel_is_right() -> None:
 
 def test_the_comparison_is_of_blocks_as_large_as_the_job_s() -> None:
     layer = replace(LAYER, positions=8192)
-    assert [replace(layer, positions=length).part.positions for length in (8192, 4096, 9216, 131072, 8320, 100)] == [
-        4096,
-        4096,
-        3072,
-        4096,
-        1664,
-        100,
-    ]
+    parts = {8192: 4096, 4096: 4096, 9216: 3072, 131072: 4096, 8320: 1664, 100: 100}
+    assert {length: replace(layer, positions=length).part.positions for length in parts} == parts
     assert (layer.part.kv_heads, layer.part.sequences) == (1, 1)
 
 
@@ -148,11 +141,12 @@ def test_the_project_s_own_kernel_is_right_in_the_numbers_that_jobs_compute_with
     assert 0 < found.difference < TOLERANCE / 2
 
 
+@dataclass(frozen=True)
 class Hosts(Processes):
-    """The first of two hosts of two slices. `others` has the findings of the other one."""
+    """One of two hosts of two slices. `others` has the findings of the other one."""
 
-    others: list[Finding]
-    shared: dict[str, Any]
+    others: tuple[Finding, ...] = ()
+    shared: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def share(self, key: str, decide: Callable[[], Any]) -> Any:
         return decide()
@@ -163,10 +157,7 @@ class Hosts(Processes):
 
 
 def hosts(index: int, *others: Finding) -> Hosts:
-    made = Hosts(index, 2, f"host-{index}")
-    object.__setattr__(made, "others", [*others])
-    object.__setattr__(made, "shared", {})
-    return made
+    return Hosts(index, 2, f"host-{index}", others=others)
 
 
 @pytest.fixture
@@ -178,10 +169,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[Kernel, Mix]:
 
 
 def settled(processes: Processes, storage: Path, **training: Any) -> attention_trial.Choice:
-    job = small_job(storage, sequence_length=128, **training)
-    job = job.model_copy(
-        update={"model": job.model.model_copy(update={"query_heads": 4, "kv_heads": 2, "head_dim": 16})}
-    )
+    heads = {"query_heads": 4, "kv_heads": 2, "head_dim": 16}
+    job = changed(small_job(storage, sequence_length=128, **training), model=heads)
     return settle(job, build_mesh(job.mesh, job.slices, jax.devices()), {}, processes)
 
 
@@ -203,20 +192,20 @@ def test_a_kernel_that_is_set_is_used_without_a_trial(
     kernel: Kernel, tmp_path: Path, kernels: dict[Kernel, Mix]
 ) -> None:
     kernels["fused"] = refused
-    assert settled(Processes(0, 1, "host-0"), tmp_path, attention=kernel) == attention_trial.Choice(kernel)
+    assert settled(ALONE, tmp_path, attention=kernel) == attention_trial.Choice(kernel)
 
 
-def earlier(storage: Path, kernel: Kernel) -> None:
-    """Write a run on CPU devices that used `kernel`."""
+def continued(storage: Path, kernel: Kernel) -> attention_trial.Choice:
+    """Settle for a run that used `kernel` on CPU devices before."""
     folder = storage / "runs" / "run-1"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps({"spec": {}, "attention": {"cpu": kernel, "v6e": "splash-2048"}}))
     (storage / "current.json").write_text(json.dumps({"run": "run-1"}))
+    return settled(ALONE, storage)
 
 
 def test_a_run_keeps_its_kernel_although_another_would_be_faster(tmp_path: Path, kernels: dict[Kernel, Mix]) -> None:
-    earlier(tmp_path, "splash")
-    choice = settled(Processes(0, 1, "host-0"), tmp_path)
+    choice = continued(tmp_path, "splash")
     assert choice.kernel == "splash"
     tried, line = choice.lines
     assert isinstance(tried, AttentionTried)
@@ -226,24 +215,21 @@ def test_a_run_keeps_its_kernel_although_another_would_be_faster(tmp_path: Path,
 def test_a_run_whose_kernel_fails_continues_with_another_and_says_so(
     tmp_path: Path, kernels: dict[Kernel, Mix]
 ) -> None:
-    earlier(tmp_path, "fused")
     kernels["fused"] = wrong_gradient
-    choice = settled(Processes(0, 1, "host-0"), tmp_path)
+    choice = continued(tmp_path, "fused")
     assert choice.kernel == "splash"
     assert isinstance(choice.lines[0], AttentionPassedOver)
     assert choice.lines[-1] == AttentionChanged("fused", "splash", "cpu")
 
 
 def test_a_run_that_had_to_use_plain_attention_keeps_it(tmp_path: Path, kernels: dict[Kernel, Mix]) -> None:
-    earlier(tmp_path, "reference")
-    assert settled(Processes(0, 1, "host-0"), tmp_path).kernel == "reference"
+    assert continued(tmp_path, "reference").kernel == "reference"
 
 
 def of_chips(generation: str, topology: str, head_dim: int) -> JobSpec:
-    job = small_job(Path("unused"), sequence_length=8192, compute_dtype="bfloat16", global_batch=16)
     heads = {"query_heads": 32, "kv_heads": 8, "head_dim": head_dim, "embed_dim": 2048}
-    slices = slice_spec(resolve(generation, topology), 1)
-    return job.model_copy(update={"model": job.model.model_copy(update=heads), "slices": slices})
+    job = small_job(Path("unused"), sequence_length=8192, compute_dtype="bfloat16", global_batch=16)
+    return changed(job, model=heads).model_copy(update={"slices": slices_of(generation, topology)})
 
 
 @pytest.mark.complete

@@ -17,27 +17,25 @@ from hypothesis import strategies as st
 from jax.experimental import multihost_utils
 
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import ALONE, program_of
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
 from workloads.training import checkpoint, restore
 from workloads.training.checkpoint import FORMAT, Checkpoints, SaveTimer, read_record
 from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Take, compile_fingerprints
-from workloads.training.mesh import REPLICA, build_mesh
+from workloads.training.mesh import REPLICA
 from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
-ALONE = Processes(0, 1, "host-0")
 MANIFEST = {"image": "registry/image@sha256:abc"}
 KEEP_TWO = small_job(Path("unused"), keep_checkpoints=2).training
 
 
 def program(replica: int, fsdp: int) -> Program:
-    job = small_job(Path("unused"), replica, fsdp)
-    return Program(job, build_mesh(job.mesh, job.slices, jax.devices()[: replica * fsdp]))
+    return program_of(small_job(Path("unused"), replica, fsdp))
 
 
 def opened(folder: Path, schedule: TrainingSpec = KEEP_TWO) -> Checkpoints:
@@ -69,6 +67,15 @@ def save(state: TrainState, take: Take) -> Callable[..., None]:
         checkpoints.close()
 
     return save
+
+
+type Restored = Callable[[Path], TrainState | None]
+
+
+@pytest.fixture(scope="module")
+def restored(shapes: TrainState, take: Take) -> Restored:
+    """Restore a state, where no checkpoint may be skipped."""
+    return lambda folder: opened(folder).restore(shapes, take, lambda line: pytest.fail(line.line()))
 
 
 @pytest.fixture
@@ -110,19 +117,19 @@ def lose_record(folder: Path) -> None:
 @pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (1, 8), (1, 1), (4, 2)])
 def test_a_state_comes_back_bit_by_bit_on_any_mesh(saved: Path, state: TrainState, replica: int, fsdp: int) -> None:
     shapes = program(replica, fsdp).state_shapes
-    restored = opened(saved).restore(shapes, compile_fingerprints(shapes), lambda line: pytest.fail(line.line()))
-    assert restored is not None
-    for found, wanted in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True):
-        for shard in found.addressable_shards:
+    found = opened(saved).restore(shapes, compile_fingerprints(shapes), lambda line: pytest.fail(line.line()))
+    assert found is not None
+    for leaf, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(state), strict=True):
+        for shard in leaf.addressable_shards:
             np.testing.assert_array_equal(shard.data, np.asarray(wanted)[shard.index])
 
 
 def test_a_state_comes_back_when_the_replicas_shared_the_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[..., None], shapes: TrainState, take: Take
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[..., None], restored: Restored
 ) -> None:
     monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", 1)
     save(tmp_path)
-    assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is not None
+    assert restored(tmp_path) is not None
 
 
 def test_four_replicas_share_the_writing_where_more_would_have_too_little_of_it(
@@ -140,17 +147,14 @@ def test_four_replicas_share_the_writing_where_more_would_have_too_little_of_it(
     assert math.prod(written.chunk_layout.read_chunk.shape) == gate.size // 4
 
 
-def test_the_newest_checkpoints_are_kept(saved: Path) -> None:
-    assert opened(saved).steps() == [4, 6]
-
-
 def test_the_checkpoint_of_every_so_many_steps_is_kept_for_good(tmp_path: Path, save: Callable[..., None]) -> None:
     schedule = KEEP_TWO.model_copy(update={"keep_checkpoints": 1, "keep_every_steps": 4, "save_every_steps": 2})
     save(tmp_path, schedule)
     assert opened(tmp_path).steps() == [4, 6]
 
 
-def test_a_checkpoint_says_what_saved_it(saved: Path) -> None:
+def test_the_newest_checkpoints_are_kept_and_say_what_saved_them(saved: Path) -> None:
+    assert opened(saved).steps() == [4, 6]
     record = read_record(epath.Path(saved / "checkpoints" / "6"))
     assert record.manifest == MANIFEST
     assert "parameters.blocks.gate" in record.fingerprints
@@ -190,51 +194,37 @@ def test_a_checkpoint_that_reaches_a_replica_damaged_is_skipped(
 
     monkeypatch.setattr(restore, "first_replica_s", damaged)
     checkpoints = opened(saved, KEEP_TWO.model_copy(update={"read_once_from_replicas": 2}))
-    said: list[CheckpointSkipped] = []
     with pytest.raises(NoCheckpoint, match=r"step 6: arrays are not what was saved: .* in replica 1\)"):
-        checkpoints.restore(shapes, take, said.append)
+        checkpoints.restore(shapes, take, lambda line: None)
 
 
-def test_training_does_not_start_over_when_no_checkpoint_can_be_used(
-    saved: Path, shapes: TrainState, take: Take
-) -> None:
+def test_training_does_not_start_over_when_no_checkpoint_can_be_used(saved: Path, restored: Restored) -> None:
     cut(saved / "checkpoints" / "4")
     flip_one_bit(saved / "checkpoints" / "6")
     for _ in range(2):
         with pytest.raises(
             NoCheckpoint, match=r"none of the 2 .*\(step 6: arrays are not .*; step 4: process 0"
         ) as stop:
-            opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line()))
+            restored(saved)
         assert stop.value.code is ExitCode.NO_CHECKPOINT
 
 
-def rewrite_record(folder: Path, **changed: object) -> None:
-    path = folder / "record" / "metadata"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-
-
-def test_a_checkpoint_of_a_newer_image_ends_the_attempt_and_stays_where_it_is(
-    saved: Path, shapes: TrainState, take: Take
-) -> None:
-    rewrite_record(saved / "checkpoints" / "6", format=FORMAT + 1, added="by a newer image")
+def test_a_checkpoint_of_a_newer_image_ends_the_attempt_and_stays_where_it_is(saved: Path, restored: Restored) -> None:
+    path = saved / "checkpoints" / "6" / "record" / "metadata"
+    newer = {"format": FORMAT + 1, "added": "by a newer image"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | newer))
     with pytest.raises(NewerCheckpoint, match=rf"step 6 has format {FORMAT + 1}.* up to {FORMAT}; deploy") as stop:
-        opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line()))
+        restored(saved)
     assert stop.value.code is ExitCode.NO_CHECKPOINT
     assert opened(saved).steps() == [4, 6]
 
 
-def test_a_checkpoint_from_before_formats_were_numbered_is_restored(
-    saved: Path, shapes: TrainState, take: Take
-) -> None:
+def test_a_checkpoint_from_before_formats_were_numbered_is_restored(saved: Path, restored: Restored) -> None:
     path = saved / "checkpoints" / "6" / "record" / "metadata"
     record = json.loads(path.read_text())
     assert record.pop("format") == FORMAT
     path.write_text(json.dumps(record))
-    assert opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line())) is not None
-
-
-def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path, shapes: TrainState, take: Take) -> None:
-    assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is None
+    assert restored(saved) is not None
 
 
 def test_a_save_that_fails_is_reported_with_its_cause_and_never_finished(

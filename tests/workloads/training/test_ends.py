@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.processes import running_hosts
+from tests.workloads.hosts import TIMEOUT_SECONDS, first_code, sabotage
 from tests.workloads.jobs import small_job
 from workloads.spec import ExitCode, JobSpec
 from workloads.training.ending import LINGER_SECONDS
 
-TIMEOUT_SECONDS = 600
 STEP_MINUTES = 0.75
 """Time limit of a step. It is far longer than the first step takes to compile on cores that other tests use too, and
 shorter than JAX's limit for a host without a sign of life."""
@@ -25,26 +25,14 @@ BLOCKED_MINUTES = 2.0
 
 pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
-SABOTAGE = """
-import os, threading
-if os.environ.get("TPU_WORKER_ID") == "1":
-{body}
-"""
-"""Code that runs in every process before its own, as Python's `sitecustomize`; strikes the second host alone."""
 
-SABOTAGED_STEP = """
-    from workloads.training.data import Batches
-    training = Batches.training
-    def sabotaged(self, step):
-        if step == 2:
-            {deed}
-        return training(self, step)
-    Batches.training = sabotaged
-"""
+def in_step_3(deed: str) -> str:
+    """Return first code with which the second host alone does this before step 3."""
+    return sabotage(deed, when="number == 2 and os.environ['TPU_WORKER_ID'] == '1'")
 
-LEAVES_BEFORE_ANYTHING = """
-    os._exit(0)
-"""
+
+STANDS_STILL = in_step_3("os.kill(os.getpid(), signal.SIGSTOP)")
+LEAVES_BEFORE_ANYTHING = "import os\nif os.environ['TPU_WORKER_ID'] == '1':\n    os._exit(0)"
 
 
 @dataclass
@@ -59,12 +47,9 @@ class Ended:
     """Seconds by which the first host outlived the last one."""
 
 
-def ended(job: JobSpec, folder: Path, body: str, waits_for: int = 2) -> Ended:
+def ended(job: JobSpec, folder: Path, code: str, waits_for: int = 2) -> Ended:
     """Run a job. The first `waits_for` hosts must end by themselves."""
-    (folder / "sabotage").mkdir()
-    (folder / "sabotage" / "sitecustomize.py").write_text(SABOTAGE.format(body=body))
-    checkout = Path(__file__).parents[3]
-    environment = {"PYTHONPATH": f"{folder / 'sabotage'}:{checkout}"}
+    environment = first_code(folder / "sabotage", code)
     with running_hosts(job, 0, folder / "logs", TIMEOUT_SECONDS, environment) as hosts:
         with ThreadPoolExecutor() as waiting:
             ends = [*waiting.map(_end_of, [host.process for host in hosts.all[:waits_for]])]
@@ -87,7 +72,7 @@ def two_hosts(folder: Path, **training: Any) -> JobSpec:
 
 @pytest.mark.costs(cpu_seconds=40)
 def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> None:
-    found = ended(two_hosts(tmp_path), tmp_path, SABOTAGED_STEP.format(deed="raise ValueError('no such row')"))
+    found = ended(two_hosts(tmp_path), tmp_path, in_step_3("raise ValueError('no such row')"))
     assert found.codes == [ExitCode.CRASH] * 2
     leader, culprit = found.records
     assert culprit["cause"] == "ValueError: no such row"
@@ -99,7 +84,7 @@ def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> Non
 
 @pytest.mark.complete
 def test_a_host_that_is_killed_is_not_taken_for_the_one_that_misses_it(tmp_path: Path) -> None:
-    found = ended(two_hosts(tmp_path), tmp_path, SABOTAGED_STEP.format(deed="os.kill(os.getpid(), 9)"))
+    found = ended(two_hosts(tmp_path), tmp_path, in_step_3("os.kill(os.getpid(), 9)"))
     assert found.codes == [ExitCode.PEER_LOST, -9]
     assert found.records[0]["cause"].startswith("another host is gone; see its own failure for the cause: ")
     # The lost host must be the first pod that is seen to fail.
@@ -109,7 +94,7 @@ def test_a_host_that_is_killed_is_not_taken_for_the_one_that_misses_it(tmp_path:
 @pytest.mark.complete
 def test_a_step_that_blocks_ends_all_hosts_and_shows_where_they_are(tmp_path: Path) -> None:
     job = two_hosts(tmp_path, step_timeout_minutes=BLOCKED_MINUTES)
-    found = ended(job, tmp_path, SABOTAGED_STEP.format(deed="threading.Event().wait()"))
+    found = ended(job, tmp_path, in_step_3("threading.Event().wait()"))
     assert found.codes == [ExitCode.HANG] * 2
     leader, culprit = found.records
     cause = f"step 3 did not end within {BLOCKED_MINUTES:g} minutes"
@@ -118,9 +103,6 @@ def test_a_step_that_blocks_ends_all_hosts_and_shows_where_they_are(tmp_path: Pa
     assert any("in sabotaged" in line for line in culprit["details"])
     assert any("in _advance" in line or "in _report" in line for line in leader["details"])
     assert not any("in sabotaged" in line for line in leader["details"])
-
-
-STANDS_STILL = SABOTAGED_STEP.format(deed="import signal; os.kill(os.getpid(), signal.SIGSTOP)")
 
 
 @pytest.mark.complete

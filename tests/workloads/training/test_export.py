@@ -10,14 +10,13 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import ALONE, program_of
 from workloads.spec import ExitCode
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.export import export
 from workloads.training.failures import InvalidSpec, NoCheckpoint
 from workloads.training.fingerprint import compile_fingerprints
-from workloads.training.mesh import build_mesh
 from workloads.training.runs import DataRecord, manifest
-from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 JOB = small_job(Path("unused"))
@@ -26,7 +25,7 @@ DATA = DataRecord(data_digest="digest", data_order="order", datasets=[])
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return Program(JOB, build_mesh(JOB.mesh, JOB.slices, jax.devices()))
+    return program_of(JOB)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFa
     """Return a run with checkpoints of steps 1 and 2."""
     folder = epath.Path(tmp_path_factory.mktemp("run-1"))
     take = compile_fingerprints(program.state_shapes)
-    checkpoints = Checkpoints(folder / "checkpoints", JOB.training, Processes(0, 1, "host-0"))
+    checkpoints = Checkpoints(folder / "checkpoints", JOB.training, ALONE)
     for step in (1, 2):
         described = manifest(JOB, DATA, "registry/image@sha256:abc", {}, "reference")
         checkpoints.save(step, state, take(state)[0], described)
@@ -64,9 +63,8 @@ def test_an_export_holds_the_parameters_of_a_checkpoint_and_what_it_came_from(
 def test_a_damaged_checkpoint_is_not_exported(run: epath.Path, tmp_path: Path) -> None:
     record = run / "checkpoints" / "2" / "record" / "metadata"
     whole = json.loads(record.read_text())
-    record.write_text(
-        json.dumps({**whole, "fingerprints": {**whole["fingerprints"], "parameters.embedding": "0" * 16}})
-    )
+    damaged = whole["fingerprints"] | {"parameters.embedding": "0" * 16}
+    record.write_text(json.dumps(whole | {"fingerprints": damaged}))
     with pytest.raises(NoCheckpoint, match=r"differs from what was saved: parameters.embedding \(expected 0{16}, got"):
         export(run, epath.Path(tmp_path / "out"), None)
     record.write_text(json.dumps(whole))

@@ -3,17 +3,7 @@ import jax.numpy as jnp
 import pytest
 
 from workloads.spec import ExitCode
-from workloads.training.failures import (
-    BadHost,
-    Diverged,
-    HostMissing,
-    InvalidSpec,
-    Preempted,
-    ReplicasDiffer,
-    Suspect,
-    WrongCollective,
-    exit_code,
-)
+from workloads.training.failures import ReplicasDiffer, exit_code
 
 
 def out_of_memory() -> BaseException:
@@ -28,13 +18,7 @@ def out_of_memory() -> BaseException:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (InvalidSpec("x"), ExitCode.INVALID_SPEC),
-        (Diverged("x"), ExitCode.DIVERGED),
-        (Preempted("x"), ExitCode.PREEMPTED),
-        (BadHost("x", {Suspect(0, "host-0")}), ExitCode.BAD_HOST),
         (ReplicasDiffer("x"), ExitCode.SILENT_DAMAGE),
-        (WrongCollective("x"), ExitCode.SILENT_DAMAGE),
-        (HostMissing("x"), ExitCode.HANG),
         (out_of_memory(), ExitCode.OUT_OF_MEMORY),
         (RuntimeError("INTERNAL: something else"), ExitCode.CRASH),
         (RuntimeError("UNKNOWN: Gloo AllGather failed: Connection reset by peer"), ExitCode.PEER_LOST),

@@ -1,7 +1,6 @@
 """Runs that train adapters of weights in a folder, from the start to the export."""
 
 import shutil
-import time
 from pathlib import Path
 
 import jax
@@ -9,26 +8,18 @@ import orbax.checkpoint as ocp
 import pytest
 from etils import epath
 
-from tests.workloads.jobs import small_job
-from workloads.progress import Evaluation, RunStarted, StepProgress
+from tests.workloads.jobs import changed, small_job, validated
+from tests.workloads.training.running import Capture, losses, parsed, program_of, run, stopped, trained
+from workloads.progress import Evaluation, RunStarted
 from workloads.spec import JobSpec, LoraSpec
 from workloads.training.checkpoint import STATE
 from workloads.training.export import export
-from workloads.training.failures import InvalidSpec, Preempted
-from workloads.training.live_metrics import LiveMetrics
-from workloads.training.loop import train
+from workloads.training.failures import InvalidSpec
 from workloads.training.memory import bytes_per_device
-from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters as drawn
 from workloads.training.parameter_folder import About, fingerprints, whole_shapes, write
-from workloads.training.runtime import Processes
-from workloads.training.start import Start
-from workloads.training.step import Program
 
 pytestmark = pytest.mark.costs(cpu_seconds=40)
-"""CPU time without a compilation cache."""
-
-type Capture = pytest.CaptureFixture[str]
 
 LORA = LoraSpec(rank=4, alpha=8)
 
@@ -48,46 +39,22 @@ def written(folder: Path, seed: int) -> Path:
 
 
 def job(storage: Path, weights: Path, steps: int = 8, lora: LoraSpec | None = LORA) -> JobSpec:
-    plain = small_job(storage, steps=steps)
-    training = plain.training.model_copy(update={"lora": lora})
-    return JobSpec.model_validate(plain.model_dump() | {"training": training, "initial_weights": str(weights)})
-
-
-class GetsSigterm(Processes):
-    """Gets SIGTERM after step 5."""
-
-    def should_stop(self, step: int) -> bool:
-        return step == 5
-
-
-ALONE = Processes(0, 1, "host-0")
-
-
-def trained(spec: JobSpec, capsys: Capture, processes: Processes = ALONE) -> list[str]:
-    start = Start("run-1", 0, time.time(), None, spec.slices.count, None)
-    train(spec, start, processes, LiveMetrics(start, leads=True))
-    return capsys.readouterr().out.splitlines()
-
-
-def losses(lines: list[str]) -> dict[int, float]:
-    return {step.step: step.loss for line in lines if (step := StepProgress.parse(line))}
+    adapted = changed(small_job(storage, steps=steps), training={"lora": lora})
+    return validated(adapted, initial_weights=str(weights))
 
 
 def evaluation(lines: list[str]) -> float:
-    *_, last = [found.loss for line in lines if (found := Evaluation.parse(line))]
-    return last
+    return parsed(Evaluation, lines)[-1].loss
 
 
 def test_a_run_saves_adapters_only_and_goes_on_bitwise_where_it_was(
     tmp_path: Path, weights: Path, capsys: Capture
 ) -> None:
     uninterrupted = losses(trained(job(tmp_path / "one", weights), capsys))
-    with pytest.raises(Preempted):
-        trained(job(tmp_path / "two", weights), capsys, GetsSigterm(0, 1, "host-0"))
-    before = losses(capsys.readouterr().out.splitlines())
+    before = losses(stopped(job(tmp_path / "two", weights), 5, capsys))
     moved = Path(shutil.copytree(weights, tmp_path / "moved"))
     after = trained(job(tmp_path / "two", moved), capsys)
-    assert [found for line in after if (found := RunStarted.parse(line))] == [RunStarted("run-1", "resumed", 5, 8)]
+    assert parsed(RunStarted, after) == [RunStarted("run-1", "resumed", 5, 8)]
     assert {**before, **losses(after)} == uninterrupted
     assert uninterrupted[8] < uninterrupted[1]
     saved = ocp.PyTreeCheckpointHandler().metadata(epath.Path(tmp_path / "two/runs/run-1/checkpoints/8") / STATE)
@@ -96,16 +63,15 @@ def test_a_run_saves_adapters_only_and_goes_on_bitwise_where_it_was(
     assert names == {f"blocks.{target}_{part}" for target in LORA.targets for part in "ab"}
 
 
-def test_other_weights_than_the_adapters_are_for_are_refused(tmp_path: Path, weights: Path, capsys: Capture) -> None:
-    trained(job(tmp_path / "run", weights, steps=1), capsys)
+def test_other_weights_than_the_adapters_are_for_are_refused(tmp_path: Path, weights: Path) -> None:
+    run(job(tmp_path / "run", weights, steps=1))
     other = written(tmp_path / "other", seed=8)
     with pytest.raises(InvalidSpec, match=r"cannot continue .*initial_weights: expected weights with the digest"):
-        trained(job(tmp_path / "run", other, steps=2), capsys)
+        run(job(tmp_path / "run", other, steps=2))
     with pytest.raises(InvalidSpec, match=r"training.lora: expected rank=4 alpha=8.* got rank=4 alpha=4"):
-        trained(job(tmp_path / "run", weights, steps=2, lora=LoraSpec(rank=4, alpha=4)), capsys)
-    run = epath.Path(tmp_path / "run" / "runs" / "run-1")
+        run(job(tmp_path / "run", weights, steps=2, lora=LoraSpec(rank=4, alpha=4)))
     with pytest.raises(InvalidSpec, match=r"other must have the weights that the adapters were trained for, .*give"):
-        export(run, epath.Path(tmp_path / "out"), None, str(other))
+        export(epath.Path(tmp_path / "run/runs/run-1"), epath.Path(tmp_path / "out"), None, str(other))
 
 
 def test_the_first_step_is_that_of_the_weights_and_the_export_has_the_adapters_in_them(
@@ -125,8 +91,7 @@ def test_the_first_step_is_that_of_the_weights_and_the_export_has_the_adapters_i
 def test_adapters_with_frozen_weights_take_less_memory_than_whole_weights(tmp_path: Path, weights: Path) -> None:
     held: list[int] = []
     for lora in (LORA, None):
-        spec = job(tmp_path, weights, lora=lora)
-        spec = spec.model_copy(update={"training": spec.training.model_copy(update={"compute_dtype": "bfloat16"})})
-        held.append(bytes_per_device(Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices())).held_shapes))
+        spec = changed(job(tmp_path, weights, lora=lora), training={"compute_dtype": "bfloat16"})
+        held.append(bytes_per_device(program_of(spec).held_shapes))
     # Frozen weights take 2 bytes each where training needs 12, and adapters are a tenth of this small model.
     assert held[0] < 0.35 * held[1]

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.processes import running_hosts
+from tests.workloads.hosts import TIMEOUT_SECONDS, Attempt, attempt, first_code
 from tests.workloads.jobs import small_job
-from workloads.progress import RunStarted, StepProgress
+from tests.workloads.training.running import losses, mesh_of, parsed
+from workloads.progress import RunStarted
 from workloads.spec import ExitCode, MeshSpec
 from workloads.training.failures import ReplicasDiffer
 from workloads.training.fingerprint import Replicas, Take, compile_fingerprints, differences
-from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR
+from workloads.training.mesh import FSDP, STAGE, TENSOR
 
 SPLITS = {
     "rows": PartitionSpec(FSDP),
@@ -37,13 +38,8 @@ ARRAYS = {
 ROWS_SPLIT = MeshSpec(replica=1, fsdp=8)
 
 
-def mesh(spec: MeshSpec) -> Mesh:
-    devices = np.array(jax.devices()[: spec.devices]).reshape(tuple(spec.sizes.values()))
-    return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
-
-
 def placed(arrays: dict[str, Any], spec: MeshSpec) -> dict[str, jax.Array]:
-    where = mesh(spec)
+    where = mesh_of(spec)
     return {name: jax.device_put(array, NamedSharding(where, SPLITS[name])) for name, array in arrays.items()}
 
 
@@ -74,36 +70,32 @@ def take(rows: dict[str, jax.Array]) -> Take:
     return compile_fingerprints(rows)
 
 
-@given(st.integers(0, ARRAYS["rows"].size - 1), st.integers(0, 31))
-def test_a_flipped_bit_changes_both_halves(take: Take, rows: dict[str, jax.Array], element: int, bit: int) -> None:
-    flipped = ARRAYS["rows"].copy()
-    flipped.reshape(-1).view(np.uint32)[element] ^= np.uint32(1 << bit)
-    (before,), (after,) = take(rows), take(placed({"rows": flipped}, ROWS_SPLIT))
+def assert_both_halves_change(take: Take, rows: dict[str, jax.Array], others: Any) -> None:
+    (before,), (after,) = take(rows), take(placed({"rows": others}, ROWS_SPLIT))
     assert before["rows"][:8] != after["rows"][:8]
     assert before["rows"][8:] != after["rows"][8:]
 
 
-@given(st.sets(st.integers(0, ARRAYS["rows"].size - 1), min_size=2, max_size=2), st.integers(0, 31))
-def test_the_same_bit_flipped_in_two_elements_does_not_cancel(
-    take: Take, rows: dict[str, jax.Array], elements: set[int], bit: int
+@pytest.mark.parametrize("count", [1, 2])
+@given(data=st.data(), bit=st.integers(0, 31))
+def test_the_same_bit_flipped_in_one_element_or_in_two_changes_both_halves(
+    take: Take, rows: dict[str, jax.Array], count: int, data: st.DataObject, bit: int
 ) -> None:
+    elements = data.draw(st.sets(st.integers(0, ARRAYS["rows"].size - 1), min_size=count, max_size=count))
     flipped = ARRAYS["rows"].copy()
     flipped.reshape(-1).view(np.uint32)[list(elements)] ^= np.uint32(1 << bit)
-    (before,), (after,) = take(rows), take(placed({"rows": flipped}, ROWS_SPLIT))
-    assert before["rows"][:8] != after["rows"][:8]
-    assert before["rows"][8:] != after["rows"][8:]
+    assert_both_halves_change(take, rows, flipped)
 
 
 @given(st.permutations(range(16)).filter(lambda order: order != list(range(16))))
 def test_rows_in_another_order_change_both_halves(take: Take, rows: dict[str, jax.Array], order: list[int]) -> None:
-    moved = {"rows": np.take(ARRAYS["rows"], order, axis=0)}
-    (before,), (after,) = take(rows), take(placed(moved, ROWS_SPLIT))
-    assert before["rows"][:8] != after["rows"][:8]
-    assert before["rows"][8:] != after["rows"][8:]
+    assert_both_halves_change(take, rows, np.take(ARRAYS["rows"], order, axis=0))
 
 
 def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]) -> None:
-    whole = jax.device_put(np.asarray(rows["rows"]), NamedSharding(mesh(MeshSpec(replica=4, fsdp=1)), PartitionSpec()))
+    whole = jax.device_put(
+        np.asarray(rows["rows"]), NamedSharding(mesh_of(MeshSpec(replica=4, fsdp=1)), PartitionSpec())
+    )
     shards = [shard.data for shard in whole.addressable_shards]
     shards[2] = shards[2].at[3, 1].add(1e-6)
     drifted = {"rows": jax.make_array_from_single_device_arrays(whole.shape, whole.sharding, shards)}
@@ -111,8 +103,6 @@ def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]
     (message,) = differences(replicas[0], replicas)
     assert message.startswith(f"rows (expected {replicas[0]['rows']}, got {replicas[2]['rows']} in replica 2)")
 
-
-TIMEOUT_SECONDS = 600
 
 FLIPPED_BIT = """
 import os
@@ -131,7 +121,7 @@ def struck(self, state, batch):
     return step(self, state, batch)
 CompiledProgram.step = struck
 """
-"""Code that runs in every process before its own, as Python's `sitecustomize`."""
+"""First code of every process."""
 
 
 @dataclass(frozen=True)
@@ -175,43 +165,37 @@ def test_a_replica_over_two_slices_names_both() -> None:
         replicas([0, 1], [2, 3], [4, 5], hosts=1).require_equal(8, [GOOD, GOOD, {**GOOD, "a": "9"}])
 
 
-def started(folder: Path, attempt: int, **training: Any) -> tuple[list[int], list[str], list[str]]:
+def started(folder: Path, number: int, compare_slices_every_steps: int) -> Attempt:
     """Run two slices of one host each. The second flips a bit of its weights after step 4 of its first attempt."""
-    job = small_job(folder / "storage", replica=2, fsdp=2, hosts=1, steps=6, save_every_steps=3, **training)
-    path = {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}"}
-    with running_hosts(job, attempt, folder / f"logs-{attempt}", TIMEOUT_SECONDS, path) as hosts:
-        codes = [host.process.wait(TIMEOUT_SECONDS) for host in hosts.all]
-        logs = [host.log.read_text() for host in hosts.all]
-        return codes, logs, [host.address for host in hosts.all]
+    schedule = {"steps": 6, "save_every_steps": 3, "compare_slices_every_steps": compare_slices_every_steps}
+    job = small_job(folder / "storage", replica=2, fsdp=2, hosts=1, **schedule)
+    return attempt(job, number, folder / f"logs-{number}", first_code(folder / "site", FLIPPED_BIT))
 
 
-def cause(folder: Path, address: str) -> str:
-    """Return the cause that the host's first attempt recorded."""
-    (record,) = (folder / "storage" / "failures" / "run-1").glob(f"{address}-0-*.json")
+def cause(folder: Path, first: Attempt) -> str:
+    """Return the cause that the leader of the first attempt recorded."""
+    (record,) = (folder / "storage" / "failures" / "run-1").glob(f"{first.addresses[0]}-0-*.json")
     return json.loads(record.read_text())["cause"]
 
 
 @pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_a_bit_that_flips_in_one_slice_is_found_and_training_goes_on_from_before_it(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(FLIPPED_BIT)
-    codes, logs, addresses = started(tmp_path, 0, compare_slices_every_steps=5)
-    assert codes == [ExitCode.SILENT_DAMAGE] * 2
-    found = cause(tmp_path, addresses[0])
+    first = started(tmp_path, 0, compare_slices_every_steps=5)
+    assert first.codes == [ExitCode.SILENT_DAMAGE] * 2
+    found = cause(tmp_path, first)
     assert found.startswith("step 5: all slices must hold the same, but slices 0 or 1 computed wrongly: ")
     assert "parameters.final_scale (expected" in found
-    codes, logs, _ = started(tmp_path, 1, compare_slices_every_steps=5)
-    assert codes == [0, 0], "\n".join(logs)
-    lines = logs[0].splitlines()
-    assert [found.step for found in map(RunStarted.parse, lines) if found] == [3]
-    assert [found.step for found in map(StepProgress.parse, lines) if found] == [4, 5, 6]
+    second = started(tmp_path, 1, compare_slices_every_steps=5)
+    assert second.codes == [0, 0], "\n".join(second.logs)
+    assert [found.step for found in parsed(RunStarted, second.lines)] == [3]
+    assert [*losses(second.lines)] == [4, 5, 6]
 
 
 @pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_a_save_compares_the_slices_and_keeps_nothing_of_what_differs(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(FLIPPED_BIT)
-    codes, _, addresses = started(tmp_path, 0, compare_slices_every_steps=100)
-    assert codes == [ExitCode.SILENT_DAMAGE] * 2
-    assert cause(tmp_path, addresses[0]).startswith("step 6: all slices must hold the same")
+    first = started(tmp_path, 0, compare_slices_every_steps=100)
+    assert first.codes == [ExitCode.SILENT_DAMAGE] * 2
+    assert cause(tmp_path, first).startswith("step 6: all slices must hold the same")
     assert [path.name for path in (tmp_path / "storage" / "runs" / "run-1" / "checkpoints").iterdir()] == ["3"]

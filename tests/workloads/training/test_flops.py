@@ -16,6 +16,9 @@ from workloads.training.flops import (
 )
 from workloads.training.model import initial_parameters
 
+JOB = small_job(Path("somewhere"))
+MODEL = JOB.model
+
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(
@@ -29,8 +32,7 @@ from workloads.training.model import initial_parameters
     ids=str,
 )
 def test_the_weights_counted_are_those_of_the_model(tied: bool, parts: dict[str, object]) -> None:
-    changes = {"tied_embedding": tied, **parts}
-    model = small_job(Path("somewhere")).model.model_copy(update=changes)
+    model = MODEL.model_copy(update={"tied_embedding": tied, **parts})
     leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(lambda: initial_parameters(model, 0)))
     sizes = {jax.tree_util.keystr(path): leaf.size for path, leaf in leaves}
     assert total_parameters(model) == sum(sizes.values())
@@ -44,7 +46,7 @@ def test_the_weights_counted_are_those_of_the_model(tied: bool, parts: dict[str,
 def test_the_adapters_counted_are_those_of_the_model_and_frozen_weights_have_no_gradient_of_their_own(
     experts: ExpertsSpec | None, targets: tuple[LoraTarget, ...]
 ) -> None:
-    model = small_job(Path("somewhere")).model.model_copy(update={"experts": experts})
+    model = MODEL.model_copy(update={"experts": experts})
     lora = LoraSpec(rank=4, alpha=8, targets=targets)
     adapters = jax.eval_shape(lambda: initial_adapters(initial_parameters(model, 0), lora, 0))
     count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
@@ -54,18 +56,14 @@ def test_the_adapters_counted_are_those_of_the_model_and_frozen_weights_have_no_
 
 
 def test_a_token_is_multiplied_with_its_own_experts_only() -> None:
-    model = small_job(Path("somewhere")).model
-    one, two = (
-        model.model_copy(update={"experts": ExpertsSpec(count=8, per_token=number, balance_weight=0)})
-        for number in (1, 2)
-    )
-    expert = model.layers * 3 * model.embed_dim * model.mlp_dim
-    assert matrix_parameters(two) - matrix_parameters(one) == expert
-    assert matrix_parameters(one) - matrix_parameters(model) == model.layers * model.embed_dim * 8
+    experts = [ExpertsSpec(count=8, per_token=number, balance_weight=0) for number in (1, 2)]
+    one, two = (matrix_parameters(MODEL.model_copy(update={"experts": each})) for each in experts)
+    assert two - one == MODEL.layers * 3 * MODEL.embed_dim * MODEL.mlp_dim
+    assert one - matrix_parameters(MODEL) == MODEL.layers * MODEL.embed_dim * 8
 
 
 def test_a_window_spares_the_scores_outside_of_it() -> None:
-    full = small_job(Path("somewhere")).model.model_copy(update={"layers": 5})
+    full = MODEL.model_copy(update={"layers": 5})
     windows = WindowSpec(size=16, pattern=("local", "local", "global"))
     windowed = full.model_copy(update={"windows": windows})
     length = 64
@@ -80,7 +78,7 @@ def test_a_window_spares_the_scores_outside_of_it() -> None:
 
 def test_utilisation_of_a_published_size() -> None:
     # 7B as in https://arxiv.org/abs/2307.09288: 6.6 G weights in matrices, 32 layers, 4096 wide.
-    model = small_job(Path("somewhere")).model.model_copy(
+    model = MODEL.model_copy(
         update={
             "vocab_size": 32000, "embed_dim": 4096, "mlp_dim": 11008,
             "layers": 32, "query_heads": 32, "kv_heads": 32, "head_dim": 128,
@@ -88,8 +86,7 @@ def test_utilisation_of_a_published_size() -> None:
     )  # fmt: skip
     flops = flops_per_token(model, 4096)
     assert flops == pytest.approx(6 * 6.607e9 + 6 * 32 * 4096 * 4096, rel=1e-3)
-    slices = small_job(Path("somewhere")).slices
-    rated = slices.model_copy(update={"peak_bf16_tflops_per_chip": 918.0})
+    rated = JOB.slices.model_copy(update={"peak_bf16_tflops_per_chip": 918.0})
     # These are 8 chips of 918 TFLOP/s that all multiply all the time.
     assert utilisation(8 * 918e12 / flops, flops, rated) == pytest.approx(1)
-    assert utilisation(1000, flops, slices) is None
+    assert utilisation(1000, flops, JOB.slices) is None

@@ -1,5 +1,4 @@
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,26 +8,20 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import ALONE, Capture, parsed, program_of, run, trained
 from tests.workloads.weights.hugging_face_files import random_tensors, write_files
 from workloads.progress import Evaluation, RunStarted
-from workloads.spec import ExpertsSpec, JobSpec, ModelSpec, load_preset
+from workloads.spec import ExpertsSpec, ModelSpec, load_preset
 from workloads.training.export import export
 from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.initial_weights import InitialWeights
-from workloads.training.live_metrics import LiveMetrics
-from workloads.training.loop import train
-from workloads.training.mesh import build_mesh
 from workloads.training.parameter_folder import read_about, read_whole
-from workloads.training.runtime import Processes
-from workloads.training.start import Start
-from workloads.training.step import Program, TrainState
+from workloads.training.step import TrainState
 from workloads.weights.conversion import import_weights
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""CPU time without a compilation cache."""
 
-ALONE = Processes(0, 1, "host-0")
 JOB = small_job(Path("unused"))
 
 type Begin = Callable[..., TrainState]
@@ -46,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> epath.Path:
 @pytest.fixture(scope="module")
 def begin() -> Begin:
     """Return the first state of the small job on its mesh, with the weights of a folder."""
-    program = Program(JOB, build_mesh(JOB.mesh, JOB.slices, jax.devices()))
+    program = program_of(JOB)
     take, initial = compile_fingerprints(program.state_shapes), program.compile_initial()
 
     def begun(folder: epath.Path, model: ModelSpec = JOB.model, read_once_from_replicas: int = 4) -> TrainState:
@@ -82,57 +75,47 @@ def test_what_the_weights_do_not_fix_may_change(folder: epath.Path, begin: Begin
     assert int(begin(folder, longer).step) == 0
 
 
-def test_changed_weights_are_refused(folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
-    copy = epath.Path(shutil.copytree(folder, tmp_path / "copy"))
+def change(folder: epath.Path) -> None:
     one = read_about(folder).fingerprints["parameters.embedding"]
-    (copy / "export.json").write_text((folder / "export.json").read_text().replace(one, "0" * 16))
-    with pytest.raises(
-        InvalidSpec, match=rf"differs from what was written: parameters.embedding \(expected 0{{16}}, got {one}"
-    ):
-        begin(copy)
+    (folder / "export.json").write_text((folder / "export.json").read_text().replace(one, "0" * 16))
 
 
-def test_weights_without_a_fingerprint_are_refused(folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
-    copy = epath.Path(shutil.copytree(folder, tmp_path / "copy"))
+def forget_a_fingerprint(folder: epath.Path) -> None:
     about = read_about(folder)
     del about.fingerprints["parameters.embedding"]
-    (copy / "export.json").write_text(about.model_dump_json())
-    with pytest.raises(InvalidSpec, match=r"parameters.embedding \(expected None, got"):
-        begin(copy)
+    (folder / "export.json").write_text(about.model_dump_json())
 
 
 @pytest.mark.parametrize(
-    ("remove", "fault"),
-    [("export.json", "must have export.json, but does not; make"), ("parameters", "cannot be read")],
+    ("damage", "fault"),
+    [
+        (change, r"differs from what was written: parameters.embedding \(expected 0{{16}}, got {digest}"),
+        (forget_a_fingerprint, r"parameters.embedding \(expected None, got {digest}"),
+        (lambda folder: (folder / "export.json").unlink(), "must have export.json, but does not; make"),
+        (lambda folder: (folder / "parameters").rename(folder / "elsewhere"), "cannot be read"),
+    ],
+    ids=["changed", "without a fingerprint", "without a description", "without parameters"],
 )
-def test_half_a_folder_is_an_error(remove: str, fault: str, folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
+def test_a_damaged_folder_is_refused(
+    damage: Callable[[epath.Path], object], fault: str, folder: epath.Path, begin: Begin, tmp_path: Path
+) -> None:
     copy = epath.Path(shutil.copytree(folder, tmp_path / "copy"))
-    (copy / remove).rename(copy / "elsewhere")
-    with pytest.raises(InvalidSpec, match=fault):
+    damage(copy)
+    digest = read_about(folder).fingerprints["parameters.embedding"]
+    with pytest.raises(InvalidSpec, match=fault.format(digest=digest)):
         begin(copy)
 
 
-def trained(job: JobSpec, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    start = Start("run-1", 0, time.time(), None, job.slices.count, None)
-    train(job, start, ALONE, LiveMetrics(start, leads=True))
-    return capsys.readouterr().out.splitlines()
-
-
 def test_a_new_run_begins_where_the_exported_one_ended_and_a_resumed_one_where_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capture
 ) -> None:
     first = trained(small_job(tmp_path / "one", steps=4), capsys)
     export(epath.Path(tmp_path / "one" / "runs" / "run-1"), epath.Path(tmp_path / "exported"), None)
     job = small_job(tmp_path / "two", steps=1).model_copy(update={"initial_weights": str(tmp_path / "exported")})
     second = trained(job, capsys)
     # The first step of the warm-up has a learning rate of 0.
-    assert evaluations(second) == evaluations(first)
+    assert [found.loss for found in parsed(Evaluation, second)] == [found.loss for found in parsed(Evaluation, first)]
     longer = small_job(tmp_path / "two", steps=2)
-    started = [found for line in trained(longer, capsys) if (found := RunStarted.parse(line))]
-    assert started == [RunStarted("run-1", "resumed", 1, 2)]
+    assert parsed(RunStarted, trained(longer, capsys)) == [RunStarted("run-1", "resumed", 1, 2)]
     with pytest.raises(InvalidSpec, match=r"initial_weights: expected .*exported, got nowhere"):
-        trained(longer.model_copy(update={"initial_weights": "nowhere"}), capsys)
-
-
-def evaluations(lines: list[str]) -> list[float]:
-    return [found.loss for line in lines if (found := Evaluation.parse(line))]
+        run(longer.model_copy(update={"initial_weights": "nowhere"}))

@@ -3,6 +3,7 @@ import math
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,16 @@ import pytest
 from etils import epath
 
 from tests.workloads.exposed import Numbers, numbers
+from tests.workloads.hosts import wait_until
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import run
 from workloads.report.goodput import ENDS_A_PIECE, Cause
 from workloads.spec import METRICS_ADDRESS_VARIABLE
 from workloads.training.exposition import FAMILIES
 from workloads.training.live_metrics import LiveMetrics, look_back, serve
-from workloads.training.loop import train
-from workloads.training.runtime import Processes
 from workloads.training.start import PastEnd, Start
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""CPU time without a compilation cache."""
 
 _OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
 _UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
@@ -28,9 +28,9 @@ _UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
 START = Start("run-1", 2, 1000.0, None, 4, 86.4)
 
 
+@dataclass
 class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
+    now: float = START.began
 
     def __call__(self) -> float:
         return self.now
@@ -132,15 +132,12 @@ def test_what_is_the_same_for_the_job_is_reported_only_by_its_leader(clock: Cloc
 
 def test_a_run_has_every_family_except_those_of_chips_and_past_ends(tmp_path: Path) -> None:
     # CPU devices have no rated peak and report no memory, and there was no attempt before this one.
-    job = small_job(tmp_path, steps=4, evaluate_every_steps=2)
-    start = Start("run-1", 0, time.time(), None, job.slices.count, 86.4)
-    live = LiveMetrics(start, leads=True)
-    train(job, start, Processes(0, 1, "host-0"), live)
-    found = numbers(live.text())
+    began = time.time()
+    found = numbers(run(small_job(tmp_path, steps=4, evaluate_every_steps=2)).text())
     assert {family.name for family in FAMILIES} - set(found) == _UNTOLD
     assert (found["trainer_step"], found["trainer_saved_step"], found["trainer_steps_total"]) == ({"": 4},) * 3
     assert by_cause(found).keys() >= {Cause.PRODUCTIVE, Cause.COMPILE, Cause.EVALUATION, Cause.SAVE}
-    assert sum(by_cause(found).values()) <= time.time() - start.began
+    assert sum(by_cause(found).values()) <= time.time() - began
 
 
 FIRST_START = Start("run-1", 1, 1000.0, None, 2, None)
@@ -167,11 +164,8 @@ def test_whoever_asks_gets_the_numbers_of_now() -> None:
     server.server_close()
 
 
-def test_a_host_without_an_address_serves_nothing() -> None:
+def test_without_an_address_or_with_a_port_that_is_taken_nothing_is_served(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve(LiveMetrics(FIRST_START, leads=True), {}) is None
-
-
-def test_a_port_that_is_taken_costs_no_training(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert serve(LiveMetrics(FIRST_START, leads=True), HERE, port) is None
@@ -185,9 +179,7 @@ def test_the_leader_reports_how_earlier_starts_ended(tmp_path: Path) -> None:
     (folder / "host-3-0-1000.json").write_text(record)
     live = LiveMetrics(FIRST_START, leads=True)
     look_back(live, epath.Path(tmp_path), FIRST_START)
-    deadline = time.monotonic() + 10
-    while "trainer_ends" not in live.text() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: "trainer_ends" in live.text())
     assert numbers(live.text())["trainer_last_end_time_seconds"] == {"BAD_HOST": 1234.5}
 
 
@@ -195,8 +187,6 @@ def test_storage_that_fails_costs_no_training(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "failures").mkdir()
     (tmp_path / "failures" / "run-1").write_text("no folder")
     look_back(LiveMetrics(FIRST_START, leads=True), epath.Path(tmp_path), FIRST_START)
-    said, deadline = "", time.monotonic() + 10
-    while not said and time.monotonic() < deadline:
-        said = capsys.readouterr().out
-        time.sleep(0.01)
-    assert said.startswith("metrics lack the ends of earlier attempts: NotADirectoryError")
+    said: list[str] = []
+    wait_until(lambda: said.append(capsys.readouterr().out) or any(said))
+    assert "".join(said).startswith("metrics lack the ends of earlier attempts: NotADirectoryError")

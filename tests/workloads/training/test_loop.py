@@ -1,7 +1,6 @@
 import json
 import re
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,63 +12,34 @@ import jax
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.workloads.jobs import small_job
-from workloads.progress import (
-    CheckpointSaved,
-    Evaluation,
-    RunStarted,
-    RunSummary,
-    SettingsChanged,
-    StepProgress,
-)
+from tests.workloads.jobs import changed, small_job
+from tests.workloads.training.running import Capture, losses, parsed, run, stopped, trained
+from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, SettingsChanged
 from workloads.spec import JobSpec, Kernel, TrackersSpec
 from workloads.training import attention_trial, loop
 from workloads.training.attention import Heads, Sequence, mix_plainly
 from workloads.training.attention_trial import Mix
 from workloads.training.checkpoint import Checkpoints
-from workloads.training.failures import Diverged, Preempted
+from workloads.training.failures import Diverged
 from workloads.training.journal import Journal
-from workloads.training.live_metrics import LiveMetrics
-from workloads.training.loop import train
 from workloads.training.resumption import Position
 from workloads.training.runtime import Deadline, Processes
-from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 from workloads.training.step_metrics import StepMetrics
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""CPU time without a compilation cache."""
-
-type Capture = pytest.CaptureFixture[str]
-
-
-def trained(job: JobSpec, capsys: Capture, processes: Processes | None = None) -> list[str]:
-    start = Start("run-1", 0, time.time(), None, job.slices.count, None)
-    train(job, start, processes or Processes(0, 1, "host-0"), LiveMetrics(start, leads=True))
-    return capsys.readouterr().out.splitlines()
-
-
-def began(lines: list[str]) -> RunStarted:
-    (found,) = filter(None, map(RunStarted.parse, lines))
-    return found
-
-
-def losses(lines: list[str]) -> dict[int, float]:
-    return {step.step: step.loss for line in lines if (step := StepProgress.parse(line))}
 
 
 def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, capsys: Capture) -> None:
     lines = trained(small_job(tmp_path, steps=4, evaluate_every_steps=2), capsys)
-    assert began(lines) == RunStarted("run-1", "new", 0, 4)
+    assert parsed(RunStarted, lines) == [RunStarted("run-1", "new", 0, 4)]
     assert list(losses(lines)) == [1, 2, 3, 4]
-    assert [found.step for line in lines if (found := Evaluation.parse(line))] == [2, 4]
-    assert [found.step for line in lines if (found := CheckpointSaved.parse(line))] == [4]
-    summary = RunSummary.parse(lines[-1])
-    assert summary is not None
-    assert summary.step == 4
+    assert [found.step for found in parsed(Evaluation, lines)] == [2, 4]
+    assert [found.step for found in parsed(CheckpointSaved, lines)] == [4]
+    assert [found.step for found in parsed(RunSummary, lines[-1:])] == [4]
 
 
-def test_only_the_evaluation_that_compiles_may_take_as_long_as_the_preparation(tmp_path: Path, capsys: Capture) -> None:
+def test_only_the_evaluation_that_compiles_may_take_as_long_as_the_preparation(tmp_path: Path) -> None:
     expected: list[tuple[str, float]] = []
 
     class Recorded(Deadline):
@@ -78,7 +48,7 @@ def test_only_the_evaluation_that_compiles_may_take_as_long_as_the_preparation(t
             super().expect(what, minutes)
 
     job = small_job(tmp_path, steps=4, evaluate_every_steps=2, evaluation_batches=2, step_timeout_minutes=7)
-    trained(job, capsys, Processes(0, 1, "host-0", Recorded()))
+    run(job, Processes(0, 1, "host-0", Recorded()))
     found = [(what, minutes) for what, minutes in expected if what.startswith("evaluation")]
     first, later = "evaluation at step 2", "evaluation at step 4"
     assert found == [(first, job.training.prepare_minutes)] * 2 + [(later, 7)] * 2
@@ -105,47 +75,24 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
 
     monkeypatch.setattr(loop, "ThreadPoolExecutor", AtOnce)
     with jax.log_compiles():
-        start = Start("run-1", 0, time.time(), None, 2, None)
-        train(small_job(tmp_path, steps=1), start, Watched(0, 1, "host-0"), LiveMetrics(start, leads=True))
+        run(small_job(tmp_path, steps=1), Watched(0, 1, "host-0"))
     # Optax creates its count with a conversion, which is compiled once per process.
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
-
-
-def stopped(job: JobSpec, last: int, capsys: Capture) -> list[str]:
-    """Return the output of an attempt that gets SIGTERM after step `last`."""
-
-    class ToldToStop(Processes):
-        def should_stop(self, step: int) -> bool:
-            return step == last
-
-    with pytest.raises(Preempted, match=f"after step {last} with its state saved"):
-        trained(job, capsys, ToldToStop(0, 1, "host-0"))
-    return capsys.readouterr().out.splitlines()
 
 
 def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, capsys: Capture) -> None:
     uninterrupted = losses(trained(small_job(tmp_path / "one"), capsys))
     before = losses(stopped(small_job(tmp_path / "two"), 5, capsys))
     lines = trained(small_job(tmp_path / "two"), capsys)
-    assert began(lines) == RunStarted("run-1", "resumed", 5, 8)
+    assert parsed(RunStarted, lines) == [RunStarted("run-1", "resumed", 5, 8)]
     assert {**before, **losses(lines)} == uninterrupted
     again = trained(small_job(tmp_path / "two"), capsys)
-    assert began(again) == RunStarted("run-1", "already complete", 8, 8)
+    assert parsed(RunStarted, again) == [RunStarted("run-1", "already complete", 8, 8)]
 
 
 def with_optimizer(job: JobSpec, **values: Any) -> JobSpec:
     """Return the job, which may continue with these values of the optimizer whatever it had before."""
-    allowed = tuple(f"optimizer.{name}" for name in values)
-    return job.model_copy(
-        update={
-            "optimizer": job.optimizer.model_copy(update=values),
-            "storage": job.storage.model_copy(update={"allow_changes": allowed}),
-        }
-    )
-
-
-def settings_changes(lines: list[str]) -> list[SettingsChanged]:
-    return [found for line in lines if (found := SettingsChanged.parse(line))]
+    return changed(job, optimizer=values, storage={"allow_changes": tuple(f"optimizer.{name}" for name in values)})
 
 
 def test_a_run_that_goes_on_to_another_last_step_says_what_becomes_of_the_learning_rate(
@@ -153,7 +100,7 @@ def test_a_run_that_goes_on_to_another_last_step_says_what_becomes_of_the_learni
 ) -> None:
     def changes(steps: int) -> list[SettingsChanged]:
         job = with_optimizer(small_job(tmp_path, steps=steps), learning_rate=0.004, warmup_steps=2)
-        return settings_changes(trained(job, capsys))
+        return parsed(SettingsChanged, trained(job, capsys))
 
     assert changes(4) == []
     # It goes from the end of the cosine, a tenth of the peak, to a third of its way, after a quarter of the fall.
@@ -172,30 +119,21 @@ def test_a_run_goes_on_with_the_learning_rate_that_it_may_change_to(tmp_path: Pa
     before = losses(stopped(job(tmp_path / "two"), 5, capsys))
     assert before == {step: loss for step, loss in losses(uninterrupted).items() if step <= 5}
     lines = trained(job(tmp_path / "two", learning_rate=1e-30), capsys)
-    assert began(lines) == RunStarted("run-1", "resumed", 5, 8)
-    (expected_line,) = settings_changes(lines)
+    assert parsed(RunStarted, lines) == [RunStarted("run-1", "resumed", 5, 8)]
+    (expected_line,) = parsed(SettingsChanged, lines)
     assert (expected_line.step, expected_line.changes) == (5, "optimizer.learning_rate 0.003 to 1e-30")
     # Weights and data of the first step are bitwise equal. After it, no weight changes.
     assert losses(lines)[6] == losses(uninterrupted)[6]
     assert losses(lines)[7] != losses(uninterrupted)[7]
-    (at_the_change, _) = [found for line in uninterrupted if (found := Evaluation.parse(line))]
-    (at_the_end,) = [found for line in lines if (found := Evaluation.parse(line))]
+    at_the_change, _ = parsed(Evaluation, uninterrupted)
+    (at_the_end,) = parsed(Evaluation, lines)
     assert (at_the_change.step, at_the_end.step) == (5, 8)
     assert at_the_end.loss == at_the_change.loss
 
 
 def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, capsys: Capture) -> None:
-    lines = trained(
-        small_job(tmp_path, steps=4, save_every_steps=4, save_every_minutes=1e-6, keep_checkpoints=9), capsys
-    )
-    assert [found.step for line in lines if (found := CheckpointSaved.parse(line))] == [1, 2, 3, 4]
-
-
-def exploding(job: JobSpec) -> JobSpec:
-    """Return the job with a first step that makes the weights so large that no later loss is finite."""
-    return job.model_copy(
-        update={"optimizer": job.optimizer.model_copy(update={"learning_rate": 1e38, "warmup_steps": 0})}
-    )
+    job = small_job(tmp_path, steps=4, save_every_steps=4, save_every_minutes=1e-6, keep_checkpoints=9)
+    assert [found.step for found in parsed(CheckpointSaved, trained(job, capsys))] == [1, 2, 3, 4]
 
 
 def step_metrics(storage: Path) -> list[dict[str, Any]]:
@@ -203,8 +141,8 @@ def step_metrics(storage: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.open()]
 
 
-def test_a_save_is_reported_before_the_next_one_begins(tmp_path: Path, capsys: Capture) -> None:
-    trained(small_job(tmp_path, steps=4, save_every_steps=1), capsys)
+def test_a_save_is_reported_before_the_next_one_begins(tmp_path: Path) -> None:
+    run(small_job(tmp_path, steps=4, save_every_steps=1))
     events = [(event["event"], event["step"]) for event in ledger(tmp_path) if "step" in event]
     assert [event for event in events if event[0] in ("save", "CheckpointSaved")] == [
         pair for step in range(1, 5) for pair in (("save", step), ("CheckpointSaved", step))
@@ -220,8 +158,8 @@ def ledger(storage: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_ledger_says_what_the_step_really_computes_with(tmp_path: Path, capsys: Capture) -> None:
-    trained(small_job(tmp_path, steps=1, attention="splash", compute_dtype="bfloat16"), capsys)
+def test_the_ledger_says_what_the_step_really_computes_with(tmp_path: Path) -> None:
+    run(small_job(tmp_path, steps=1, attention="splash", compute_dtype="bfloat16"))
     (compiled,) = [event for event in ledger(tmp_path) if event["event"] == "compile"]
     assert (compiled["attention"], compiled["compute_dtype"]) == ("reference", "bfloat16")
 
@@ -245,9 +183,9 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
     assert lines[0] == expected_line
     assert lines[2] == "attention kernel splash is used on cpu: it is the fastest that computes correctly"
     kernels["fused"] = right
-    trained(small_job(tmp_path, steps=2), capsys)
+    run(small_job(tmp_path, steps=2))
     kernels["splash"] = refused
-    trained(small_job(tmp_path, steps=3), capsys)
+    run(small_job(tmp_path, steps=3))
     events = [(event["event"], event["kernel"]) for event in ledger(tmp_path) if "kernel" in event]
     first = [("AttentionPassedOver", "fused"), ("AttentionTried", "splash"), ("AttentionChosen", "splash")]
     then = [("AttentionTried", "splash"), ("AttentionChosen", "splash")]
@@ -261,7 +199,8 @@ def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path
     with pytest.raises(
         Diverged, match=r"step 5: .* 4 steps in a row was not finite or too large, after 0 of at most 0 rollbacks; set"
     ):
-        trained(exploding(small_job(tmp_path, max_skipped_steps=3)), capsys)
+        # The first step makes the weights so large that no later loss is finite.
+        run(changed(small_job(tmp_path, max_skipped_steps=3), optimizer={"learning_rate": 1e38, "warmup_steps": 0}))
     steps = step_metrics(tmp_path)
     assert [step["skipped"] for step in steps] == [False, True, True, True, True]
     assert [step["gradient_norm"] is None for step in steps] == [False, True, True, True, True]
@@ -269,14 +208,11 @@ def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path
 
 
 def test_a_step_with_too_large_a_gradient_is_skipped_and_recorded(tmp_path: Path, capsys: Capture) -> None:
-    job = small_job(tmp_path / "all", steps=4)
-    trained(job, capsys)
+    run(small_job(tmp_path / "all", steps=4))
     norms = sorted(step["gradient_norm"] for step in step_metrics(tmp_path / "all"))
     limit = (norms[0] + norms[-1]) / 2
-    limited = small_job(tmp_path / "limited", steps=4).model_copy(
-        update={"optimizer": job.optimizer.model_copy(update={"skip_norm": limit})}
-    )
-    lines = trained(limited, capsys)
+    capsys.readouterr()
+    lines = trained(changed(small_job(tmp_path / "limited", steps=4), optimizer={"skip_norm": limit}), capsys)
     steps = step_metrics(tmp_path / "limited")
     assert [step["skipped"] for step in steps] == [step["gradient_norm"] > limit for step in steps]
     skipped = steps[-1]["skipped_steps"]
@@ -286,12 +222,11 @@ def test_a_step_with_too_large_a_gradient_is_skipped_and_recorded(tmp_path: Path
     assert sum("job.optimizer.skip_norm" in event["message"] for event in warnings) == skipped
 
 
-def test_the_curves_of_a_run_go_to_tensorboard_only_if_its_job_asks_for_it(tmp_path: Path, capsys: Capture) -> None:
-    job = small_job(tmp_path, steps=2, z_loss=1e-3)
-    trained(job, capsys)
+def test_the_curves_of_a_run_go_to_tensorboard_only_if_its_job_asks_for_it(tmp_path: Path) -> None:
+    run(small_job(tmp_path, steps=2, z_loss=1e-3))
     assert not (tmp_path / "runs/run-1/tensorboard").exists()
     longer = small_job(tmp_path, steps=4, z_loss=1e-3)
-    trained(longer.model_copy(update={"trackers": TrackersSpec(tensorboard=True)}), capsys)
+    run(longer.model_copy(update={"trackers": TrackersSpec(tensorboard=True)}))
     curves = EventAccumulator(str(tmp_path / "runs/run-1/tensorboard")).Reload()
     expected_line = json.loads((tmp_path / "runs/run-1/steps/1-0.jsonl").read_text().splitlines()[-1])
     for name in ("loss", "z_loss", "gradient_norm"):
@@ -314,8 +249,8 @@ def test_the_leader_writes_a_line_of_metrics_for_each_step(tmp_path: Path, capsy
     assert steps[0]["host_seconds"] > 0
 
 
-def test_the_steps_asked_for_are_profiled(tmp_path: Path, capsys: Capture) -> None:
-    trained(small_job(tmp_path, steps=4, profile_steps=(2, 3)), capsys)
+def test_the_steps_asked_for_are_profiled(tmp_path: Path) -> None:
+    run(small_job(tmp_path, steps=4, profile_steps=(2, 3)))
     session = tmp_path / "runs" / "run-1" / "profiles" / "plugins" / "profile" / "0-2-3"
     assert (session / "00000-host-0.xplane.pb").stat().st_size > 0
 
@@ -377,9 +312,9 @@ def test_a_step_is_given_to_the_devices_before_the_result_of_the_one_before_it_i
 
 
 def test_a_state_is_evaluated_and_saved_after_its_step_is_judged_and_before_the_next_uses_it_up(
-    tmp_path: Path, capsys: Capture, order: list[str]
+    tmp_path: Path, order: list[str]
 ) -> None:
-    trained(small_job(tmp_path, steps=6, save_every_steps=2, evaluate_every_steps=3), capsys)
+    run(small_job(tmp_path, steps=6, save_every_steps=2, evaluate_every_steps=3))
     first = ["give 1", "give 2", "judge 1", "judge 2", "save 2", "give 3", "judge 3", "evaluate"]
     then = ["give 4", "judge 4", "save 4", "give 5", "give 6", "judge 5", "judge 6", "save 6", "evaluate"]
     assert order == first + then
@@ -391,7 +326,7 @@ def test_sigterm_saves_the_state_of_a_step_that_is_judged(tmp_path: Path, capsys
 
 
 def test_a_step_that_may_be_the_last_before_a_rollback_is_judged_before_another_is_given(
-    tmp_path: Path, capsys: Capture, order: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, order: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = Journal.begin_step
 
@@ -401,7 +336,7 @@ def test_a_step_that_may_be_the_last_before_a_rollback_is_judged_before_another_
 
     monkeypatch.setattr(Journal, "begin_step", spoilt)
     # The save at step 8 falls on a skipped step, so it must wait.
-    trained(small_job(tmp_path, steps=9, save_every_steps=4, max_skipped_steps=2, max_rollbacks=1), capsys)
+    run(small_job(tmp_path, steps=9, save_every_steps=4, max_skipped_steps=2, max_rollbacks=1))
     until = ["give 5", "give 6", "judge 5", "give 7", "judge 6", "give 8", "judge 7", "judge 8", "go back"]
     after = [*until[:-1], "save 8", "give 9", "judge 9", "save 9"]
     assert order[order.index("save 4") :] == ["save 4", *until, *after, "evaluate"]

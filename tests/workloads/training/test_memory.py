@@ -5,20 +5,19 @@ from typing import Any
 import jax
 import pytest
 
-from tests.workloads.jobs import small_job
+from tests.workloads.jobs import changed, small_job
+from tests.workloads.training.running import program_of
 from workloads.spec import JobSpec, MeshSpec
 from workloads.training.failures import OutOfMemory
 from workloads.training.memory import advice, bytes_per_device, fitting
-from workloads.training.mesh import build_mesh
-from workloads.training.step import Program, TrainState
+from workloads.training.step import Program
 
 GIB = 2**30
 
 
 def job_on_chips(hbm_gib: float = 16.0, mesh: MeshSpec | None = None, **training: Any) -> JobSpec:
-    job = small_job(Path("somewhere"), **training)
-    slices = job.slices.model_copy(update={"hbm_gib_per_chip": hbm_gib})
-    return job.model_copy(update={"slices": slices, "mesh": mesh or job.mesh})
+    job = changed(small_job(Path("somewhere"), **training), slices={"hbm_gib_per_chip": hbm_gib})
+    return job.model_copy(update={"mesh": mesh or job.mesh})
 
 
 @pytest.mark.parametrize(
@@ -60,14 +59,12 @@ def test_what_a_state_would_fit_on_is_said() -> None:
     assert "; raise mesh.fsdp, of which a slice has room for 2 times, or take" in advice(repeated, 40 * GIB)
 
 
-def state_shapes() -> TrainState:
-    job = small_job(Path("somewhere"))
-    return Program(job, build_mesh(job.mesh, job.slices, jax.devices())).state_shapes
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return program_of(small_job(Path("somewhere")))
 
 
-def test_a_state_is_counted_as_it_is_on_a_device() -> None:
-    job = small_job(Path("somewhere"))
-    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
+def test_a_state_is_counted_as_it_is_on_a_device(program: Program) -> None:
     state = program.compile_initial()()
     held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
     assert bytes_per_device(program.state_shapes) == held
@@ -82,8 +79,8 @@ Ran out of memory in memory space vmem while allocating on stack for %jvp_causal
 
 
 @pytest.mark.parametrize("words", [NO_VMEM, SCOPED_VMEM])
-def test_a_kernel_that_needs_too_much_vmem_is_not_helped_by_larger_slices(words: str) -> None:
-    with pytest.raises(OutOfMemory) as stop, fitting(job_on_chips(attention="fused"), state_shapes()):
+def test_a_kernel_that_needs_too_much_vmem_is_not_helped_by_larger_slices(words: str, program: Program) -> None:
+    with pytest.raises(OutOfMemory) as stop, fitting(job_on_chips(attention="fused"), program.state_shapes):
         raise RuntimeError(words)
     found = str(stop.value)
     assert "set training.attention to splash" in found
@@ -91,8 +88,8 @@ def test_a_kernel_that_needs_too_much_vmem_is_not_helped_by_larger_slices(words:
     assert not re.search(r"remat|more chips|accumulation", found)
 
 
-def test_lack_of_memory_is_recognised_and_other_errors_pass() -> None:
-    job, shapes = small_job(Path("somewhere")), state_shapes()
+def test_lack_of_memory_is_recognised_and_other_errors_pass(program: Program) -> None:
+    job, shapes = small_job(Path("somewhere")), program.state_shapes
     with pytest.raises(OutOfMemory, match="does not fit .*RESOURCE_EXHAUSTED"), fitting(job, shapes):
         jax.numpy.zeros(1 << 48).block_until_ready()
     with pytest.raises(KeyError), fitting(job, shapes):

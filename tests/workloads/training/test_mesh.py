@@ -1,12 +1,13 @@
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from etils import epath
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from tests.workloads.jobs import small_job
 from workloads.report.mesh_text import Placement
@@ -24,11 +25,6 @@ class FakeDevice:
     platform: str = "tpu"
     device_kind: str = "TPU v6 lite"
     core_on_chip: int = 0
-
-
-def slices(count: int, hosts: int, chips_per_host: int) -> SliceSpec:
-    sizes = {"count": count, "hosts": hosts, "chips_per_host": chips_per_host}
-    return small_job(Path("unused")).slices.model_copy(update=sizes)
 
 
 def v6e_4x4(slice_count: int) -> list[FakeDevice]:
@@ -56,7 +52,7 @@ MESHES = [
 @pytest.mark.parametrize(("slice_count", "mesh"), MESHES, ids=str)
 def test_on_tpus_the_inner_axes_stay_inside_one_slice(slice_count: int, mesh: MeshSpec) -> None:
     devices = v6e_4x4(slice_count)
-    array = arrange(mesh, slices(slice_count, 4, 4), devices)
+    array = arrange(mesh, SliceSpec.of_cpu(slice_count, 4, 4), devices)
     assert array.shape == tuple(mesh.sizes.values())
     assert {device.id for device in array.flat} == {device.id for device in devices}
     for group in array.reshape(-1, mesh.fsdp * mesh.tensor):
@@ -83,29 +79,30 @@ def test_on_cpus_the_inner_axes_stay_inside_one_slice(slice_count: int, hosts: i
         for process in reversed(range(slice_count * hosts))
         for chip in range(chips)
     ]
-    array = arrange(mesh, slices(slice_count, hosts, chips), devices)
+    array = arrange(mesh, SliceSpec.of_cpu(slice_count, hosts, chips), devices)
     for group in array.reshape(-1, mesh.fsdp * mesh.tensor):
         assert len({device.process_index // hosts for device in group}) == 1
 
 
 def test_a_missing_host_is_refused_with_both_numbers() -> None:
     with pytest.raises(InvalidSpec, match="replica 2 x fsdp 16 needs 32 devices, but 16 joined"):
-        arrange(MeshSpec(replica=2, fsdp=16), slices(2, 4, 4), v6e_4x4(1))
+        arrange(MeshSpec(replica=2, fsdp=16), SliceSpec.of_cpu(2, 4, 4), v6e_4x4(1))
 
 
-def leaf(mesh: Mesh, shape: tuple[int, ...], *split: str | tuple[str, ...] | None) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, PartitionSpec(*split)))
+def leaf(shape: tuple[int, ...], sharding: Sharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, np.float32, sharding=sharding)
 
 
-def found(tmp_path: Path) -> Placement:
-    job = small_job(tmp_path, replica=2, fsdp=4)
+def placed_on_eight_devices(state: Any = None) -> Placement:
+    job = small_job(Path("unused"), replica=2, fsdp=4)
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("replica", "fsdp"))
-    state = {"weights": {"up": leaf(mesh, (2, 64, 8), None, "fsdp")}, "rows": leaf(mesh, (16,), ("replica", "fsdp"))}
-    return placement(job.mesh, job.slices, mesh, state)
+    up = leaf((2, 64, 8), NamedSharding(mesh, PartitionSpec(None, "fsdp")))
+    rows = leaf((16,), NamedSharding(mesh, PartitionSpec(("replica", "fsdp"))))
+    return placement(job.mesh, job.slices, mesh, state or {"weights": {"up": up}, "rows": rows})
 
 
-def test_shapes_and_shardings_of_the_state_are_recorded(tmp_path: Path) -> None:
-    placed = found(tmp_path)
+def test_shapes_and_shardings_of_the_state_are_recorded() -> None:
+    placed = placed_on_eight_devices()
     described = {array.name: (array.shape, array.split, array.shard_shape(placed.mesh)) for array in placed.arrays}
     assert described == {
         "weights.up": ((2, 64, 8), ((), ("fsdp",)), (2, 16, 8)),
@@ -117,14 +114,12 @@ def test_shapes_and_shardings_of_the_state_are_recorded(tmp_path: Path) -> None:
 
 
 def test_the_picture_is_printed_and_its_facts_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_placement(found(tmp_path), epath.Path(tmp_path) / "placement" / "0.json")
+    placed, path = placed_on_eight_devices(), tmp_path / "placement" / "0.json"
+    show_placement(placed, epath.Path(path))
     assert "slice 1: replica 1" in capsys.readouterr().out
-    assert Placement.model_validate_json((tmp_path / "placement" / "0.json").read_text()) == found(tmp_path)
+    assert Placement.model_validate_json(path.read_text()) == placed
 
 
-def test_an_array_without_a_place_on_the_mesh_is_named(tmp_path: Path) -> None:
-    job = small_job(tmp_path, replica=2, fsdp=4)
-    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("replica", "fsdp"))
-    lost = jax.ShapeDtypeStruct((2,), np.float32, sharding=SingleDeviceSharding(jax.devices()[0]))
+def test_an_array_without_a_place_on_the_mesh_is_named() -> None:
     with pytest.raises(TypeError, match=r"\['lost'\] must have a NamedSharding, got SingleDeviceSharding"):
-        placement(job.mesh, job.slices, mesh, {"lost": lost})
+        placed_on_eight_devices({"lost": leaf((2,), SingleDeviceSharding(jax.devices()[0]))})

@@ -1,10 +1,10 @@
 import json
-import time
 from pathlib import Path
 
 import pytest
 from etils import epath
 
+from tests.workloads.hosts import wait_until
 from workloads.training import metrics
 from workloads.training.failures import Preempted
 from workloads.training.metrics import Ledger, LineFile
@@ -34,9 +34,7 @@ def test_events_reach_storage_while_the_run_goes_on(tmp_path: Path, monkeypatch:
     path = tmp_path / "0-0.jsonl"
     with Ledger(epath.Path(path)) as ledger:
         ledger.record("save", step=4)
-        deadline = time.monotonic() + 10
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(path.exists)
         assert events(path) == [("save", 4)]
 
 
@@ -48,13 +46,11 @@ def test_storage_that_fails_ends_no_training_and_gets_everything_later(
     with LineFile(epath.Path(path)) as file:
         path.parent.rmdir()
         file.add(step=1)
-        said, deadline = "", time.monotonic() + 10
-        while not said and time.monotonic() < deadline:
-            said = capsys.readouterr().out
-            time.sleep(0.01)
+        said: list[str] = []
+        wait_until(lambda: said.append(capsys.readouterr().out) or any(said))
         path.parent.mkdir()
         file.add(step=2)
-    assert said.startswith(f"{path} lacks its last 1 entries: FileNotFoundError")
+    assert "".join(said).startswith(f"{path} lacks its last 1 entries: FileNotFoundError")
     assert [json.loads(line) for line in path.open()] == [{"step": 1}, {"step": 2}]
 
 

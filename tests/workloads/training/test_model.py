@@ -10,14 +10,13 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from tests.workloads.plain_model import plain_logits
+from tests.workloads.training.running import program_of
 from workloads.spec import ExpertsSpec, JobSpec, ModelSpec, RopeScaling, WindowSpec
 from workloads.training import tables
-from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters, route_and_mix
-from workloads.training.step import Program
+from workloads.training.step import TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
-"""CPU time without a compilation cache."""
 
 SPEC = ModelSpec(
     vocab_size=32, embed_dim=16, mlp_dim=24, layers=3, query_heads=4, kv_heads=2, head_dim=8, tied_embedding=False
@@ -70,6 +69,17 @@ def plain_loss(
     return z_loss - jnp.sum(counts * picked) / jnp.sum(counts), z_loss
 
 
+def global_norm(gradients: Any) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients))))
+
+
+def assert_clipped_gradients(state: TrainState, gradients: Any, spec: JobSpec, tolerance: float) -> None:
+    """Compare AdamW's first moment after one step, which is (1 - beta1) x the clipped gradient."""
+    scale = (1 - spec.optimizer.beta1) * min(1, spec.optimizer.clip_norm / global_norm(gradients))
+    for found, wanted in zip(jax.tree.leaves(state.optimizer[0].mu), jax.tree.leaves(gradients), strict=True):
+        assert np.linalg.norm(found - wanted * scale) < tolerance * np.linalg.norm(wanted * scale)
+
+
 @pytest.mark.parametrize(
     ("variant", "logits_bytes"), [*((name, 1 << 30) for name in VARIANTS), ("tied", 32 * 4 * 8), ("z-loss", 32 * 4 * 8)]
 )
@@ -82,28 +92,21 @@ def test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device(
     marks = prompts(rows) if spec.training.loss_on == "completions" else None
     weights = initial_parameters(spec.model, spec.training.seed)
     (both, z_loss), gradients = jax.value_and_grad(plain_loss, has_aux=True)(weights, jnp.asarray(rows), spec, marks)
-    norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))
 
-    program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()))
-    state, result = program.compile_step()(program.compile_initial()(), program_batch(program, rows, marks))
+    program = program_of(spec)
+    stored = (rows if marks is None else 2 * rows + marks).astype(program.batch.dtype)
+    batch = jax.device_put(stored, program.batch_sharding)
+    state, result = program.compile_step()(program.compile_initial()(), batch)
 
     assert float(result.loss) == pytest.approx(float(both - z_loss), rel=1e-6)
     assert float(result.z_loss) == pytest.approx(float(z_loss), rel=1e-6)
-    assert float(result.gradient_norm) == pytest.approx(float(norm), rel=1e-6)
-    # AdamW's first moment after one step is (1 - beta1) x the clipped gradient.
-    scale = (1 - spec.optimizer.beta1) * min(1, spec.optimizer.clip_norm / norm)
-    for found, wanted in zip(jax.tree.leaves(state.optimizer[0].mu), jax.tree.leaves(gradients), strict=True):
-        assert np.linalg.norm(found - wanted * scale) < 3e-6 * np.linalg.norm(wanted * scale)
+    assert float(result.gradient_norm) == pytest.approx(global_norm(gradients), rel=1e-6)
+    assert_clipped_gradients(state, gradients, spec, 3e-6)
 
 
 def prompts(rows: np.ndarray) -> np.ndarray:
     """Return marks at the beginning of each row, with different lengths, so that slices have unequal counts."""
     return (np.arange(rows.shape[1]) < np.arange(len(rows))[:, None] * rows.shape[1] // len(rows)).astype(np.int32)
-
-
-def program_batch(program: Program, rows: np.ndarray, marks: np.ndarray | None = None) -> jax.Array:
-    stored = rows if marks is None else 2 * rows + marks
-    return jax.device_put(stored.astype(program.batch.dtype), program.batch_sharding)
 
 
 EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0.5)

@@ -1,6 +1,6 @@
 """The same job on every kind of mesh: losses and gradients are those of one device, up to rounding."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.workloads.jobs import small_job
-from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, WindowSpec
-from workloads.training.data import Batches
-from workloads.training.mesh import build_mesh
-from workloads.training.rows import load_rows
-from workloads.training.step import Program
+from tests.workloads.training.layouts import LAYOUTS, STAGES, TENSOR, UNEVEN, UNEVEN_STAGES, job_on
+from tests.workloads.training.running import batches_of, program_of
+from workloads.spec import ExpertsSpec, JobSpec, WindowSpec
 
 STEPS = 20
 EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0.01)
@@ -39,45 +36,6 @@ PARTS["gemma of six layers"] = PARTS["gemma"] | {"layers": 6}
 PARTS["muon, experts"] = PARTS["experts"]
 """Changes of the model in each variant."""
 
-ONE_DEVICE = MeshSpec(replica=1, fsdp=1)
-
-
-@dataclass(frozen=True)
-class Layout:
-    mesh: MeshSpec
-    training: dict[str, Any] = field(default_factory=dict[str, Any])
-    slices: int | None = None
-    min_count: int | None = None
-    """Set if the batch of 16 rows does not divide evenly."""
-
-
-LAYOUTS = {
-    "replica 2": Layout(MeshSpec(replica=2, fsdp=1)),
-    "fsdp 8": Layout(MeshSpec(replica=1, fsdp=8)),
-    "replica 2 x fsdp 4": Layout(MeshSpec(replica=2, fsdp=4)),
-    "replica 2 x fsdp 2 x tensor 2": Layout(MeshSpec(replica=2, fsdp=2, tensor=2)),
-    "stage 2 x fsdp 4": Layout(
-        MeshSpec(replica=1, stage=2, fsdp=4), {"accumulation": 2, "gather_weights": "each-step"}, slices=2
-    ),
-    "replica 2 x stage 2 x tensor 2": Layout(
-        MeshSpec(replica=2, stage=2, fsdp=1, tensor=2), {"accumulation": 4, "gather_weights": "each-step"}
-    ),
-    "accumulation 4": Layout(MeshSpec(replica=2, fsdp=2), {"accumulation": 4}),
-    "accumulation 4, weights gathered once": Layout(
-        MeshSpec(replica=2, fsdp=2), {"accumulation": 4, "gather_weights": "each-step"}
-    ),
-    "replica 3": Layout(MeshSpec(replica=3, fsdp=1), min_count=1),
-    "replica 5": Layout(MeshSpec(replica=5, fsdp=1), min_count=1),
-    "replica 3 x fsdp 2, accumulation 2": Layout(MeshSpec(replica=3, fsdp=2), {"accumulation": 2}, min_count=1),
-    "replica 3, accumulation 4, weights gathered once": Layout(
-        MeshSpec(replica=3, fsdp=1), {"accumulation": 4, "gather_weights": "each-step"}, min_count=1
-    ),
-    "replica 3 x stage 2": Layout(
-        MeshSpec(replica=3, stage=2, fsdp=1), {"accumulation": 3, "gather_weights": "each-step"}, min_count=1
-    ),
-    "replica 3 x tensor 2": Layout(MeshSpec(replica=3, fsdp=1, tensor=2), min_count=1),
-}
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -86,27 +44,19 @@ class Trained:
     """Clipped gradient of the first step, from AdamW's first moment or Muon's momentum."""
 
 
-def job(layout: Layout, variant: str) -> JobSpec:
-    common: dict[str, Any] = {"steps": STEPS, "global_batch": 16, "sequence_length": 32}
+def job(layout: str, variant: str, **training: Any) -> JobSpec:
+    common: dict[str, Any] = {"steps": STEPS, "global_batch": 16, "sequence_length": 32, **training}
     if variant == "documents":
         common |= {"document_end": ord("\n"), "ignored_token": ord(" ")}
     if variant == "z-loss":
         common |= {"z_loss": 1e-2, "ignored_token": ord(" ")}
-    slices = layout.slices or layout.mesh.replica
-    plain = small_job(Path("unused"), slices, layout.mesh.devices // slices, min_count=layout.min_count, **common)
-    parts, optimizer = PARTS.get(variant, {}), {"kind": "muon"} if variant.startswith("muon") else {}
-    return plain.model_validate(
-        plain.model_dump()
-        | {"mesh": layout.mesh, "model": plain.model.model_copy(update=parts)}
-        | {"optimizer": plain.optimizer.model_copy(update=optimizer)}
-        | {"training": plain.training.model_copy(update=layout.training)}
-    )
+    optimizer = {"kind": "muon"} if variant.startswith("muon") else {}
+    return job_on(layout, common, model=PARTS.get(variant, {}), optimizer=optimizer)
 
 
 def trained(spec: JobSpec, folder: Path) -> Trained:
-    program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()[: spec.mesh.devices]))
-    rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, folder)
-    batches = Batches(rows, spec.training, program.batch_sharding)
+    program = program_of(spec)
+    batches = batches_of(spec, program, folder)
     step, state = program.compile_step(), program.compile_initial()()
     losses: list[float] = []
     gradient: dict[str, np.ndarray] = {}
@@ -122,9 +72,15 @@ def trained(spec: JobSpec, folder: Path) -> Trained:
     return Trained(losses, gradient)
 
 
+def assert_gradients_equal(found: Trained, expected: Trained, tolerance: float) -> None:
+    for leaf, gradient in expected.gradient.items():
+        error = np.linalg.norm(found.gradient[leaf] - gradient) / np.linalg.norm(gradient)
+        assert error < tolerance, (leaf, error)
+
+
 @cache
 def on_one_device(variant: str, folder: Path) -> Trained:
-    return trained(job(Layout(ONE_DEVICE), variant), folder)
+    return trained(job("one device", variant), folder)
 
 
 @pytest.fixture(scope="module")
@@ -132,14 +88,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rows")
 
 
-TENSOR, STAGES = "replica 2 x fsdp 2 x tensor 2", "replica 2 x stage 2 x tensor 2"
-UNEVEN, UNEVEN_STAGES = "replica 3 x fsdp 2, accumulation 2", "replica 3 x stage 2"
 QUICK = {("replica 2 x fsdp 4", "dense"), (TENSOR, "documents"), (STAGES, "experts"), (UNEVEN, "experts")} | {
     (TENSOR, "qwen3"),
     (TENSOR, "muon"),
 }
 CASES = [
-    *((name, "dense") for name in LAYOUTS),
+    *((name, "dense") for name in LAYOUTS if name != "one device"),
     *((name, "experts") for name in (TENSOR, STAGES, "accumulation 4", UNEVEN, UNEVEN_STAGES)),
     *((name, "documents") for name in (TENSOR, STAGES, UNEVEN, UNEVEN_STAGES)),
     *((name, variant) for name in (TENSOR, "accumulation 4") for variant in ("qwen3", "gemma")),
@@ -154,10 +108,8 @@ MARKED = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.complet
 @pytest.mark.costs(cpu_seconds=30)
 @pytest.mark.parametrize(("name", "variant"), MARKED)
 def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, folder: Path) -> None:
-    expected, found = on_one_device(variant, folder), trained(job(LAYOUTS[name], variant), folder)
-    for leaf, gradient in expected.gradient.items():
-        error = np.linalg.norm(found.gradient[leaf] - gradient) / np.linalg.norm(gradient)
-        assert error < 5e-6, (leaf, error)
+    expected, found = on_one_device(variant, folder), trained(job(name, variant), folder)
+    assert_gradients_equal(found, expected, 5e-6)
     # Step 1 sees the same weights; later ones carry AdamW's sensitivity to the last bits of a gradient.
     assert found.losses[0] == pytest.approx(expected.losses[0], rel=5e-7)
     assert found.losses == pytest.approx(expected.losses, rel=1e-3)
@@ -166,9 +118,6 @@ def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, f
 @pytest.mark.complete
 @pytest.mark.parametrize("name", ["fsdp 8", "replica 2 x stage 2 x tensor 2", "accumulation 4, weights gathered once"])
 def test_in_bfloat16_they_are_those_of_float32_but_for_its_rounding(name: str, folder: Path) -> None:
-    layout = replace(LAYOUTS[name], training=LAYOUTS[name].training | {"compute_dtype": "bfloat16"})
-    expected, found = on_one_device("dense", folder), trained(job(layout, "dense"), folder)
-    for leaf, gradient in expected.gradient.items():
-        error = np.linalg.norm(found.gradient[leaf] - gradient) / np.linalg.norm(gradient)
-        assert error < 2e-2, (leaf, error)
+    expected, found = on_one_device("dense", folder), trained(job(name, "dense", compute_dtype="bfloat16"), folder)
+    assert_gradients_equal(found, expected, 2e-2)
     assert found.losses[0] == pytest.approx(expected.losses[0], rel=5e-4)

@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
-from tests.processes import running_hosts
-from tests.workloads.jobs import small_job
+from cli.hosts import Hosts
+from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code, sabotage
+from tests.workloads.jobs import changed, small_job
+from tests.workloads.training.running import losses, parsed
 from workloads.progress import CheckpointSkipped, RolledBack, RunStarted, StepProgress
 from workloads.spec import ExitCode, JobSpec
-
-TIMEOUT_SECONDS = 600
 
 SPOILT_WEIGHTS = """
 from dataclasses import replace
@@ -26,19 +24,10 @@ def spoilt(self, state, batch):
     return step(self, state, batch)
 CompiledProgram.step = spoilt
 """
-"""Code that runs in every process before its own, as Python's `sitecustomize`."""
+"""First code of every process."""
 
-SLOW_AFTER_7 = """
-import time
-from workloads.training.data import Batches
-training = Batches.training
-def slow(self, number):
-    if number >= 7:
-        time.sleep(3)
-    return training(self, number)
-Batches.training = slow
-"""
-"""The same, where a kill after step 7 comes before the save of step 9, however late the test reads of step 7."""
+SLOW_AFTER_7 = sabotage("time.sleep(3)", when="number >= 7")
+"""A kill after step 7 comes before the save of step 9, however late the test reads of step 7."""
 
 BYTES_READ = """
 import tensorstore
@@ -57,93 +46,72 @@ def two_slices_of_two_hosts(storage: Path) -> JobSpec:
     return small_job(storage, replica=2, fsdp=4, hosts=2, steps=12, save_every_steps=3)
 
 
-def as_first_code(folder: Path, code: str) -> dict[str, str]:
-    """Return the environment of processes that run `code` before their own."""
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}"}
+def trained(job: JobSpec, number: int, logs: Path, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Run all hosts to their end without a failure, and return the output of the leader."""
+    ended = attempt(job, number, logs, environment or {})
+    assert not any(ended.codes)
+    return ended.lines
 
 
-@dataclass
-class Outcome:
-    """Output of the leader: its first step, the loss of each step, and everything else."""
-
-    began: int
-    losses: dict[int, float]
-    other: list[str]
+def began(lines: list[str]) -> int:
+    (started,) = parsed(RunStarted, lines)
+    return started.step
 
 
-def train(
-    job: JobSpec,
-    attempt: int,
-    folder: Path,
-    kill_after_step: int | None = None,
-    environment: Mapping[str, str] = MappingProxyType({}),
-) -> Outcome:
-    """Run all hosts to their end. Optionally, kill one of them after a step."""
-    outcome = Outcome(-1, {}, [])
-    with running_hosts(job, attempt, folder, TIMEOUT_SECONDS, environment) as hosts:
-        for line in hosts.follow():
-            if started := RunStarted.parse(line):
-                outcome.began = started.step
-            elif step := StepProgress.parse(line):
-                outcome.losses[step.step] = step.loss
-                if step.step == kill_after_step:
-                    hosts.all[2].process.kill()
-            else:
-                outcome.other.append(line)
-        assert bool(hosts.failed()) == (kill_after_step is not None)
-    return outcome
+def cut_largest_file(folder: Path) -> None:
+    part = max(folder.glob("d/*"), key=lambda path: path.stat().st_size)
+    part.write_bytes(part.read_bytes()[:1000])
 
 
 @pytest.mark.complete
 @pytest.mark.timeout(3 * TIMEOUT_SECONDS)
 def test_four_hosts_go_on_bitwise_after_one_was_killed(tmp_path: Path) -> None:
-    uninterrupted = train(two_slices_of_two_hosts(tmp_path / "one"), 0, tmp_path / "logs-one")
-    assert uninterrupted.began == 0
-    assert list(uninterrupted.losses) == list(range(1, 13))
+    def kill_after_step_7(hosts: Hosts, line: str) -> None:
+        if (step := StepProgress.parse(line)) and step.step == 7:
+            hosts.all[2].process.kill()
+
+    uninterrupted = trained(two_slices_of_two_hosts(tmp_path / "one"), 0, tmp_path / "logs-one")
+    assert began(uninterrupted) == 0
+    assert list(losses(uninterrupted)) == list(range(1, 13))
 
     job = two_slices_of_two_hosts(tmp_path / "two")
-    slow = as_first_code(tmp_path / "slow", SLOW_AFTER_7)
-    killed = train(job, 0, tmp_path / "logs-killed", kill_after_step=7, environment=slow)
-    restarted = train(job, 1, tmp_path / "logs-restarted")
-    assert restarted.began in (3, 6)
-    assert killed.losses.items() <= uninterrupted.losses.items()
-    assert {**killed.losses, **restarted.losses} == uninterrupted.losses
+    slow = first_code(tmp_path / "slow", SLOW_AFTER_7)
+    killed = attempt(job, 0, tmp_path / "logs-killed", slow, kill_after_step_7)
+    assert any(killed.codes)
+    restarted = trained(job, 1, tmp_path / "logs-restarted")
+    assert began(restarted) in (3, 6)
+    assert losses(killed.lines).items() <= losses(uninterrupted).items()
+    assert losses(killed.lines) | losses(restarted) == losses(uninterrupted)
 
 
 @pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_hosts_go_back_together_and_on_other_slices_when_one_of_them_cannot_read_its_part(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=1, fsdp=4, hosts=2, steps=4, save_every_steps=2)
-    uninterrupted = train(job, 0, tmp_path / "logs-first")
-    newest = tmp_path / "storage" / "runs" / "run-1" / "checkpoints" / "4"
-    part = max(newest.glob("state/ocdbt.process_1/d/*"), key=lambda path: path.stat().st_size)
-    part.write_bytes(part.read_bytes()[:1000])
+    uninterrupted = losses(trained(job, 0, tmp_path / "logs-first"))
+    cut_largest_file(tmp_path / "storage/runs/run-1/checkpoints/4/state/ocdbt.process_1")
     two_slices = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, steps=4, save_every_steps=2)
-    again = train(two_slices, 1, tmp_path / "logs-again")
-    assert again.began == 2
-    (skipped,) = filter(None, map(CheckpointSkipped.parse, again.other))
+    again = trained(two_slices, 1, tmp_path / "logs-again")
+    assert began(again) == 2
+    (skipped,) = parsed(CheckpointSkipped, again)
     assert skipped.step == 4
     assert Path(skipped.folder).is_dir()
-    assert again.losses == pytest.approx({step: uninterrupted.losses[step] for step in (3, 4)}, rel=1e-5)
+    assert losses(again) == pytest.approx({step: uninterrupted[step] for step in (3, 4)}, rel=1e-5)
 
 
 @pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_the_first_of_four_slices_reads_for_all_and_all_go_back_when_it_cannot(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=4, fsdp=2, hosts=1, steps=6, save_every_steps=2)
-    uninterrupted = train(job, 0, tmp_path / "logs-first")
-    newest = tmp_path / "storage" / "runs" / "run-1" / "checkpoints" / "6"
-    part = max(newest.glob("state/ocdbt.process_0/d/*"), key=lambda path: path.stat().st_size)
-    part.write_bytes(part.read_bytes()[:1000])
-    counting = as_first_code(tmp_path / "counting", BYTES_READ)
-    again = train(job, 1, tmp_path / "logs-again", environment=counting)
-    assert again.began == 4
-    assert again.losses == {step: uninterrupted.losses[step] for step in (5, 6)}
-    logs = [path.read_text() for path in sorted((tmp_path / "logs-again").glob("*.log"))]
-    read = [int(found) for log in logs for found in re.findall(r"bytes read: (\d+)", log)]
-    stored = sum(path.stat().st_size for path in newest.with_name("4").glob("state/**/d/*"))
+    uninterrupted = losses(trained(job, 0, tmp_path / "logs-first"))
+    checkpoints = tmp_path / "storage" / "runs" / "run-1" / "checkpoints"
+    cut_largest_file(checkpoints / "6" / "state" / "ocdbt.process_0")
+    again = attempt(job, 1, tmp_path / "logs-again", first_code(tmp_path / "counting", BYTES_READ))
+    assert not any(again.codes)
+    assert began(again.lines) == 4
+    assert losses(again.lines) == {step: uninterrupted[step] for step in (5, 6)}
+    read = [int(found) for log in again.logs for found in re.findall(r"bytes read: (\d+)", log)]
+    stored = sum(path.stat().st_size for path in checkpoints.glob("4/state/**/d/*"))
     assert read[0] > 0.9 * stored > 0
     assert read[1:] == [0, 0, 0]
 
@@ -153,11 +121,11 @@ def test_the_first_of_four_slices_reads_for_all_and_all_go_back_when_it_cannot(t
 def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
     schedule = {"steps": 7, "save_every_steps": 2, "max_skipped_steps": 1, "max_rollbacks": 2, "keep_checkpoints": 9}
     job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, save_every_minutes=0.01, **schedule)
-    rolled = train(job, 0, tmp_path / "logs", environment=as_first_code(tmp_path / "spoilt", SPOILT_WEIGHTS))
-    first, second = filter(None, map(RolledBack.parse, rolled.other))
+    rolled = trained(job, 0, tmp_path / "logs", first_code(tmp_path / "spoilt", SPOILT_WEIGHTS))
+    first, second = parsed(RolledBack, rolled)
     assert (first.number, first.from_step, first.last_left_out) == (1, 5, 4)
     assert (second.number, second.last_left_out) == (2, 9)
-    assert max(rolled.losses) == 7
+    assert max(losses(rolled)) == 7
 
 
 @pytest.mark.costs(cpu_seconds=25)
@@ -165,15 +133,12 @@ def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
 def test_hosts_of_cpu_devices_compile_again(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, steps=1, save_every_steps=1)
     cache = tmp_path / "compiled"
-    train(job, 0, tmp_path / "logs", environment={"JAX_COMPILATION_CACHE_DIR": str(cache)})
+    trained(job, 0, tmp_path / "logs", {"JAX_COMPILATION_CACHE_DIR": str(cache)})
     assert not cache.exists()
 
 
 @pytest.mark.costs(cpu_seconds=25)
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_every_host_reports_the_cause_of_a_common_fault(tmp_path: Path) -> None:
-    job = small_job(tmp_path, replica=1, fsdp=4, hosts=2)
-    job = job.model_copy(update={"data": job.data.model_copy(update={"max_bytes": 400})})
-    with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, {}) as hosts:
-        codes = [host.process.wait(TIMEOUT_SECONDS) for host in hosts.all]
-    assert codes == [ExitCode.INVALID_SPEC] * 2
+    job = changed(small_job(tmp_path, replica=1, fsdp=4, hosts=2), data={"max_bytes": 400})
+    assert attempt(job, 0, tmp_path / "logs").codes == [ExitCode.INVALID_SPEC] * 2

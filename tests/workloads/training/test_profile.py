@@ -7,14 +7,13 @@ import pytest
 from etils import epath
 
 from tests.processes import running_hosts
+from tests.workloads.hosts import TIMEOUT_SECONDS
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import ALONE
 from workloads.progress import RunSummary, StepProgress
 from workloads.spec import PROFILE_REQUEST
 from workloads.training.failures import Preempted
 from workloads.training.profile import StepProfiler
-from workloads.training.runtime import Processes
-
-TIMEOUT_SECONDS = 600
 
 
 @pytest.mark.complete
@@ -44,24 +43,21 @@ def test_a_request_in_the_runs_folder_makes_all_hosts_record_the_same_steps(tmp_
     assert last - first == 4
 
 
-def stopped_in_step_3(folder: Path, stop: Exception | None) -> None:
-    with StepProfiler((2, 9), epath.Path(folder), 0, Processes(0, 1, "host-0")) as profiler:
+def stopped_in_step_3(folder: Path, stop: Exception) -> None:
+    with StepProfiler((2, 9), epath.Path(folder), 0, ALONE) as profiler:
         for step in (1, 2, 3):
             profiler.before(step)
             jnp.arange(step).block_until_ready()
-            if stop and step == 3:
+            if step == 3:
                 raise stop
             profiler.after(step)
 
 
-@pytest.mark.parametrize("stop", [None, Preempted("SIGTERM"), ValueError("no such row")])
+@pytest.mark.parametrize("stop", [Preempted("SIGTERM"), ValueError("no such row")])
 def test_what_was_recorded_until_a_stop_is_kept(
-    stop: Exception | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stop: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if stop:
-        with pytest.raises(type(stop)):
-            stopped_in_step_3(tmp_path, stop)
-    else:
+    with pytest.raises(type(stop)):
         stopped_in_step_3(tmp_path, stop)
     session = tmp_path / "profiles" / "plugins" / "profile" / "0-2-3"
     assert (session / "00000-host-0.xplane.pb").stat().st_size > 0

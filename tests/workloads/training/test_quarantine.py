@@ -36,10 +36,9 @@ class Node(OwnNode):
         if body is None:
             return {"metadata": {"resourceVersion": "7"}, "spec": {"taints": [TPU]}}
         if self.refusals:
-            answer = BytesIO(b'{"message": "not now"}')
             if not (status := self.refusals.pop(0)):
                 raise http.client.BadStatusLine("rubbish")
-            raise urllib.error.HTTPError("url", status, "", Message(), answer)
+            raise urllib.error.HTTPError("url", status, "", Message(), BytesIO(b'{"message": "not now"}'))
         self.sent.append(json.loads(body))
         return {}
 
@@ -49,16 +48,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "PAUSE_SECONDS", 0.0)
 
 
-def place(slice_: int) -> Place:
-    return Place(("a", "b"), 1, 2, slice_)
-
-
 def ended(node: OwnNode | None, slice_: int = 1, others: Sequence[tuple[str, str] | None] = ()) -> BadHost:
     class Gathered(Processes):
         def gather(self, key: str, value: Any) -> list[Any]:
             return [value, *others]
 
-    return set_aside(BAD, node, place(slice_), Gathered(2, 4, "b"))
+    return set_aside(BAD, node, Place(("a", "b"), 1, 2, slice_), Gathered(2, 4, "b"))
 
 
 @pytest.mark.parametrize("refusals", [[], [409, 409], [503, 409, 0, 502]])
@@ -67,9 +62,8 @@ def test_the_mark_is_set_over_conflicts_and_says_why(refusals: list[int]) -> Non
     failure = ended(node)
     assert exit_code(failure) is ExitCode.BAD_HOST
     assert str(failure) == f"{BAD}; marked {BAD_HOST_KEY}: node-b; the next attempt runs elsewhere"
-    metadata = {"resourceVersion": "7", "annotations": {BAD_HOST_KEY: str(BAD)}}
     (patch,) = node.sent
-    assert patch["metadata"] == metadata
+    assert patch["metadata"] == {"resourceVersion": "7", "annotations": {BAD_HOST_KEY: str(BAD)}}
     tpu, mark = patch["spec"]["taints"]
     assert tpu == TPU
     assert (mark["key"], mark["effect"]) == (BAD_HOST_KEY, "NoSchedule")
@@ -99,6 +93,12 @@ def test_a_slice_that_is_marked_in_part_may_be_met_again() -> None:
     both = ended(Node("node-b", "url", Path()), others=others)
     assert exit_code(both) is ExitCode.BAD_HOST
     assert "marked tpu-multislice.dev/bad-host: node-b, node-a;" in str(both)
+
+
+def test_hosts_of_other_slices_mark_nothing() -> None:
+    node = Node("node-c", "url", Path())
+    ended(node, slice_=0)
+    assert node.sent == []
 
 
 ALL = [Suspect(slice_, host) for slice_ in range(2) for host in ("a", "b")]
@@ -152,12 +152,6 @@ def test_the_token_goes_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyP
             server.shutdown()
             serving.join()
     assert seen == ["Bearer secret"] * 2
-
-
-def test_hosts_of_other_slices_mark_nothing() -> None:
-    node = Node("node-c", "url", Path())
-    ended(node, slice_=0)
-    assert node.sent == []
 
 
 def test_a_pod_knows_its_node_and_the_way_to_the_api_server(tmp_path: Path) -> None:

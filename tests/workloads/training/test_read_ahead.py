@@ -1,8 +1,9 @@
 """Reads that are ahead of their use, in threads or in a simulation of them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,10 +21,12 @@ def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "LONGEST_WAIT_SECONDS", 0.002)
 
 
+@contextmanager
 def reader[T](
-    pool: ThreadPoolExecutor, read: Callable[[int], T], depth: int = 3, period: int = 100, patience: float = 60
-) -> ReadAhead[T]:
-    return ReadAhead(read, "rows", depth, period, patience, pool)
+    read: Callable[[int], T], depth: int = 3, period: int = 100, patience: float = 60, threads: int = 1
+) -> Generator[ReadAhead[T]]:
+    with ThreadPoolExecutor(threads) as pool:
+        yield ReadAhead(read, "rows", depth, period, patience, pool)
 
 
 def test_with_slow_objects_fewer_than_one_step_of_64_hosts_in_a_hundred_waits() -> None:
@@ -33,24 +36,21 @@ def test_with_slow_objects_fewer_than_one_step_of_64_hosts_in_a_hundred_waits() 
 
 def test_numbers_are_read_once_and_not_beyond_the_depth() -> None:
     seen: list[int] = []
-    with ThreadPoolExecutor(1) as pool:
-        rows = reader(pool, lambda number: seen.append(number) or -number)
+    with reader(lambda number: seen.append(number) or -number) as rows:
         assert [rows.take(number) for number in (5, 6, 7)] == [-5, -6, -7]
     assert seen == [5, 6, 7, 8, 9, 10]
 
 
 def test_as_many_numbers_are_read_at_the_same_time_as_there_are_threads() -> None:
     together = threading.Barrier(4, timeout=30)
-    with ThreadPoolExecutor(4) as pool:
-        rows = reader(pool, lambda number: together.wait() and number)
+    with reader(lambda number: together.wait() and number, threads=4) as rows:
         # The barrier opens when four threads wait at it.
         rows.take(0)
 
 
 def test_a_jump_forgets_what_was_not_read_yet() -> None:
     seen: list[int] = []
-    with ThreadPoolExecutor(1) as pool:
-        rows = reader(pool, lambda number: seen.append(number) or number)
+    with reader(lambda number: seen.append(number) or number) as rows:
         assert [rows.take(number) for number in (0, 50)] == [0, 50]
     assert len(seen) <= 4 + 4
     assert seen[-4:] == [50, 51, 52, 53]
@@ -58,8 +58,7 @@ def test_a_jump_forgets_what_was_not_read_yet() -> None:
 
 def test_after_the_last_number_comes_the_first() -> None:
     seen: list[int] = []
-    with ThreadPoolExecutor(1) as pool:
-        rows = reader(pool, lambda number: seen.append(number) or number, depth=9, period=2)
+    with reader(lambda number: seen.append(number) or number, depth=9, period=2) as rows:
         rows.expect(0)
         assert [rows.take(number) for number in (0, 1, 0, 1)] == [0, 1, 0, 1]
     assert seen == [0, 1, 0, 1, 0]
@@ -79,14 +78,13 @@ class Failing:
 
 
 def test_a_read_that_fails_is_tried_again_until_it_works(capsys: pytest.CaptureFixture[str]) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        assert reader(pool, Failing(20, RuntimeError("503"))).take(7) == 7
+    with reader(Failing(20, RuntimeError("503")), threads=2) as rows:
+        assert rows.take(7) == 7
     assert capsys.readouterr().out == "data: rows cannot be read, trying again: RuntimeError: 503\n"
 
 
 def test_storage_that_stays_away_ends_the_job_with_the_last_error() -> None:
-    with ThreadPoolExecutor(2) as pool:
-        rows = reader(pool, Failing(1 << 30, OSError("no route to host")), patience=0.1)
+    with reader(Failing(1 << 30, OSError("no route to host")), patience=0.1, threads=2) as rows:
         with pytest.raises(
             DataUnreadable, match=r"rows cannot be read for 0.00167 minutes, the last error was OSError: no route"
         ) as caught:
@@ -97,18 +95,16 @@ def test_storage_that_stays_away_ends_the_job_with_the_last_error() -> None:
 
 def test_storage_that_does_not_answer_is_said_so() -> None:
     answer = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        rows = reader(pool, lambda number: answer.wait() and number, patience=0.05)
+    with reader(lambda number: answer.wait() and number, patience=0.05) as rows:
         with pytest.raises(DataUnreadable, match="storage gave no answer"):
             rows.take(0)
         answer.set()
 
 
 def test_a_file_that_is_gone_is_not_waited_for() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        rows = reader(pool, Failing(1 << 30, FileNotFoundError("tokens-00001.bin")))
-        with pytest.raises(DataUnreadable, match="FileNotFoundError: tokens-00001.bin"):
-            rows.take(0)
+    gone = Failing(1 << 30, FileNotFoundError("tokens-00001.bin"))
+    with reader(gone) as rows, pytest.raises(DataUnreadable, match="FileNotFoundError: tokens-00001.bin"):
+        rows.take(0)
 
 
 def test_data_is_opened_in_spite_of_an_outage_and_refused_at_once_when_it_is_damaged() -> None:

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import running_hosts
+from tests.workloads.hosts import attempt, first_code
 from tests.workloads.jobs import small_job
-
-TIMEOUT_SECONDS = 600
 
 SEALED = """
 import ctypes, os
@@ -39,12 +37,10 @@ except OSError as refused:
 
 @pytest.mark.complete
 def test_it_trains_saves_and_profiles_where_nothing_but_its_temporary_folder_can_be_written(tmp_path: Path) -> None:
-    places = {name: tmp_path / name for name in ("sealed", "tmp", "bucket", "home")}
+    places = {name: tmp_path / name for name in ("tmp", "bucket", "home")}
     for place in places.values():
         place.mkdir()
-    (places["sealed"] / "sitecustomize.py").write_text(SEALED)
-    environment = {
-        "PYTHONPATH": f"{places['sealed']}:{Path(__file__).parents[3]}",
+    environment = first_code(tmp_path / "sealed", SEALED) | {
         "TMPDIR": str(places["tmp"]),
         "SEALED_BUCKET": str(places["bucket"]),
         "HOME": str(places["home"]),
@@ -52,10 +48,9 @@ def test_it_trains_saves_and_profiles_where_nothing_but_its_temporary_folder_can
         "JAX_ENABLE_COMPILATION_CACHE": "true",
     }
     job = small_job(places["bucket"], replica=1, fsdp=2, steps=4, save_every_steps=2, profile_steps=(2, 3))
-    with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, environment) as hosts:
-        said = list(hosts.follow())
-    assert hosts.leader.process.returncode == 0
-    assert [line for line in said if "Read-only file system" in line] == ["sealed: Read-only file system"]
+    ended = attempt(job, 0, tmp_path / "logs", environment)
+    assert ended.codes == [0]
+    assert [line for line in ended.lines if "Read-only file system" in line] == ["sealed: Read-only file system"]
     run = places["bucket"] / "runs" / "run-1"
     assert {path.name for path in (run / "checkpoints").iterdir()} >= {"4"}
     assert os.listdir(places["tmp"] / "jax")

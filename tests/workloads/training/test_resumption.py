@@ -1,6 +1,5 @@
 """Runs whose weights are damaged by a certain batch: no step after it is finite."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,19 +11,15 @@ import pytest
 
 from tests.workloads.history import history
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import Capture, parsed, run, trained
 from workloads.progress import CheckpointSkipped, RolledBack, StepProgress
 from workloads.spec import JobSpec
 from workloads.training.data import Order
 from workloads.training.failures import Diverged, ReplicasDiffer
-from workloads.training.live_metrics import LiveMetrics
-from workloads.training.loop import train
 from workloads.training.rows import cache_folder, load_rows
-from workloads.training.runtime import Processes
-from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
-"""CPU time without a compilation cache."""
 
 STEPS = 12
 
@@ -68,11 +63,6 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoilt]:
     return spoil
 
 
-def trained(spec: JobSpec) -> None:
-    start = Start("run-1", 0, time.time(), None, spec.slices.count, None)
-    train(spec, start, Processes(0, 1, "host-0"), LiveMetrics(start, leads=True))
-
-
 def rows_in_order(spec: JobSpec, number: int) -> np.ndarray:
     training = spec.training
     rows = load_rows(spec.data, spec.model.vocab_size, training.sequence_length, cache_folder())
@@ -81,13 +71,12 @@ def rows_in_order(spec: JobSpec, number: int) -> np.ndarray:
 
 
 def test_a_run_goes_back_and_on_with_later_data_to_its_last_step(
-    tmp_path: Path, spoil: Callable[..., Spoilt], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, spoil: Callable[..., Spoilt], capsys: Capture
 ) -> None:
     spoilt = spoil(7)
-    trained(job(tmp_path))
-    lines = capsys.readouterr().out.splitlines()
-    assert list(filter(None, map(RolledBack.parse, lines))) == [RolledBack(1, 1, 10, 6, 6, 9)]
-    steps = list(filter(None, map(StepProgress.parse, lines)))
+    lines = trained(job(tmp_path), capsys)
+    assert parsed(RolledBack, lines) == [RolledBack(1, 1, 10, 6, 6, 9)]
+    steps = parsed(StepProgress, lines)
     assert [step.step for step in steps] == [*range(1, 11), *range(7, STEPS + 1)]
     assert all(np.isfinite(step.loss) for step in steps[10:])
     assert history(tmp_path) == ([*range(6), *range(10, 16)], [6, 7, 8, 9])
@@ -97,38 +86,38 @@ def test_a_run_goes_back_and_on_with_later_data_to_its_last_step(
 
 def test_every_batch_counts_once_over_crashes_after_the_rollback(tmp_path: Path, spoil: Callable[..., Spoilt]) -> None:
     # Once before the first save after the rollback, which then repeats, and once after it, when it does not.
-    crashes = [(7, 11), (10, 14)]
-    spoilt = spoil(7, crashes=crashes)
+    spoilt = spoil(7, crashes=[(7, 11), (10, 14)])
     for _ in range(2):
         with pytest.raises(ReplicasDiffer, match="a crash"):
-            trained(job(tmp_path))
-    trained(job(tmp_path))
+            run(job(tmp_path))
+    run(job(tmp_path))
     assert not spoilt.crashes
     assert history(tmp_path) == ([*range(6), *range(10, 16)], [6, 7, 8, 9])
 
 
 def test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_again(
-    tmp_path: Path, spoil: Callable[..., Spoilt], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, spoil: Callable[..., Spoilt], capsys: Capture
 ) -> None:
     spoil(6)
-    trained(job(tmp_path))
-    lines = capsys.readouterr().out.splitlines()
-    (moved,) = filter(None, map(CheckpointSkipped.parse, lines))
+    lines = trained(job(tmp_path), capsys)
+    (moved,) = parsed(CheckpointSkipped, lines)
     assert (moved.step, moved.reason) == (6, "from step 6 on, the weights are those that gave no finite step")
-    assert list(filter(None, map(RolledBack.parse, lines))) == [RolledBack(1, 1, 9, 3, 3, 8)]
+    assert parsed(RolledBack, lines) == [RolledBack(1, 1, 9, 3, 3, 8)]
     checkpoints = tmp_path / "runs" / "run-1" / "checkpoints"
     assert sorted(int(path.name) for path in checkpoints.iterdir()) == [3, 6, 9, 12]
 
 
-def test_a_run_has_diverged_when_its_rollbacks_are_used_up(tmp_path: Path, spoil: Callable[..., Spoilt]) -> None:
-    spoil(7, 10)
-    with pytest.raises(
-        Diverged, match="step 9: .* 3 steps in a row was not finite or too large, after 1 of at most 1 rollbacks"
-    ):
-        trained(job(tmp_path))
-
-
-def test_a_run_has_diverged_when_nothing_was_saved_before(tmp_path: Path, spoil: Callable[..., Spoilt]) -> None:
-    spoil(1)
-    with pytest.raises(Diverged, match="step 4: .* no checkpoint from before step 1 to go back to"):
-        trained(job(tmp_path))
+@pytest.mark.parametrize(
+    ("batches", "cause"),
+    [
+        ((7, 10), "step 9: .* 3 steps in a row was not finite or too large, after 1 of at most 1 rollbacks"),
+        ((1,), "step 4: .* no checkpoint from before step 1 to go back to"),
+    ],
+    ids=["its rollbacks are used up", "nothing was saved before"],
+)
+def test_a_run_has_diverged_when(
+    tmp_path: Path, spoil: Callable[..., Spoilt], batches: tuple[int, ...], cause: str
+) -> None:
+    spoil(*batches)
+    with pytest.raises(Diverged, match=cause):
+        run(job(tmp_path))

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.workloads.jobs import small_job
+from tests.workloads.jobs import changed, small_job
+from tests.workloads.training.running import ALONE
 from workloads.spec import JobSpec, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runs import DataRecord, Run, manifest, open_run, recorded_kernel
-from workloads.training.runtime import Processes
 
 OPTIONS = {"xla_option": 1}
 
@@ -18,14 +18,14 @@ OPTIONS = {"xla_option": 1}
 def started(job: JobSpec, run_id: str, digest: str = "digest", order: str = "order") -> Run:
     data = DataRecord(data_digest=digest, data_order=order, datasets=[])
     described = manifest(job, data, "registry/image@sha256:abc", OPTIONS, "reference")
-    run = open_run(job, run_id, described, Processes(0, 1, "host-0"))
+    run = open_run(job, run_id, described, ALONE)
     run.ledger.mkdir(parents=True, exist_ok=True)
     (run.ledger / f"{run.start}-0.jsonl").write_text("")
     return run
 
 
 def anew(job: JobSpec) -> JobSpec:
-    return job.model_copy(update={"storage": job.storage.model_copy(update={"existing_run": "anew"})})
+    return changed(job, storage={"existing_run": "anew"})
 
 
 def test_resume_goes_on_with_the_current_run_whoever_submits(tmp_path: Path) -> None:
@@ -59,68 +59,56 @@ def test_the_manifest_holds_specification_data_image_commit_versions_and_compile
     assert {"python", "jax", "flax", "orbax-checkpoint"} <= set(written["versions"])
 
 
+BETA2 = {"optimizer": {"beta2": 0.5}}
+SKIP_NORM = {"optimizer": {"skip_norm": 20.0}}
+SIZES = {"training": {"global_batch": 32, "sequence_length": 32}}
+SAME_ROWS = r"the same seed gives another order of rows with grain .*abc"
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("sections", "data", "message"),
     [
-        ({"seed": 7}, "training.seed: expected 0, got 7"),
-        ({"ignored_token": 0}, "training.ignored_token: expected None, got 0"),
-        ({"document_end": 10}, "training.document_end: expected None, got 10"),
-        (
-            {"global_batch": 32, "sequence_length": 32},
-            "global_batch: expected 16, got 32; .*length: expected 64, got 32",
-        ),
+        ({"training": {"seed": 7}}, (), "training.seed: expected 0, got 7"),
+        ({"training": {"ignored_token": 0}}, (), "training.ignored_token: expected None, got 0"),
+        ({"training": {"document_end": 10}}, (), "training.document_end: expected None, got 10"),
+        (SIZES, (), "global_batch: expected 16, got 32; .*length: expected 64, got 32"),
+        (BETA2, (), r"optimizer.beta2: expected 0.95, got 0.5; .*allow_changes: \[optimizer.beta2\]"),
+        (SKIP_NORM, (), r"expected None, got 20.0; .*allow_changes: \[optimizer.skip_norm\]"),
+        ({"optimizer": {"kind": "muon"}}, (), "optimizer.kind: expected adamw, got muon; restore them or begin"),
+        ({}, ("another",), "data.digest: expected digest, got another"),
+        ({}, ("digest", "another"), rf"data.order: expected order, got another \({SAME_ROWS}"),
+        ({}, ("other rows", "another"), "data.digest: expected digest, got other rows; restore them"),
     ],
 )
-def test_a_run_cannot_go_on_with_other_settings(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    started(small_job(tmp_path), "first")
+def test_a_run_cannot_go_on_with_other_settings_or_data(
+    tmp_path: Path, sections: dict[str, Any], data: tuple[str, ...], message: str
+) -> None:
+    run = started(small_job(tmp_path), "first")
     with pytest.raises(InvalidSpec, match=message):
-        started(small_job(tmp_path, **change), "second")
+        started(changed(small_job(tmp_path), **sections), "second", *data)
+    assert started(small_job(tmp_path), "third").id == run.id
 
 
-def test_a_run_cannot_go_on_with_another_optimizer(tmp_path: Path) -> None:
-    job = small_job(tmp_path)
-    started(job, "first")
-    other = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"beta2": 0.5})})
-    with pytest.raises(
-        InvalidSpec, match=r"optimizer.beta2: expected 0.95, got 0.5; .*allow_changes: \[optimizer.beta2\]"
-    ):
-        started(other, "second")
-
-
-def test_a_run_keeps_its_kind_of_optimizer_and_no_job_can_allow_a_change(tmp_path: Path) -> None:
-    job = small_job(tmp_path)
-    started(job, "first")
-    muon = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"kind": "muon"})})
-    with pytest.raises(InvalidSpec, match=r"optimizer.kind: expected adamw, got muon; restore them or begin"):
-        started(muon, "second")
+def test_no_job_can_allow_a_change_of_its_kind_of_optimizer() -> None:
     with pytest.raises(ValidationError, match="one of optimizer.learning_rate"):
         StorageSpec(path="unused", existing_run="resume", allow_changes=("optimizer.kind",))
 
 
-def test_a_run_may_begin_to_skip_steps_by_their_norm_where_its_job_allows_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "value"), [("skip_norm", 20.0), ("learning_rate", 0.001)])
+def test_a_run_goes_on_with_another_optimizer_only_if_the_job_allows_that_very_change(
+    tmp_path: Path, name: str, value: float
+) -> None:
     job = small_job(tmp_path)
     started(job, "first")
-    optimizer = job.optimizer.model_copy(update={"skip_norm": 20.0})
-    limited = job.model_copy(update={"optimizer": optimizer})
-    with pytest.raises(InvalidSpec, match=r"expected None, got 20.0; .*allow_changes: \[optimizer.skip_norm\]"):
-        started(limited, "second")
-    storage = job.storage.model_copy(update={"allow_changes": ("optimizer.skip_norm",)})
-    assert started(limited.model_copy(update={"storage": storage}), "second").id == "first"
+    for allowed in ((), ("optimizer.clip_norm",)):
+        with pytest.raises(InvalidSpec, match=rf"optimizer.{name}: expected (None|0.003), got {value}"):
+            started(changed(job, optimizer={name: value}, storage={"allow_changes": allowed}), "second")
+    allowing = {"allow_changes": (f"optimizer.{name}",)}
+    assert started(changed(job, optimizer={name: value}, storage=allowing), "second").id == "first"
 
 
 def with_rate(job: JobSpec, learning_rate: float, *allowed: str) -> JobSpec:
-    optimizer = job.optimizer.model_copy(update={"learning_rate": learning_rate})
-    storage = job.storage.model_copy(update={"allow_changes": allowed})
-    return job.model_copy(update={"optimizer": optimizer, "storage": storage})
-
-
-def test_a_run_goes_on_with_another_learning_rate_only_if_the_job_allows_that_very_change(tmp_path: Path) -> None:
-    job = small_job(tmp_path)
-    started(job, "first")
-    for allowed in [(), ("optimizer.clip_norm",)]:
-        with pytest.raises(InvalidSpec, match=r"optimizer.learning_rate: expected 0.003, got 0.001"):
-            started(with_rate(job, 0.001, *allowed), "second")
-    assert started(with_rate(job, 0.001, "optimizer.learning_rate"), "second").id == "first"
+    return changed(job, optimizer={"learning_rate": learning_rate}, storage={"allow_changes": allowed})
 
 
 def test_an_allowed_change_holds_from_then_on_and_so_needs_leave_to_be_taken_back(tmp_path: Path) -> None:
@@ -145,30 +133,11 @@ def test_leave_to_change_the_optimizer_is_none_to_change_anything_else(tmp_path:
     assert started(job, "third").id == "first"
 
 
-def test_a_run_cannot_go_on_with_other_data(tmp_path: Path) -> None:
-    started(small_job(tmp_path), "first")
-    with pytest.raises(InvalidSpec, match="data.digest: expected digest, got another"):
-        started(small_job(tmp_path), "second", "another")
-
-
-def test_a_run_cannot_go_on_with_another_order_of_the_same_rows(tmp_path: Path) -> None:
-    run = started(small_job(tmp_path), "first")
-    with pytest.raises(
-        InvalidSpec,
-        match=r"data.order: expected order, got another \(the same seed gives another order of rows with grain .*abc",
-    ):
-        started(small_job(tmp_path), "second", order="another")
-    with pytest.raises(InvalidSpec, match="data.digest: expected digest, got other rows; restore them"):
-        started(small_job(tmp_path), "second", "other rows", "another")
-    assert started(small_job(tmp_path), "third").id == run.id
-
-
 def test_a_run_that_recorded_no_order_keeps_the_order_of_its_next_start(tmp_path: Path) -> None:
     path = started(small_job(tmp_path), "first").folder / "manifest.json"
     written = json.loads(path.read_text())
-    path.write_text(
-        json.dumps({name: value for name, value in written.items() if name not in ("data_order", "datasets")})
-    )
+    del written["data_order"], written["datasets"]
+    path.write_text(json.dumps(written))
     assert started(small_job(tmp_path), "second", order="another").id == "first"
     with pytest.raises(InvalidSpec, match="data.order: expected another, got order"):
         started(small_job(tmp_path), "third")
@@ -176,9 +145,8 @@ def test_a_run_that_recorded_no_order_keeps_the_order_of_its_next_start(tmp_path
 
 def test_a_run_may_be_made_longer_saved_more_often_and_moved_to_other_slices(tmp_path: Path) -> None:
     started(small_job(tmp_path, 2, 4, steps=8), "first")
-    assert (
-        started(small_job(tmp_path, 1, 8, steps=16, save_every_minutes=1, keep_checkpoints=5), "second").id == "first"
-    )
+    other = small_job(tmp_path, 1, 8, steps=16, save_every_minutes=1, keep_checkpoints=5)
+    assert started(other, "second").id == "first"
 
 
 def test_a_run_from_before_the_kernel_was_recorded_keeps_the_one_that_its_specification_named(tmp_path: Path) -> None:

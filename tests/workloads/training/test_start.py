@@ -27,13 +27,10 @@ def test_each_restart_counts_once_for_the_host_that_failed_itself(tmp_path: Path
     assert ends(tmp_path, 11) == {"HANG": PastEnd(1, 1400.0), "BAD_HOST": PastEnd(2, 7100.0)}
 
 
-def test_the_start_that_runs_has_not_ended(tmp_path: Path) -> None:
+def test_a_first_start_has_no_past_and_the_one_that_runs_has_not_ended(tmp_path: Path) -> None:
+    assert ends(tmp_path, 0) == {}
     record(tmp_path, "host-a-1-2000", ExitCode.HANG, 2100.0)
     assert ends(tmp_path, 1) == {}
-
-
-def test_a_first_start_has_no_past(tmp_path: Path) -> None:
-    assert ends(tmp_path, 0) == {}
 
 
 def test_a_damaged_record_hides_no_other(tmp_path: Path) -> None:

@@ -8,30 +8,23 @@ import jax
 import numpy as np
 import pytest
 
-from tests.workloads.jobs import small_job
-from workloads.training.data import Batches
+from tests.workloads.jobs import changed, small_job
+from tests.workloads.training.running import batches_of, program_of
 from workloads.training.layout import Tree
-from workloads.training.mesh import build_mesh
-from workloads.training.rows import load_rows
-from workloads.training.step import Program, StepResult, TrainState
+from workloads.training.step import StepResult, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-"""CPU time without a compilation cache."""
 
 
 LOWER = """
 import sys
 from pathlib import Path
-import jax
-from tests.workloads.jobs import small_job
-from workloads.spec import MeshSpec
-from workloads.training.mesh import build_mesh
-from workloads.training.step import Program
+from tests.workloads.jobs import changed, small_job
+from tests.workloads.training.running import program_of
 each_step = small_job(Path("unused"), replica=1, fsdp=2, gather_weights="each-step")
-untied = each_step.model.model_copy(update={"tied_embedding": False})
-for mesh in (MeshSpec(replica=1, fsdp=2), MeshSpec(replica=1, fsdp=1, stage=2)):
-    job = each_step.model_copy(update={"model": untied, "mesh": mesh})
-    print(Program(job, build_mesh(mesh, job.slices, jax.devices()[:2])).lower_step().as_text())
+for mesh in ({}, {"fsdp": 1, "stage": 2}):
+    job = changed(each_step, model={"tied_embedding": False}, mesh=mesh)
+    print(program_of(job).lower_step().as_text())
 """
 """Program that gathers all weights at once: over the slice, and as one of two stages."""
 
@@ -49,9 +42,8 @@ def lowered_with_hash_seed(seed: int) -> str:
 
 def losses(tmp_path: Path, replica: int, fsdp: int, steps: int, dtype: str = "float32") -> list[float]:
     job = small_job(tmp_path, replica, fsdp, compute_dtype=dtype)
-    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()[: replica * fsdp]))
-    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
-    batches = Batches(rows, job.training, program.batch_sharding)
+    program = program_of(job)
+    batches = batches_of(job, program, tmp_path)
     step, state = program.compile_step(), program.compile_initial()()
     found: list[float] = []
     for number in range(steps):
@@ -89,34 +81,26 @@ def test_loss_falls_in_twenty_steps(tmp_path: Path, dtype: str) -> None:
 
 def test_a_step_that_is_not_finite_changes_nothing_but_step_and_batch(tmp_path: Path) -> None:
     job = small_job(tmp_path)
-    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
-    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
-    batches = Batches(rows, job.training, program.batch_sharding)
+    program = program_of(job)
     state = program.compile_initial()()
-    parameters = {**state.parameters, "final_scale": state.parameters["final_scale"] * np.nan}
-    poisoned = TrainState(state.step, state.batch, parameters, state.optimizer)
-    before = jax.tree.map(np.array, poisoned)
-    after, result = program.compile_step()(poisoned, batches.training(0))
+    state.parameters["final_scale"] *= np.nan
+    before = jax.tree.map(np.array, (state.parameters, state.optimizer))
+    after, result = program.compile_step()(state, batches_of(job, program, tmp_path).training(0))
     assert bool(result.skipped)
     assert (int(after.step), int(after.batch)) == (1, 1)
-    jax.tree.map(
-        np.testing.assert_array_equal, (after.parameters, after.optimizer), (before.parameters, before.optimizer)
-    )
+    jax.tree.map(np.testing.assert_array_equal, (after.parameters, after.optimizer), before)
 
 
 @pytest.mark.parametrize(("times", "skipped"), [(0.999, True), (1.001, False)])
 def test_a_step_whose_gradient_norm_is_above_the_limit_changes_no_weight(
     tmp_path: Path, times: float, skipped: bool
 ) -> None:
-    job = small_job(tmp_path)
-    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
-
     def stepped(limit: float | None) -> tuple[Tree, TrainState, StepResult]:
-        limited = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"skip_norm": limit})})
-        program = Program(limited, build_mesh(job.mesh, job.slices, jax.devices()))
+        job = changed(small_job(tmp_path), optimizer={"skip_norm": limit})
+        program = program_of(job)
         state = program.compile_initial()()
         before = jax.tree.map(np.array, (state.parameters, state.optimizer))
-        return before, *program.compile_step()(state, Batches(rows, job.training, program.batch_sharding).training(0))
+        return before, *program.compile_step()(state, batches_of(job, program, tmp_path).training(0))
 
     _, usual, unlimited = stepped(None)
     before, after, result = stepped(times * float(unlimited.gradient_norm))
@@ -127,8 +111,7 @@ def test_a_step_whose_gradient_norm_is_above_the_limit_changes_no_weight(
 
 
 def test_a_batch_in_which_nothing_counts_changes_no_weight(tmp_path: Path) -> None:
-    job = small_job(tmp_path, ignored_token=0, accumulation=2)
-    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
+    program = program_of(small_job(tmp_path, ignored_token=0, accumulation=2))
     state = program.compile_initial()()
     before = jax.tree.map(np.array, (state.parameters, state.optimizer))
     padding = jax.device_put(np.zeros(program.batch_shape, np.uint8), program.batch_sharding)
@@ -144,9 +127,8 @@ def test_an_evaluation_with_padding_is_that_of_one_device(
     found: list[tuple[float, float]] = []
     for sizes in ({"replica": 1, "fsdp": 1}, {"replica": replica, "fsdp": fsdp, "accumulation": accumulation}):
         job = small_job(tmp_path, min_count=1, **sizes)
-        program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()[: job.mesh.devices]))
-        rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
-        batch = Batches(rows, job.training, program.batch_sharding).held_out(0)
+        program = program_of(job)
+        batch = batches_of(job, program, tmp_path).held_out(0)
         loss, tokens = program.compile_evaluation()(program.compile_initial()().parameters, batch)
         found.append((float(loss), float(tokens)))
     alone, padded = found
@@ -156,9 +138,8 @@ def test_an_evaluation_with_padding_is_that_of_one_device(
 
 def test_an_evaluation_is_of_the_tokens_that_count(tmp_path: Path) -> None:
     job = small_job(tmp_path, ignored_token=ord(" "))
-    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
-    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
-    batch = Batches(rows, job.training, program.batch_sharding).training(0)
+    program = program_of(job)
+    batch = batches_of(job, program, tmp_path).training(0)
     state = program.compile_initial()()
     loss, tokens = program.compile_evaluation()(state.parameters, batch)
     assert float(tokens) == np.sum(np.asarray(batch)[:, 1:] != ord(" ")) < batch.size

@@ -1,12 +1,11 @@
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from etils import epath
 
+from tests.workloads.hosts import wait_until
 from tests.workloads.jobs import small_job
 from workloads.spec import TrackersSpec, WandbSpec
 from workloads.training import trackers
@@ -30,6 +29,16 @@ class Recorder:
         self.closed.append(completed)
 
 
+def serve(served: Trackers, steps: int, completed: bool) -> list[str]:
+    """Serve all steps, and return the warnings."""
+    warnings: list[str] = []
+    served.open(warnings.append)
+    for step in range(1, steps + 1):
+        served.step(step, LINE)
+    served.close(completed)
+    return warnings
+
+
 @dataclass
 class Broken(Recorder):
     """A tracker that refuses the second point."""
@@ -41,32 +50,22 @@ class Broken(Recorder):
 
 
 def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
-    broken, recorder, warnings = Broken(), Recorder(), list[str]()
+    broken, recorder = Broken(), Recorder()
     served = Trackers({"wandb": lambda: broken, "tensorboard": lambda: recorder})
-    served.open(warnings.append)
-    for step in range(1, 5):
-        served.step(step, LINE)
-    served.close(completed=False)
+    (warning,) = serve(served, steps=4, completed=False)
     assert [point.step for point in broken.points] == [1, 2]
     assert broken.closed == []
     assert [point.step for point in recorder.points] == [1, 2, 3, 4]
     assert recorder.closed == [False]
-    (warning,) = warnings
     assert "job.trackers.wandb" in warning
     assert warning.endswith("ConnectionError: quota used up")
 
 
 def test_one_that_cannot_begin_is_dropped() -> None:
-    warnings = list[str]()
-
     def refused() -> Recorder:
         raise PermissionError("no such project")
 
-    served = Trackers({"wandb": refused})
-    served.open(warnings.append)
-    served.step(1, LINE)
-    served.close(completed=True)
-    assert len(warnings) == 1
+    assert len(serve(Trackers({"wandb": refused}), steps=1, completed=True)) == 1
 
 
 def test_one_that_hangs_holds_up_neither_a_step_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,22 +90,12 @@ def test_one_that_hangs_holds_up_neither_a_step_nor_the_end(monkeypatch: pytest.
     assert "job.trackers.wandb" in warning
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def test_only_the_leader_has_any_and_only_those_that_the_job_asks_for(tmp_path: Path) -> None:
     run = Run("run-1", epath.Path(tmp_path), 0, {})
     job = small_job(tmp_path)
     asks = job.model_copy(update={"trackers": TrackersSpec(tensorboard=True)})
     for spec, process in ((job, 0), (asks, 1), (asks, 0)):
-        served = trackers_of(spec, run, Processes(process, 2, "host"))
-        served.open(pytest.fail)
-        served.step(1, LINE)
-        served.close(completed=True)
+        assert not serve(trackers_of(spec, run, Processes(process, 2, "host")), steps=1, completed=True)
         assert run.tensorboard.exists() == (spec is asks and process == 0)
 
 

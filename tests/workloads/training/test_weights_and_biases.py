@@ -11,9 +11,9 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import ALONE
 from workloads.spec import TrackersSpec, WandbSpec
 from workloads.training.runs import Run
-from workloads.training.runtime import Processes
 from workloads.training.trackers import CURVES, trackers_of
 
 
@@ -49,11 +49,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[FakeRun]:
 
 
 def start(folder: Path, number: int, steps: dict[int, float], *, completed: bool) -> None:
-    job = small_job(folder).model_copy(
-        update={"trackers": TrackersSpec(wandb=WandbSpec(project="llm", entity="research"))}
-    )
+    asked = TrackersSpec(wandb=WandbSpec(project="llm", entity="research"))
+    job = small_job(folder).model_copy(update={"trackers": asked})
     run = Run("run-1", epath.Path(folder), number, {"spec": job.model_dump()})
-    trackers = trackers_of(job, run, Processes(0, 1, "host-0"))
+    trackers = trackers_of(job, run, ALONE)
     trackers.open(pytest.fail)
     for step, loss in steps.items():
         trackers.step(step, dict[str, object](dict.fromkeys(CURVES) | {"loss": loss}))

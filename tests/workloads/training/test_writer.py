@@ -9,7 +9,9 @@ import pytest
 from etils import epath
 
 from cli.hosts import Hosts, start_hosts
+from tests.workloads.hosts import first_code, wait_until
 from tests.workloads.jobs import small_job
+from tests.workloads.training.running import ALONE
 from workloads.spec import ExitCode
 from workloads.training import writer
 from workloads.training.failures import (
@@ -23,14 +25,13 @@ from workloads.training.failures import (
     SaveFailed,
     TrainingStopped,
 )
-from workloads.training.runtime import Processes
 from workloads.training.writer import Lease, Writer
 
 IMPATIENT = """
 from workloads.training import writer
 writer.EXPIRES_SECONDS, writer.RENEWED_EVERY_SECONDS, writer.LOOKS_EVERY_SECONDS = 4, 0.5, 0.1
 """
-"""Code that runs in every process before its own, as Python's `sitecustomize`."""
+"""First code of every process."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ def never(error: TrainingStopped) -> None:
 
 
 def of(folder: Path, run_id: str, start: int = 0, lost: Callable[[TrainingStopped], None] = never) -> Writer:
-    return Writer(epath.Path(folder / "job"), run_id, start, Processes(0, 1, "host-0"), lost)
+    return Writer(epath.Path(folder / "job"), run_id, start, ALONE, lost)
 
 
 def lease(folder: Path) -> Path:
@@ -66,13 +67,6 @@ def seconds_to_enter(entered: Writer) -> float:
     began = time.monotonic()
     with entered:
         return time.monotonic() - began
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_second_submission_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
@@ -97,10 +91,11 @@ def test_a_restart_that_is_to_come_finds_the_path_kept_for_it(tmp_path: Path, er
     assert seconds_to_enter(of(tmp_path, "second")) > 0.9
 
 
-@pytest.mark.parametrize("ahead", [-1000.0, 1000.0])
-def test_what_a_killed_submission_left_expires_whatever_its_clock_said(tmp_path: Path, ahead: float) -> None:
+@pytest.mark.parametrize("ahead", [-1000.0, 1000.0, None], ids=["late clock", "early clock", "cut lease"])
+def test_what_a_killed_submission_left_expires_whatever_it_says(tmp_path: Path, ahead: float | None) -> None:
     left_by(tmp_path, "first", ValueError("killed"))
-    lease(tmp_path).write_text(json.dumps(asdict(replace(found(tmp_path), time=time.time() + ahead))))
+    text = '{"run' if ahead is None else json.dumps(asdict(replace(found(tmp_path), time=time.time() + ahead)))
+    lease(tmp_path).write_text(text)
     assert seconds_to_enter(of(tmp_path, "second")) > 0.9
 
 
@@ -129,7 +124,7 @@ def test_of_two_processes_of_one_start_the_later_one_goes_on_and_keeps_the_lease
     failures: list[TrainingStopped] = []
     cut_off = of(tmp_path, "first", 0, failures.append).__enter__()
     with of(tmp_path, "first"):
-        until(lambda: failures)
+        wait_until(lambda: failures)
         assert isinstance(failures[0], PathTaken)
         assert "another attempt of run first writes" in str(failures[0])
         cut_off.__exit__(None, None, None)
@@ -143,16 +138,10 @@ def test_an_earlier_start_ends_and_its_last_word_does_not_end_the_later_one(tmp_
         earlier = lease(tmp_path).read_text()
         with of(tmp_path, "first", 1):
             lease(tmp_path).write_text(earlier)
-            until(lambda: failures and found(tmp_path).start == 1)
+            wait_until(lambda: failures and found(tmp_path).start == 1)
     assert isinstance(failures[0], PathTaken)
     with of(tmp_path, "first", 2), pytest.raises(PathTaken, match="this one was cut off"):
         of(tmp_path, "first", 1).__enter__()
-
-
-def test_a_lease_that_cannot_be_read_is_somebodys_until_it_expires(tmp_path: Path) -> None:
-    left_by(tmp_path, "first", ValueError("killed"))
-    lease(tmp_path).write_text('{"run')
-    assert seconds_to_enter(of(tmp_path, "second")) > 0.9
 
 
 def test_whoever_reads_the_lease_finds_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,27 +155,23 @@ def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, capsys: py
         lease(tmp_path).unlink()
         lease(tmp_path).mkdir()
         said: list[str] = []
-        until(lambda: said.append(capsys.readouterr().out) or "cannot be renewed, trying again" in "".join(said))
+        wait_until(lambda: said.append(capsys.readouterr().out) or "cannot be renewed, trying again" in "".join(said))
         lease(tmp_path).rmdir()
-        until(lambda: lease(tmp_path).is_file())
+        wait_until(lambda: lease(tmp_path).is_file())
         assert found(tmp_path).run_id == "first"
 
 
 @pytest.mark.complete
 @pytest.mark.timeout(600)
 def test_of_two_jobs_the_second_ends_and_the_next_goes_on_after_the_first(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
-    variables = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
+    variables = first_code(tmp_path / "site", IMPATIENT)
 
     def submitted(run_id: str, steps: int) -> Hosts:
         job = small_job(tmp_path / "job", replica=1, fsdp=1, steps=steps, save_every_steps=100_000)
         return start_hosts(job, run_id, 0, tmp_path / f"logs-{run_id}", variables)
 
     with submitted("first", 100_000) as first:
-        deadline = time.monotonic() + 120
-        while "step 1/" not in first.leader.log.read_text():
-            assert time.monotonic() < deadline, first.leader.log.read_text()
-            time.sleep(0.1)
+        wait_until(lambda: "step 1/" in first.leader.log.read_text(), seconds=120)
         with submitted("second", 100_000) as second:
             assert second.leader.process.wait(120) == ExitCode.INVALID_SPEC
             assert "is written by run first" in second.leader.log.read_text()

@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from tests.workloads.plain_model import plain_attention, plain_frequencies, plain_visibility
+from tests.workloads.preflight.jobs import slices_of
+from workloads.preflight.topology import describe_devices
+from workloads.spec import ModelSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.remat import ATTENTION
@@ -25,6 +28,13 @@ class Case:
     dtype: Any = jnp.float32
     tolerance: float = 2e-6
     """Tolerance of values and gradients, relative to the reference's norm."""
+
+    @property
+    def model(self) -> ModelSpec:
+        """A model with these heads."""
+        shape = self.shape
+        heads = {"query_heads": shape.kv_heads * shape.group, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim}
+        return ModelSpec.model_validate(dict.fromkeys(("vocab_size", "embed_dim", "mlp_dim", "layers"), 1) | heads)
 
 
 # 384 tokens are three blocks of 128 queries and keys, 1024 are two of the longest, 96 are one.
@@ -61,14 +71,10 @@ def test_two_runs_are_bitwise_equal() -> None:
     case = Case(HeadShape(1, 2, 64), 2, 384, True, jnp.bfloat16)
     z, rotation, segments, d_mixed = inputs(case)
 
-    @jax.jit
-    def run() -> tuple[jax.Array, jax.Array]:
-        mixed, pull_back = jax.vjp(
-            lambda z: fused_attention(z, rotation, segments, shape=case.shape, interpret=True), z
-        )
-        return mixed, pull_back(d_mixed)[0]
+    def attend(z: jax.Array) -> jax.Array:
+        return fused_attention(z, rotation, segments, shape=case.shape, interpret=True)
 
-    for first, second in zip(run(), run(), strict=True):
+    for first, second in zip(*(value_and_gradient(attend, d_mixed, z) for _ in range(2)), strict=True):
         np.testing.assert_array_equal(np.asarray(first).view(np.uint16), np.asarray(second).view(np.uint16))
 
 
@@ -131,16 +137,9 @@ def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.costs(cpu_seconds=10)
-def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No TPU is used, so the compiler needs neither Google Cloud's metadata server nor the chip's lock.
-    for name, value in {
-        "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TPU_LOG_DIR": "disabled",
-    }.items():
-        monkeypatch.setenv(name, value)
+def test_compiled_for_v6e_both_kernels_carry_the_causal_flops() -> None:
     shape, length, sequences = HeadShape(2, 4, 128), 8192, 2
-    mesh = Mesh(np.array(topologies.get_topology_desc("v6e:2x2", platform="tpu").devices), ("chip",))
+    mesh = Mesh(np.array(describe_devices(slices_of("v6e", "2x2"), {})), ("chip",))
     per_chip, whole = PartitionSpec("chip"), PartitionSpec()
 
     @jax.jit
@@ -166,18 +165,13 @@ def inputs(case: Case) -> tuple[jax.Array, Any, jax.Array | None, jax.Array]:
     z = draw.normal(size=(case.sequences, rows + 2 * shape.kv_heads * shape.head_dim, case.length))
     d_mixed = draw.normal(size=(case.sequences, rows, case.length))
     segments = np.sort(draw.integers(0, 4, (case.sequences, case.length)), axis=1)
-    angles = rotation_angles(case)
+    angles = jnp.outer(plain_frequencies(case.model), jnp.arange(case.length))
     return (
         jnp.asarray(z, case.dtype),
-        (jnp.asarray(np.cos(angles), jnp.float32), jnp.asarray(np.sin(angles), jnp.float32)),
+        (jnp.cos(angles), jnp.sin(angles)),
         jnp.asarray(segments, jnp.int32) if case.segmented else None,
         jnp.asarray(d_mixed, case.dtype),
     )
-
-
-def rotation_angles(case: Case) -> np.ndarray:
-    half = case.shape.head_dim // 2
-    return np.outer(1e4 ** (-np.arange(half) / half), np.arange(case.length))
 
 
 def value_and_gradient(
@@ -192,23 +186,10 @@ def value_and_gradient(
 
 
 def plain(z: jax.Array, case: Case, segments: jax.Array | None) -> jax.Array:
-    """Compute the same with full score matrices [queries, keys], rotated as complex numbers."""
-    shape = case.shape
-    turns = jnp.asarray(np.exp(1j * rotation_angles(case)), jnp.complex64)[None, None, None]
-    may_attend = jnp.tril(jnp.ones((1, case.length, case.length), bool))
-    if segments is not None:
-        may_attend &= segments[:, :, None] == segments[:, None]
-    heads = z.reshape(case.sequences, shape.kv_heads, shape.group + 2, shape.head_dim, case.length)
-    query, key, value = turned(heads[:, :, :-2], turns), turned(heads[:, :, -2:-1], turns), heads[:, :, -1]
-    scores = jnp.einsum("bkghq,bkthp->bkgqp", query, key) / shape.head_dim**0.5
-    attention = jax.nn.softmax(jnp.where(may_attend[:, None, None], scores, -jnp.inf), axis=-1)
-    return jnp.einsum("bkgqp,bkhp->bkghq", attention, value).reshape(case.sequences, -1, case.length)
-
-
-def turned(x: jax.Array, turns: jax.Array) -> jax.Array:
-    first, second = jnp.split(x, 2, axis=-2)
-    turned = (first + 1j * second) * turns
-    return jnp.concatenate([turned.real, turned.imag], axis=-2)
+    """Compute the same with full score matrices, one head after the other."""
+    rows = case.shape.kv_heads * case.shape.group * case.shape.head_dim
+    identity = {"query_key_value": jnp.eye(z.shape[1]), "out": jnp.eye(rows)}
+    return plain_attention(z.mT, identity, case.model, plain_visibility(z[:, 0], segments)).mT
 
 
 def parts(z: jax.Array, shape: HeadShape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
