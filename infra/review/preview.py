@@ -28,19 +28,17 @@ def preview_tables(previewed: Previewed) -> list[Table]:
 
 
 def _verdict(previewed: Previewed) -> Table:
-    refused = _count(previewed.findings, "mandatory")
-    answer, state = _answer(previewed, refused)
+    answer, state = _answer(previewed)
     return Table(
         title=f"Preview of {previewed.stack}",
         verdict=answer,
         state=state,
-        columns=(),
-        rows=(),
         notes=[f"{_summary(previewed)}; {previewed.seconds:.0f} s."],
     )
 
 
-def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
+def _answer(previewed: Previewed) -> tuple[str, State]:
+    refused = _count(previewed.findings, "mandatory")
     if previewed.errors or previewed.review is None:
         return "REFUSED: the engine cannot execute this plan", "bad"
     if refused:
@@ -76,7 +74,6 @@ def _losses(changes: Sequence[Change]) -> Iterable[Table]:
             state="bad",
             columns=("operation", "resource", "name", "inputs that differ"),
             rows=[(change.operation.upper(), _kind(change.type), change.name, _cause(change)) for change in lost],
-            notes=(),
         )
 
 
@@ -92,8 +89,6 @@ def _errors(errors: Sequence[str]) -> Iterable[Table]:
             title="Errors",
             verdict=f"{_format_count(len(errors), 'error')} of the engine",
             state="bad",
-            columns=(),
-            rows=(),
             notes=errors,
         )
 
@@ -101,11 +96,9 @@ def _errors(errors: Sequence[str]) -> Iterable[Table]:
 def _rules(previewed: Previewed) -> Iterable[Table]:
     findings = previewed.findings
     mandatory, advisory = _count(findings, "mandatory"), _count(findings, "advisory")
-    if previewed.errors and not findings:
-        yield Table("Rules", "not checked: the engine stopped earlier", "notable", (), (), ())
-        return
     if not findings:
-        yield Table("Rules", "no rule is broken", "good", (), (), ())
+        stopped = Table("Rules", "not checked: the engine stopped earlier", "notable")
+        yield stopped if previewed.errors else Table("Rules", "no rule is broken", "good")
         return
     yield Table(
         title="Rules",
@@ -116,14 +109,14 @@ def _rules(previewed: Previewed) -> Iterable[Table]:
             (found.rule, found.level, found.severity, found.resource or "the stack", found.message)
             for found in findings
         ],
-        notes=(),
     )
 
 
 def _changes(previewed: Previewed) -> Iterable[Table]:
     grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
     for change in previewed.changes:
-        grouped[change.operation, _kind(change.type)].append(_format_name(change))
+        differs = f" ({', '.join(change.properties)})" if change.operation == "update" and change.properties else ""
+        grouped[change.operation, _kind(change.type)].append(f"{change.name}{differs}")
     yield Table(
         title="Changes",
         verdict=_summary(previewed),
@@ -133,15 +126,9 @@ def _changes(previewed: Previewed) -> Iterable[Table]:
             (operation, kind, str(len(names)), ", ".join(sorted(names)))
             for (operation, kind), names in sorted(grouped.items())
         ],
-        notes=(),
         whole=(0, 1),
         folded=True,
     )
-
-
-def _format_name(change: Change) -> str:
-    differs = f" ({', '.join(change.properties)})" if change.operation == "update" and change.properties else ""
-    return f"{change.name}{differs}"
 
 
 def _kind(token: str) -> str:

@@ -1,6 +1,6 @@
 """Contents of a review and a preview of a stack, as objects. The caller supplies cluster data, time and preflights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
@@ -176,7 +176,11 @@ def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
         tokens_per_sequence=spec.training.sequence_length,
         steps=spec.training.steps,
         tokens=tokens(spec),
-        padding=tuple(_padding(spec)),
+        padding=tuple(
+            Padding(slices=count, share=share)
+            for count in range(spec.slices.min_count or spec.slices.count, spec.slices.count + 1)
+            if (share := spec.on_slices(count).padding)
+        ),
         optimizer=tuple(
             OptimizerValue(
                 setting=f"optimizer.{name}",
@@ -187,13 +191,6 @@ def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
             for name in job.optimizer
         ),
     )
-
-
-def _padding(spec: JobSpec) -> Iterator[Padding]:
-    most = spec.slices.count
-    for count in range(spec.slices.min_count or most, most + 1):
-        if share := spec.on_slices(count).padding:
-            yield Padding(slices=count, share=share)
 
 
 def _paces(spec: JobSpec, preflight: PreflightResult, usd_per_hour: float | None) -> tuple[Pace, ...]:

@@ -37,9 +37,9 @@ class Table:
     verdict: str
     """The answer in a few words."""
     state: State
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str]
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    notes: Sequence[str] = ()
     whole: Sequence[int] = ()
     """Columns with short cells, which are not wrapped."""
     folded: bool = False

@@ -19,9 +19,6 @@ _NO_JOBS = Table(
     title="Queue",
     verdict="the stack has no jobs; its queues accept jobs of other stacks",
     state="good",
-    columns=(),
-    rows=(),
-    notes=(),
 )
 
 
@@ -35,11 +32,9 @@ def _ready(review: Review) -> Iterable[Table]:
     """Yield what `up` refuses and what a person has to check, if anything."""
     notes = [f"- {line}" for line in (*review.refused, *review.doubts)]
     if review.refused:
-        yield Table("Ready", "NO: `up` refuses this stack", "bad", (), (), notes)
+        yield Table("Ready", "NO: `up` refuses this stack", "bad", notes=notes)
     elif review.doubts:
-        yield Table(
-            "Ready", "perhaps: check these values, which cannot be verified from here", "notable", (), (), notes
-        )
+        yield Table("Ready", "perhaps: check these values, which cannot be verified from here", "notable", notes=notes)
 
 
 def _price(review: Review) -> Table:
@@ -55,7 +50,7 @@ def _price(review: Review) -> Table:
             *(line for job in bill.jobs for line in _most(job)),
             *(_all_runs(sweep) for sweep in bill.sweeps),
             *(_difference(bill.delta) if bill.delta else ()),
-            f"Not in it: {_list_not_included(bill)}.",
+            f"Not in it: {'; '.join(bill.not_included)}.",
         ],
     )
 
@@ -155,10 +150,6 @@ def _more(amount: Amount) -> str:
     return f"{_format_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
 
 
-def _list_not_included(bill: Bill) -> str:
-    return "; ".join(bill.not_included)
-
-
 def _queue(review: Review, job: JobReview) -> Table:
     verdict = job.admission
     headline, *details = verdict.lines
@@ -166,8 +157,6 @@ def _queue(review: Review, job: JobReview) -> Table:
         title=job_title("Queue", review, job),
         verdict=headline,
         state=_QUEUE_STATES[verdict.outcome],
-        columns=(),
-        rows=(),
         notes=[f"- {line}" for line in details],
     )
 
@@ -303,7 +292,6 @@ def _remedies(review: Review, job: JobReview) -> Iterable[Table]:
             (remedy.change, "yes" if remedy.fits else "no", _number(remedy.peak_gib), _number(remedy.seconds, 3))
             for remedy in found.remedies
         ],
-        notes=(),
     )
 
 
@@ -359,7 +347,6 @@ def _traffic(review: Review, job: JobReview, found: PreflightResult) -> Table:
             for network, totals in networks
             for kind, sent in totals.items()
         ],
-        notes=(),
     )
 
 
