@@ -255,7 +255,6 @@ class ContainerJob(Job):
 
     @property
     def images(self) -> tuple[str, ...]:
-        """All images that its pods run."""
         return (self.image, *((self.pathways.server_image, self.pathways.proxy_image) if self.pathways else ()))
 
 
@@ -330,7 +329,6 @@ def _find_repeated(values: list[object]) -> list[object]:
 
 
 def _with_value(section: Section, path: Sequence[str], value: object) -> Section:
-    """Return the section with the value at `path`."""
     first, *rest = path
     if not rest:
         return {**section, first: value}

@@ -77,14 +77,12 @@ class Sections:
         self.errors = []
 
     def required[S: Spec](self, name: str, model: type[S]) -> S | None:
-        """Return a section that must exist."""
         if name not in self.raw:
             self.errors.append(missing_key(name))
             return None
         return self.read(self.raw[name], name, model)
 
     def optional[S: Spec](self, name: str, model: type[S]) -> S | None:
-        """Return a section that may be missing."""
         return self.read(self.raw[name], name, model) if name in self.raw else None
 
     def whole[S: Spec](self, name: str, model: type[S]) -> S:
@@ -155,23 +153,15 @@ def parse(raw: Mapping[str, object]) -> Settings:
     if errors or not (draft.cloud and draft.cluster):
         raise SettingsError(dict.fromkeys(errors))
     jobs = {job.name: job for _, job in draft.readable_jobs}
-    return Settings(
-        cloud=draft.cloud,
-        cluster=draft.cluster,
-        slices=draft.slices,
-        teams={name: _in_the_jobs_order(name, team, jobs.values()) for name, team in draft.teams.items()},
-        image=image,
-        jobs=jobs,
-        datasets=draft.datasets,
-        network=draft.network,
-        scheduling=draft.scheduling,
-        prices=draft.prices,
-        budget=draft.budget,
-        environment=draft.environment,
-        monitoring=monitoring,
-        secrets={name: value for name, value in _entries(secrets).items() if isinstance(value, Hidden)},
-        **dict(options),
-    )
+    own = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
+    changed = {
+        "teams": {name: _in_the_jobs_order(name, team, jobs.values()) for name, team in draft.teams.items()},
+        "image": image,
+        "jobs": jobs,
+        "monitoring": monitoring,
+        "secrets": {name: value for name, value in _entries(secrets).items() if isinstance(value, Hidden)},
+    }
+    return Settings(**own | changed | dict(options))
 
 
 def check(draft: Draft) -> Iterator[FieldError]:
@@ -320,7 +310,6 @@ def _read[S: Spec](value: object, path: str, model: type[S]) -> tuple[S | None, 
 
 
 def _entries(value: object) -> Mapping[str, object]:
-    """Return `value` if it is a mapping, otherwise an empty mapping."""
     return cast(Mapping[str, object], value) if isinstance(value, Mapping) else {}
 
 

@@ -12,7 +12,7 @@ from infra.settings import rules_containers
 from infra.settings.errors import FieldError, expectation, from_validation, nearest
 from infra.settings.jobs import ContainerJob, Job, Section, TrainingJob, group_order
 from infra.settings.schema import SliceGroup
-from infra.settings.stack import Draft, DraftJob, Shapes, join_names
+from infra.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
 from infra.settings.values import SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.submission import assemble, optimizer_spec, training_spec
 from infra.tpu import SliceShape
@@ -84,14 +84,13 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
 def _names(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
     """Yield the errors of a job's references, even if something else in the job could not be read."""
     team, slices = entry.written.get("team"), entry.written.get("slices")
-    if isinstance(team, str) and draft.written_teams and team not in draft.written_teams:
-        expected, meant = f"one of the teams {join_names(draft.written_teams)}", nearest(team, draft.written_teams)
-        yield FieldError(f"{entry.path}.team", expected, repr(team), "rename it or add the team", meant)
+    if isinstance(team, str):
+        place, known = f"{entry.path}.team", draft.written_teams
+        yield from check_name(place, "one of the teams", team, known, "rename it or add the team")
     for path, group in _written_groups(entry.path, slices) if isinstance(slices, Mapping) else ():
-        if isinstance(group, str) and draft.written_slices and group not in draft.written_slices:
-            expected = f"one of the slice groups {join_names(draft.written_slices)}"
-            meant = nearest(group, draft.written_slices)
-            yield FieldError(path, expected, repr(group), "rename it or add the group", meant)
+        if isinstance(group, str):
+            kind, known = "one of the slice groups", draft.written_slices
+            yield from check_name(path, kind, group, known, "rename it or add the group")
 
 
 def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:

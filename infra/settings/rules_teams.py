@@ -7,10 +7,10 @@ from math import floor
 
 from infra.cost import group_bill, group_rate, job_group_bills, total
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
-from infra.settings.errors import FieldError, nearest
-from infra.settings.jobs import HOURS_PER_YEAR, Job, JobSlices
-from infra.settings.schema import Cloud, Quota, Team
-from infra.settings.stack import Draft, Shapes, join_names
+from infra.settings.errors import FieldError
+from infra.settings.jobs import HOURS_PER_YEAR, Job
+from infra.settings.schema import Cloud, Team
+from infra.settings.stack import Draft, Shapes, check_name, join_names
 
 _RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, JOBSET_NAMESPACE})
 _DECIMALS = 4
@@ -48,10 +48,7 @@ def _quotas(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     for name, team in draft.teams.items():
         for group, share in team.quota.items():
             given[group] += share.chips
-            if draft.written_slices and group not in draft.written_slices:
-                expected = f"slice groups among {join_names(draft.written_slices)}"
-                meant = nearest(group, draft.written_slices)
-                yield FieldError(f"teams.{name}.quota", expected, repr(group), "rename it", meant)
+            yield from check_name(f"teams.{name}.quota", "slice groups among", group, draft.written_slices, "rename it")
     for group in shapes:
         chips = draft.slices[group].chips
         if given[group] > chips:
@@ -118,7 +115,7 @@ def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: i
         yield FieldError(quota, expected, "nothing", f"add it with {needed}")
         return
     others = [team.quota[group] for name, team in teams.items() if name != job.team and group in team.quota]
-    idle = sum(map(_lendable, others))
+    idle = sum(each.chips if each.lending_limit is None else min(each.lending_limit, each.chips) for each in others)
     borrowable = idle if own.borrowing_limit is None else min(own.borrowing_limit, idle)
     if own.chips + borrowable < needed:
         got = f"{own.chips} of its own and {borrowable} that it may borrow" if others else str(own.chips)
@@ -127,18 +124,12 @@ def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: i
         yield FieldError(quota, expected, got, fix)
 
 
-def _lendable(share: Quota) -> int:
-    return share.chips if share.lending_limit is None else min(share.lending_limit, share.chips)
-
-
 def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     """Yield the errors of `prices` and `budget`. The budget's last day is checked in `infra.readiness`, because it must
     not stop a destroy."""
     for name in draft.prices.usd_per_chip_hour:
-        if draft.written_slices and name not in draft.written_slices:
-            expected = f"one of the slice groups {join_names(draft.written_slices)}"
-            meant = nearest(name, draft.written_slices)
-            yield FieldError("prices.usd_per_chip_hour", expected, repr(name), "rename it or remove it", meant)
+        path, kind = "prices.usd_per_chip_hour", "one of the slice groups"
+        yield from check_name(path, kind, name, draft.written_slices, "rename it or remove it")
     if draft.cloud:
         yield from _find_unpriced(draft, draft.cloud, shapes)
     if draft.cloud and draft.budget:
@@ -232,17 +223,14 @@ def _too_expensive(priced: list[_Priced], limit: float) -> FieldError:
         fix = "lower max_hours of some of them or raise the budget"
         return FieldError("budget.usd_total", expected, f"{got:.2f} ({costs})", fix)
     (only,) = priced
-    job, hours = only.job, only.affordable_hours(limit)
+    job, hours, count = only.job, only.affordable_hours(limit), only.job.slices.count
+    slices = f"{count} slice{'s' if count > 1 else ''} of {' or '.join(job.slices.groups)}"
     return FieldError(
         "budget.usd_total",
         f"a job that costs at most {limit:.2f} USD",
-        f"{only.usd:.2f}, since it may hold {_slices(job.slices)} for {job.max_hours:g} hours",
+        f"{only.usd:.2f}, since it may hold {slices} for {job.max_hours:g} hours",
         f"lower {only.path}.max_hours to {hours:g} or raise the budget" if hours else "raise the budget",
     )
-
-
-def _slices(slices: JobSlices) -> str:
-    return f"{slices.count} slice{'s' if slices.count > 1 else ''} of {' or '.join(slices.groups)}"
 
 
 def _unknown(setting: str, groups: Sequence[str]) -> Iterator[FieldError]:

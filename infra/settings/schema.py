@@ -137,7 +137,6 @@ class SliceGroup(Spec):
 
     @property
     def shape(self) -> SliceShape:
-        """Return the shape of one slice of the group."""
         return resolve(self.generation, self.topology, self.machine_type)
 
     @property
@@ -151,7 +150,6 @@ class SliceGroup(Spec):
         return self.count * self.shape.chips
 
     def zone_in(self, cloud: Cloud) -> str:
-        """Return the zone of all slices of the group."""
         return self.zone or cloud.zone
 
 

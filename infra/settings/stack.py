@@ -1,6 +1,6 @@
 """A whole stack file: the draft that the rules check, and the `Settings` that the rest of the program uses."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -8,6 +8,7 @@ from pydantic import InstanceOf
 
 from infra.controllers import Resources
 from infra.names import ON_HOSTS, team_folder
+from infra.settings.errors import FieldError, nearest
 from infra.settings.jobs import AnyJob, ContainerJob, Job, PodLevel, Section, TrainingJob
 from infra.settings.schema import (
     Budget,
@@ -76,6 +77,12 @@ class Draft:
 def join_names(names: Iterable[str]) -> str:
     """Return the names as text for an error."""
     return ", ".join(sorted(names)) or "(none)"
+
+
+def check_name(path: str, kind: str, name: str, known: Collection[str], fix: str) -> Iterator[FieldError]:
+    """Yield the error of a name that is not among the `known` ones of this kind, unless none is known."""
+    if known and name not in known:
+        yield FieldError(path, f"{kind} {join_names(known)}", repr(name), fix, nearest(name, known))
 
 
 class Settings(Options):
@@ -175,7 +182,6 @@ class Settings(Options):
         }
 
     def team_of(self, job: Job) -> Team:
-        """Return the team that submits the job."""
         return self.teams[job.team]
 
     def group_of(self, job: Job) -> SliceGroup:
