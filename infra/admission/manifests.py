@@ -1,18 +1,15 @@
 """Queues and workloads read from Kubernetes objects: those that the stack renders, or those of a live cluster."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
+from infra.job_state import Object, condition, is_true, moment
 from infra.kubernetes import amount
 from infra.names import TPU_RESOURCE
 
-type Object = Mapping[str, Any]
-"""A Kubernetes object."""
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
 """Eviction reasons after which a workload is requeued at the end, as `infra.operators` configures it."""
-_PRIORITY_WITHOUT_CLASS = 0
 
 
 def queue(manifest: Object) -> Queue:
@@ -72,31 +69,26 @@ def _cluster_queue(manifest: Object, cluster_queues: Mapping[tuple[str, str], st
 
 
 def _admission(manifest: Object) -> Object | None:
-    return manifest["status"].get("admission") if "QuotaReserved" in _true_conditions(manifest) else None
+    return manifest["status"].get("admission") if is_true(manifest, "QuotaReserved") else None
 
 
 def _counts(manifest: Object) -> bool:
     """Return whether the workload has quota or requests some."""
-    if "Finished" in _true_conditions(manifest):
-        return False
-    return manifest["spec"].get("active", True) or "QuotaReserved" in _true_conditions(manifest)
+    active = manifest["spec"].get("active", True) or is_true(manifest, "QuotaReserved")
+    return active and not is_true(manifest, "Finished")
 
 
 def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
-    conditions, admitted = _true_conditions(manifest), _admission(manifest)
-    evicted = conditions.get("Evicted")
+    evicted, admitted = is_true(manifest, "Evicted"), _admission(manifest)
+    again = evicted and condition(manifest, "Evicted")["reason"] in _QUEUED_ANEW
     counted = [pods for pods in spec["podSets"] if _chips(pods)]
     return Workload(
         name=f"{metadata['namespace']}/{_owner(manifest)}",
         uid=metadata["uid"],
         queue=queue,
-        priority=spec.get("priority", _PRIORITY_WITHOUT_CLASS),
-        queued_at=_seconds(
-            evicted["lastTransitionTime"]
-            if evicted and evicted["reason"] in _QUEUED_ANEW
-            else metadata["creationTimestamp"]
-        ),
+        priority=spec.get("priority", 0),
+        queued_at=_changed_at(manifest, "Evicted") if again else moment(metadata, "creationTimestamp", 0.0),
         pod_sets=tuple(_pod_set(pods, _count_ended(status, pods["name"]), flavors) for pods in counted),
         admission=Admission(
             flavors=tuple(
@@ -104,8 +96,8 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
                 for pods, found in zip(spec["podSets"], admitted["podSetAssignments"], strict=True)
                 if _chips(pods)
             ),
-            reserved_at=_seconds(conditions["QuotaReserved"]["lastTransitionTime"]),
-            evicted=evicted is not None,
+            reserved_at=_changed_at(manifest, "QuotaReserved"),
+            evicted=evicted,
         )
         if admitted
         else None,
@@ -159,13 +151,8 @@ def _owner(manifest: Object) -> str:
     return cast(str, owners[0] if owners else metadata["name"])
 
 
-def _true_conditions(manifest: Object) -> dict[str, Object]:
-    conditions = manifest.get("status", {}).get("conditions", [])
-    return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
-
-
-def _seconds(time: str) -> float:
-    return datetime.fromisoformat(time).timestamp()
+def _changed_at(manifest: Object, kind: str) -> float:
+    return moment(condition(manifest, kind), "lastTransitionTime", 0.0)
 
 
 def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:

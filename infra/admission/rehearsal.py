@@ -239,20 +239,16 @@ class _Finding:
         )
 
     def _outcome(self) -> Outcome:
-        if self.step == "admitted":
-            return "admitted"
-        if self.step == "preempts":
-            return "preempts"
-        return "waits" if self._possible() else "never"
-
-    def _possible(self) -> bool:
-        """Return whether any choice of flavors would fit if no other workload had chips."""
+        if self.step in ("admitted", "preempts"):
+            return "admitted" if self.step == "admitted" else "preempts"
+        # It waits if any choice of flavors would fit if no other workload had chips.
         pod_sets, offered = self.workload.pod_sets, [quota.flavor for quota in self.queue.flavors]
         usable = ([name for name in offered if pods.flavors is None or name in pods.flavors] for pods in pod_sets)
-        return any(
+        possible = any(
             all(chips <= self.before.ledger.potential(self.queue.name, flavor) for flavor, chips in needed.items())
             for needed in (chips_of(pod_sets, flavors) for flavors in product(*usable))
         )
+        return "waits" if possible else "never"
 
     def _failed(self) -> list[Attempt]:
         attempts = (attempt for choice in self.assignment.choices for attempt in choice.attempts)

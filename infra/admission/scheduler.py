@@ -238,7 +238,6 @@ class _Waiting:
             self.preemptor = ""
 
     def look_again(self) -> None:
-        """Try skipped workloads again, because something changed."""
         self.active |= self.aside
         self.aside.clear()
         self.hopeless.clear()
@@ -281,11 +280,9 @@ class Scheduler:
                 self.submit(workload)
 
     def submit(self, workload: Workload) -> None:
-        """Let a workload wait in its queue."""
         self._waiting[workload.queue].push(workload.model_copy(update={"admission": None}))
 
     def waiting(self, queue: str) -> list[Workload]:
-        """Return the workloads that wait in the queue."""
         found = self._waiting[queue]
         return [*found.active.values(), *found.aside.values()]
 
@@ -319,7 +316,11 @@ class Scheduler:
     def _cycle(self, heads: list[Workload]) -> list[Event]:
         entries = [self._nominate(head) for head in heads]
         self._resume_at = {}
-        order = _fairest_first(self.snapshot, entries) if self.snapshot.fair_sharing else _classical_order(entries)
+        order = (
+            _fairest_first(self.snapshot, entries)
+            if self.snapshot.fair_sharing
+            else sorted(entries, key=lambda each: (each.assignment.borrows, *each.urgency))
+        )
         claims: list[tuple[str, Chips]] = []
         preempted: dict[str, Workload] = {}
         events = [self._process(entry, preempted, claims) for entry in order]
@@ -414,10 +415,6 @@ class Scheduler:
             self.snapshot.remove(workload)
             self.submit(workload)
             self._freed |= {workload.queue, *(other.name for other in self.snapshot.ledger.neighbours(workload.queue))}
-
-
-def _classical_order(entries: list[_Entry]) -> list[_Entry]:
-    return sorted(entries, key=lambda entry: (entry.assignment.borrows, *entry.urgency))
 
 
 def _fairest_first(snapshot: Snapshot, entries: list[_Entry]) -> Iterator[_Entry]:

@@ -60,7 +60,6 @@ class Queue(Spec):
 
     @property
     def stopped(self) -> bool:
-        """Return whether it admits nothing."""
         return self.stop_policy != "None"
 
 
@@ -104,7 +103,6 @@ class Workload(Spec):
 
     @cached_property
     def usage(self) -> Chips:
-        """Return the chips that it has quota of."""
         return chips_of(self.pod_sets, self.admission.flavors) if self.admission else {}
 
 
@@ -207,7 +205,6 @@ class Ledger:
         return max(0, quota.nominal - max(quota.kept, self._usage[queue, flavor])) if quota else 0
 
     def neighbours(self, queue: str) -> list[Queue]:
-        """Return the other queues of the cohort."""
         cohort = self.queues[queue].cohort
         return [other for other in self.queues.values() if cohort and other.cohort == cohort and other.name != queue]
 
@@ -221,7 +218,6 @@ class Ledger:
         return False, ratio / found.weight
 
     def borrows_any(self, queue: str) -> bool:
-        """Return whether the queue borrows chips of any of its flavors."""
         return self._borrowed(self.queues[queue]) > 0
 
     def _borrowed(self, queue: Queue) -> int:
@@ -253,12 +249,10 @@ class Snapshot:
         return self._running[queue]
 
     def add(self, workload: Workload) -> None:
-        """Let an admitted workload run."""
         self._running[workload.queue][workload.name] = workload
         self.ledger.add(workload.queue, workload.usage)
 
     def remove(self, workload: Workload) -> None:
-        """Stop a running workload."""
         del self._running[workload.queue][workload.name]
         self.ledger.remove(workload.queue, workload.usage)
 
