@@ -121,18 +121,23 @@ def network_policy(namespace: str, network: Network, *, monitored: bool) -> Mani
     """
     # All ports, because no document lists all ports of the TPU runtime.
     peers: Manifest = {"podSelector": {}}
+    collectors = {**_pods_of(COLLECTORS_NAMESPACE), "podSelector": {"matchLabels": COLLECTOR_LABELS}}
+    identity = [{"protocol": "TCP", "port": port} for port in _METADATA_PORTS]
     spec: Manifest = {
         "podSelector": {},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": [peers]}, *([_collectors()] if monitored else ())],
-        "egress": [{"to": [peers]}, _dns(), _identity(), _services_of_google(network)],
+        "ingress": [
+            {"from": [peers]},
+            *([{"from": [collectors], "ports": [{"protocol": "TCP", "port": METRICS_PORT}]}] if monitored else ()),
+        ],
+        "egress": [
+            {"to": [peers]},
+            _dns(),
+            {"to": [_block(_METADATA_SERVER)], "ports": identity},
+            _services_of_google(network),
+        ],
     }
     return manifest("networking.k8s.io/v1", "NetworkPolicy", NETWORK_POLICY, namespace, spec=spec)
-
-
-def _collectors() -> Manifest:
-    peer = {**_pods_of(COLLECTORS_NAMESPACE), "podSelector": {"matchLabels": COLLECTOR_LABELS}}
-    return {"from": [peer], "ports": [{"protocol": "TCP", "port": METRICS_PORT}]}
 
 
 def _pods_of(namespace: str) -> Manifest:
@@ -148,11 +153,6 @@ def _dns() -> Manifest:
         "to": [pods, _block(_NODE_LOCAL_DNS), _block(_METADATA_SERVER)],
         "ports": [{"protocol": protocol, "port": _DNS} for protocol in ("UDP", "TCP")],
     }
-
-
-def _identity() -> Manifest:
-    ports = [{"protocol": "TCP", "port": port} for port in _METADATA_PORTS]
-    return {"to": [_block(_METADATA_SERVER)], "ports": ports}
 
 
 def _services_of_google(network: Network) -> Manifest:

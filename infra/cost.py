@@ -243,8 +243,8 @@ def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill |
     return Bill(
         groups=groups,
         at_once=total({group.name: _at_once(group) for group in groups}),
-        at_most=total({group.name: _at_most(group) for group in groups}),
-        by_capacity={kind: total({g.name: _at_most(g) for g in groups if g.capacity == kind}) for kind in kinds},
+        at_most=total({group.name: group.usd_per_hour for group in groups}),
+        by_capacity={kind: total({g.name: g.usd_per_hour for g in groups if g.capacity == kind}) for kind in kinds},
         jobs=jobs,
         sweeps=tuple(_sweep_bills(settings, {job.name: job for job in jobs})),
         not_included=_NOT_IN_THE_BILL,
@@ -283,7 +283,20 @@ def job_group_bills(
     job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, hours: float | None
 ) -> tuple[JobGroupBill, ...]:
     """Return the bills of a job that takes `hours` on each of `groups`."""
-    return tuple(_job_group_bill(job, group_bill(name, group, cloud, prices), hours) for name, group in groups.items())
+    bills: list[JobGroupBill] = []
+    for name, group in groups.items():
+        rate = group_rate(name, group, cloud, prices)
+        usd_per_hour = _times(rate.usd_per_chip_hour, job.slices.count * group.shape.chips)
+        bills.append(
+            JobGroupBill(
+                group=name,
+                capacity=group.capacity.kind,
+                usd_per_hour=usd_per_hour,
+                usd=_times(usd_per_hour, hours),
+                usd_at_most=_times(usd_per_hour, job.max_hours),
+            )
+        )
+    return tuple(bills)
 
 
 def total(amounts: Mapping[str, float | None]) -> Amount:
@@ -291,17 +304,6 @@ def total(amounts: Mapping[str, float | None]) -> Amount:
     usd_per_hour = _usd(sum(usd for usd in amounts.values() if usd is not None))
     unknown = tuple(name for name, usd in amounts.items() if usd is None)
     return Amount(usd_per_hour=usd_per_hour, usd_per_month=_usd(usd_per_hour * HOURS_PER_MONTH), unknown=unknown)
-
-
-def _job_group_bill(job: Job, group: GroupBill, hours: float | None) -> JobGroupBill:
-    usd_per_hour = _times(group.rate.usd_per_chip_hour, job.slices.count * group.chips // group.slices)
-    return JobGroupBill(
-        group=group.name,
-        capacity=group.capacity,
-        usd_per_hour=usd_per_hour,
-        usd=_times(usd_per_hour, hours),
-        usd_at_most=_times(usd_per_hour, job.max_hours),
-    )
 
 
 def _job_bill(
@@ -347,7 +349,7 @@ def _sum(amounts: Iterable[float | None]) -> float | None:
 def _delta(before: Iterable[GroupBill], after: Iterable[GroupBill]) -> Delta:
     old, new = ({group.name: group for group in groups} for groups in (before, after))
     pairs = {name: (old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])}
-    more = {name: _more(_at_most, *pair) for name, pair in pairs.items()}
+    more = {name: _more(lambda group: group.usd_per_hour, *pair) for name, pair in pairs.items()}
     return Delta(
         at_once=total({name: _more(_at_once, *pair) for name, pair in pairs.items()}),
         at_most=total(more),
@@ -374,10 +376,6 @@ def _more(cost: Callable[[GroupBill], float | None], before: GroupBill | None, a
         return 0
     was, now = (cost(group) if group else 0 for group in (before, after))
     return None if was is None or now is None else _usd(now - was)
-
-
-def _at_most(group: GroupBill) -> float | None:
-    return group.usd_per_hour
 
 
 def _at_once(group: GroupBill) -> float | None:

@@ -68,7 +68,9 @@ def ground(settings: Settings) -> dict[str, Texts]:
         for name, group in settings.slices.items()
         for index in range(group.count)
     }
-    return {"": _of_cluster(settings), **pools}
+    places = {"cloud": settings.cloud.model_dump(), "network": settings.network.model_dump()}
+    names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
+    return {"": _flat("", places) | names, **pools}
 
 
 def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
@@ -83,18 +85,6 @@ def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
         reasons |= dict.fromkeys(found)
         pools += [pool] if found else []
     return Loss(tuple(reasons), tuple(pools))
-
-
-def _place(settings: Settings) -> Texts:
-    """Return the settings that locate the cluster."""
-    cloud = settings.cloud
-    return {"cloud.project": cloud.project, "cloud.region": cloud.region, "cluster.name": settings.cluster.name}
-
-
-def _of_cluster(settings: Settings) -> Texts:
-    places = {"cloud": settings.cloud.model_dump(), "network": settings.network.model_dump()}
-    names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
-    return {**_flat("", places), **names}
 
 
 def _of_group(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
@@ -162,7 +152,10 @@ class Guard:
 
     async def endpoint(self) -> str | None:
         """Return the DNS endpoint of the stack's cluster; `None` if there is no cluster."""
-        return await self._endpoint(_place(self._settings))
+        cloud, name = self._settings.cloud, self._settings.cluster.name
+        return await self._endpoint(
+            {"cloud.project": cloud.project, "cloud.region": cloud.region, "cluster.name": name}
+        )
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import urllib3
 
 from infra.job_state import DELETED, Object, Outcome, Pod, leader_of, newest, outcome_of, pod_of, pods_of
-from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines, shut
 from infra.names import JOBSET_LABEL, JOBSETS, PODS
 
 _MARGIN = timedelta(seconds=1)
@@ -244,15 +244,9 @@ class PodLog:
         self._begun.set()
 
     def stop(self) -> None:
-        """Stop reading."""
         self._stopped.set()
         self._begun.set()
-        response = self._response
-        if response is not None:
-            try:
-                response.shutdown()
-            except (ValueError, RuntimeError):
-                return  # The connection had already ended.
+        shut(self._response)
 
     @property
     def is_complete(self) -> bool:
@@ -265,7 +259,6 @@ class PodLog:
         return self._begun.is_set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait until everything has been read."""
         self._thread.join(timeout_seconds)
 
     def _follow(self) -> None:

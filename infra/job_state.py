@@ -56,7 +56,6 @@ class State(StrEnum):
 
     @property
     def is_end(self) -> bool:
-        """Return whether this state is final."""
         return self in (State.MISSING, State.COMPLETED, State.FAILED)
 
 
@@ -178,13 +177,11 @@ class Workload:
         return next((each for each in self.conditions if each.kind == kind), None)
 
     def holds(self, kind: str) -> bool:
-        """Return whether the condition of that kind is true."""
         found = self.said(kind)
         return found is not None and found.holds
 
     @property
     def waits(self) -> bool:
-        """Return whether it waits in its queue."""
         return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
 
 
@@ -220,7 +217,6 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
 
 
 def _chips(podset: Mapping[str, Any]) -> int:
-    """Return the chips that the pods of a pod set request."""
     resources = [each.get("resources", {}) for each in podset["template"]["spec"].get("containers", [])]
     asked = [{**each.get("limits", {}), **each.get("requests", {})}.get(TPU_RESOURCE, 0) for each in resources]
     return int(sum(map(amount, asked)) * podset.get("count", 1))
@@ -259,7 +255,6 @@ class Pod:
 
     @property
     def is_up(self) -> bool:
-        """Return whether it is running or has finished."""
         return self.phase in _UP
 
 

@@ -175,7 +175,6 @@ class CallSettings(Spec):
     """Bucket that the hosts mount as the folder /datasets."""
 
     def slices_of(self, group: str, count: int) -> SliceSpec:
-        """Return `count` slices of a group."""
         return slice_spec(self.slices[group].shape, count)
 
 

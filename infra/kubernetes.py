@@ -138,7 +138,6 @@ class ApiServer:
         self._unless_missing("DELETE", path, options, JSON, None)
 
     def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
-        """Return the text at `path`, such as a log."""
         return self._send("GET", path, query).data.decode(errors="replace")
 
     def open(
@@ -151,7 +150,6 @@ class ApiServer:
         return self._send("GET", path, query, preload=False, silence_seconds=silence_seconds)
 
     def ready(self) -> bool:
-        """Return whether the API server reports that it is ready."""
         try:
             self._send("GET", "/readyz", None)
         except UNREACHABLE:
@@ -243,12 +241,7 @@ class Watch:
     def close(self) -> None:
         """End `run` at once: an API server that shuts down waits for its open watches."""
         self._closed.set()
-        response = self._response
-        if response is not None:
-            try:
-                response.shutdown()
-            except (ValueError, RuntimeError):
-                log.debug("watch of %s had already ended", self.path)
+        shut(self._response)
 
     def _list(self) -> str:
         found = self.api.request("GET", self.path, query=self.selector)
@@ -283,6 +276,15 @@ class Watch:
         else:
             self.known[uid] = item
             self.changed(item)
+
+
+def shut(response: urllib3.BaseHTTPResponse | None) -> None:
+    """End the reading of a response in another thread, if it has not ended."""
+    if response is not None:
+        try:
+            response.shutdown()
+        except (ValueError, RuntimeError):
+            log.debug("a response had already ended")
 
 
 def lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

@@ -35,12 +35,10 @@ class Release:
 
     @property
     def chart(self) -> str:
-        """Return the chart's address as Helm expects it."""
         return f"oci://registry.k8s.io/{self.name}/charts/{self.name}@{self.chart_digest}"
 
     @property
     def image(self) -> dict[str, str]:
-        """Return the image in the form that the values of both charts use."""
         return {"repository": f"registry.k8s.io/{self.name}/{self.name}", "tag": f"v{self.version}@{self.image_digest}"}
 
 

@@ -58,7 +58,6 @@ class Design(Spec):
 
     @property
     def kind(self) -> str:
-        """Kind of slices."""
         return f"{self.generation} {self.topology}"
 
     @property
@@ -148,7 +147,6 @@ class ScaledStep:
         return max(0.0, self.step.dcn_exposed_seconds + growth * self.step.dcn_seconds)
 
     def seconds(self, slices: int, kernel_efficiency: float = QUOTED_EFFICIENCY) -> float:
-        """Return the time of a step."""
         return self.step.at(kernel_efficiency).seconds + self.exposed_seconds(slices)
 
 

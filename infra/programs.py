@@ -54,6 +54,7 @@ TPU_METRICS_PORT_NAME = "tpu-metrics"
 PARALLELISM_VARIABLE = "JOBSET_REPLICATEDJOB_PARALLELISM"
 """Environment variable with the number of hosts of a slice. JobSet has a label for the number of slices only."""
 PROXY_PORT, MANAGER_PORT, WORKER_PORT = 29000, 29001, 29005
+_MANAGER = f"--resource_manager_address=$(PATHWAYS_HEAD):{MANAGER_PORT}"
 PATHWAYS_PORTS = (PROXY_PORT, MANAGER_PORT, 29002, WORKER_PORT, 29006)
 """Ports on which the servers of Pathways listen. No source explains the second port of manager and worker."""
 PATHWAYS_VARIABLES = ("JAX_PLATFORMS", "JAX_BACKEND_TARGET", "XCLOUD_ENVIRONMENT", "PATHWAYS_HEAD")
@@ -93,6 +94,12 @@ _DEFAULT_VARIABLES = {
     "HOME": "/tmp",
 }
 """Default variables of programs other than the trainer. The stack file may override them."""
+_PROXY_VARIABLES = {
+    "JAX_PLATFORMS": "proxy",
+    "JAX_BACKEND_TARGET": f"grpc://$(PATHWAYS_HEAD):{PROXY_PORT}",
+    "XCLOUD_ENVIRONMENT": "GCP",
+}
+"""Variables with which JAX in a program finds the proxy of Pathways instead of chips."""
 _PROBE_SECONDS = 10
 _FILE_FAILURES = 3
 _IS_YOUNG = 'test "$(( $(date +%s) - $(stat -c %Y "$0") ))" -le "$1"'
@@ -171,7 +178,7 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
             *_of_the_run(submission),
             *(() if by_pathways else _of_a_tpu_container(submission)),
             *_plain(defaults | dict(job.env)),
-            *(_of_a_pathways_program() if by_pathways else ()),
+            *((_head(), *_plain(_PROXY_VARIABLES)) if by_pathways else ()),
             *_secrets(submission),
         ],
         **(_probes(job.heartbeat) if job.heartbeat else {}),
@@ -296,7 +303,7 @@ def _pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manif
     proxy: Manifest = {
         "name": "proxy",
         "image": pathways.proxy_image,
-        "args": [f"--server_port={PROXY_PORT}", _manager(), _scratch(submission)],
+        "args": [f"--server_port={PROXY_PORT}", _MANAGER, _scratch(submission)],
         "env": [_head()],
         "ports": [{"containerPort": PROXY_PORT}],
         "restartPolicy": "Always",
@@ -309,7 +316,7 @@ def _pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
     return {
         "name": WORKER,
         "image": pathways.server_image,
-        "args": [f"--server_port={WORKER_PORT}", _manager(), _scratch(submission)],
+        "args": [f"--server_port={WORKER_PORT}", _MANAGER, _scratch(submission)],
         "env": [
             _head(),
             _of_label("JOBSET_NAME", "jobset-name"),
@@ -320,19 +327,6 @@ def _pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
         ],
         "ports": [{"containerPort": port} for port in (WORKER_PORT, 29006, *_MESSAGE_PORTS)],
     }
-
-
-def _of_a_pathways_program() -> list[Manifest]:
-    """Return the variables with which JAX in the program finds the proxy instead of chips."""
-    target = f"grpc://$(PATHWAYS_HEAD):{PROXY_PORT}"
-    return [
-        _head(),
-        *_plain({"JAX_PLATFORMS": "proxy", "JAX_BACKEND_TARGET": target, "XCLOUD_ENVIRONMENT": "GCP"}),
-    ]
-
-
-def _manager() -> str:
-    return f"--resource_manager_address=$(PATHWAYS_HEAD):{MANAGER_PORT}"
 
 
 def _scratch(submission: Submission) -> str:

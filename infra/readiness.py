@@ -46,23 +46,15 @@ def requirements(settings: Settings, at: datetime) -> list[pulumi.Resource]:
 
 
 def require_time_left(budget: Budget | None, environment: Environment | None, at: datetime) -> list[pulumi.Resource]:
-    """Declare the end times of the stack, if it has any.
-
-    The hook refuses previews and updates after these times.
-    """
+    """Declare the end times of the stack, if it has any. Previews and updates are refused after these times."""
     ends = {"expires_on": str(budget.expires_on)} if budget and budget.expires_on else {}
     ends |= {"expires_at": environment.expires_at} if environment else {}
     if not ends:
         return []
     errors = expiry_errors(budget, environment, at)
-
-    def refuse(_: pulumi.ResourceHookArgs) -> None:
-        if errors:
-            raise SettingsError(errors)
-
     # The record changes when the time is over, so that there is an update to refuse even if nothing else changes.
     record = {**ends, "expired": bool(errors)}
-    hook = pulumi.ResourceHook("has-not-expired", refuse, pulumi.ResourceHookOptions(on_dry_run=True))
+    hook = _refusal("has-not-expired", errors, in_previews=True)
     watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
     former_name = [pulumi.Alias(name="budget")]
     return [pulumi.Stash("expiry", input=record, opts=pulumi.ResourceOptions(hooks=watched, aliases=former_name))]
@@ -71,19 +63,24 @@ def require_time_left(budget: Budget | None, environment: Environment | None, at
 def require_own_values(settings: Settings) -> list[pulumi.Resource]:
     """Declare the example values that are left, if any.
 
-    The hook refuses updates, but not previews, so that the examples in `stacks/` can be previewed.
+    Updates are refused, but not previews, so that the examples in `stacks/` can be previewed.
     """
     found = placeholders(settings)
     if not found:
         return []
-
-    def refuse(_: pulumi.ResourceHookArgs) -> None:
-        raise SettingsError(found)
-
-    hook = pulumi.ResourceHook("no-placeholders", refuse)
+    hook = _refusal("no-placeholders", found, in_previews=False)
     watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
     record = {error.path: error.got for error in found}
     return [pulumi.Stash("placeholders", input=record, opts=pulumi.ResourceOptions(hooks=watched))]
+
+
+def _refusal(name: str, errors: list[FieldError], *, in_previews: bool) -> pulumi.ResourceHook:
+
+    def refuse(_: pulumi.ResourceHookArgs) -> None:
+        if errors:
+            raise SettingsError(errors)
+
+    return pulumi.ResourceHook(name, refuse, pulumi.ResourceHookOptions(on_dry_run=in_previews))
 
 
 def placeholders(settings: Settings) -> list[FieldError]:

@@ -64,7 +64,6 @@ class TpuSlicesArgs:
 
     @classmethod
     def of(cls, settings: Settings, cluster: Cluster, node_account: pulumi.Input[str], second: Subnet | None) -> Self:
-        """Return the slices of a stack."""
         return cls(
             cloud=settings.cloud,
             cluster_name=settings.cluster.name,
@@ -176,7 +175,12 @@ def pool_args(
         location=args.cloud.region,
         node_locations=[group.zone_in(args.cloud)],
         node_count=None if on_request else group.shape.hosts,
-        autoscaling=_all_or_none(group.shape.hosts) if on_request else None,
+        # Per zone, because only these limits are compared with a slice's hosts.
+        autoscaling=container.NodePoolAutoscalingArgs(
+            min_node_count=0, max_node_count=group.shape.hosts, location_policy="ANY"
+        )
+        if on_request
+        else None,
         queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True) if group.capacity.queued else None,
         max_pods_per_node=SLICE_PODS_PER_NODE,
         placement_policy=_placement(group.shape, workload_policy),
@@ -227,11 +231,6 @@ def _interfaces(
     ]
 
 
-def _all_or_none(hosts: int) -> gcp.container.NodePoolAutoscalingArgs:
-    """Return limits per zone, the only limits that GKE compares with a slice's hosts."""
-    return gcp.container.NodePoolAutoscalingArgs(min_node_count=0, max_node_count=hosts, location_policy="ANY")
-
-
 def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp.container.NodePoolNodeConfigArgs:
     container = gcp.container
     shape, capacity = group.shape, group.capacity
@@ -244,7 +243,11 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
         boot_disk=container.NodePoolNodeConfigBootDiskArgs(
             disk_type=shape.boot_disk_types[0], size_gb=group.boot_disk_gb
         ),
-        secondary_boot_disks=_image_disks(group),
+        secondary_boot_disks=[
+            container.NodePoolNodeConfigSecondaryBootDiskArgs(disk_image=group.image_disk, mode="CONTAINER_IMAGE_CACHE")
+        ]
+        if group.image_disk
+        else None,
         labels=declared_node_labels(group_name, group),
         resource_labels=args.labels,
         service_account=args.node_account,
@@ -257,14 +260,6 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
         # Image streaming: the trainer starts before its image is complete. Disks with images also need it.
         gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
     )
-
-
-def _image_disks(group: SliceGroup) -> list[gcp.container.NodePoolNodeConfigSecondaryBootDiskArgs] | None:
-    if group.image_disk is None:
-        return None
-    return [
-        gcp.container.NodePoolNodeConfigSecondaryBootDiskArgs(disk_image=group.image_disk, mode="CONTAINER_IMAGE_CACHE")
-    ]
 
 
 def _reservation_affinity(capacity: Capacity, project: str) -> gcp.container.NodePoolNodeConfigReservationAffinityArgs:

@@ -112,7 +112,6 @@ class SliceShape:
 
     @property
     def devices(self) -> int:
-        """Return the number of JAX devices of the slice."""
         return self.chips * self.devices_per_chip
 
     @property
