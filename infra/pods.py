@@ -147,7 +147,7 @@ def _head_template(submission: Submission, runtime: Pathways, on_head: Container
     return _template(
         submission,
         _mount_annotations(submission),
-        _head_place(submission.groups, submission.job.name, colocated=submission.shares_host),
+        head_place(submission.groups, submission.job.name, colocated=submission.shares_host),
         on_head.main | {"resources": of_program},
         [server | {"resources": own} for server, own in zip(on_head.before, of_servers, strict=True)],
     )
@@ -347,7 +347,7 @@ def _place(submission: Submission) -> Manifest:
     }
 
 
-def _head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
+def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
     """Return where the head of the job named `job` runs, as fields of its pods' spec."""
     if not colocated:
         return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": tolerations({})}

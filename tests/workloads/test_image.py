@@ -13,7 +13,6 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -21,10 +20,13 @@ from workloads.spec import ExitCode
 
 ROOT = Path(__file__).parents[2]
 _NODE = {
-    **default_environment(),
+    "python_version": "3.13",
+    "python_full_version": "3.13.0",
     "sys_platform": "linux",
     "platform_system": "Linux",
     "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "implementation_name": "cpython",
     "os_name": "posix",
     "extra": "",
 }
