@@ -21,7 +21,7 @@ from workloads.spec import ExitCode
 
 ROOT = Path(__file__).parents[2]
 _NODE = {
-    **default_environment(),
+    **{name: str(value) for name, value in default_environment().items()},
     "sys_platform": "linux",
     "platform_system": "Linux",
     "platform_machine": "x86_64",
