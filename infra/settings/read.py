@@ -6,7 +6,7 @@ sections: the readable sections become a `Draft`, which all rules check.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
 import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
@@ -154,7 +154,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         raise SettingsError(dict.fromkeys(errors))
     jobs = {job.name: job for _, job in draft.readable_jobs}
     own = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
-    changed = {
+    changed: dict[str, Any] = {
         "teams": {name: _in_the_jobs_order(name, team, jobs.values()) for name, team in draft.teams.items()},
         "image": image,
         "jobs": jobs,
