@@ -20,12 +20,8 @@ from workloads.spec import ExitCode
 
 ROOT = Path(__file__).parents[2]
 _NODE = {
-<<<<<<< HEAD
     "python_version": "3.13",
     "python_full_version": "3.13.0",
-=======
-    **{name: str(value) for name, value in default_environment().items()},
->>>>>>> s/tests-b
     "sys_platform": "linux",
     "platform_system": "Linux",
     "platform_machine": "x86_64",
