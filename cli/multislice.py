@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"multislice {metadata.version('tpu-multislice')}")
+        typer.echo(" ".join(("multislice", metadata.version("tpu-multislice"))))
         raise typer.Exit
 
 

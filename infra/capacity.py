@@ -184,7 +184,7 @@ def _as_mapping(written: object) -> object:
     return {"kind": written} if isinstance(written, str) else written
 
 
-type CapacityKind = OnDemand | Spot | Reservation | FlexStart | Queued
+CapacityKind = OnDemand | Spot | Reservation | FlexStart | Queued
 Capacity = Annotated[
     CapacityKind,
     Field(discriminator="kind"),

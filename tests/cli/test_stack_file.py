@@ -115,7 +115,7 @@ def test_aliases_that_would_be_too_large_are_refused_before_they_are_read(
         ("    trillium:\n      generation", "    3:\n      generation", ["slices.3: expected a name"]),
         ("        trillium: 16", "        true: 16", ["teams.research.quota"]),
         ("config:", "confg:", ["did you mean config?"]),
-        (ZONE, f"{ZONE}    zone: us-east5-c\n", ["zone", "lines 6 and 7"]),
+        (ZONE, f"{ZONE}    zone: us-east5-c\n", ["zone", "lines 7 and 8"]),
         ("  tpu-multislice:slices:", "  slices:", ["did you mean tpu-multislice:slices?", "1 error"]),
         ("  tpu-multislice:slices:", "  tpu-multslice:slices:", ["did you mean tpu-multislice:slices?"]),
     ],

@@ -1,11 +1,10 @@
 """The reference of the commands, made from what parses their command lines."""
 
 import enum
-import inspect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 
@@ -124,8 +123,8 @@ def _value(parameter: Any) -> str:
     if parameter.param_type_name == "argument" or parameter.is_flag:
         return ""
     kind = parameter.type_descriptor.annotation
-    if inspect.isclass(kind) and issubclass(kind, enum.Enum):
-        return f" {{{','.join(str(choice.value) for choice in kind)}}}"
+    if get_origin(kind) is Literal:
+        return f" {{{','.join(get_args(kind))}}}"
     return f" {parameter.metavar or parameter.name.upper()}"
 
 
