@@ -104,10 +104,13 @@ def cut(folder: Path) -> None:
 
 
 def flip_one_bit(folder: Path) -> None:
-    largest = data_files(folder)[-1]
-    content = bytearray(largest.read_bytes())
-    content[len(content) // 2] ^= 1
-    largest.write_bytes(content)
+    """Change an array so that it can still be read. A bit of the file may be one of a compressed block's header."""
+    base = f"file://{folder / 'state'}/"
+    where = {"driver": "zarr", "kvstore": {"driver": "ocdbt", "base": base, "path": "parameters.embedding/"}}
+    stored: Any = tensorstore.open(where).result()
+    values = stored.read().result()
+    values.view(np.uint32).flat[0] ^= 1
+    stored.write(values).result()
 
 
 def lose_record(folder: Path) -> None:
