@@ -219,7 +219,8 @@ FILES = (
         "a bit of every file that a restore does not need is flipped in the newest checkpoint",
         _damage_side_files,
         Expected(endings=GONE, lost_steps=SAVE_EVERY, event=event_of_kill("side-files-damaged", _STOPPED_HOST)),
-        at_step=_BEFORE_THE_LAST_SAVE,
+        # The leader records a step while the next one runs, which waits for the stopped host.
+        at_step=_BEFORE_THE_LAST_SAVE - 1,
         edit=_stopped_before(_BEFORE_THE_LAST_SAVE + 1),
     ),
 )
