@@ -9,7 +9,7 @@ from workloads.training.exposition import FAMILIES, Family
 NUMBERS = ("<!-- numbers: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
 ALERTS_OF = ("<!-- alerts: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of alerts -->\n")
 
-_COLUMNS = "| number | kind | meaning |\n|---|---|---|\n"
+_COLUMNS = "| metric | type | meaning |\n|---|---|---|\n"
 
 
 def with_references(document: str) -> str:
@@ -22,7 +22,7 @@ def with_references(document: str) -> str:
 def _numbers() -> str:
     every = [family for family in FAMILIES if not family.leader_only]
     leader = [family for family in FAMILIES if family.leader_only]
-    return f"\nOf every host:\n\n{_table(every)}\nOf the leader, for the job:\n\n{_table(leader)}\n"
+    return f"\nOn every host:\n\n{_table(every)}\nOnly on the leader, for the whole job:\n\n{_table(leader)}\n"
 
 
 def _table(families: list[Family]) -> str:
@@ -32,9 +32,9 @@ def _table(families: list[Family]) -> str:
 
 def _section(alert: Alert) -> str:
     summary, action = map(_with_names, (alert.summary, alert.action))
-    told = "At once" if alert.lasts == "0m" else f"After {alert.lasts}"
+    fires = "at once" if alert.lasts == "0m" else f"after {alert.lasts}"
     return (
-        f"### {alert.name}\n\n{summary.replace(VALUE, 'N')} {told}, as a {alert.severity}.\n\n{action}\n\n"
+        f"### {alert.name}\n\n{summary.replace(VALUE, 'N')} Fires {fires}, as a {alert.severity}.\n\n{action}\n\n"
         f"```promql\n{alert.expression}\n```\n"
     )
 

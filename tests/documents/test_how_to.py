@@ -9,14 +9,15 @@ from tests.documents.pages import name_of
 
 COMMANDS = [
     *(target.words for target in targets()),
-    *(f"bin/multislice {command.words}" for command in commands()),
+    *(f"multislice {command.words}" for command in commands()),
 ]
 PAGES = {name_of(page) for page in how_to_pages()}
 
 
 def shown(command: str) -> set[str]:
     """Pages of "How to" with a command line that begins so."""
-    lines = [pages for line, pages in command_lines().items() if f"{line} ".startswith(f"{command} ")]
+    found = [(line.removeprefix("bin/"), pages) for line, pages in command_lines().items()]
+    lines = [pages for line, pages in found if f"{line} ".startswith(f"{command} ")]
     return PAGES.intersection(*[set().union(*lines)])
 
 
