@@ -1,4 +1,4 @@
-"""The reference of the commands, made from what parses their command lines."""
+"""Renders the reference of the commands from their command line parsers."""
 
 import enum
 import re
@@ -13,63 +13,63 @@ from cli.multislice import app
 from tests.documents.model_fields import one_line
 from tests.documents.pages import MADE, ROOT
 
-_HEAD = f"""# The command line
+_HEAD = f"""# Command line
 
 {MADE.format("tests/documents/command_line_reference.py")}
 
-Every command, option and default, as the programs themselves parse them. [Which one does what](how-to/index.md) is
-one table. `multislice` is `bin/multislice` of the checkout, which is `python -m cli.multislice` with the Python of
-`.venv`; with that folder on the `PATH`, `multislice --install-completion` has the shell complete commands, options,
-stacks and jobs. Each command also has `--help`.
+Every command, option and default. [Commands](how-to/index.md) is a shorter table with the pages that describe them.
+
+To use `multislice`, activate the virtual environment of the checkout with `. .venv/bin/activate`, or add the folder
+`bin` to your `PATH`. `multislice --install-completion` makes the shell complete commands, options, stacks and jobs.
 """
-_COLUMNS = "| option | default | meaning |\n|---|---|---|\n"
+_COLUMNS = "| Option | Default | Meaning |\n|---|---|---|\n"
 _EXIT_STATUS = re.compile(r"(?:Exit status |; )(\d+): ([^.;]+)")
 _MODULES = {"up": up.app, "down": down.app, "train": train.app}
-"""Commands behind `make` whose options `ARGS` hands on."""
+"""Commands behind `make` that get their options from `ARGS`."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command of `multislice`."""
+    """A command of `multislice`."""
 
     words: str
-    """Its name, after that of its group."""
+    """Name of its group, if any, and its own name."""
     about: str
     parameters: tuple[Any, ...]
 
     @property
     def sentence(self) -> str:
-        """What it does, without its exit statuses."""
+        """Return the description without the exit statuses."""
         return self.about.partition(" Exit status ")[0]
 
     @property
     def exit_statuses(self) -> dict[int, str]:
-        """What it says of them, beside those that all commands have."""
+        """Return the exit statuses in the description. All commands have further ones."""
         return {int(number): meaning.strip() for number, meaning in _EXIT_STATUS.findall(self.about)}
 
 
 @dataclass(frozen=True)
 class Target:
-    """One command of the Makefile."""
+    """A target of the Makefile."""
 
     words: str
     about: str
 
 
 def commands() -> Iterator[Command]:
-    """Those of `multislice`, in the order in which its help lists them."""
+    """Yield the commands of `multislice`, in the order of its help."""
     return _below(typer.main.get_command(app), ())
 
 
 def targets() -> list[Target]:
-    """Those of the Makefile, with what it says of them."""
+    """Return the targets of the Makefile, with their descriptions."""
     found = re.findall(r"^([a-z-]+):.*?## (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return [Target(f"make {name}", about) for name, about in found]
 
 
 def reference() -> str:
-    """The whole text."""
-    parts = [_HEAD, "\n## make\n\n| command | does |\n|---|---|\n"]
+    """Return the page."""
+    parts = [_HEAD, "\n## make\n\n| Command | Description |\n|---|---|\n"]
     parts += [f"| `{target.words}` | {target.about} |\n" for target in targets()]
     parts += [_of_a_module(name, typer.main.get_command(app)) for name, app in _MODULES.items()]
     parts.append("\n## multislice\n")
@@ -93,7 +93,7 @@ def _section(command: Command) -> str:
 
 
 def _of_a_module(name: str, command: Any) -> str:
-    given = f"In `ARGS`, such as `make {name} ARGS=--help`:"
+    given = f"Pass options in `ARGS`, such as `make {name} ARGS=--help`:"
     return f"\n### make {name}\n\n{one_line(command.help)}\n\n{given}\n\n{_table(command.params)}"
 
 
@@ -119,7 +119,7 @@ def _names(parameter: Any) -> list[str]:
 
 
 def _value(parameter: Any) -> str:
-    """What stands behind an option: its choices, or a word for its value."""
+    """Return the choices of an option, or a word for its value."""
     if parameter.param_type_name == "argument" or parameter.is_flag:
         return ""
     kind = parameter.type_descriptor.annotation
@@ -130,7 +130,7 @@ def _value(parameter: Any) -> str:
 
 def _default(parameter: Any) -> str:
     if parameter.required:
-        return "must be there"
+        return "required"
     default = parameter.default
     if default is None or default is False or callable(default):
         return ""

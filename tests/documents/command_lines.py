@@ -23,7 +23,7 @@ def command_lines() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for page in PAGES:
         for line in _lines(page.read_text()):
-            found.setdefault(line, []).append(name_of(page))
+            found.setdefault(line.removeprefix("bin/"), []).append(name_of(page))
     return found
 
 

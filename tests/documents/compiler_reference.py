@@ -1,4 +1,4 @@
-"""The tables of docs/compiler.md, which are those that the trainer compiles with."""
+"""Renders the options in docs/compiler.md from the table that the trainer compiles with."""
 
 import json
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ BEGIN, END = "<!-- tables: made by tests/documents/compiler_reference.py -->\n",
 
 
 def with_tables(document: str) -> str:
-    """The document with the tables as the trainer has them."""
-    parts = ["\n## Options of the compiler\n", *_tables(COMPILER_OPTIONS), "\n## Arguments of libtpu\n"]
-    parts += ["\nOnly jobs on more than one slice get them.\n", *_tables(MULTISLICE_ARGUMENTS), "\n"]
+    """Return the document with the current options."""
+    parts = ["\n## Compiler options by generation\n", *_tables(COMPILER_OPTIONS), "\n## libtpu arguments\n"]
+    parts += ["\nThese apply only to jobs on more than one slice.\n", *_tables(MULTISLICE_ARGUMENTS), "\n"]
     return with_part(document, BEGIN, "".join(parts), END)
 
 
@@ -20,9 +20,9 @@ def _tables(rows: Iterable[Row]) -> Iterable[str]:
     for row in rows:
         values = {generation: json.dumps(value) for generation, value in row.values.items()}
         quick = {generation: json.dumps(value) for generation, value in row.quick.items()}
-        told = ", ".join(
+        defaults = ", ".join(
             f"{generation} `{value}`{f' (quick: `{quick[generation]}`)' if generation in quick else ''}"
             for generation, value in values.items()
         )
         sources = ", ".join(f"<{source}>" for source in row.source.split(", "))
-        yield f"\n### {row.option}\n\n{told}\n\n{row.why} Source: {sources}\n"
+        yield f"\n### {row.option}\n\n{defaults}\n\n{row.why} Source: {sources}\n"

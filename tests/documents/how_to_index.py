@@ -1,4 +1,4 @@
-"""The table of all commands, made from what declares them and from the pages that name them."""
+"""Renders the table of all commands, with the pages that describe each one."""
 
 import re
 from pathlib import Path
@@ -6,45 +6,43 @@ from pathlib import Path
 import yaml
 
 from tests.documents.command_line_reference import commands, targets
-from tests.documents.exit_codes_reference import EVERY_COMMAND
 from tests.documents.pages import DOCS, MADE, ROOT, generated, title
 
-_HEAD = f"""# Which command does what
+_HEAD = f"""# Commands
 
 {MADE.format("tests/documents/how_to_index.py")}
 
-`multislice` is `bin/multislice` of the checkout, which is `python -m cli.multislice` with the Python of `.venv`.
-[Options and defaults](../command-line.md); [what the exit statuses have in common](../exit-codes.md#of-commands).
+For options and defaults, see the [command line reference](../command-line.md). A command of `multislice` exits
+with 0 on success and 1 on error, unless the table says otherwise: [exit codes](../exit-codes.md#commands).
 """
-_TARGETS = "\n## make\n\n| command | does | described in |\n|---|---|---|\n"
-_COMMANDS = "\n## multislice\n\n| command | does | exit status | described in |\n|---|---|---|---|\n"
-_NO_DESCRIPTIONS = ("troubleshooting", "comparison", "limits", "compiler")
+_TARGETS = "\n## make\n\n| Command | Description | Pages |\n|---|---|---|\n"
+_COMMANDS = "\n## multislice\n\n| Command | Description | Exit status | Pages |\n|---|---|---|---|\n"
+_NO_DESCRIPTIONS = ("index", "troubleshooting", "comparison", "limits", "compiler")
 _NAMED_PAGES = 3
-"""As many pages a row names at most: of the menu's "How to" first, then those that name the command most often."""
+"""Number of pages in a row: those of the menu's "How to" first, then by how often they name the command."""
 
 
 def reference() -> str:
-    """The whole text."""
+    """Return the page."""
     parts = [_HEAD, _TARGETS]
     parts += [f"| `{each.words}` | {each.about} | {_described(each.words)} |\n" for each in targets()]
     parts.append(_COMMANDS)
     for command in commands():
-        statuses = EVERY_COMMAND | command.exit_statuses
-        told = "; ".join(f"{number}: {meaning}" for number, meaning in sorted(statuses.items()))
+        shown = "; ".join(f"{number}: {meaning}" for number, meaning in sorted(command.exit_statuses.items()))
         where = _described(f"multislice {command.words}")
-        parts.append(f"| `multislice {command.words}` | {command.sentence} | {told} | {where} |\n")
+        parts.append(f"| `multislice {command.words}` | {command.sentence} | {shown} | {where} |\n")
     return "".join(parts)
 
 
 def _described(words: str) -> str:
     name = re.compile(rf"\b{re.escape(words)}\b(?! [a-z]+/)")
-    told = [(len(name.findall(page.read_text())), page) for page in _written()]
-    found = sorted((each for each in told if each[0]), key=lambda each: (each[1] not in how_to_pages(), -each[0]))
+    counts = [(len(name.findall(page.read_text())), page) for page in _written()]
+    found = sorted((each for each in counts if each[0]), key=lambda each: (each[1] not in how_to_pages(), -each[0]))
     return ", ".join(f"[{title(page)}]({_from_here(page)})" for _, page in found[:_NAMED_PAGES])
 
 
 def how_to_pages() -> list[Path]:
-    """Those below "How to" in the menu, without the table of this module."""
+    """Return the pages below "How to" in the menu, except the one that this module renders."""
     menu = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     (entries,) = [entry["How to"] for entry in menu if "How to" in entry]
     return [DOCS / path for entry in entries if isinstance(entry, dict) for path in entry.values()]

@@ -1,4 +1,4 @@
-"""The reference of the job specification, made from its classes."""
+"""Renders the reference of the job specification from its classes."""
 
 import ast
 import inspect
@@ -11,18 +11,18 @@ _HEAD = f"""# The job specification
 
 {MADE.format("tests/documents/job_spec_reference.py")}
 
-What the program tells the trainer: one JSON object in the environment of each pod, and in the manifest of every run
-and checkpoint. The program derives it from the [stack file](stack-file.md), a preset and the
-[TPU table](tpu-table.md); nobody writes it by hand. Unknown keys are refused, and so are sizes that do not fit
-together, with the meshes that would.
+The job specification is the trainer's configuration: one JSON object in the environment of each pod, and in the
+manifest of each run and checkpoint. You do not write it. The Pulumi program derives it from the
+[stack file](stack-file.md), a preset and the [TPU slices](tpu-table.md). The trainer refuses unknown keys, and sizes
+that do not fit together; the message then lists the meshes that fit.
 """
 
 
 def reference() -> str:
-    """The whole text, a table for each section."""
+    """Return the page, with a table for each section."""
     said = meanings(JobSpec)
     whole = {name: field for name, field in JobSpec.model_fields.items() if not models(field.annotation)}
-    parts = [_HEAD, f"\n## Of the whole job\n\n{COLUMNS}"]
+    parts = [_HEAD, f"\n## Top-level fields\n\n{COLUMNS}"]
     parts += [table(name, field, said.get(name, "")) for name, field in whole.items()]
     for name, field in JobSpec.model_fields.items():
         if name not in whole:
@@ -33,15 +33,15 @@ def reference() -> str:
 
 
 def _choices() -> str:
-    """The words of settings whose type, and not whose field, says what they mean."""
+    """Return the values of the settings whose types, not whose fields, have the docstring."""
     texts = texts_below(ast.parse(inspect.getsource(training)).body)
-    told = "".join(f"\n### {name.lower()}\n\n```text\n{texts[name]}\n```\n" for name in ("Remat", "Attention"))
-    return f"\n## Words of training\n{told}"
+    shown = "".join(f"\n### {name.lower()}\n\n```text\n{texts[name]}\n```\n" for name in ("Remat", "Attention"))
+    return f"\n## Values of training settings\n{shown}"
 
 
 def _environment() -> str:
     texts = texts_below(ast.parse(inspect.getsource(pod)).body)
     names = [name for name in texts if name.endswith("_VARIABLE")]
-    told = {getattr(pod, name): one_line(texts[name]).removeprefix("Environment variable ") for name in names}
-    rows = "".join(f"| `{name}` | {meaning[0].upper()}{meaning[1:]} |\n" for name, meaning in told.items())
-    return f"\n## The pod's environment\n\n| variable | meaning |\n|---|---|\n{rows}"
+    shown = {getattr(pod, name): one_line(texts[name]).removeprefix("Environment variable ") for name in names}
+    rows = "".join(f"| `{name}` | {meaning[0].upper()}{meaning[1:]} |\n" for name, meaning in shown.items())
+    return f"\n## Environment variables of a pod\n\n| Variable | Meaning |\n|---|---|\n{rows}"

@@ -1,4 +1,4 @@
-"""Rows of a table for each field of a pydantic model: where, what it may be, its default, what it means."""
+"""Renders a table row for each field of a pydantic model: setting, type, default and meaning."""
 
 import ast
 import inspect
@@ -14,11 +14,11 @@ from pydantic.fields import FieldInfo
 
 from infra.settings.values import Hidden
 
-COLUMNS = "| setting | what it may be | if it is not there | meaning |\n|---|---|---|---|\n"
+COLUMNS = "| Setting | Type | Default | Meaning |\n|---|---|---|---|\n"
 
 
 def table(name: str, field: FieldInfo, meaning: str) -> str:
-    """The rows of one field and all below it."""
+    """Return the rows of one field and of all fields below it."""
     return "".join(f"| {' | '.join(row)} |\n" for row in _rows(name, field, meaning))
 
 
@@ -33,9 +33,9 @@ def _rows(path: str, field: FieldInfo, meaning: str) -> Iterator[tuple[str, str,
     for model in found:
         fields = {name: each for name, each in model.model_fields.items() if name not in shared}
         if len(found) > 1:
-            told_apart_by = next(name for name, each in fields.items() if _is_one_word(each.annotation))
-            (kind,) = get_args(fields.pop(told_apart_by).annotation)
-            yield f"`{inner}.{told_apart_by}`", f"`{kind}`", "", one_line(model.__doc__)
+            discriminator = next(name for name, each in fields.items() if _is_one_word(each.annotation))
+            (kind,) = get_args(fields.pop(discriminator).annotation)
+            yield f"`{inner}.{discriminator}`", f"`{kind}`", "", one_line(model.__doc__)
         for name, each in fields.items():
             yield from _rows(f"{inner}.{name}", each, meanings(model).get(name, ""))
 
@@ -45,12 +45,12 @@ def _is_one_word(annotation: Any) -> bool:
 
 
 def _shared(kinds: list[type[BaseModel]]) -> dict[str, FieldInfo]:
-    """The fields that several kinds of one thing have from the class of that thing."""
+    """Return the fields that several models inherit from a common class."""
     return {name: field for base in _bases(kinds) for name, field in base.model_fields.items()}
 
 
 def _bases(kinds: list[type[BaseModel]]) -> list[type[BaseModel]]:
-    """What several kinds of one thing have in common; nothing of a single one."""
+    """Return the common base classes of several models, or nothing for a single model."""
     if len(kinds) < 2:
         return []
     first, *others = (set(model.__mro__) for model in kinds)
@@ -59,18 +59,18 @@ def _bases(kinds: list[type[BaseModel]]) -> list[type[BaseModel]]:
 
 
 def about(kinds: list[type[BaseModel]]) -> str:
-    """What the class of a section says of it; of several kinds, the class that they have in common."""
+    """Return the docstring of a section's class, or of the common class of several kinds."""
     return "".join(f"{one_line(model.__doc__)}\n\n" for model in _bases(kinds) or kinds)
 
 
 def one_line(text: str | None) -> str:
-    """A docstring as a cell of a table."""
+    """Return a docstring as the text of a table cell."""
     return " ".join((text or "").split())
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "must be there"
+        return "required"
     default = field.default
     return "" if default is None or isinstance(default, BaseModel | Mapping | tuple) else f"`{_written(default)}`"
 
@@ -81,17 +81,17 @@ def _written(value: object) -> str:
 
 def _kind(annotation: Any) -> str:
     if models(annotation):
-        return "a mapping by name" if _is_mapping(annotation) else "a mapping"
+        return "map of mappings" if _is_mapping(annotation) else "mapping"
     parts = [part for part in _leaves(annotation) if part is not type(None)]
-    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", date: "a date"}
+    words = {str: "string", int: "integer", float: "number", bool: "boolean", date: "date"}
     if _is_mapping(annotation):
-        values = {str: "texts", int: "whole numbers", float: "numbers", object: "values", Hidden: "Pulumi secrets"}
-        return f"{values[parts[1]] if len(parts) == 2 else 'values'} by name"
+        values = {str: "strings", int: "integers", float: "numbers", object: "values", Hidden: "Pulumi secrets"}
+        return f"map of {values[parts[1]] if len(parts) == 2 else 'values'}"
     if get_origin(_plain(annotation)) is tuple:
         (kind, *_) = [part for part in parts if part is not Ellipsis]
-        return "a list of whole numbers" if kind is int else "a list of texts"
-    told = [f"`{_written(part)}`" if not isinstance(part, type) else words[part] for part in parts]
-    return ", ".join(dict.fromkeys(told))
+        return "list of integers" if kind is int else "list of strings"
+    shown = [f"`{_written(part)}`" if not isinstance(part, type) else words[part] for part in parts]
+    return ", ".join(dict.fromkeys(shown))
 
 
 def _is_mapping(annotation: Any) -> bool:
@@ -122,14 +122,14 @@ def _leaves(annotation: Any) -> list[Any]:
 
 
 def models(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a field of this type may hold."""
+    """Return the models in the type of a field."""
     found = [leaf for leaf in _leaves(annotation) if isinstance(leaf, type) and issubclass(leaf, BaseModel)]
     return list(dict.fromkeys(found))
 
 
 @cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """The docstring below each field, base classes included."""
+    """Return the docstring below each field, including those of base classes."""
     texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
@@ -138,7 +138,7 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def enum_meanings(kind: type[Enum]) -> dict[str, str]:
-    """The docstring below each member."""
+    """Return the docstring below each member of an enum."""
     return _texts_below(kind)
 
 
@@ -149,7 +149,7 @@ def _texts_below(kind: type) -> dict[str, str]:
 
 
 def texts_below(body: list[ast.stmt]) -> dict[str, str]:
-    """The text below each assignment to a name."""
+    """Return the docstring below each assignment to a name."""
     found: dict[str, str] = {}
     for assignment, text in zip(body, body[1:], strict=False):
         match assignment, text:

@@ -1,4 +1,4 @@
-"""The tables of numbers and the sections of alerts in docs/monitoring.md, made from what declares them."""
+"""Renders the metrics and alerts in docs/monitoring.md from their declarations."""
 
 import re
 
@@ -9,11 +9,11 @@ from workloads.training.exposition import FAMILIES, Family
 NUMBERS = ("<!-- numbers: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
 ALERTS_OF = ("<!-- alerts: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of alerts -->\n")
 
-_COLUMNS = "| metric | type | meaning |\n|---|---|---|\n"
+_COLUMNS = "| Metric | Type | Meaning |\n|---|---|---|\n"
 
 
 def with_references(document: str) -> str:
-    """The document with numbers and alerts as they are declared."""
+    """Return the document with the declared metrics and alerts."""
     with_numbers = with_part(document, NUMBERS[0], _numbers(), NUMBERS[1])
     alerts = "\n" + "\n".join(map(_section, load_declared().every_alert)) + "\n"
     return with_part(with_numbers, ALERTS_OF[0], alerts, ALERTS_OF[1])
@@ -22,7 +22,9 @@ def with_references(document: str) -> str:
 def _numbers() -> str:
     every = [family for family in FAMILIES if not family.leader_only]
     leader = [family for family in FAMILIES if family.leader_only]
-    return f"\nOn every host:\n\n{_table(every)}\nOnly on the leader, for the whole job:\n\n{_table(leader)}\n"
+    return (
+        f"\nEvery host exports:\n\n{_table(every)}\nOnly the leader exports, for the whole job:\n\n{_table(leader)}\n"
+    )
 
 
 def _table(families: list[Family]) -> str:
@@ -32,13 +34,13 @@ def _table(families: list[Family]) -> str:
 
 def _section(alert: Alert) -> str:
     summary, action = map(_with_names, (alert.summary, alert.action))
-    fires = "at once" if alert.lasts == "0m" else f"after {alert.lasts}"
+    delay = "Fires at once" if alert.lasts == "0m" else f"Fires after {alert.lasts}"
     return (
-        f"### {alert.name}\n\n{summary.replace(VALUE, 'N')} Fires {fires}, as a {alert.severity}.\n\n{action}\n\n"
+        f"### {alert.name}\n\n{summary.replace(VALUE, 'N')} {delay}, as a {alert.severity}.\n\n{action}\n\n"
         f"```promql\n{alert.expression}\n```\n"
     )
 
 
 def _with_names(text: str) -> str:
-    """What an alert says, a word in capitals where it puts a label's value."""
+    """Return the text of an alert, with label names in capitals in place of their values."""
     return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: found[1].upper(), text)

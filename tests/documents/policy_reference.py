@@ -1,15 +1,15 @@
-"""The table of rules in docs/policy.md, made from the rules."""
+"""Renders the table of rules in docs/policy.md from the rules."""
 
 from policy.rule import About
 from policy.rules import TABLES
 from tests.made_part import with_part
 
 BEGIN, END = "<!-- rules: made by tests/documents/policy_reference.py -->\n", "<!-- end of rules -->\n"
-_COLUMNS = "| rule | what must hold | severity | if broken |\n|---|---|---|---|\n"
+_COLUMNS = "| Rule | Requirement | Severity | Effect |\n|---|---|---|---|\n"
 
 
 def with_table(document: str) -> str:
-    """The document with the table as the rules have it."""
+    """Return the document with the current table of rules."""
     return with_part(document, BEGIN, _table(), END)
 
 

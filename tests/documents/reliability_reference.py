@@ -1,4 +1,4 @@
-"""The made parts of docs/reliability.md: exit codes from the enum, what was measured from the results in docs/chaos."""
+"""Renders the generated parts of docs/reliability.md from the exit codes and the results in docs/chaos."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -25,38 +25,40 @@ _MEASURED = DOCS / "chaos"
 
 
 def measured() -> tuple[Result, ...]:
-    """What was measured of each fault."""
+    """Return the results of each fault."""
     return from_json((_MEASURED / "results.json").read_text())
 
 
 def long_run() -> LongRun:
-    """What was measured of the long run."""
+    """Return the results of the long run."""
     return LongRun.model_validate_json((_MEASURED / "long_run.json").read_text())
 
 
 def with_codes(document: str) -> str:
-    """The document with the exit codes as the enum has them."""
-    # What each docstring says before it says what is done.
+    """Return the document with the current exit codes."""
+    # Each docstring has the cause before the colon and the reaction after it.
     meanings = enum_meanings(ExitCode)
     causes = [(ExitCode[name], one_line(text).rpartition(": ")[0]) for name, text in meanings.items()]
     rows = [f"| {code:d} | `{code.name}` | {cause} | {_then(code)} |" for code, cause in causes]
-    return with_part(document, CODES[0], _lines("| code | name | why | then |", "|---:|---|---|---|", *rows), CODES[1])
+    return with_part(
+        document, CODES[0], _lines("| Code | Name | Cause | Reaction |", "|---:|---|---|---|", *rows), CODES[1]
+    )
 
 
 def with_faults(document: str, results: Sequence[Result]) -> str:
-    """The document with a summary, the picture, and a table for each group of faults."""
+    """Return the document with a summary, the picture, and a table for each group of faults."""
     return with_part(document, FAULTS[0], "".join(_faults(results)), FAULTS[1])
 
 
 def with_long_run(document: str, run: LongRun) -> str:
-    """The document with the long run in words, its picture and its tables."""
+    """Return the document with the summary, picture and tables of the long run."""
     words, tables = report.long_run_markdown(run).split("\n\n", 1)
-    shown = f"![loss of one job over wall time; upright lines: random faults]({LONG_RUN_PICTURE})"
+    shown = f"![loss of one job over wall time; vertical lines: random faults]({LONG_RUN_PICTURE})"
     return with_part(document, LONG_RUN[0], f"\n{words}\n\n{shown}\n\n{tables}\n", LONG_RUN[1])
 
 
 def without_made_parts(document: str) -> str:
-    """What people wrote of the document."""
+    """Return the document without its generated parts."""
     for begin, end in (CODES, FAULTS, LONG_RUN):
         document = with_part(document, begin, "", end)
     return document
@@ -64,7 +66,7 @@ def without_made_parts(document: str) -> str:
 
 def _faults(results: Sequence[Result]) -> Iterator[str]:
     yield f"\n{_summary(results)}\n\n"
-    yield f"![loss of every job over wall time; upright lines: where a fault struck]({FAULTS_PICTURE})\n"
+    yield f"![loss of every job over wall time; vertical lines: injected faults]({FAULTS_PICTURE})\n"
     by_name = {result.fault: result for result in results}
     for title, faults in GROUPS.items():
         found = [by_name[fault.name] for fault in faults if fault.name in by_name]
@@ -73,7 +75,7 @@ def _faults(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _summary(results: Sequence[Result]) -> str:
-    """How many hold, what was lost at most, and how long it took to go on."""
+    """Return how many results were as expected, the most lost steps, and the times of recovery."""
     lost = max(results, key=lambda result: result.lost_steps)
     again = [
         (result.recovery_seconds, result.fault)
@@ -84,18 +86,18 @@ def _summary(results: Sequence[Result]) -> str:
     minutes = sum(result.ended - result.began for result in results) / 60
     commits = ", ".join(f"`{commit}`" for commit in sorted({result.commit for result in results}))
     return (
-        f"Of {len(results)} faults {sum(result.holds for result in results)} hold, at {commits}, in"
-        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were done again (`{lost.fault}`). The"
-        f" {len(again)} jobs that had to start again and went on did so after"
-        f" {median(seconds for seconds, _ in again):.0f} s in the median, {slowest:.0f} s at most (`{last}`), counted"
-        " from the strike."
+        f"{sum(result.holds for result in results)} of {len(results)} faults had the expected result, at {commits}, in"
+        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were repeated (`{lost.fault}`). The {len(again)} jobs"
+        f" that had to restart and could continue did so after a median of"
+        f" {median(seconds for seconds, _ in again):.0f} s and at most {slowest:.0f} s (`{last}`), counted from the"
+        " injection."
     )
 
 
 def _then(code: ExitCode) -> str:
     if code in FATAL_CODES:
         return "the job fails"
-    return "restarts, not counted" if code in UNCOUNTED_CODES else "restarts, counted"
+    return "the job restarts; does not count" if code in UNCOUNTED_CODES else "the job restarts; counts"
 
 
 def _lines(*lines: str) -> str:
