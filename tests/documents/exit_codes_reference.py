@@ -1,4 +1,7 @@
-"""What a host's exit code does to its job, read from the JobSet that `dev` renders, and what commands end with."""
+"""Generate docs/exit-codes.md: exit codes of hosts and exit statuses of commands.
+
+The effect of a code on the job is read from the JobSet of `dev`.
+"""
 
 import re
 from functools import cache
@@ -17,44 +20,44 @@ _HEAD = f"""# Exit codes
 
 {MADE.format("tests/documents/exit_codes_reference.py")}
 
-## Of a host of a job
+## Exit codes of hosts
 
-All hosts exit with the code of the host that failed first ([why a job ended](metrics.md#why-a-job-ended)). A restart
-is one of the whole job, on all its slices; one that counts uses up `job.max_restarts`.
+All hosts of a job exit with the code of the host that failed first ([why a job ended](metrics.md#why-a-job-ended)). JobSet
+then fails the job or restarts it on all its slices. Counted restarts use up `job.max_restarts`.
 
-| code | name | means | what JobSet does |
+| Code | Name | Meaning | Effect on the job |
 |---|---|---|---|
 """
-_REST = """| any other, such as 137 | | killed, or ended by a signal | restarts it; counts |
-| any, of a pod that was evicted, preempted or whose node went | | unless its code fails the job at once | {disrupted} |
+_REST = """| any other, such as 137 | | The process was killed, or ended by a signal | restarts, counted |
+| any except those that fail the job | | The pod was evicted or preempted, or its node was lost | {disrupted} |
 
 """
 _ACTIONS = {
-    "FailJobSet": "fails it at once",
-    "RestartJobSet": "restarts it; counts",
-    "RestartJobSetAndIgnoreMaxRestarts": "restarts it; does not count",
+    "FailJobSet": "fails",
+    "RestartJobSet": "restarts, counted",
+    "RestartJobSetAndIgnoreMaxRestarts": "restarts, not counted",
 }
-_COMMANDS = f"""## Of commands
+_COMMANDS = f"""## Exit statuses of commands
 
-| status | means |
+| Status | Meaning |
 |---|---|
-| 0 | done, and the answer is not no |
-| 1 | no answer, or not done: the message says what was expected, what came, and what to do next |
-| 2 | of a command that answers: the answer is no; see below |
+| 0 | success |
+| 1 | error; the message says what was expected, what was found, and what to do |
+| 2 | a result to act on, as listed below |
 | {INTERRUPTED} | Ctrl-C |
-| {UNREAD} | whoever reads the answer has gone, such as `head` |
+| {UNREAD} | the reader of the output, such as `head`, has closed the pipe |
 
-`make` itself ends with 2 whenever its command did not end with 0.
+`make` ends with 2 if its command fails with any status.
 
-| command | status | means |
+| Command | Status | Meaning |
 |---|---|---|
 """
-EVERY_COMMAND = {0: "done", 1: "no answer, and why"}
-"""What holds where a command's help says nothing else."""
+EVERY_COMMAND = {0: "success", 1: "error"}
+"""Exit statuses of a command whose help names no others."""
 
 
 def reference() -> str:
-    """The whole text."""
+    """Return the page."""
     parts = [_HEAD, *map(_row, ExitCode)]
     parts.append(_REST.format(disrupted=_ACTIONS[action(_jobset(), 137, disrupted=True)]))
     return "".join([*parts, _COMMANDS, *map(_statuses, commands())])
@@ -68,21 +71,17 @@ def _jobset() -> Any:
 
 
 def _mappings(value: Any) -> list[Any]:
-    """All mappings in it, at any depth."""
+    """Return all mappings in a value, at any depth."""
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     below = [found for child in children for found in _mappings(child)]
     return [value, *below] if isinstance(value, dict) else below
 
 
 def _row(code: ExitCode) -> str:
-    # What follows is said by the last column, which is read from the JobSet.
+    # The last column has the effect, read from the JobSet.
     meaning = re.split(r": (?:restart|fail)", one_line(enum_meanings(ExitCode).get(code.name, "")))[0].removesuffix(".")
-    follows = (
-        "counts the slice as done; the job is when all are"
-        if code == ExitCode.DONE
-        else _ACTIONS[action(_jobset(), code)]
-    )
-    return f"| {code:d} | `{code.name}` | {meaning or 'trained to the last step'} | {follows} |\n"
+    follows = "completes when all slices have" if code == ExitCode.DONE else _ACTIONS[action(_jobset(), code)]
+    return f"| {code:d} | `{code.name}` | {meaning or 'Trained to the last step'} | {follows} |\n"
 
 
 def _statuses(command: Command) -> str:

@@ -14,7 +14,7 @@ _HEAD = f"""# Which command does what
 {MADE.format("tests/documents/how_to_index.py")}
 
 `multislice` is `bin/multislice` of the checkout, which is `python -m cli.multislice` with the Python of `.venv`.
-[Options and defaults](../command-line.md); [what the exit statuses have in common](../exit-codes.md#of-commands).
+[Options and defaults](../command-line.md); [exit statuses](../exit-codes.md#exit-statuses-of-commands).
 """
 _TARGETS = "\n## make\n\n| command | does | described in |\n|---|---|---|\n"
 _COMMANDS = "\n## multislice\n\n| command | does | exit status | described in |\n|---|---|---|---|\n"
