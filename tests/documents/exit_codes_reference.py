@@ -22,8 +22,8 @@ _HEAD = f"""# Exit codes
 
 ## Exit codes of hosts
 
-All hosts of a job exit with the code of the host that failed first ([why a job ended](metrics.md#why-a-job-ended)). JobSet
-then fails the job or restarts it on all its slices. Counted restarts use up `job.max_restarts`.
+All hosts of a job exit with the code of the host that failed first ([why a job ended](metrics.md#why-a-job-ended)).
+JobSet then fails the job or restarts it on all its slices. Counted restarts use up `job.max_restarts`.
 
 | Code | Name | Meaning | Effect on the job |
 |---|---|---|---|

@@ -103,8 +103,8 @@ def _summary(results: Sequence[Result]) -> str:
     minutes = sum(result.ended - result.began for result in results) / 60
     commits = ", ".join(f"`{commit}`" for commit in sorted({result.commit for result in results}))
     return (
-        f"{sum(result.holds for result in results)} of {len(results)} faults passed at the commits {commits} in {minutes:.0f}"
-        f" minutes. At most {lost.lost_steps} steps were repeated (`{lost.fault}`). {len(again)} jobs restarted and"
+        f"{sum(result.holds for result in results)} of {len(results)} faults passed at the commits {commits} in"
+        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were repeated (`{lost.fault}`). {len(again)} jobs restarted and"
         f" completed. Their recovery took {median(seconds for seconds, _ in again):.0f} s (median), and {slowest:.0f} s"
         f" at most (`{last}`)."
     )
@@ -113,11 +113,12 @@ def _summary(results: Sequence[Result]) -> str:
 def _long_run_summary(run: LongRun) -> str:
     """Return the outcome of the long run."""
     seen = run.result
+    minutes = (seen.ended - seen.began) / 60
     productive = 100 * run.spent.get(Cause.PRODUCTIVE, 0.0) / sum(run.spent.values())
     return (
-        f"{seen.ended_as} with seed {run.seed}: {seen.what}. {run.steps} steps took {(seen.ended - seen.began) / 60:.0f}"
-        f" minutes and {len(seen.endings)} attempts, with {seen.charged} counted restarts and {seen.lost_steps} repeated"
-        f" steps. Goodput was {productive:.1f} %. {'; '.join(seen.broken) or 'All checks passed'}."
+        f"{seen.ended_as} with seed {run.seed}: {seen.what}. {run.steps} steps took {minutes:.0f} minutes"
+        f" and {len(seen.endings)} attempts, with {seen.charged} counted restarts and {seen.lost_steps} repeated steps."
+        f" Goodput was {productive:.1f} %. {'; '.join(seen.broken) or 'All checks passed'}."
     )
 
 
