@@ -104,9 +104,9 @@ def _summary(results: Sequence[Result]) -> str:
     commits = ", ".join(f"`{commit}`" for commit in sorted({result.commit for result in results}))
     return (
         f"{sum(result.holds for result in results)} of {len(results)} faults passed at the commits {commits} in"
-        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were repeated (`{lost.fault}`). {len(again)} jobs restarted and"
-        f" completed. Their recovery took {median(seconds for seconds, _ in again):.0f} s (median), and {slowest:.0f} s"
-        f" at most (`{last}`)."
+        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were repeated (`{lost.fault}`)."
+        f" {len(again)} jobs restarted and completed. Their recovery took"
+        f" {median(seconds for seconds, _ in again):.0f} s (median), and {slowest:.0f} s at most (`{last}`)."
     )
 
 
