@@ -1,15 +1,17 @@
-"""Renders the generated parts of docs/reliability.md from the exit codes and the results in docs/chaos."""
+"""Generate parts of docs/reliability.md: exit codes from the enum, and measurements from the results in docs/chaos."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
 
 from chaos import report
 from chaos.faults import GROUPS
+from chaos.target import Fault
 from chaos.trial import LongRun, Result, from_json
 from infra.jobset import UNCOUNTED_CODES
 from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import DOCS
 from tests.made_part import with_part
+from workloads.report.goodput import Cause
 from workloads.spec import FATAL_CODES, ExitCode
 
 _MADE_BY = "made by tests/documents/reliability_reference.py"
@@ -20,29 +22,33 @@ LONG_RUN = f"<!-- long run: {_MADE_BY} -->\n", "<!-- end of long run -->\n"
 FAULTS_PICTURE, LONG_RUN_PICTURE = "chaos/faults.svg", "chaos/long_run.svg"
 """Files next to the document."""
 
+_HEAD = (
+    "| Fault | Description | Repeated steps | Recovery | Counted restarts | Ending | Result |",
+    "|---|---|---:|---:|---:|---|---|",
+)
+
 _MEASURED = DOCS / "chaos"
 """`results.json` and `long_run.json` come from a run of the catalogue."""
 
 
 def measured() -> tuple[Result, ...]:
-    """Return the results of each fault."""
+    """Return the result of each fault."""
     return from_json((_MEASURED / "results.json").read_text())
 
 
 def long_run() -> LongRun:
-    """Return the results of the long run."""
+    """Return the result of the long run."""
     return LongRun.model_validate_json((_MEASURED / "long_run.json").read_text())
 
 
 def with_codes(document: str) -> str:
-    """Return the document with the current exit codes."""
-    # Each docstring has the cause before the colon and the reaction after it.
+    """Return the document with the exit codes of the enum."""
+    # Each docstring gives the cause first, then the effect.
     meanings = enum_meanings(ExitCode)
     causes = [(ExitCode[name], one_line(text).rpartition(": ")[0]) for name, text in meanings.items()]
     rows = [f"| {code:d} | `{code.name}` | {cause} | {_then(code)} |" for code, cause in causes]
-    return with_part(
-        document, CODES[0], _lines("| Code | Name | Cause | Reaction |", "|---:|---|---|---|", *rows), CODES[1]
-    )
+    table = _lines("| Code | Name | Cause | Effect |", "|---:|---|---|---|", *rows)
+    return with_part(document, CODES[0], table, CODES[1])
 
 
 def with_faults(document: str, results: Sequence[Result]) -> str:
@@ -51,10 +57,10 @@ def with_faults(document: str, results: Sequence[Result]) -> str:
 
 
 def with_long_run(document: str, run: LongRun) -> str:
-    """Return the document with the summary, picture and tables of the long run."""
-    words, tables = report.long_run_markdown(run).split("\n\n", 1)
-    shown = f"![loss of one job over wall time; vertical lines: random faults]({LONG_RUN_PICTURE})"
-    return with_part(document, LONG_RUN[0], f"\n{words}\n\n{shown}\n\n{tables}\n", LONG_RUN[1])
+    """Return the document with a summary of the long run, its picture and its tables."""
+    _, tables = report.long_run_markdown(run).split("\n\n", 1)
+    shown = f"![Loss of one job over wall time. Vertical lines are random faults.]({LONG_RUN_PICTURE})"
+    return with_part(document, LONG_RUN[0], f"\n{_long_run_summary(run)}\n\n{shown}\n\n{tables}\n", LONG_RUN[1])
 
 
 def without_made_parts(document: str) -> str:
@@ -66,16 +72,27 @@ def without_made_parts(document: str) -> str:
 
 def _faults(results: Sequence[Result]) -> Iterator[str]:
     yield f"\n{_summary(results)}\n\n"
-    yield f"![loss of every job over wall time; vertical lines: injected faults]({FAULTS_PICTURE})\n"
+    yield f"![Loss of every job over wall time. Vertical lines are faults.]({FAULTS_PICTURE})\n"
     by_name = {result.fault: result for result in results}
     for title, faults in GROUPS.items():
-        found = [by_name[fault.name] for fault in faults if fault.name in by_name]
-        yield f"\n### {title} ({len(found)})\n\n{report.markdown(found)}"
+        found = [(fault, by_name[fault.name]) for fault in faults if fault.name in by_name]
+        rows = (_row(fault, result) for fault, result in found)
+        yield f"\n### {title} ({len(found)})\n{_lines(*_HEAD, *rows)}".removesuffix("\n")
     yield "\n"
 
 
+def _row(fault: Fault, result: Result) -> str:
+    """Return the row of a result, with the description that the catalogue has today."""
+    seconds = "-" if result.recovery_seconds is None else f"{result.recovery_seconds:.0f} s"
+    ending = f"{result.ended_as}: {', '.join(result.endings) or 'before a run was open'}"
+    verdict = "; ".join(result.broken) or "passed"
+    return (
+        f"| `{fault.name}` | {fault.what} | {result.lost_steps} | {seconds} | {result.charged} | {ending} | {verdict} |"
+    )
+
+
 def _summary(results: Sequence[Result]) -> str:
-    """Return how many results were as expected, the most lost steps, and the times of recovery."""
+    """Return how many faults passed, the most steps that were repeated, and the recovery times."""
     lost = max(results, key=lambda result: result.lost_steps)
     again = [
         (result.recovery_seconds, result.fault)
@@ -86,11 +103,22 @@ def _summary(results: Sequence[Result]) -> str:
     minutes = sum(result.ended - result.began for result in results) / 60
     commits = ", ".join(f"`{commit}`" for commit in sorted({result.commit for result in results}))
     return (
-        f"{sum(result.holds for result in results)} of {len(results)} faults had the expected result, at {commits}, in"
-        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were repeated (`{lost.fault}`). The {len(again)} jobs"
-        f" that had to restart and could continue did so after a median of"
-        f" {median(seconds for seconds, _ in again):.0f} s and at most {slowest:.0f} s (`{last}`), counted from the"
-        " injection."
+        f"{sum(result.holds for result in results)} of {len(results)} faults passed at the commits {commits} in"
+        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were repeated (`{lost.fault}`)."
+        f" {len(again)} jobs restarted and completed. Their recovery took"
+        f" {median(seconds for seconds, _ in again):.0f} s (median), and {slowest:.0f} s at most (`{last}`)."
+    )
+
+
+def _long_run_summary(run: LongRun) -> str:
+    """Return the outcome of the long run."""
+    seen = run.result
+    minutes = (seen.ended - seen.began) / 60
+    productive = 100 * run.spent.get(Cause.PRODUCTIVE, 0.0) / sum(run.spent.values())
+    return (
+        f"{seen.ended_as} with seed {run.seed}: {seen.what}. {run.steps} steps took {minutes:.0f} minutes"
+        f" and {len(seen.endings)} attempts, with {seen.charged} counted restarts and {seen.lost_steps} repeated steps."
+        f" Goodput was {productive:.1f} %. {'; '.join(seen.broken) or 'All checks passed'}."
     )
 
 

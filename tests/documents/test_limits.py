@@ -17,5 +17,5 @@ def test_limits_are_those_of_the_sources() -> None:
     assert limits["devices of a job"] == str(MOST_DEVICES)
     assert limits["lifetime of an environment"] == f"{LONGEST.days} days"
     assert limits["reason of a bad host's mark"] == f"{BAD_HOST_CHARACTERS} characters"
-    assert limits["what a call of a function carries or brings back"] == f"{MOST_BYTES >> 20} MiB"
+    assert limits["code and arguments, or result, of a function call"] == f"{MOST_BYTES >> 20} MiB"
     assert all((ROOT / path).exists() for path in re.findall(r"\| `([\w/.]+)` \|$", LIMITS, re.MULTILINE))

@@ -59,9 +59,9 @@ def test_what_strikes_the_long_run_is_as_written() -> None:
 
 
 def test_every_fault_and_every_exit_code_has_its_section() -> None:
-    tried = Counter(name for lines in endings().values() for name in names(lines["Tried"]))
+    tried = Counter(name for lines in endings().values() for name in names(lines["Tested by"]))
     assert tried == Counter(fault.name for fault in CATALOGUE)
-    ended = {name for lines in endings().values() for name in codes(lines["Ends as"])}
+    ended = {name for lines in endings().values() for name in codes(lines["Ending"])}
     assert ended == {*ExitCode.__members__, KILLED, LAST}
 
 
@@ -71,6 +71,6 @@ def codes(text: str) -> list[str]:
 
 @pytest.mark.parametrize(("title", "lines"), endings().items(), ids=endings())
 def test_a_section_ends_as_its_entries_demand(title: str, lines: dict[str, str]) -> None:
-    assert [*lines] == ["Ends as", "Says", "Then", "Do", "Tried"]
-    for name in names(lines["Tried"]):
-        assert KNOWN[name].expected.endings <= set(codes(lines["Ends as"]))
+    assert [*lines] == ["Ending", "Message", "Effect", "Action", "Tested by"]
+    for name in names(lines["Tested by"]):
+        assert KNOWN[name].expected.endings <= set(codes(lines["Ending"]))
