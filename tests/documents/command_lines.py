@@ -11,7 +11,7 @@ from tests.documents.pages import PAGES, blocks, name_of, without_blocks
 _INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
 _COMMAND = re.compile(
     r"(?:[A-Z_][A-Z0-9_]*=\S+ )*"
-    r"(make|python3?|\.venv|bin/multislice|pulumi|kubectl|gcloud|gh|docker|pip|tensorboard|xprof)\b"
+    r"(make|python3?|\.venv|(?:bin/)?multislice|pulumi|kubectl|gcloud|gh|docker|pip|tensorboard|xprof)\b"
 )
 _IN_A_SENTENCE = re.compile(r"(?<!`)`((?:[A-Z_][A-Z0-9_]*=\S+ )?(?:bin/multislice|multislice|make|pulumi)\s[^`]+)`")
 """A program with an argument; its bare name is no command line."""
@@ -23,7 +23,7 @@ def command_lines() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for page in PAGES:
         for line in _lines(page.read_text()):
-            found.setdefault(line, []).append(name_of(page))
+            found.setdefault(line.removeprefix("bin/"), []).append(name_of(page))
     return found
 
 

@@ -12,14 +12,13 @@ from cli.multislice import app
 from tests.documents.command_lines import command_lines, command_of
 
 LINES = command_lines()
-MULTISLICE = [line for line in LINES if re.match("(bin/)?multislice [a-z]", line)]
+MULTISLICE = [line for line in LINES if re.match("multislice [a-z]", line)]
 CHAOS = [line for line in LINES if re.match(r"make chaos\b|\.venv/bin/python -m chaos\b", line)]
 
 
 @pytest.mark.parametrize("line", MULTISLICE)
 def test_a_command_line_of_multislice_is_one(line: str) -> None:
-    in_a_sentence = line.startswith("multislice ")
-    command_of(app, shlex.split(line.partition(" [")[0])[1:], only_named=in_a_sentence)
+    command_of(app, shlex.split(line.partition(" [")[0])[1:], only_named=True)
 
 
 @pytest.mark.parametrize("line", CHAOS)
@@ -30,7 +29,7 @@ def test_a_command_line_of_chaos_is_one_and_names_faults_of_the_catalogue(line: 
 
 
 def test_the_review_of_the_first_page_runs_offline() -> None:
-    line = "bin/multislice review -s dev"
+    line = "multislice review -s dev"
     assert line in LINES
     answer = CliRunner().invoke(app, shlex.split(line)[1:])
     # The example's project and image are for the reader to replace.

@@ -9,7 +9,7 @@ from tests.documents.pages import name_of
 
 COMMANDS = [
     *(target.words for target in targets()),
-    *(f"bin/multislice {command.words}" for command in commands()),
+    *(f"multislice {command.words}" for command in commands()),
 ]
 PAGES = {name_of(page) for page in how_to_pages()}
 
