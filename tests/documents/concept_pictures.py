@@ -65,15 +65,15 @@ def queue() -> str:
 
 
 def start() -> str:
-    """The life of one start, to the crash and the next."""
+    """The life of one attempt, to the crash and the next."""
     crash, preempted = ExitCode.CRASH, ExitCode.PREEMPTED
     boxes = [
-        Box("start", ["Each host signs the roll, waits for the others, and they join."]),
+        Box("start", ["Each host registers and waits for the others, and all join."]),
         Box("slice check", ["Devices are counted; each multiplies, then all sum. A bad host is marked."]),
         Box("restore", ["The newest checkpoint whose fingerprints hold; a damaged one is moved aside."]),
-        Box("compile", ["The step, once for all; from the cache if there is one. It runs beside the restore."]),
+        Box("compile", ["The step, or from the cache if there is one. It runs during the restore."]),
         Box("steps", ["Batch by batch in one order; loss by step. Every so many, slices compare fingerprints."]),
-        Box("save", ["Devices wait for the copy alone; the rest is written while steps go on."]),
+        Box("save", ["Devices wait only for the copy; it is written while steps continue."]),
         Box("end: the last step", [f"A save, then exit code {ExitCode.DONE:d}: the job is done."]),
         Box("or: SIGTERM", [f"A save, then exit code {preempted:d}: a restart that does not count."], instead=True),
         Box(
@@ -83,8 +83,8 @@ def start() -> str:
             instead=True,
         ),
     ]
-    back = "JobSet starts all slices anew; steps since the last save are done again, bit for bit the same"
-    return flow("The life of a start", "what a start does, and what it ends with", boxes, closes=back)
+    back = "JobSet restarts all slices; steps since the last save run again, bit for bit the same"
+    return flow("The life of an attempt", "what an attempt does, and how it ends", boxes, closes=back)
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
