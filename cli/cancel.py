@@ -26,11 +26,7 @@ _PATIENCE_SECONDS = MOST_GRACE_SECONDS + 60.0
 
 
 def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool, as_json: bool) -> int:
-<<<<<<< HEAD
-    """Cancel a job and wait until its hosts have ended. Raise Halt if it has ended already, or the user does not confirm."""
-=======
     """Cancel a job and wait until its hosts have ended. Raise Halt if it has ended, or the user does not confirm."""
->>>>>>> main
     snapshot, job = Observer(deployed).job(name)
     place = job.place
     if job.state.is_end:
