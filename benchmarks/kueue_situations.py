@@ -169,7 +169,7 @@ def _kind(verdict: Verdict) -> object:
     return verdict.outcome, bool(verdict.borrowed), reasons, verdict.admitted_in_the_end, len(verdict.shortages)
 
 
-def begun(trial: Trial) -> tuple[Situation, Workload]:
+def start_trial(trial: Trial) -> tuple[Situation, Workload]:
     """Return the trial before Kueue has processed any of it."""
     queues = tuple(map(manifests.queue, trial.queues))
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
@@ -180,7 +180,7 @@ def begun(trial: Trial) -> tuple[Situation, Workload]:
 
 def expected(trial: Trial) -> tuple[Situation, Workload]:
     """Return the trial as it should be when its newcomer is submitted, according to the simulation."""
-    situation, newcomer = begun(trial)
+    situation, newcomer = start_trial(trial)
     scheduler = Scheduler(situation.model_copy(update={"workloads": ()}))
     for workload in situation.workloads:
         scheduler.submit(workload)

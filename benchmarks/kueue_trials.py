@@ -17,7 +17,16 @@ from types import CodeType
 from typing import Any
 
 from benchmarks.kueue_decisions import Decision, Seen
-from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, begun, cycle_kinds, draw_named, expected
+from benchmarks.kueue_situations import (
+    NAMESPACE,
+    OF_TRIALS,
+    Manifest,
+    Trial,
+    cycle_kinds,
+    draw_named,
+    expected,
+    start_trial,
+)
 from infra import admission
 from infra.admission import manifests
 from infra.admission.rehearsal import rehearse
@@ -201,7 +210,7 @@ def _result(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest
     found = after[_name(trial.newcomer)]
     if trial.name in watched.restless:
         # The trial has no final state, so record its begin.
-        situation, newcomer = (expected if trial.ended else begun)(trial)
+        situation, newcomer = (expected if trial.ended else start_trial)(trial)
         return Result(trial.name, situation, newcomer, Seen("restless", (), frozenset()), trial)
     queues = tuple(
         manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})

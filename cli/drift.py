@@ -34,14 +34,14 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     # Progress goes to stderr, because another program may read the answer.
     waiting = Terminal(stderr=True).status(f"refreshing every object of {stack}")
     with engines.open_engine(path, sandbox) as engine, waiting:
-        found = drifted(stack, engine)
+        found = find_drift(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:
         return 1
     return NEGATIVE if found.objects else 0
 
 
-def drifted(stack: str, engine: engines.PulumiEngine | Engine) -> Drift:
+def find_drift(stack: str, engine: engines.PulumiEngine | Engine) -> Drift:
     """Return the drift that the engine finds in the stack."""
     events: list[EngineEvent] = []
     started, refusal = time.monotonic(), ""

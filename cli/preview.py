@@ -63,7 +63,7 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
     # Progress goes to stderr, because another program may read the answer.
     waiting = Terminal(stderr=True).status(f"the engine plans {request.stack}")
     with _engine(request, path, policy) as engine, waiting:
-        found = previewed(request.stack, engine, request.save_plan)
+        found = run_preview(request.stack, engine, request.save_plan)
     if form is Form.MARKDOWN:
         console.out(comment(found))
     else:
@@ -73,7 +73,7 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
     return 0 if found.passes else NEGATIVE
 
 
-def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Previewed:
+def run_preview(stack: str, engine: Previewing, save_plan: Path | None) -> Previewed:
     """Return the engine's preview of the stack."""
     events: list[EngineEvent] = []
     started, refusal = time.monotonic(), None

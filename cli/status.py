@@ -260,7 +260,7 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
 
 def _facts(job: Job, figures: Summary) -> Iterator[tuple[str, RenderableType]]:
     if figures.position is not None:
-        said = job.workload.said("QuotaReserved") if job.workload else None
+        said = job.workload.condition("QuotaReserved") if job.workload else None
         yield "queue", f"position {figures.position} in {figures.queue}{f': {said.message}' if said else ''}"
     if figures.steps:
         run = f", {job.files.training.run}" if job.files.training.run else ""

@@ -150,7 +150,7 @@ def completed(job: Job, folder: str, place: Place) -> Text:
 
 def failed(job: Job, place: Place) -> Text:
     """Return the closing lines about a failed job: the reason, the host that failed and the end of its log."""
-    said = job.said("Failed")
+    said = job.condition("Failed")
     outcome = Outcome("Failed", said.reason, said.message) if said else DELETED
     parts = [Text.assemble((f"{job.place.name} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
     if job.restarts:

@@ -172,12 +172,12 @@ class Workload:
     paused: bool = False
     """Whether its LocalQueue is stopped."""
 
-    def said(self, kind: str) -> "Condition | None":
+    def condition(self, kind: str) -> "Condition | None":
         """Return the condition of that kind; `None` if it has none."""
         return next((each for each in self.conditions if each.kind == kind), None)
 
     def holds(self, kind: str) -> bool:
-        found = self.said(kind)
+        found = self.condition(kind)
         return found is not None and found.holds
 
     @property

@@ -196,7 +196,9 @@ class Call:
         ended, suspended = outcome_of(jobset), bool(jobset["spec"].get("suspend"))
         workload = self._workload(jobset) if suspended and not ended else None
         state = state_of(ended.state if ended else "", workload, suspended=suspended, all_run=_all_run(jobset))
-        said = workload.said("QuotaReserved" if state is not State.DEACTIVATED else "Evicted") if workload else None
+        said = (
+            workload.condition("QuotaReserved" if state is not State.DEACTIVATED else "Evicted") if workload else None
+        )
         match state:
             case State.FAILED if ended:
                 return Status(state, ended.message)

@@ -99,7 +99,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield the cause of the failure if the job has failed."""
     if job.state is not State.FAILED:
         return
-    said = job.said("Failed")
+    said = job.condition("Failed")
     words = (f"JobSet: {said.reason}: {said.message}",) if said else ()
     last = _end_of(snapshot, job, job.restarts)
     is_over = job.restarts_counted >= job.max_restarts > 0
@@ -116,7 +116,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield a finding for a job that is complete, running or silent."""
     if job.state is State.COMPLETED:
-        said, step = job.said("Completed"), job.files.training.step
+        said, step = job.condition("Completed"), job.files.training.step
         what = f"The job is complete, after {counted(step, 'step')}." if step else "The job is complete."
         yield Finding(Cause.COMPLETED, what, said.since if said else None)
     elif job.state is State.RUNNING and job.kind is Kind.TRAINING:

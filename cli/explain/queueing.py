@@ -40,12 +40,12 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         if job.suspended:
             yield _no_workload(snapshot, job)
     elif workload.paused and not workload.admitted_by:
-        said, what = workload.said("QuotaReserved"), "The job is paused and holds no chips."
+        said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
         advice = f"to resume it, set its `paused` to false in the stack file of {snapshot.stack}, then run `pulumi up`"
         evidence = (said.message,) if said else ()
         yield Finding(Cause.PAUSED, what, said.since if said else None, evidence, (advice,))
     else:
-        if workload.evictions or workload.said("Evicted"):
+        if workload.evictions or workload.condition("Evicted"):
             yield from _evicted(snapshot, job, workload)
         if not workload.admitted_by and workload.active:
             yield from _waiting(snapshot, job, workload)
@@ -65,7 +65,7 @@ def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
 
 
 def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
-    said = workload.said("QuotaReserved")
+    said = workload.condition("QuotaReserved")
     queue = next((queue for queue in snapshot.queues if queue.name == job.place.queue), None)
     if queue and queue.active and not queue.active.holds:
         yield _closed(snapshot, queue.name, queue.active)
@@ -124,7 +124,7 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
     pending = [check for check in workload.checks if check[1] != "Ready"]
     if not pending:
         return
-    said = workload.said("QuotaReserved")
+    said = workload.condition("QuotaReserved")
     evidence = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
     what = "The job has its quota and is waiting for Google Cloud to provide its slices."
     advice = f"nothing to do; to watch it: multislice status {snapshot.options} --watch"
@@ -132,7 +132,7 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
 
 
 def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
-    said, preempted = workload.said("Evicted"), workload.said("Preempted")
+    said, preempted = workload.condition("Evicted"), workload.condition("Preempted")
     times = tuple(f"{reason}: {counted(count, 'time')} so far" for reason, count in workload.evictions.items())
     if not workload.active:
         yield _deactivated(snapshot, job, workload, times)
@@ -163,7 +163,7 @@ def _preemptor(snapshot: Snapshot, said: Condition) -> str:
 
 
 def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[str, ...]) -> Finding:
-    said = workload.said("Evicted") or workload.said("DeactivationTarget")
+    said = workload.condition("Evicted") or workload.condition("DeactivationTarget")
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:
         what = "The job has used up its max_hours and will not be admitted again."

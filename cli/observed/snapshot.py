@@ -127,7 +127,7 @@ class Job:
         """Number of heads that are running or have completed."""
         return sum(pod.is_up and pod.is_head for pod in self.pods)
 
-    def said(self, kind: str) -> Condition | None:
+    def condition(self, kind: str) -> Condition | None:
         """Return the JobSet's condition of a kind. None: it has no such condition."""
         return next((each for each in self.conditions if each.kind == kind), None)
 

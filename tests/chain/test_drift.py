@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from chaos.target import NAMESPACE
-from cli.drift import drifted
+from cli.drift import find_drift
 from infra.review.preview import Drift, drift_tables
 from infra.review.table import as_text
 from infra.settings.read import parse
@@ -61,7 +61,7 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it(stack: Ch
 
 
 def _drift(chain: Chain) -> Drift:
-    return drifted("local", chain.engine_on(shared()))
+    return find_drift("local", chain.engine_on(shared()))
 
 
 def _differences(found: Drift) -> set[tuple[str, str, object, object]]:

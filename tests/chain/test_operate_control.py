@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chaos.target import NAMESPACE
-from cli.drift import drifted
+from cli.drift import find_drift
 from tests.chain.commands import answered, run
 from tests.chain.shared import JOB as SHARED_JOB
 from tests.chain.shared import shared
@@ -137,7 +137,7 @@ def test_another_priority_reaches_the_queue_and_leaves_the_job_running(stack: Ch
 def test_drift_is_repaired_under_the_running_job(stack: Chain) -> None:
     before, last = stack.identity(JOB), max(stack.losses(JOB))
     stack.kubectl("delete", "localqueue", "research", "-n", NAMESPACE)
-    found = drifted("local", stack.engine_on(LOW))
+    found = find_drift("local", stack.engine_on(LOW))
     assert [(drift.name, drift.repair) for drift in found.objects] == [("queue-research", "create")]
     repairs = Operations()
     stack.engine_on(LOW).refresh(ignore)

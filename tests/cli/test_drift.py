@@ -12,7 +12,7 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli.answer import Form, Halt
-from cli.drift import drift, drifted
+from cli.drift import drift, find_drift
 from cli.engines import PulumiEngine
 from cli.sandbox_folder import lock_sandbox
 from infra.review.preview import Difference, Drift
@@ -65,7 +65,7 @@ def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:
         *planned("create", QUEUE, "queue"),
         *planned("same", QUEUE, "clean"),
     ]
-    gone, changed = sorted(drifted("dev", RecordedEngine(events)).objects, key=lambda each: not each.gone)
+    gone, changed = sorted(find_drift("dev", RecordedEngine(events)).objects, key=lambda each: not each.gone)
     assert (gone.name, gone.gone, gone.differences, gone.repair) == ("queue", True, (), "create")
     assert (changed.name, changed.gone, changed.repair) == ("pool", False, "update")
     assert changed.differences == (
@@ -75,13 +75,13 @@ def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:
 
 
 def test_a_change_of_the_program_is_pending_not_drift() -> None:
-    found = drifted("dev", RecordedEngine([*refreshed(POOL, "pool", {}, {}), *planned("update", POOL, "pool")]))
+    found = find_drift("dev", RecordedEngine([*refreshed(POOL, "pool", {}, {}), *planned("update", POOL, "pool")]))
     assert (found.objects, [change.name for change in found.pending]) == ((), ["pool"])
 
 
 def test_what_up_leaves_alone_is_said_to_be_left() -> None:
     events = [*refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"]), *planned("same", POOL, "pool")]
-    assert [each.repair for each in drifted("dev", RecordedEngine(events)).objects] == ["leave it"]
+    assert [each.repair for each in find_drift("dev", RecordedEngine(events)).objects] == ["leave it"]
 
 
 def test_without_an_engine_the_way_to_one_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cli.answer import Form, Halt
 from cli.environments.files import OURS, Files
-from cli.preview import PreviewRequest, preview, previewed
+from cli.preview import PreviewRequest, preview, run_preview
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from tests.cli.shown import read_output
 from tests.cli.test_engines import error, recorded
@@ -62,26 +62,26 @@ def test_a_plan_is_made_offline_and_everything_is_reported(tmp_path: Path, monke
 
 
 def test_a_mandatory_rule_that_is_broken_is_no_error_of_the_engine() -> None:
-    found = previewed("dev", Played(recorded("refused"), passing().review, refuses=True), None)
+    found = run_preview("dev", Played(recorded("refused"), passing().review, refuses=True), None)
     assert (found.errors, found.passes, found.review) == ((), False, passing().review)
     assert len(found.changes) == 51
 
 
 def test_a_program_that_ends_early_has_no_review_and_the_errors_say_why() -> None:
-    answer = previewed("dev", Played([error("no program")], None, refuses=True), None)
+    answer = run_preview("dev", Played([error("no program")], None, refuses=True), None)
     assert (answer.review, answer.errors) == (None, ("no program",))
-    silent = previewed("dev", Played([], None, refuses=True), None)
+    silent = run_preview("dev", Played([], None, refuses=True), None)
     assert "no backend" in silent.errors[0]
 
 
 def test_what_an_engine_complains_of_without_refusing_is_no_error() -> None:
-    found = previewed("dev", Played([error("plugin was slow"), ASKED], passing().review, refuses=False), None)
+    found = run_preview("dev", Played([error("plugin was slow"), ASKED], passing().review, refuses=False), None)
     assert found.errors == ()
     assert found.passes
 
 
 def test_a_preview_that_did_not_check_the_rules_does_not_pass() -> None:
-    found = previewed("dev", Played([], passing().review, refuses=False), None)
+    found = run_preview("dev", Played([], passing().review, refuses=False), None)
     assert "expected the engine to run the policy pack" in found.errors[0]
     assert not found.passes
 

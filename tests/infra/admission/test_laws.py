@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.kueue_situations import begun, draw
+from benchmarks.kueue_situations import draw, start_trial
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Situation, Workload
 
@@ -14,7 +14,7 @@ type Drawn = tuple[Situation, Workload]
 
 def _drawn(seed: int, *, fair_sharing: bool) -> Drawn:
     """A situation in which all still wait, and one that comes last, of one pod set."""
-    situation, newcomer = begun(draw("trial", seed, fair_sharing=fair_sharing))
+    situation, newcomer = start_trial(draw("trial", seed, fair_sharing=fair_sharing))
     return situation, newcomer.model_copy(update={"pod_sets": newcomer.pod_sets[:1]})
 
 
