@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -324,11 +324,11 @@ class _Following:
         if found is None:
             raise LookupError(f"no JobSet {self.jobset} in namespace {self.namespace}")
         self._uid, self._leader, self._outcome = found["metadata"]["uid"], leader_of(found), outcome_of(found)
-        self._take_first_pods()
+        pods = self._take_first_pods()
         named = {"fieldSelector": f"metadata.name={self.jobset}"}
-        self._watch(JOBSETS, named, self._jobset_changed, self._jobset_removed)
+        self._watch(JOBSETS, named, self._jobset_changed, self._jobset_removed, [found])
         of_job = {"labelSelector": f"{JOBSET_LABEL}={self.jobset}"}
-        self._watch(PODS, of_job, lambda pod: self._take(pod, WHOLE), self._pod_removed)
+        self._watch(PODS, of_job, lambda pod: self._take(pod, WHOLE), self._pod_removed, pods)
 
     def run(self, on_line: Callable[[Line], None]) -> Outcome:
         deadline: float | None = None
@@ -360,12 +360,13 @@ class _Following:
         with self._lock:
             return all(log.is_complete or not log.has_begun for log in self._logs.values()) and self._lines.empty()
 
-    def _take_first_pods(self) -> None:
-        """Follow the newest pod of each host. A restart is about to replace the others."""
+    def _take_first_pods(self) -> list[Json]:
+        """Follow the newest pod of each host. A restart is about to replace the others. Return all pods."""
         present = pods_of(self.api, self.namespace, self.jobset)
         self._passed = {pod["metadata"]["uid"] for pod in present} - {pod.uid for pod in newest(present, 0.0)}
         for pod in present:
             self._take(pod, self.window)
+        return present
 
     def _take_last_pods(self) -> None:
         """List pods once more: the end of the JobSet may be reported before the end of its last pods."""
@@ -377,9 +378,16 @@ class _Following:
             self._take(pod, WHOLE)
 
     def _watch(
-        self, path: str, selector: dict[str, str], changed: Callable[[Json], None], removed: Callable[[Json], None]
+        self,
+        path: str,
+        selector: dict[str, str],
+        changed: Callable[[Json], None],
+        removed: Callable[[Json], None],
+        present: Sequence[Json],
     ) -> None:
-        watch = Watch(self.api, path.format(self.namespace), selector, changed, removed, _WATCH_SILENCE_SECONDS)
+        """Watch in a thread. Objects `present` that are gone before its first list count as removed."""
+        known = {item["metadata"]["uid"]: item for item in present}
+        watch = Watch(self.api, path.format(self.namespace), selector, changed, removed, _WATCH_SILENCE_SECONDS, known)
         self._watches.append(watch)
         threading.Thread(target=watch.run, name=f"watch of {path}", daemon=True).start()
 

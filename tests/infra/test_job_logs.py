@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from infra import job_logs
 from infra.job_logs import WHOLE, Line, Reading, Which, Window, follow, leader
+from infra.kubernetes import Watch
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
@@ -125,6 +127,17 @@ def test_a_job_that_is_deleted_has_ended(server: Played) -> None:
     server.logs.clear()
     server.change(JOBSETS, api_objects.jobset(), "DELETED")
     assert follower.join() == "Failed Deleted"
+
+
+def test_a_job_that_is_deleted_before_it_is_watched_has_ended(server: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    class LateWatch(Watch):
+        def run(self) -> None:
+            for path, gone in [*((PODS, api_objects.pod(*key)) for key in HOSTS), (JOBSETS, api_objects.jobset())]:
+                server.change(path, gone, "DELETED")
+            super().run()
+
+    monkeypatch.setattr(job_logs, "Watch", LateWatch)
+    assert Follower(server, leader).join() == "Failed Deleted"
 
 
 def test_a_job_that_is_not_there_cannot_be_followed(server: Played) -> None:
