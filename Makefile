@@ -1,6 +1,6 @@
 # Every command of the project. README.md describes their output.
 PYTHON := .venv/bin/python
-ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
+ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version pyproject.toml | sha256sum | cut -c1-16)
 
 RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13
 

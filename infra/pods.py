@@ -137,9 +137,9 @@ def _slice_template(submission: Submission, on_slices: Containers) -> Manifest:
         share = submission.job.resources
     own = {"resources": resources(submission.shape, share, portion)}
     main, before = on_slices.main | own, [each | own for each in on_slices.before]
-    if submission.pathways:
-        return _template(submission, annotations, _place(submission), main, with_data=False)
-    return _template(submission, annotations | _mount_annotations(submission), _place(submission), main, before)
+    with_data = submission.pathways is None
+    mounted = _mount_annotations(submission) if with_data else {}
+    return _template(submission, annotations | mounted, _place(submission), main, before, with_data=with_data)
 
 
 def _head_template(submission: Submission, runtime: Pathways, on_head: Containers) -> Manifest:

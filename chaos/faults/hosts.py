@@ -14,6 +14,7 @@ from chaos.target import (
     Fault,
     Target,
     comes_with_the_job,
+    recorded_before,
 )
 from chaos.verdict import UNDISTURBED, Expected
 from sandbox.tpu_environment import JAX_COORDINATOR_PORT
@@ -32,8 +33,6 @@ _STALE_SLICE_COUNT = "3"
 _FAILING_HOST = "slice-1-1"
 _STEP = 12
 """Step at which the trainer fails, after the first save and before the second."""
-_LAST_RECORDED = _STEP - 2
-"""Newest step whose result a trainer has recorded by then: it reads the result of a step while the next one runs."""
 _READ_ROWS = "workloads.training.data:Batches.training"
 
 
@@ -190,7 +189,7 @@ TRAINER = (
         Expected(
             endings=frozenset({"CRASH"}), culprit=f"host-exception-{_FAILING_HOST}", cause="ValueError: no such row"
         ),
-        at_step=_LAST_RECORDED,
+        at_step=recorded_before(_STEP),
         edit=_at(_STEP, "raise"),
     ),
     Fault(
@@ -230,7 +229,7 @@ TRAINER = (
             culprit=f"out-of-memory-{_FAILING_HOST}",
             cause="the step does not fit the memory of a device",
         ),
-        at_step=_LAST_RECORDED,
+        at_step=recorded_before(_STEP),
         edit=_at(_STEP, "exhaust"),
     ),
 )

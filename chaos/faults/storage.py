@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, between_saves, event_of_kill
 from chaos.sabotage import Deed, Sabotage, add_sabotages
-from chaos.target import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
+from chaos.target import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job, recorded_before
 from chaos.verdict import UNDISTURBED, Expected
 from infra.kubernetes import Json
 from workloads.data.documents import TextField
@@ -219,8 +219,7 @@ FILES = (
         "a bit of every file that a restore does not need is flipped in the newest checkpoint",
         _damage_side_files,
         Expected(endings=GONE, lost_steps=SAVE_EVERY, event=event_of_kill("side-files-damaged", _STOPPED_HOST)),
-        # The leader records a step while the next one runs, which waits for the stopped host.
-        at_step=_BEFORE_THE_LAST_SAVE - 1,
+        at_step=recorded_before(_BEFORE_THE_LAST_SAVE + 1),
         edit=_stopped_before(_BEFORE_THE_LAST_SAVE + 1),
     ),
 )

@@ -11,6 +11,7 @@ from cli import stack_file
 from cli.answer import exit_status
 from cli.ci import licences as of_image
 from cli.ci import plugins as of_pulumi
+from cli.ci.release import release_notes as notes
 from sandbox.programs import versions
 
 app = typer.Typer(name="cli.ci", help="Commands of the CI.", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -113,10 +114,7 @@ def release_notes(
     tag: Annotated[str, typer.Argument(metavar="TAG", help="Tag of the release: v and the version.")],
 ) -> None:
     """Print the changelog's section of a release, after checking that the tag is the version of the package."""
-    from cli.ci import licences
-    from cli.ci.release import release_notes as notes
-
-    _run(lambda: notes(licences.CHECKOUT, tag))
+    _run(lambda: notes(of_image.CHECKOUT, tag))
 
 
 @app.command()

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.answer import Halt
+from cli.answer import NEGATIVE, Halt
 from infra.review.preview import MOST_CHARACTERS, mark
 from workloads.terminal import inert
 
 LABEL = "drift"
-_DRIFTED = 2
-"""Exit status of `multislice drift` if it found drift."""
 _BOT = "Bot"
 """Type of the user of a workflow. A text of a person is never overwritten, even if it has the mark."""
 _NO_TEXT = "The command ended before it printed anything; see the messages of the run."
@@ -62,14 +60,14 @@ def comment(stack: str, text: Path, pull_request: int, run: Run) -> str:
 def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
     """Open, update or close the issue about a stack's drift. Return a summary. Raise Halt if the drift is unknown."""
     marked, issues = mark("drift", stack), f"repos/{run.repository}/issues"
-    if status not in (0, _DRIFTED):
+    if status not in (0, NEGATIVE):
         raise Halt(
             f"`multislice drift -s {stack}` ended with status {status}, so it is unknown whether there is drift;"
             " the step before has its messages",
             status,
         )
     earlier = _written(f"{issues}?state=open&labels={LABEL}", marked)
-    if status == _DRIFTED:
+    if status == NEGATIVE:
         content = {"title": f"{stack} differs from what was declared", "body": _body(marked, text, run)}
         if earlier:
             return f"drift: {api(f'{issues}/{earlier["number"]}', 'PATCH', content)['html_url']}"

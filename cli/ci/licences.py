@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from email.message import Message
 from importlib import metadata
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import yaml
 
@@ -46,10 +46,14 @@ def licences() -> Licences:
     return Licences.model_validate(yaml.safe_load(_LICENCES.read_text()))
 
 
+def declared_project(checkout: Path) -> dict[str, Any]:
+    """Return the table `project` of `pyproject.toml`."""
+    return tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+
+
 def own_licence(checkout: Path, known: Licences) -> str:
     """Return the licence of the project from its `pyproject.toml`. Raise Halt if it is missing or not allowed."""
-    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
-    stated, text = project.get("license"), checkout / "LICENSE"
+    stated, text = declared_project(checkout).get("license"), checkout / "LICENSE"
     if stated is None or not is_allowed(stated, known.allowed):
         raise Halt(
             f"pyproject.toml: expected project.license to be one of {', '.join(sorted(known.allowed))}, got {stated}"

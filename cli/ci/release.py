@@ -1,10 +1,10 @@
 """Notes of a release, from the changelog."""
 
 import re
-import tomllib
 from pathlib import Path
 
 from cli.answer import Halt
+from cli.ci.licences import declared_project
 
 
 def release_notes(checkout: Path, tag: str) -> str:
@@ -13,7 +13,7 @@ def release_notes(checkout: Path, tag: str) -> str:
     Raises:
         Halt: the tag is not that of the package's version, or the changelog has no such section.
     """
-    version = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]["version"]
+    version = declared_project(checkout)["version"]
     if tag != f"v{version}":
         raise Halt(f"pyproject.toml: expected the version of the tag {tag}, got {version}; change one of them")
     text = (checkout / "CHANGELOG.md").read_text()

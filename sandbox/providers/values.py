@@ -4,7 +4,7 @@ A resource's inputs and state are JSON objects here. Two things go beyond JSON: 
 place of a value that only the cloud will know (in previews).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
@@ -43,13 +43,18 @@ class Change:
 
 def reveal(value: Any) -> Any:
     """Return `value` with every secret in plain text, for the API that receives it."""
+    return _replace_secrets(value, lambda inner: inner)
+
+
+def _replace_secrets(value: Any, replacement: Callable[[Any], Any]) -> Any:
+    """Return `value` with `replacement` of its content in place of every secret, whose own secrets are replaced too."""
     match value:
         case Secret(inner):
-            return reveal(inner)
+            return replacement(_replace_secrets(inner, replacement))
         case dict():
-            return {key: reveal(item) for key, item in value.items()}
+            return {key: _replace_secrets(item, replacement) for key, item in value.items()}
         case list():
-            return [reveal(item) for item in value]
+            return [_replace_secrets(item, replacement) for item in value]
         case _:
             return value
 
@@ -193,16 +198,5 @@ def plain_object(struct: struct_pb2.Struct) -> Json:
 
 def wire_object(value: Json) -> struct_pb2.Struct:
     """Return an object for the wire."""
-
-    def wired(value: Any) -> Any:
-        match value:
-            case Secret(inner):
-                return {_SIGNATURE: _SECRET, "value": wired(inner)}
-            case dict():
-                return {key: wired(item) for key, item in value.items()}
-            case list():
-                return [wired(item) for item in value]
-            case _:
-                return value
-
-    return json_format.ParseDict(wired(value), struct_pb2.Struct())
+    wired = _replace_secrets(value, lambda inner: {_SIGNATURE: _SECRET, "value": inner})
+    return json_format.ParseDict(wired, struct_pb2.Struct())

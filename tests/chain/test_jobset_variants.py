@@ -71,7 +71,7 @@ def test_a_longer_name_than_settings_allow_is_refused_by_jobset(stack: Chain):
 @pytest.mark.parametrize("changes", [{"run_as_user": 0}, {"privileged": True}], ids=["root", "privileged"])
 def test_the_api_server_accepts_pods_with_rights_where_the_namespace_does(stack: Chain, changes: dict[str, Any]):
     volumes = {
-        "cache": {"path": "/root/.cache", "size_gib": 1},
+        "cache": {"path": "/opt/cache", "size_gib": 1},
         "ram": {"path": "/ram", "size_gib": 1, "medium": "memory"},
     }
     settings = parse(with_container(stack_values("local"), volumes=volumes, **changes))

@@ -111,8 +111,8 @@ class Training:
         self.journal.restart_clock()
         position, last = Position.of(state), self.schedule.steps
         self.journal.announce(RunStarted(self.run.id, outcome, position.step, last))
+        # The newest step from which a restart can continue.
         self._safe_step = position.step
-        """The newest step from which a restart can continue."""
         self._timer = SaveTimer(self.schedule.save_every_minutes * 60, self.processes, position.batch)
         while position.step < last:
             self._leave_on_sigterm(position, state)

@@ -97,14 +97,14 @@ def test_what_a_pod_requests_of_its_host_is_what_the_stack_file_says(values: Val
 
 
 def test_a_volume_is_an_empty_folder_of_that_size_and_the_rest_stays_read_only(values: Values) -> None:
-    cache, ram = {"path": "/root/.cache", "size_gib": 20}, {"path": "/ram", "size_gib": 4, "medium": "memory"}
+    cache, ram = {"path": "/opt/cache", "size_gib": 20}, {"path": "/ram", "size_gib": 4, "medium": "memory"}
     pod, container = _pod_and_container(values, volumes={"cache": cache, "ram": ram})
     assert pod["volumes"][-2:] == [
         {"name": "own-cache", "emptyDir": {"sizeLimit": "20Gi"}},
         {"name": "own-ram", "emptyDir": {"medium": "Memory", "sizeLimit": "4Gi"}},
     ]
     assert container["volumeMounts"][-2:] == [
-        {"name": "own-cache", "mountPath": "/root/.cache"},
+        {"name": "own-cache", "mountPath": "/opt/cache"},
         {"name": "own-ram", "mountPath": "/ram"},
     ]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
