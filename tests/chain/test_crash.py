@@ -2,17 +2,34 @@
 
 import os
 import signal
+import time
 
 from tests.chain.commands import Followed
 from tests.chain.shared import JOB, SAVE_EVERY
 from tests.chain.stack import Chain, wait_until
 
+SETTLED_SECONDS = 3.0
+"""Time after which the records of all finished steps can be read; a trainer writes them up to two seconds late."""
+
 
 def test_a_killed_host_restarts_both_slices(stack: Chain, followed: Followed):
     wait_until(lambda: b"checkpoint at step" in followed.output.read_bytes(), followed.output.read_text)
-    # Some steps beyond the last checkpoint, so that they are trained twice.
-    stack.wait_for_step(JOB, max(stack.losses(JOB), default=0) // SAVE_EVERY * SAVE_EVERY + 3)
     before = {pod["metadata"]["uid"] for pod in stack.pods(JOB)}
-    os.kill(stack.host_pid(f"{JOB}-slice-1-1"), signal.SIGKILL)
+    pid = stop_beyond_a_save(stack)
+    os.kill(pid, signal.SIGKILL)
     wait_until(lambda: stack.jobset(JOB)["status"].get("restarts") == 1, lambda: str(stack.jobset(JOB)))
     wait_until(lambda: not before & {pod["metadata"]["uid"] for pod in stack.pods(JOB)}, lambda: str(stack.pods(JOB)))
+
+
+def stop_beyond_a_save(stack: Chain) -> int:
+    """Stop a host, and with it all others, where some steps after the last save are recorded; they are trained twice.
+    Return its process."""
+    pid = stack.host_pid(f"{JOB}-slice-1-1")
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(SETTLED_SECONDS)
+        newest = max(stack.losses(JOB))
+        if newest % SAVE_EVERY:
+            return pid
+        os.kill(pid, signal.SIGCONT)
+        stack.wait_for_step(JOB, newest + 1)
