@@ -34,6 +34,7 @@ type Texts = Mapping[str, str]
 
 _ACCEPT = "accept the loss: pulumi config set allow_interruption true"
 _WIDENED_IN_PLACE = "network.nodes"
+_EXISTING, _LOCATION = "cluster.existing.name", "cluster.existing.location"
 _ALWAYS_SEARCHED = ["default"]
 """Namespaces in which jobs can run although they belong to no team."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
@@ -68,9 +69,13 @@ def ground(settings: Settings) -> dict[str, Texts]:
         for name, group in settings.slices.items()
         for index in range(group.count)
     }
-    places = {"cloud": settings.cloud.model_dump(), "network": settings.network.model_dump()}
+    # Sections that are not there leave no text, so that the record of an older stack stays as it is.
+    network = settings.network.model_dump(exclude={"existing"} if settings.network.existing is None else None)
+    places = {"cloud": settings.cloud.model_dump(), "network": network}
     names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
-    return {"": _flat("", places) | names, **pools}
+    found = settings.cluster.existing
+    existing = {_EXISTING: found.name, _LOCATION: found.location} if found else {}
+    return {"": _flat("", places) | names | existing, **pools}
 
 
 def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
@@ -90,7 +95,8 @@ def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
 def _of_group(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
     # An explicit zone in which the slices already are changes nothing.
     elsewhere = {"zone": group.zone} if group.zone_in(cloud) != cloud.zone else {}
-    return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone"}) | elsewhere)
+    existing = {"existing": True} if group.existing else {}
+    return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone", "existing"}) | elsewhere | existing)
 
 
 def _flat(path: str, value: Any) -> dict[str, str]:
@@ -152,10 +158,7 @@ class Guard:
 
     async def endpoint(self) -> str | None:
         """Return the DNS endpoint of the stack's cluster; `None` if there is no cluster."""
-        cloud, name = self._settings.cloud, self._settings.cluster.name
-        return await self._endpoint(
-            {"cloud.project": cloud.project, "cloud.region": cloud.region, "cluster.name": name}
-        )
+        return await self._endpoint(ground(self._settings)[""])
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
@@ -190,8 +193,8 @@ class Guard:
 
     async def _endpoint(self, place: Texts) -> str | None:
         wanted = {
-            "name": place["cluster.name"],
-            "location": place["cloud.region"],
+            "name": place.get(_EXISTING, place["cluster.name"]),
+            "location": place.get(_LOCATION, place["cloud.region"]),
             "project": place["cloud.project"],
         }
         try:
