@@ -173,6 +173,8 @@ class CallSettings(Spec):
     placement: Placement
     mounted_bucket: str | None
     """Bucket that the hosts mount as the folder /datasets."""
+    prefix: str = ""
+    """Prefix of the names of priorities in an existing cluster. Default: none."""
 
     def slices_of(self, group: str, count: int) -> SliceSpec:
         return slice_spec(self.slices[group].shape, count)
@@ -187,6 +189,7 @@ def call_settings(settings: Settings, image: pulumi.Input[str]) -> dict[str, Any
         namespaces={name: team.namespace for name, team in settings.teams.items()},
         placement=settings.scheduling.placement,
         mounted_bucket=settings.mounted_bucket,
+        prefix=settings.prefix,
     )
     return {**exported.model_dump(mode="json"), "image": image}
 
@@ -219,6 +222,7 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
         mounted_bucket=settings.mounted_bucket,
         compile_cache=None,
         secrets=(CALL_KEY_VARIABLE,),
+        prefix=settings.prefix,
     )
     manifest: dict[str, Any] = jobset.render(submitted)
     manifest["metadata"].setdefault("annotations", {})[FUNCTION_ANNOTATION] = call.function

@@ -7,6 +7,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.kubernetes import kubeconfig
+from infra.names import STACK_ANNOTATION
 
 type Manifest = dict[str, object]
 
@@ -58,10 +59,17 @@ def manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def mark_ours(manifest: Mapping[str, object]) -> Manifest:
-    """Return the object with the annotation `OURS`."""
+def marks(prefix: str) -> dict[str, str]:
+    """Return the annotations of the stack's objects. In an existing cluster, where other stacks may have objects too,
+    the `prefix` of its names says whose they are."""
+    return {**OURS, STACK_ANNOTATION: prefix} if prefix else OURS
+
+
+def mark_ours(manifest: Mapping[str, object], prefix: str = "") -> Manifest:
+    """Return the object with the annotations of the stack's objects."""
     metadata = cast(dict[str, Any], manifest["metadata"])
-    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **OURS}}}
+    annotations = {**metadata.get("annotations", {}), **marks(prefix)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.ResourceOptions) -> kubernetes.Provider:

@@ -52,13 +52,17 @@ def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
     return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
 
 
-def topology() -> Manifest:
+_UNLIMITED = "1M"
+"""Quota of what Kueue counts besides chips: a pod takes whole hosts, so CPU and memory are never short."""
+
+
+def topology(prefix: str = "") -> Manifest:
     """Return the levels from a slice to its hosts, by which Kueue counts free hosts."""
     levels = [{"nodeLabel": label} for label in (NODE_POOL_LABEL, HOST_LABEL)]
-    return manifest(KUEUE_API_VERSION, "Topology", _TOPOLOGY, spec={"levels": levels})
+    return manifest(KUEUE_API_VERSION, "Topology", f"{prefix}{_TOPOLOGY}", spec={"levels": levels})
 
 
-def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manifest:
+def resource_flavor(name: str, group: SliceGroup, placement: Placement, prefix: str = "") -> Manifest:
     """Return the flavor of one slice group.
 
     It has the nodes' taints but no toleration. Kueue would take over the field in the JobSet's pods, and the next `up`
@@ -68,7 +72,7 @@ def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manif
     spec: Manifest = {
         "nodeLabels": node_labels(name, group),
         "nodeTaints": taints,
-        **({"topologyName": _TOPOLOGY} if placement == "topology-aware" else {}),
+        **({"topologyName": f"{prefix}{_TOPOLOGY}"} if placement == "topology-aware" else {}),
     }
     return manifest(KUEUE_API_VERSION, "ResourceFlavor", flavor_name(name, group, placement), spec=spec)
 
@@ -98,21 +102,32 @@ def admission_check(name: str) -> Manifest:
     return manifest(KUEUE_API_VERSION, "AdmissionCheck", name, annotations={WAIT_FOR: "condition=Active"}, spec=spec)
 
 
-def cohort() -> Manifest:
+def cohort(prefix: str = "") -> Manifest:
     """Return the cohort of all queues. Kueue would create it implicitly; as a declared object it is also deleted."""
-    return manifest(KUEUE_API_VERSION, "Cohort", _COHORT)
+    return manifest(KUEUE_API_VERSION, "Cohort", f"{prefix}{_COHORT}")
 
 
-def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], placement: Placement) -> Manifest:
-    """Return a team's quota, its enforcement, and the order in which its flavors are tried."""
+def cluster_queue(
+    name: str,
+    team: Team,
+    groups: Mapping[str, SliceGroup],
+    placement: Placement,
+    prefix: str = "",
+    counted: Sequence[str] = (),
+) -> Manifest:
+    """Return a team's quota, its enforcement, and the order in which its flavors are tried.
+
+    `counted` are the resources besides chips that a Kueue of others counts. A job that requests them gets no quota
+    from a queue without them."""
+    others = [{"name": resource, "nominalQuota": _UNLIMITED} for resource in counted]
     names = {group: flavor_name(group, groups[group], placement) for group in team.quota}
     checks = [{"name": group, "onFlavors": [names[group]]} for group in team.quota if groups[group].capacity.queued]
     flavors = [
-        {"name": names[group], "resources": [{"name": TPU_RESOURCE, **_limits(share)}]}
+        {"name": names[group], "resources": [{"name": TPU_RESOURCE, **_limits(share)}, *others]}
         for group, share in team.quota.items()
     ]
     spec: Manifest = {
-        "cohortName": _COHORT,
+        "cohortName": f"{prefix}{_COHORT}",
         "stopPolicy": _STOP_POLICIES[team.admission],
         "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: team.namespace}},
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
@@ -121,7 +136,7 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
         # Idle chips of other teams are used before the next flavor, because they are already paid for. Preemption comes
         # after that: no job is preempted while another flavor has room.
         "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
-        "resourceGroups": [{"coveredResources": [TPU_RESOURCE], "flavors": flavors}],
+        "resourceGroups": [{"coveredResources": [TPU_RESOURCE, *counted], "flavors": flavors}],
     }
     return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_wait_annotation(team), spec=spec)
 

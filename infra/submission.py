@@ -52,6 +52,8 @@ class Submission:
     start only."""
     secrets: tuple[str, ...]
     """Environment variables that its pods get from the job's Secret."""
+    prefix: str = ""
+    """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
 
     @property
     def shape(self) -> SliceShape:
@@ -97,6 +99,7 @@ def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None
         mounted_bucket=settings.mounted_bucket,
         compile_cache=f"gs://{settings.checkpoint_bucket}/{programs_folder(namespace)}" if cached else None,
         secrets=settings.secrets_of(job),
+        prefix=settings.prefix,
     )
 
 

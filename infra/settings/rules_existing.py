@@ -36,7 +36,8 @@ def check(draft: Draft) -> Iterator[FieldError]:
 
 
 def _cluster(draft: Draft, location: str) -> Iterator[FieldError]:
-    assert draft.cluster and draft.cluster.existing
+    assert draft.cluster
+    assert draft.cluster.existing
     name = draft.cluster.existing.name
     own = sorted(draft.cluster.model_fields_set - {"name", "existing"})
     yield from _written("cluster", draft.cluster, own, f"nothing, since cluster {name} is not the stack's")
@@ -52,8 +53,12 @@ def _cluster(draft: Draft, location: str) -> Iterator[FieldError]:
     for path, job in draft.readable_jobs:
         heads = isinstance(job, ContainerJob) and job.pathways is not None
         if heads and any(draft.slices[group].shape.multi_host for group in job.slices.groups if group in draft.slices):
-            expected = "no Pathways on slices of several hosts, since its head needs the system nodes of a stack's cluster"
-            yield FieldError(f"{path}.pathways", expected, f"job {job.name}", "remove it, or use a cluster of the stack")
+            expected = (
+                "no Pathways on slices of several hosts, since its head needs the system nodes of a stack's cluster"
+            )
+            yield FieldError(
+                f"{path}.pathways", expected, f"job {job.name}", "remove it, or use a cluster of the stack"
+            )
 
 
 def _groups(draft: Draft, *, in_found_cluster: bool) -> Iterator[FieldError]:

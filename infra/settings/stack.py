@@ -117,6 +117,12 @@ class Settings(Options):
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
 
     @property
+    def prefix(self) -> str:
+        """Return the prefix of names in the cluster that every stack would give alike. Empty in the stack's own
+        cluster."""
+        return f"{self.cluster.name}-" if self.cluster.existing else ""
+
+    @property
     def written_folders(self) -> Mapping[str, Sequence[str]]:
         """Return the folders of the checkpoint bucket that pods write to, by namespace, and by `ON_HOSTS` for host
         networks."""

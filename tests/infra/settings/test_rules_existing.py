@@ -27,7 +27,9 @@ def test_an_existing_cluster_is_named_with_its_location_and_nothing_else(values:
     values["network"] = {"nodes": "10.0.0.0/20"}
     found = errors_of(values)
     assert found.keys() == {"cluster.release_channel", "network.nodes"}
-    assert "nothing, since cluster shared is not the stack's, got 'STABLE'; remove it" in found["cluster.release_channel"]
+    assert (
+        "nothing, since cluster shared is not the stack's, got 'STABLE'; remove it" in found["cluster.release_channel"]
+    )
 
 
 def test_an_existing_cluster_is_in_the_region_of_the_slices(values: Any) -> None:
