@@ -195,9 +195,7 @@ def _queues(namespaces: Sequence[str]) -> Manifest:
     return policy(
         QUEUES,
         [_NEW_JOBS],
-        {
-            f"a job names the queue of its team (label {QUEUE_LABEL})": f"'{QUEUE_LABEL}' in object.metadata.?labels.orValue({{}})"
-        },
+        {f"a job has the label {QUEUE_LABEL}": f"'{QUEUE_LABEL}' in object.metadata.?labels.orValue({{}})"},
         namespaces=namespaces,
     )
 
