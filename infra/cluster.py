@@ -8,7 +8,6 @@ its error names them, and it continues once they are deleted.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
@@ -16,7 +15,6 @@ import pulumi_gcp as gcp
 from infra.names import SYSTEM_POOL
 from infra.settings import schema
 from infra.settings.schema import SYSTEM_PODS_PER_NODE
-from infra.settings.stack import Settings
 
 POD_RANGE, SERVICE_RANGE = "pods", "services"
 _JUMBO_FRAME_MTU = 8896
@@ -33,11 +31,6 @@ class NetworkArgs:
     second_network: bool
     """Whether hosts use their second network interface."""
 
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Return the networks of a stack."""
-        return cls(settings.cluster.name, settings.cloud.region, settings.network, settings.second_network)
-
 
 @dataclass(frozen=True)
 class Subnet:
@@ -45,6 +38,18 @@ class Subnet:
 
     network: gcp.compute.Network
     subnetwork: gcp.compute.Subnetwork
+
+    @property
+    def names(self) -> "SubnetNames":
+        return SubnetNames(self.network.name, self.subnetwork.name)
+
+
+@dataclass(frozen=True)
+class SubnetNames:
+    """Names of a network and of one of its subnets."""
+
+    network: pulumi.Input[str]
+    subnetwork: pulumi.Input[str]
 
 
 class Network(pulumi.ComponentResource):
@@ -134,11 +139,28 @@ class ClusterArgs:
     mounts_datasets: bool
     """Whether pods mount a bucket as a folder."""
 
-    @classmethod
-    def of(cls, settings: Settings, network: Network, node_account: pulumi.Input[str]) -> Self:
-        """Return the cluster of a stack."""
-        mounts = settings.mounted_bucket is not None
-        return cls(settings.cloud, settings.cluster, network, node_account, settings.resource_labels, mounts)
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterPlace:
+    """A cluster that a fleet runs on: one that a `Foundation` of the same program made, or outputs of another program.
+
+    The cluster needs workload identity, a DNS endpoint, and CPU nodes for JobSet and Kueue.
+    """
+
+    name: pulumi.Input[str]
+    endpoint: pulumi.Input[str]
+    """Host name of the DNS endpoint, such as gke-0123.us-east5.gke.goog."""
+    node_account: pulumi.Input[str]
+    """Email address of the service account of TPU nodes."""
+    ranges: schema.Network = schema.Network()
+    """Address ranges of the cluster. Pods of teams reach no addresses of other pods. Default: those of a stack file."""
+    second_network: SubnetNames | None = None
+    """Network for the second interface of hosts. Default: none, so no slice group may set `second_network`."""
+    project_number: pulumi.Input[str] | None = None
+    """Number that Google assigned to the project. Default: the fleet reads it from Google."""
+    resource: pulumi.Resource | None = None
+    """Resource of the cluster in the same program. When it is deleted, objects in the cluster are not deleted one by
+    one. Default: they are."""
 
 
 class Cluster(pulumi.ComponentResource):

@@ -26,7 +26,6 @@ from infra.names import (
 )
 from infra.objects import KubernetesObject, Manifest, manifest, mark_ours
 from infra.pods import admitted_pods
-from infra.settings.stack import Settings
 from workloads.spec import Spec
 
 API_VERSION = "monitoring.googleapis.com/v1"
@@ -126,6 +125,7 @@ class Monitoring(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Monitoring", name, None, opts)
+        self._prefix = name.removesuffix("monitoring")
         for namespace in args.namespaces:
             self._declare(f"trainer-metrics-{namespace}", trainer_monitoring(namespace), [args.queues])
         for controller in _CONTROLLERS:
@@ -142,18 +142,8 @@ class Monitoring(pulumi.ComponentResource):
     def _declare(
         self, name: str, rendered: Mapping[str, object], after: Sequence[pulumi.Resource] = ()
     ) -> KubernetesObject:
-        return KubernetesObject(name, mark_ours(rendered), pulumi.ResourceOptions(parent=self, depends_on=list(after)))
-
-
-def monitoring(settings: Settings, queues: pulumi.Resource, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-    """Declare the monitoring that the stack file requests.
-
-    Only the trainers' metrics wait for the teams' namespaces. The rest is declared at the same time as the queues.
-    """
-    if not settings.monitoring.enabled:
-        return []
-    namespaces = [team.namespace for team in settings.teams.values()]
-    return [Monitoring("monitoring", MonitoringArgs(namespaces, queues), opts)]
+        options = pulumi.ResourceOptions(parent=self, depends_on=list(after))
+        return KubernetesObject(f"{self._prefix}{name}", mark_ours(rendered), options)
 
 
 def trainer_monitoring(namespace: str) -> Manifest:

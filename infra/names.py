@@ -67,6 +67,9 @@ QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
 """API paths of collections, with a placeholder for the namespace."""
 
 # --- The stack's own objects
+MANAGED_BY = {"managed-by": "tpu-multislice"}
+"""Label of every billed resource in Google Cloud. It also keeps a node pool from losing its last label, which GKE would
+ignore."""
 SERVICE_ACCOUNT = "trainer"
 """Kubernetes service account of the pods, one in each team's namespace."""
 TRAINER, PROGRAM, WORKER, SLICE_CHECK = "trainer", "program", "worker", "slice-check"
@@ -126,6 +129,11 @@ def team_folder(namespace: str) -> str:
 def call_folder(namespace: str, call: str) -> str:
     """Return the folder with the inputs and results of the hosts of a function call."""
     return f"{team_folder(namespace)}/calls/{call}"
+
+
+def jobs_folder(namespace: str) -> str:
+    """Return the folder with the files of a team's jobs that are not part of a stack file, each in one of its name."""
+    return f"{team_folder(namespace)}/jobs"
 
 
 def programs_folder(namespace: str) -> str:

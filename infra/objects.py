@@ -41,6 +41,21 @@ def after(
     return pulumi.ResourceOptions(provider=provider, depends_on=list(needed), deleted_with=deleted_with)
 
 
+def part(
+    parent: pulumi.Resource, *needed: pulumi.Resource, deleted_with: pulumi.Resource | None = None
+) -> pulumi.ResourceOptions:
+    """Return the options of a part of a component that depends on others. Stacks that an earlier version deployed have
+    it without a parent."""
+    at_top = pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)
+    return pulumi.ResourceOptions(parent=parent, depends_on=list(needed), deleted_with=deleted_with, aliases=[at_top])
+
+
+def child_prefix(component: str, usual: str) -> str:
+    """Return the beginning of the names of a component's children: its own name, so that a program can have several.
+    A component with its usual name, which this repository's program uses, has children with short names."""
+    return "" if component == usual else f"{component}-"
+
+
 def manifest(
     api_version: str,
     kind: str,
@@ -72,7 +87,9 @@ def mark_ours(manifest: Mapping[str, object], prefix: str = "") -> Manifest:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.ResourceOptions) -> kubernetes.Provider:
+def kubernetes_provider(
+    name: str, endpoint: pulumi.Input[str], opts: pulumi.ResourceOptions | None = None
+) -> kubernetes.Provider:
     """Return the provider for the cluster whose DNS endpoint is `endpoint`.
 
     The endpoint identifies the cluster: it changes only when the cluster is replaced. So a changed kubeconfig replaces
@@ -80,7 +97,7 @@ def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.Re
     """
     return kubernetes.Provider(
         name,
-        kubeconfig=endpoint.apply(kubeconfig),
+        kubeconfig=pulumi.Output.from_input(endpoint).apply(kubeconfig),
         cluster_identifier=endpoint,
         # Otherwise a changed Secret would be replaced, and a job that restarts in the meantime would find none.
         enable_secret_mutable=True,

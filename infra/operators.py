@@ -5,7 +5,7 @@ Queues and jobs need those webhooks, so they depend on this component.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -16,7 +16,6 @@ from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.pods import admitted_pods
 from infra.queues import MANAGED
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
-from infra.settings.stack import Settings
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,13 @@ class OperatorsArgs:
     first_queued: pulumi.Resource | None
     """A queued node pool; `None` if the stack has none."""
 
-    @classmethod
-    def of(cls, settings: Settings, first_queued: pulumi.Resource | None) -> Self:
-        """Return the controllers of a stack."""
-        return cls(settings.slices.values(), settings.scheduling, first_queued)
-
 
 class Operators(pulumi.ComponentResource):
     """JobSet, then Kueue, each with webhooks that answer."""
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
+        self._prefix = name.removesuffix("operators")
         resources = chart_resources(sum(group.hosts for group in args.groups))
         values: dict[str, object] = {"image": JOBSET.image, "controller": {"resources": resources}}
         jobset = self._chart(JOBSET, JOBSET_NAMESPACE, values, [self._priority()])
@@ -99,7 +94,7 @@ class Operators(pulumi.ComponentResource):
 
     def _priority(self) -> kubernetes.scheduling.v1.PriorityClass:
         return kubernetes.scheduling.v1.PriorityClass(
-            PRIORITY,
+            f"{self._prefix}{PRIORITY}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=PRIORITY),
             value=_PRIORITY_VALUE,
             description="Controllers of jobs find room on the system nodes, whatever the heads of jobs take of them.",
@@ -110,12 +105,13 @@ class Operators(pulumi.ComponentResource):
         self, release: Release, namespace: str, values: dict[str, object], after: list[pulumi.Resource]
     ) -> kubernetes.helm.v4.Chart:
         in_namespace = kubernetes.core.v1.Namespace(
-            namespace,
+            f"{self._prefix}{namespace}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=namespace, labels=admitted_pods("restricted")),
             opts=pulumi.ResourceOptions(parent=self),
         )
         return kubernetes.helm.v4.Chart(
-            release.name,
+            f"{self._prefix}{release.name}",
+            name=release.name,
             chart=release.chart,
             version=release.version,
             namespace=namespace,

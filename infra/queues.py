@@ -11,13 +11,12 @@ reverse order, so Kueue is still running to remove every finalizer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra import access, borders
-from infra.controllers import Resources
+from infra.access import Allowance
 from infra.kubernetes import quantity
 from infra.names import (
     HOST_LABEL,
@@ -30,9 +29,8 @@ from infra.names import (
 )
 from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, mark_ours
 from infra.pods import admitted_pods, node_labels
-from infra.settings.jobs import AnyJob, Job, PodLevel
+from infra.settings.jobs import Job
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
-from infra.settings.stack import Settings
 
 MANAGED = {"kueue-managed": "true"}
 """Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
@@ -191,36 +189,14 @@ class QueuesArgs:
 
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
-    jobs: Mapping[str, AnyJob]
-    """Jobs of the stack. Each has its own queue, so that it can be paused separately."""
+    allowances: Mapping[str, Allowance]
+    """What the pods of each team may do."""
     placement: Placement
-    host_network_teams: frozenset[str]
-    """Teams whose pods may use the network of their hosts."""
-    pod_levels: Mapping[str, PodLevel]
-    """Pod Security level of each team's namespace."""
-    head_limits: Mapping[str, Resources]
-    """Largest requests of a pod without chips, by team."""
     network: Network
     monitored: bool
     """Whether collectors of metrics may reach the pods."""
     hooks: pulumi.ResourceHookBinding
     """Hooks of every object that other objects may hold."""
-
-    @classmethod
-    def of(cls, settings: Settings, hooks: pulumi.ResourceHookBinding) -> Self:
-        """Return the queues of a stack."""
-        return cls(
-            groups=settings.slices,
-            teams=settings.teams,
-            jobs=settings.jobs,
-            placement=settings.scheduling.placement,
-            host_network_teams=settings.host_network_teams,
-            pod_levels=settings.pod_levels,
-            head_limits=settings.head_limits,
-            network=settings.network,
-            monitored=settings.monitoring.enabled,
-            hooks=hooks,
-        )
 
 
 class Queues(pulumi.ComponentResource):
@@ -228,6 +204,7 @@ class Queues(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
+        self._prefix = name.removesuffix("queues")
         self._hooks = args.hooks
         for priority, value in PRIORITIES.items():
             self._declare(f"priority-{priority}", priority_class(priority, value), [])
@@ -242,7 +219,9 @@ class Queues(pulumi.ComponentResource):
         marks = {f"bad-host-{name}": rendered for name, rendered in borders.bad_host_objects(args.teams).items()}
         declared: list[KubernetesObject] = []
         # In this order: the role that marks bad hosts is bound only once the policies restrict it.
-        policies = borders.team_policies(args.teams, args.host_network_teams, args.head_limits)
+        on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
+        limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
+        policies = borders.team_policies(args.teams, on_hosts, limits)
         for name, rendered in {**policies, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
@@ -262,14 +241,14 @@ class Queues(pulumi.ComponentResource):
     def _team(self, name: str, args: QueuesArgs, needed: list[KubernetesObject]) -> None:
         team = args.teams[name]
         queue = self._declare(f"quota-{name}", cluster_queue(name, team, args.groups, args.placement), needed)
-        labels = MANAGED | admitted_pods(args.pod_levels[name])
+        labels = MANAGED | admitted_pods(args.allowances[name].pod_level)
         namespace = kubernetes.core.v1.Namespace(
-            f"namespace-{name}",
+            f"{self._prefix}namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=OURS),
             opts=self._after([queue]),
         )
         kubernetes.core.v1.ServiceAccount(
-            f"trainer-{name}",
+            f"{self._prefix}trainer-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=SERVICE_ACCOUNT, namespace=team.namespace),
             automount_service_account_token=False,
             opts=self._after([namespace]),
@@ -283,15 +262,12 @@ class Queues(pulumi.ComponentResource):
         ]
         # The namespace accepts jobs and members once its borders exist.
         self._declare(f"queue-{name}", local_queue(name, team), around)
-        for job in args.jobs.values():
-            if job.team == name:
-                self._declare(f"queue-{job.queue}", local_queue(name, team, job), around)
         if access.subjects(team.members):
             role = self._declare(f"members-{name}", access.role(team.namespace), around)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
     def _declare(self, name: str, rendered: Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(name, mark_ours(rendered), self._after(after))
+        return KubernetesObject(f"{self._prefix}{name}", mark_ours(rendered), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

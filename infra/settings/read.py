@@ -181,6 +181,12 @@ def check(draft: Draft) -> Iterator[FieldError]:
     yield from rules_teams.check_money(draft, shapes)
 
 
+def refuse(errors: Iterable[FieldError]) -> None:
+    """Raise SettingsError with all errors, if there are any."""
+    if found := list(dict.fromkeys(errors)):
+        raise SettingsError(found)
+
+
 def _draft(sections: Sections) -> Draft:
     raw = sections.raw
     return Draft(
