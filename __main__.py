@@ -8,6 +8,7 @@ from pulumi import ResourceOptions
 
 from infra import readiness, storage
 from infra.cost import bill
+from infra.existing.find import find
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
 from infra.guard import Guard
@@ -21,8 +22,9 @@ cloud = settings.cloud
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 
 on_google = partial(after, google)
-guard = Guard(settings, google, readiness.requirements(settings, now))
-foundation = Foundation("foundation", FoundationArgs.of(settings), on_google(guard.ground))
+found = find(settings, google)
+guard = Guard(settings, google, [*readiness.requirements(settings, now), *(found.requirements if found else ())])
+foundation = Foundation("foundation", FoundationArgs.of(settings, found), on_google(guard.ground))
 bucket = storage.checkpoint_bucket("checkpoints", storage.BucketArgs.of(settings), on_google(foundation.apis))
 built = storage.built_image("trainer", settings.image, foundation.repository)
 image = storage.image_reference(settings.image, built, foundation.repository)

@@ -14,7 +14,7 @@ from infra.live import explain_stuck_deletes
 from infra.monitoring import Monitoring, MonitoringArgs
 from infra.names import MANAGED_BY
 from infra.objects import child_prefix, part
-from infra.operators import Operators, OperatorsArgs
+from infra.operators import BOTH, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.settings import schema
 from infra.settings.errors import FieldError
@@ -93,7 +93,7 @@ class FleetArgs:
                 teams=self.teams,
                 written_teams={name: team.model_dump() for name, team in self.teams.items()},
                 datasets=self.datasets,
-                network=self.cluster.ranges,
+                network=schema.Network() if self.cluster.shared else self.cluster.ranges,
                 scheduling=self.scheduling,
                 prices=self.prices,
             )
@@ -122,13 +122,16 @@ class Fleet(pulumi.ComponentResource):
         allowances = {team: args.allowances.get(team, Allowance()) for team in args.teams}
         slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())
-        operators_args = OperatorsArgs(args.slices.values(), args.scheduling, slices.first_queued)
+        shared = args.cluster.shared
+        installed = shared.installed if shared else BOTH
+        operators_args = OperatorsArgs(args.slices.values(), args.scheduling, slices.first_queued, installed)
         operators = Operators(f"{prefix}operators", operators_args, in_cluster())
         hooks = explain_stuck_deletes(f"{prefix}told-when-stuck", pulumi.Output.from_input(args.cluster.endpoint))
         queues = Queues(f"{prefix}queues", _queues(args, allowances, hooks), in_cluster(operators))
         if args.monitoring:
             # Only the trainers' metrics wait for the teams' namespaces.
-            monitoring_args = MonitoringArgs([team.namespace for team in args.teams.values()], queues)
+            namespaces = [team.namespace for team in args.teams.values()]
+            monitoring_args = MonitoringArgs(namespaces, queues, installed, shared.prefix if shared else "")
             Monitoring(f"{prefix}monitoring", monitoring_args, in_cluster(operators))
         self.place = FleetPlace(
             cloud=args.cloud,
@@ -138,6 +141,7 @@ class Fleet(pulumi.ComponentResource):
             scheduling=args.scheduling,
             prices=args.prices,
             datasets=args.datasets,
+            prefix=shared.prefix if shared else "",
             cluster=args.cluster.resource,
             needs=[slices, access, queues],
         )
@@ -162,6 +166,8 @@ def _slices(args: FleetArgs) -> TpuSlicesArgs:
         groups=args.slices,
         labels={**MANAGED_BY, **args.labels},
         second_network=args.cluster.second_network,
+        location=args.cluster.shared.location if args.cluster.shared else args.cloud.region,
+        private_nodes=args.cluster.shared.private_nodes if args.cluster.shared else True,
     )
 
 
@@ -171,6 +177,8 @@ def _queues(args: FleetArgs, allowances: Mapping[str, Allowance], hooks: pulumi.
         teams=args.teams,
         allowances=allowances,
         placement=args.scheduling.placement,
+        prefix=args.cluster.shared.prefix if args.cluster.shared else "",
+        counted=args.cluster.shared.counted if args.cluster.shared else (),
         network=args.cluster.ranges,
         monitored=args.monitoring,
         hooks=hooks,

@@ -8,11 +8,13 @@ from typing import Self
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.cluster import Cluster, ClusterArgs, ClusterPlace, Network, NetworkArgs
+from infra.cluster import Cluster, ClusterArgs, ClusterPlace, Network, NetworkArgs, NetworkPlace
+from infra.existing.find import Found
 from infra.identity import GoogleApis, NodeIdentity, NodeIdentityArgs, project_number
 from infra.names import MANAGED_BY
 from infra.objects import child_prefix, part
 from infra.settings import schema
+from infra.settings.errors import FieldError
 from infra.settings.read import check, refuse
 from infra.settings.stack import Draft, Settings
 from infra.storage import RepositoryPlace, foreign_repositories, image_repository
@@ -32,6 +34,8 @@ class FoundationArgs:
     """Settings of the cluster. Its name is the prefix of all other names in the project."""
     network: schema.Network = schema.Network()
     """Address ranges. Default: those of the stack file."""
+    found: Found | None = None
+    """What exists already. Default: nothing, so the sections `cluster` and `network` name nothing that exists."""
     second_network: bool = False
     """Whether to declare a network for the second interface of TPU hosts. Default: no."""
     mounts_datasets: bool = False
@@ -43,14 +47,18 @@ class FoundationArgs:
 
     def __post_init__(self) -> None:
         refuse(check(Draft(cloud=self.cloud, cluster=self.cluster, network=self.network)))
+        if self.found is None and (self.cluster.existing or self.network.existing):
+            expected, fix = "what exists already", "pass what infra.existing.find returns"
+            refuse([FieldError("found", expected, "nothing", fix)])
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Return the foundation of a stack file."""
+    def of(cls, settings: Settings, found: Found | None) -> Self:
+        """Return the foundation of a stack file, with what exists already."""
         return cls(
             cloud=settings.cloud,
             cluster=settings.cluster,
             network=settings.network,
+            found=found,
             second_network=settings.second_network,
             mounts_datasets=settings.mounted_bucket is not None,
             repositories=foreign_repositories(settings),
@@ -59,7 +67,8 @@ class FoundationArgs:
 
 
 class Foundation(pulumi.ComponentResource):
-    """Google APIs, a network, an identity for nodes, a repository for images, and a GKE cluster.
+    """Google APIs, a network, an identity for nodes, a repository for images, and a GKE cluster. It creates no network
+    and no cluster that exists already.
 
     Its options need the provider of Google Cloud, with the project of the arguments.
     """
@@ -75,23 +84,48 @@ class Foundation(pulumi.ComponentResource):
         prefix, inside = child_prefix(name, "foundation"), partial(part, self)
         cloud, labels = args.cloud, {**MANAGED_BY, **args.labels}
         self.apis = GoogleApis(f"{prefix}apis", cloud.project, inside())
-        network_args = NetworkArgs(args.cluster.name, cloud.region, args.network, args.second_network)
-        network = Network(f"{prefix}network", network_args, inside(self.apis))
         place = RepositoryPlace(cloud.region, args.cluster.name)
         self.repository = image_repository(f"{prefix}images", place, labels, inside(self.apis))
         account = f"{args.cluster.name}-nodes"
         nodes_args = NodeIdentityArgs(cloud.project, account, self.repository, args.repositories)
         nodes = NodeIdentity(f"{prefix}nodes", nodes_args, inside(self.apis))
-        cluster_args = ClusterArgs(cloud, args.cluster, network, nodes.email, labels, args.mounts_datasets)
-        cluster = Cluster(f"{prefix}cluster", cluster_args, inside(network, nodes))
-        invoked = pulumi.InvokeOutputOptions(parent=self, depends_on=[self.apis])
-        self.cluster = ClusterPlace(
+        self.cluster = self._found_cluster(args, nodes) or self._own_cluster(prefix, args, nodes)
+        outputs = {"cluster": self.cluster.name, "endpoint": self.cluster.endpoint, "node_account": nodes.email}
+        self.register_outputs(outputs)
+
+    def _found_cluster(self, args: FoundationArgs, nodes: NodeIdentity) -> ClusterPlace | None:
+        found, existing = args.found, args.cluster.existing
+        if existing is None or found is None or found.endpoint is None:
+            return None
+        return ClusterPlace(
+            name=existing.name,
+            endpoint=found.endpoint,
+            node_account=nodes.email,
+            ranges=found.ranges,
+            project_number=self._project_number(args),
+            shared=found.shared,
+        )
+
+    def _own_cluster(self, prefix: str, args: FoundationArgs, nodes: NodeIdentity) -> ClusterPlace:
+        network, inside = None, partial(part, self)
+        if args.network.existing is None:
+            network_args = NetworkArgs(args.cluster.name, args.cloud.region, args.network, args.second_network)
+            network = Network(f"{prefix}network", network_args, inside(self.apis))
+            place = network.place
+        else:
+            place = NetworkPlace.found(args.network.existing, args.cloud)
+        labels = {**MANAGED_BY, **args.labels}
+        cluster_args = ClusterArgs(args.cloud, args.cluster, place, nodes.email, labels, args.mounts_datasets)
+        cluster = Cluster(f"{prefix}cluster", cluster_args, inside(*([network] if network else []), nodes))
+        return ClusterPlace(
             name=cluster.name,
             endpoint=cluster.endpoint,
             node_account=nodes.email,
-            ranges=args.network,
-            second_network=network.second.names if network.second else None,
-            project_number=project_number(cloud.project, invoked),
+            ranges=args.found.ranges if args.found else args.network,
+            second_network=network.second.names if network and network.second else None,
+            project_number=self._project_number(args),
             resource=cluster.resource,
         )
-        self.register_outputs({"cluster": cluster.name, "endpoint": cluster.endpoint, "node_account": nodes.email})
+
+    def _project_number(self, args: FoundationArgs) -> pulumi.Output[str]:
+        return project_number(args.cloud.project, pulumi.InvokeOutputOptions(parent=self, depends_on=[self.apis]))

@@ -24,7 +24,7 @@ import pulumi_gcp as gcp
 
 from infra import borders, live
 from infra.kubernetes import UNREACHABLE, ApiServer
-from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
+from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
 from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
@@ -146,15 +146,15 @@ class Guard:
         """Declare what a destroy deletes first. `declared` is everything else, `kubernetes` has the cluster's
         provider."""
         policies: list[pulumi.Resource] = [
-            KubernetesObject(name, mark_ours(rendered), kubernetes)
+            KubernetesObject(name, mark_ours(rendered, self._settings.prefix), kubernetes)
             for name, rendered in destroy_policies(self._settings).items()
         ]
         first = pulumi.ResourceOptions(
             provider=kubernetes.provider,
             depends_on=[*declared, *policies],
-            protect=self._settings.cluster.deletion_protection,
+            protect=self._settings.cluster.deletion_protection and not self._settings.cluster.existing,
         )
-        KubernetesObject(IN_USE, in_use(), first)
+        KubernetesObject(IN_USE, in_use(self._settings), first)
 
     async def endpoint(self) -> str | None:
         """Return the DNS endpoint of the stack's cluster; `None` if there is no cluster."""
@@ -218,34 +218,50 @@ def destroy_policies(settings: Settings) -> dict[str, Manifest]:
 
     With `allow_interruption` they only warn. They also only warn in an environment, which ends at its time even if jobs
     still run. Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
+
+    In an existing cluster, namespaces of others are not searched, because nothing of theirs is lost. Only a Kueue that
+    the stack installed would take their queues with it.
     """
+    found = settings.cluster.existing
     running = (
         f"'job ' + params.metadata.name + ' in namespace ' + params.metadata.namespace + ' is running; {_WAYS} '"
         " + params.metadata.name + ' -n ' + params.metadata.namespace",
         "params.spec.?suspend.orValue(false) || params.?status.?terminalState.orValue('') != ''",
     )
-    namespaces = [*_ALWAYS_SEARCHED, *sorted({team.namespace for team in settings.teams.values()})]
+    namespaces = [*([] if found else _ALWAYS_SEARCHED), *sorted({team.namespace for team in settings.teams.values()})]
     policies = _in_force(settings, NO_JOB_RUNS, (JOBSET_API_VERSION, "JobSet"), running, namespaces)
     for name, params in NO_FOREIGN.items():
-        policies |= _in_force(settings, name, params, _ours(params[1]), [])
+        if found is None or (found.kueue == "install" and params[1] != "Namespace"):
+            policies |= _in_force(settings, name, params, _ours(params[1], settings.prefix), [])
     return policies
 
 
-def in_use() -> Manifest:
-    """Return the ConfigMap that a destroy deletes first."""
-    return manifest("v1", "ConfigMap", IN_USE, KUEUE_NAMESPACE)
+def in_use(settings: Settings) -> Manifest:
+    """Return the ConfigMap that a destroy deletes first. It is in a namespace of the stack."""
+    return manifest("v1", "ConfigMap", IN_USE, _namespace_in_use(settings))
 
 
-def _ours(kind: str) -> tuple[str, str]:
-    """Return the message about an object of that kind which the stack did not create, and the condition that it did."""
+def _namespace_in_use(settings: Settings) -> str:
+    if settings.cluster.existing is None:
+        return KUEUE_NAMESPACE
+    return min(team.namespace for team in settings.teams.values())
+
+
+def _ours(kind: str, prefix: str) -> tuple[str, str]:
+    """Return the message about an object of that kind which the stack did not create, and the condition that it did.
+
+    In an existing cluster the stack's objects have its `prefix` in an annotation. Those of a cluster's own stack have
+    none, but another stack may use that cluster too."""
     word = kind.lower()
     message = (
         f"'{kind} ' + params.metadata.name + ' was not made by this stack and would be lost with the cluster;"
         f" keep a copy if you need it, then run: kubectl delete {word} ' + params.metadata.name"
         f" + '; there may be more: kubectl get {word}'"
     )
-    annotation, value = next(iter(OURS.items()))
-    declared = f"params.metadata.?annotations[?'{annotation}'].orValue('') == '{value}'"
+    wanted = {**OURS, STACK_ANNOTATION: prefix}
+    declared = " && ".join(
+        f"params.metadata.?annotations[?'{key}'].orValue('') == '{value}'" for key, value in wanted.items()
+    )
     return message, (
         f"params.metadata.name.matches('^({_NOT_FOREIGN})$') || {declared}" if kind == "Namespace" else declared
     )
@@ -256,17 +272,18 @@ def _in_force(
 ) -> dict[str, Manifest]:
     """Return a policy and its bindings, one for each namespace in which it looks for `params`."""
     refuses = not settings.allow_interruption and settings.environment is None
+    scoped = f"{settings.prefix}{name}"
     policy = borders.policy(
-        name,
+        scoped,
         [("", "configmaps", "DELETE")],
         dict([rule]),
-        namespaces=[KUEUE_NAMESPACE],
+        namespaces=[_namespace_in_use(settings)],
         only=f"oldObject.metadata.name == '{IN_USE}'",
         params=params,
     )
     every = {"selector": {}, "parameterNotFoundAction": "Allow"}
     places = {f"{name}-{namespace}": {**every, "namespace": namespace} for namespace in namespaces} or {name: every}
     return {name: policy} | {
-        f"{place}-binding": borders.binding(name, place, refuses=refuses, params=found)
+        f"{place}-binding": borders.binding(scoped, f"{settings.prefix}{place}", refuses=refuses, params=found)
         for place, found in places.items()
     }

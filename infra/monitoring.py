@@ -5,7 +5,7 @@ are configured in the cluster's Alertmanager; see `docs/how-to/monitoring.md`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -118,6 +118,10 @@ class MonitoringArgs:
     """Namespaces of the teams."""
     queues: pulumi.Resource
     """The component that creates these namespaces."""
+    controllers: Collection[str]
+    """Controllers that the stack installs. Those of others are watched by their owners."""
+    prefix: str
+    """Prefix of names in an existing cluster; empty in a cluster of the stack."""
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -128,15 +132,17 @@ class Monitoring(pulumi.ComponentResource):
         self._prefix = name.removesuffix("monitoring")
         for namespace in args.namespaces:
             self._declare(f"trainer-metrics-{namespace}", trainer_monitoring(namespace), [args.queues])
-        for controller in _CONTROLLERS:
+        for controller in (name for name in _CONTROLLERS if name in args.controllers):
             before: list[pulumi.Resource] = []
             # In this order: a token is created for an account, and the metrics are read with the token.
             for about, rendered in controller_monitoring(controller).items():
                 before.append(self._declare(f"{controller}-{about}", rendered, before[-1:]))
-        for about, rendered in alert_rules().items():
+        for about, rendered in alert_rules(args.prefix).items():
             self._declare(f"alerts-{about}", rendered)
-        place = self._declare("monitoring", manifest("v1", "Namespace", NAMESPACE, labels=admitted_pods("restricted")))
-        self._declare("dashboard", dashboard_config(NAMESPACE), [place])
+        namespace = f"{args.prefix}{NAMESPACE}"
+        rendered = mark_ours(manifest("v1", "Namespace", namespace, labels=admitted_pods("restricted")), args.prefix)
+        place = self._declare("monitoring", rendered)
+        self._declare("dashboard", dashboard_config(namespace), [place])
         self.register_outputs({})
 
     def _declare(
@@ -222,10 +228,12 @@ def _controller_metrics(name: str, namespace: str, pods: Mapping[str, str]) -> M
     return manifest(API_VERSION, "PodMonitoring", name, namespace, spec=spec)
 
 
-def alert_rules() -> dict[str, Manifest]:
+def alert_rules(prefix: str = "") -> dict[str, Manifest]:
     """Return the ClusterRules by subject. They see only the metrics of their own cluster."""
     return {
-        about: manifest(API_VERSION, "ClusterRules", f"multislice-{about}", spec={"groups": rule_groups(about, alerts)})
+        about: manifest(
+            API_VERSION, "ClusterRules", f"{prefix}multislice-{about}", spec={"groups": rule_groups(about, alerts)}
+        )
         for about, alerts in load_declared().alerts.items()
     }
 

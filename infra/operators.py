@@ -55,6 +55,7 @@ KUEUE = Release(
 )
 """Vendors JobSet 0.12.0. An older Kueue would drop fields of a newer JobSet."""
 
+BOTH = frozenset({JOBSET.name, KUEUE.name})
 PRIORITY = "controllers-of-jobs"
 _PRIORITY_VALUE = 1_000_000
 """Priority above pods without a class, such as those of jobs, and far below Kubernetes' own pods."""
@@ -75,6 +76,8 @@ class OperatorsArgs:
     scheduling: Scheduling
     first_queued: pulumi.Resource | None
     """A queued node pool; `None` if the stack has none."""
+    installed: Collection[str]
+    """Controllers to install. The others are in the cluster already, and are left alone."""
 
 
 class Operators(pulumi.ComponentResource):
@@ -85,11 +88,13 @@ class Operators(pulumi.ComponentResource):
         self._prefix = name.removesuffix("operators")
         resources = chart_resources(sum(group.hosts for group in args.groups))
         values: dict[str, object] = {"image": JOBSET.image, "controller": {"resources": resources}}
-        jobset = self._chart(JOBSET, JOBSET_NAMESPACE, values, [self._priority()])
+        priority = [self._priority()] if args.installed else []
+        jobset = [self._chart(JOBSET, JOBSET_NAMESPACE, values, priority)] if JOBSET.name in args.installed else []
         # At its start, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
         # When GKE installs that kind is not documented, but it exists after the first such pool.
-        before = [jobset, *([args.first_queued] if args.first_queued else [])]
-        self._chart(KUEUE, KUEUE_NAMESPACE, _kueue_values(args, resources), before)
+        before = [*priority, *jobset, *([args.first_queued] if args.first_queued else [])]
+        if KUEUE.name in args.installed:
+            self._chart(KUEUE, KUEUE_NAMESPACE, _kueue_values(args, resources), before)
         self.register_outputs({})
 
     def _priority(self) -> kubernetes.scheduling.v1.PriorityClass:

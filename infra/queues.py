@@ -27,7 +27,7 @@ from infra.names import (
     SERVICE_ACCOUNT,
     TPU_RESOURCE,
 )
-from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, mark_ours
+from infra.objects import WAIT_FOR, KubernetesObject, Manifest, manifest, mark_ours, marks
 from infra.pods import admitted_pods, node_labels
 from infra.settings.jobs import Job
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
@@ -192,6 +192,10 @@ class QueuesArgs:
     allowances: Mapping[str, Allowance]
     """What the pods of each team may do."""
     placement: Placement
+    prefix: str
+    """Prefix of names in an existing cluster; empty in a cluster of the stack."""
+    counted: Sequence[str]
+    """Resources besides chips that the Kueue of an existing cluster counts."""
     network: Network
     monitored: bool
     """Whether collectors of metrics may reach the pods."""
@@ -204,11 +208,11 @@ class Queues(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
-        self._prefix = name.removesuffix("queues")
+        self._prefix, self._stack = name.removesuffix("queues"), args.prefix
         self._hooks = args.hooks
         for priority, value in PRIORITIES.items():
-            self._declare(f"priority-{priority}", priority_class(priority, value), [])
-        needed = [*self._flavors(args), self._declare("cohort", cohort(), [])]
+            self._declare(f"priority-{priority}", priority_class(f"{args.prefix}{priority}", value), [])
+        needed = [*self._flavors(args), self._declare("cohort", cohort(args.prefix), [])]
         needed += [self._check(name, group) for name, group in args.groups.items() if group.capacity.queued]
         needed += self._policies(args)
         for team_name in args.teams:
@@ -216,21 +220,22 @@ class Queues(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _policies(self, args: QueuesArgs) -> list[KubernetesObject]:
-        marks = {f"bad-host-{name}": rendered for name, rendered in borders.bad_host_objects(args.teams).items()}
+        objects = borders.bad_host_objects(args.teams, args.prefix)
+        marks = {f"bad-host-{name}": rendered for name, rendered in objects.items()}
         declared: list[KubernetesObject] = []
         # In this order: the role that marks bad hosts is bound only once the policies restrict it.
         on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
         limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
-        policies = borders.team_policies(args.teams, on_hosts, limits)
+        policies = borders.team_policies(args.teams, on_hosts, limits, args.prefix)
         for name, rendered in {**policies, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 
     def _flavors(self, args: QueuesArgs) -> list[KubernetesObject]:
         topology_aware = args.placement == "topology-aware"
-        topologies = [self._declare("topology", topology(), [])] if topology_aware else []
+        topologies = [self._declare("topology", topology(args.prefix), [])] if topology_aware else []
         return [
-            self._declare(f"flavor-{name}", resource_flavor(name, group, args.placement), topologies)
+            self._declare(f"flavor-{name}", resource_flavor(name, group, args.placement, args.prefix), topologies)
             for name, group in args.groups.items()
         ]
 
@@ -240,11 +245,14 @@ class Queues(pulumi.ComponentResource):
 
     def _team(self, name: str, args: QueuesArgs, needed: list[KubernetesObject]) -> None:
         team = args.teams[name]
-        queue = self._declare(f"quota-{name}", cluster_queue(name, team, args.groups, args.placement), needed)
+        quota = cluster_queue(name, team, args.groups, args.placement, args.prefix, args.counted)
+        queue = self._declare(f"quota-{name}", quota, needed)
         labels = MANAGED | admitted_pods(args.allowances[name].pod_level)
         namespace = kubernetes.core.v1.Namespace(
             f"{self._prefix}namespace-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=OURS),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(
+                name=team.namespace, labels=labels, annotations=marks(args.prefix)
+            ),
             opts=self._after([queue]),
         )
         kubernetes.core.v1.ServiceAccount(
@@ -267,7 +275,7 @@ class Queues(pulumi.ComponentResource):
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
     def _declare(self, name: str, rendered: Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(f"{self._prefix}{name}", mark_ours(rendered), self._after(after))
+        return KubernetesObject(f"{self._prefix}{name}", mark_ours(rendered, self._stack), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -58,6 +58,10 @@ class TpuSlicesArgs:
     labels: Mapping[str, str]
     second_network: SubnetNames | None
     """Second network. `None` if no group uses it."""
+    location: str
+    """Region or zone of the cluster."""
+    private_nodes: bool = True
+    """Whether hosts have no addresses on the internet. Default: yes."""
 
 
 class TpuSlices(pulumi.ComponentResource):
@@ -70,7 +74,8 @@ class TpuSlices(pulumi.ComponentResource):
         pools = sum(group.count for group in args.groups.values())
         create = f"{_CREATE_MINUTES + pools * _CREATE_MINUTES_PER_POOL}m"
         hosts_have_come = _hosts_have_come(f"{name}-have-hosts", args.endpoint)
-        for group_name, group in args.groups.items():
+        created = {name: group for name, group in args.groups.items() if not group.existing}
+        for group_name, group in created.items():
             policy = self._workload_policy(name, group_name, args)
             for index in range(group.count):
                 pool = gcp.container.NodePool(
@@ -156,7 +161,7 @@ def pool_args(
     return container.NodePoolArgs(
         name=pool_name,
         cluster=args.cluster,
-        location=args.cloud.region,
+        location=args.location,
         node_locations=[group.zone_in(args.cloud)],
         node_count=None if on_request else group.shape.hosts,
         # Per zone, because only these limits are compared with a slice's hosts.
@@ -183,7 +188,8 @@ def pool_args(
         if on_request
         else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
         network_config=container.NodePoolNetworkConfigArgs(
-            enable_private_nodes=True, additional_node_network_configs=_interfaces(group, args.second_network)
+            enable_private_nodes=args.private_nodes,
+            additional_node_network_configs=_interfaces(group, args.second_network),
         ),
         node_config=_node_config(group_name, group, args),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra import borders, queues
+from infra import borders, monitoring, queues
 from infra.existing.controllers import NAMESPACES
 from infra.kubernetes import ApiServer
 from infra.names import KUEUE_API_VERSION, NO_JOB_RUNS, slice_pool
@@ -78,6 +78,8 @@ def _prefixed(settings: Settings) -> Iterator[tuple[str, str]]:
         yield f"{_KUEUE}/workloadpriorityclasses", f"{prefix}{priority}"
     if settings.scheduling.placement == "topology-aware":
         yield f"{_KUEUE}/topologies", queues.topology(prefix)["metadata"]["name"]
+    if settings.monitoring.enabled:
+        yield _NAMESPACES, f"{prefix}{monitoring.NAMESPACE}"
     for policy in (borders.TRAINERS, borders.BAD_HOST, NO_JOB_RUNS):
         yield _POLICIES, f"{prefix}{policy}"
     yield _ROLES, f"{prefix}{borders.BAD_HOST}"

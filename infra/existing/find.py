@@ -10,9 +10,10 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
+from infra.cluster import SharedCluster
 from infra.existing import controllers, google
 from infra.existing.claims import claim_record, claims
-from infra.existing.needs import FoundCluster, Needs, PoolsNeeded
+from infra.existing.needs import Needs, PoolsNeeded
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.names import NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL
 from infra.settings import schema
@@ -26,16 +27,18 @@ _DEPLOYMENTS = "/apis/apps/v1/deployments"
 class Found:
     """What exists already."""
 
-    cluster: FoundCluster | None = None
-    """The cluster; `None` if the stack creates its own."""
-    network: schema.Network | None = None
-    """Ranges of the existing network or cluster; `None` if the stack creates its own."""
+    ranges: schema.Network
+    """Address ranges of the network or the cluster."""
+    endpoint: str | None = None
+    """Host name of the cluster's DNS endpoint; `None` if only the network exists."""
+    shared: SharedCluster | None = None
+    """The cluster; `None` if only the network exists."""
     requirements: tuple[pulumi.Resource, ...] = ()
     """Records that precede every change."""
 
 
-def find(settings: Settings, provider: gcp.Provider) -> Found:
-    """Return what exists already of what the stack file names.
+def find(settings: Settings, provider: gcp.Provider) -> Found | None:
+    """Return what exists already of what the stack file names; `None` if it names nothing.
 
     Raises:
         SettingsError: it does not fit the stack; lists all errors.
@@ -43,8 +46,8 @@ def find(settings: Settings, provider: gcp.Provider) -> Found:
     if settings.cluster.existing is not None:
         return _find_cluster(settings, settings.cluster.existing, provider)
     if settings.network.existing is not None:
-        return Found(network=_find_network(settings.cloud, settings.network.existing, provider))
-    return Found()
+        return Found(_find_network(settings.cloud, settings.network.existing, provider))
+    return None
 
 
 def _find_network(cloud: schema.Cloud, wanted: schema.ExistingNetwork, provider: gcp.Provider) -> schema.Network:
@@ -84,18 +87,18 @@ def _find_cluster(settings: Settings, wanted: schema.ExistingCluster, provider: 
     for doubt in (*google.cluster_doubts(found), *inside.doubts):
         pulumi.log.warn(f"cluster {wanted.name}: {doubt}")
     pods, services = found["clusterIpv4Cidr"], found["servicesIpv4Cidr"]
-    cluster = FoundCluster(
-        name=wanted.name,
+    shared = SharedCluster(
+        prefix=settings.prefix,
         location=wanted.location,
-        endpoint=endpoint,
-        pods=pods,
-        services=services,
         private_nodes=bool(google.first(found, "privateClusterConfigs").get("enablePrivateNodes")),
+        jobset=wanted.jobset,
+        kueue=wanted.kueue,
         counted=inside.counted,
     )
     pools = [each["name"] for each in found.get("nodePools") or ()]
     record = claim_record(claims(settings), pools, endpoint)
-    return Found(cluster, schema.Network(pods=pods, services=services, second_nodes=pods), (record,))
+    ranges = schema.Network(pods=pods, services=services, second_nodes=pods)
+    return Found(ranges, endpoint, shared, (record,))
 
 
 def _ask(token: str, place: dict[str, str], provider: gcp.Provider) -> Json | None:

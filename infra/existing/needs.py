@@ -1,4 +1,4 @@
-"""What a stack needs of a cluster that exists already, and what was found there."""
+"""What a stack needs of a cluster that exists already."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,22 +68,3 @@ class Needs:
             secrets=bool(settings.secrets),
             groups=any(team.members.groups for team in settings.teams.values()),
         )
-
-
-@dataclass(frozen=True)
-class FoundCluster:
-    """A cluster that exists already and fits the stack."""
-
-    name: str
-    location: str
-    """Region or zone."""
-    endpoint: str
-    """Host name of the DNS endpoint."""
-    pods: str
-    """Address range of its pods."""
-    services: str
-    """Address range of its Services."""
-    private_nodes: bool
-    """Whether its nodes have no addresses on the internet. Those of the stack are like them."""
-    counted: tuple[str, ...] = ()
-    """Resources besides chips that its Kueue counts, such as `cpu`, so that every queue needs a quota of them."""

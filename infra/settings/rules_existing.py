@@ -32,7 +32,7 @@ def check(draft: Draft) -> Iterator[FieldError]:
             if group.second_network:
                 expected = "no second network, since the stack creates none next to an existing network"
                 yield FieldError(f"slices.{name}.second_network", expected, "true", _REMOVE)
-    yield from _groups(draft, in_found_cluster=found is not None)
+    yield from _groups(draft, in_own_cluster=draft.cluster is not None and found is None)
 
 
 def _cluster(draft: Draft, location: str) -> Iterator[FieldError]:
@@ -61,12 +61,12 @@ def _cluster(draft: Draft, location: str) -> Iterator[FieldError]:
             )
 
 
-def _groups(draft: Draft, *, in_found_cluster: bool) -> Iterator[FieldError]:
+def _groups(draft: Draft, *, in_own_cluster: bool) -> Iterator[FieldError]:
     for name, group in draft.slices.items():
         if not group.existing:
             continue
         path = f"slices.{name}"
-        if not in_found_cluster:
+        if in_own_cluster:
             expected = "false, since the cluster of the stack has no node pools of others"
             yield FieldError(f"{path}.existing", expected, "true", "remove it, or write cluster.existing")
         whose = "nothing, since the node pools exist already"
