@@ -216,7 +216,7 @@ class ClusterPlace:
     project_number: pulumi.Input[str] | None = None
     """Number that Google assigned to the project. Default: the fleet reads it from Google."""
     shared: SharedCluster | None = None
-    """How others use the cluster too. Default: nobody else does."""
+    """How others use the cluster too. Default: they do not."""
     resource: pulumi.Resource | None = None
     """Resource of the cluster in the same program. When it is deleted, objects in the cluster are not deleted one by
     one. Default: they are."""

@@ -34,6 +34,8 @@ def export_outputs(
     pulumi.export("cluster", cluster.name)
     pulumi.export("endpoint", cluster.endpoint)
     pulumi.export("region", settings.cloud.region)
+    if settings.cluster.existing:
+        pulumi.export("location", settings.cluster.existing.location)
     pulumi.export("checkpoint_bucket", bucket.url)
     pulumi.export("queues", {name: team.namespace for name, team in settings.teams.items()})
     places = {name: _place(settings, job) for name, job in settings.jobs.items()}

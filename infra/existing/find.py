@@ -20,6 +20,7 @@ from infra.settings import schema
 from infra.settings.errors import FieldError, SettingsError
 from infra.settings.stack import Settings
 
+_PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 
 
@@ -126,6 +127,7 @@ def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
     jobset, kueue = (controllers.controller(name, deployments) for name in ("jobset", "kueue"))
     errors = list(controllers.controller_errors("jobset", needs.cluster.jobset, jobset, served))
     errors += controllers.controller_errors("kueue", needs.cluster.kueue, kueue, served)
+    errors += default_errors(server.request("GET", _PRIORITIES)["items"])
     for name, wanted in needs.pools.items():
         nodes = server.request("GET", NODES, query={"labelSelector": f"{SLICE_GROUP_LABEL}={name}"})["items"]
         errors += pool_errors(name, wanted, nodes, needs.cluster)
@@ -135,6 +137,14 @@ def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
     errors += controllers.configuration_errors(config, needs, served)
     doubts = list(controllers.configuration_doubts(config, kueue.version))
     return _Inside(errors, doubts, controllers.counted(config))
+
+
+def default_errors(priorities: Sequence[Json]) -> Iterator[FieldError]:
+    """Yield the error of a PriorityClass that every pod gets, because namespaces of teams accept no pods with one."""
+    for each in priorities:
+        if each.get("globalDefault"):
+            expected, fix = "a cluster without a default PriorityClass", "ask its owner to make it no default"
+            yield FieldError("cluster.existing", expected, each["metadata"]["name"], fix)
 
 
 def pool_errors(
