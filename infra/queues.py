@@ -50,8 +50,8 @@ def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
     return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
 
 
-_UNLIMITED = "1M"
-"""Quota of what Kueue counts besides chips: a pod takes whole hosts, so CPU and memory are never short."""
+_UNLIMITED = {"cpu": "1M", "memory": "1P"}
+"""Quotas of what Kueue counts besides chips: a pod takes whole hosts, so CPU and memory are never short."""
 
 
 def topology(prefix: str = "") -> Manifest:
@@ -117,7 +117,7 @@ def cluster_queue(
 
     `counted` are the resources besides chips that a Kueue of others counts. A job that requests them gets no quota
     from a queue without them."""
-    others = [{"name": resource, "nominalQuota": _UNLIMITED} for resource in counted]
+    others = [{"name": resource, "nominalQuota": _UNLIMITED[resource]} for resource in counted]
     names = {group: flavor_name(group, groups[group], placement) for group in team.quota}
     checks = [{"name": group, "onFlavors": [names[group]]} for group in team.quota if groups[group].capacity.queued]
     flavors = [

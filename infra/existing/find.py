@@ -61,7 +61,7 @@ def _find_network(cloud: schema.Cloud, wanted: schema.ExistingNetwork, provider:
         raise SettingsError(errors)
     ranges = google.range_names(found)
     pods, services = ranges[wanted.pods], ranges[wanted.services]
-    return schema.Network(nodes=found["ipCidrRange"], pods=pods, services=services, second_nodes=pods, existing=wanted)
+    return schema.Network(nodes=found["ipCidrRange"], pods=pods, services=services, second_nodes=pods)
 
 
 def _find_cluster(settings: Settings, wanted: schema.ExistingCluster, provider: gcp.Provider) -> Found:
