@@ -43,6 +43,8 @@ two, twice the job's name and what JobSet adds result in a label of 63 character
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_API_VERSION = f"{KUEUE_GROUP}/v1beta2"
 KUEUE_NAMESPACE = "kueue-system"
+MANAGED = {"kueue-managed": "true"}
+"""Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
 QUEUE_LABEL = f"{KUEUE_GROUP}/queue-name"
 PRIORITY_LABEL = f"{KUEUE_GROUP}/priority-class"
 MAX_TIME_LABEL = f"{KUEUE_GROUP}/max-exec-time-seconds"

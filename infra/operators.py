@@ -12,9 +12,8 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from infra.controllers import chart_resources
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED
 from infra.pods import admitted_pods
-from infra.queues import MANAGED
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
 
 

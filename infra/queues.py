@@ -22,6 +22,7 @@ from infra.names import (
     HOST_LABEL,
     KUEUE_API_VERSION,
     KUEUE_GROUP,
+    MANAGED,
     NAMESPACE_LABEL,
     NODE_POOL_LABEL,
     SERVICE_ACCOUNT,
@@ -32,8 +33,6 @@ from infra.pods import admitted_pods, node_labels
 from infra.settings.jobs import Job
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
 
-MANAGED = {"kueue-managed": "true"}
-"""Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
 PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
 
 _TOPOLOGY, _COHORT = "slices", "tpu"

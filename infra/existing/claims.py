@@ -100,12 +100,15 @@ def claim_record(wanted: Iterable[Claim], pools: Iterable[str], endpoint: str) -
 
     hook = pulumi.ResourceHook("names-are-free", look, pulumi.ResourceHookOptions(on_dry_run=True))
     watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
-    return pulumi.Stash("names", input=sorted(by_path), opts=pulumi.ResourceOptions(hooks=watched))
+    return pulumi.Stash("names", input={"names": sorted(by_path)}, opts=pulumi.ResourceOptions(hooks=watched))
 
 
 def _names(inputs: Mapping[str, object]) -> Iterator[str]:
-    found = inputs.get("input")
-    yield from (str(name) for name in found) if isinstance(found, list) else ()
+    match inputs.get("input"):
+        case {"names": list(found)}:
+            yield from map(str, found)  # pyright: ignore[reportUnknownArgumentType]
+        case _:
+            return
 
 
 def _taken(new: Iterable[Claim], pools: Iterable[str], server: ApiServer) -> Iterator[Claim]:

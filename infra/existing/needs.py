@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from infra.names import NAMESPACE_LABEL
+from infra.names import MANAGED, NAMESPACE_LABEL
 from infra.pods import node_labels
-from infra.queues import MANAGED
 from infra.settings import schema
 from infra.settings.stack import Settings
 
