@@ -135,7 +135,9 @@ def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
 def flavors(resources: Sequence[Declared]) -> dict[str, list[TpuPool]]:
     """Return the slices that each ResourceFlavor counts, by name of the flavor.
 
-    In an existing cluster the slices of a flavor may exist too. Then they are not in the plan, nor is the flavor here."""
+    In an existing cluster the slices of a flavor may exist too. Such a flavor is left out, because the plan does not
+    have its slices.
+    """
     pools = tpu_pools(resources)
     labels = {
         object_name(flavor): at(flavor.properties, "spec", "nodeLabels")
