@@ -35,7 +35,7 @@ from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGr
 
 PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
 
-_TOPOLOGY, _COHORT = "slices", "tpu"
+TOPOLOGY, COHORT = "slices", "tpu"
 _STOP_POLICIES = {"open": "None", "hold": "Hold", "drain": "HoldAndDrain"}
 
 
@@ -56,7 +56,7 @@ _UNLIMITED = {"cpu": "1M", "memory": "1P"}
 def topology(prefix: str = "") -> Manifest:
     """Return the levels from a slice to its hosts, by which Kueue counts free hosts."""
     levels = [{"nodeLabel": label} for label in (NODE_POOL_LABEL, HOST_LABEL)]
-    return manifest(KUEUE_API_VERSION, "Topology", f"{prefix}{_TOPOLOGY}", spec={"levels": levels})
+    return manifest(KUEUE_API_VERSION, "Topology", f"{prefix}{TOPOLOGY}", spec={"levels": levels})
 
 
 def resource_flavor(name: str, group: SliceGroup, placement: Placement, prefix: str = "") -> Manifest:
@@ -69,7 +69,7 @@ def resource_flavor(name: str, group: SliceGroup, placement: Placement, prefix: 
     spec: Manifest = {
         "nodeLabels": node_labels(name, group),
         "nodeTaints": taints,
-        **({"topologyName": f"{prefix}{_TOPOLOGY}"} if placement == "topology-aware" else {}),
+        **({"topologyName": f"{prefix}{TOPOLOGY}"} if placement == "topology-aware" else {}),
     }
     return manifest(KUEUE_API_VERSION, "ResourceFlavor", flavor_name(name, group, placement), spec=spec)
 
@@ -101,7 +101,7 @@ def admission_check(name: str) -> Manifest:
 
 def cohort(prefix: str = "") -> Manifest:
     """Return the cohort of all queues. Kueue would create it implicitly; as a declared object it is also deleted."""
-    return manifest(KUEUE_API_VERSION, "Cohort", f"{prefix}{_COHORT}")
+    return manifest(KUEUE_API_VERSION, "Cohort", f"{prefix}{COHORT}")
 
 
 def cluster_queue(
@@ -124,7 +124,7 @@ def cluster_queue(
         for group, share in team.quota.items()
     ]
     spec: Manifest = {
-        "cohortName": f"{prefix}{_COHORT}",
+        "cohortName": f"{prefix}{COHORT}",
         "stopPolicy": _STOP_POLICIES[team.admission],
         "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: team.namespace}},
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),

@@ -73,11 +73,11 @@ def claims(settings: Settings) -> Iterator[Claim]:
 def _prefixed(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the names that begin with the prefix of the stack, of which it has several of each kind."""
     prefix = settings.prefix
-    yield f"{_KUEUE}/cohorts", queues.cohort(prefix)["metadata"]["name"]
+    yield f"{_KUEUE}/cohorts", f"{prefix}{queues.COHORT}"
     for priority in queues.PRIORITIES:
         yield f"{_KUEUE}/workloadpriorityclasses", f"{prefix}{priority}"
     if settings.scheduling.placement == "topology-aware":
-        yield f"{_KUEUE}/topologies", queues.topology(prefix)["metadata"]["name"]
+        yield f"{_KUEUE}/topologies", f"{prefix}{queues.TOPOLOGY}"
     if settings.monitoring.enabled:
         yield _NAMESPACES, f"{prefix}{monitoring.NAMESPACE}"
     for policy in (borders.TRAINERS, borders.BAD_HOST, NO_JOB_RUNS):
