@@ -25,7 +25,7 @@ _NO_JOBS = Table(
 def tables(review: Review) -> list[Table]:
     """Return the tables of a review, in order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
-    return [*_ready(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
+    return [*_ready(review), *_existing(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
 
 
 def _ready(review: Review) -> Iterable[Table]:
@@ -35,6 +35,12 @@ def _ready(review: Review) -> Iterable[Table]:
         yield Table("Ready", "NO: `up` refuses this stack", "bad", notes=notes)
     elif review.doubts:
         yield Table("Ready", "perhaps: check these values, which cannot be verified from here", "notable", notes=notes)
+
+
+def _existing(review: Review) -> Iterable[Table]:
+    if review.existing:
+        verdict = "the stack joins what exists already, and a destroy leaves it as it was"
+        yield Table("Existing", verdict, "good", notes=[f"- {line}" for line in review.existing])
 
 
 def _price(review: Review) -> Table:

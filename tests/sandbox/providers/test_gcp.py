@@ -143,6 +143,25 @@ def test_an_existing_cluster_has_the_form_of_the_data_source(plugin: GcpPlugin, 
     assert found["resourceLabels"] == {"team": "a"}
 
 
+def test_an_existing_cluster_shows_its_node_pools_and_the_addresses_of_its_pods(
+    plugin: GcpPlugin, tmp_path: Path
+) -> None:
+    ranges = [{"rangeName": "pods", "ipCidrRange": "10.32.0.0/14"}]
+    declared = {"name": "nodes", "region": "us-east5", "ipCidrRange": "10.5.0.0/20", "secondaryIpRanges": ranges}
+    subnet = created(plugin, "gcp:compute/subnetwork:Subnetwork", declared)
+    cloud = Cloud(tmp_path / "cloud")
+    record = {"name": "c", "subnetwork": subnet.id, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}}
+    cloud.keep(CLUSTER, "projects/my-project/locations/us-east5/clusters/c", record)
+    cloud.keep(NODE_POOL, "id", {"name": "trillium-0", "cluster": "projects/my-project/locations/us-east5/clusters/c"})
+    found = plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "location": "us-east5"})
+    assert (found["clusterIpv4Cidr"], found["nodePools"]) == ("10.32.0.0/14", [{"name": "trillium-0"}])
+    place = {"name": "nodes", "region": "us-east5"}
+    found = plugin.invoke("gcp:compute/getSubnetwork:getSubnetwork", place)
+    assert (found["ipCidrRange"], found["secondaryIpRanges"]) == ("10.5.0.0/20", ranges)
+    with pytest.raises(Refusal, match="^projects/host/regions/us-east5/subnetworks/nodes not found$"):
+        plugin.invoke("gcp:compute/getSubnetwork:getSubnetwork", {**place, "project": "host"})
+
+
 def test_a_missing_cluster_is_an_error(plugin: GcpPlugin) -> None:
     with pytest.raises(Refusal, match="^projects/other/locations/us-east5/clusters/c not found$"):
         plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "project": "other"})
