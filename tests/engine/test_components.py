@@ -1,0 +1,109 @@
+"""The three components in programs of other people: the example, and each component without the other two."""
+
+import runpy
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_gcp as gcp
+import pytest
+from pulumi import ResourceOptions, automation
+
+from chaos.target import JOBSETS
+from infra.cluster import ClusterPlace
+from infra.fleet import Fleet, FleetArgs
+from infra.foundation import Foundation, FoundationArgs
+from infra.job import Job, JobArgs
+from infra.objects import kubernetes_provider
+from infra.settings.read import parse
+from infra.submission import FleetPlace
+from sandbox import builds
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import environment, stack_in
+from sandbox.providers.charts import local_charts
+from sandbox.providers.installation import install, published_plugin
+from sandbox.site import create
+from tests.chain.stack import Chain, ignore, sandbox_in, wait_until
+from tests.infra.one_job import IMAGE
+from tests.infra.recording import stack_values
+
+SETTINGS = parse(stack_values("local"))
+CLOUD = SETTINGS.cloud
+BUCKET = "others-checkpoints"
+EXAMPLE = CHECKOUT / "examples" / "components" / "__main__.py"
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_the_example_declares_a_cluster_its_slices_and_a_job(tmp_path: Path) -> None:
+    site, found = create(tmp_path / "sandbox"), builds.prepare(ignore)
+    install(site)
+    stack = stack_in(site, found, "test", lambda: runpy.run_path(str(EXAMPLE)) and None)
+    stack.set_all_config({"project": automation.ConfigValue("mine"), "image": automation.ConfigValue(IMAGE)})
+    events: list[automation.EngineEvent] = []
+    planned = stack.preview(on_event=events.append)
+    assert set(planned.change_summary) == {"create"}
+    names = {event.resource_pre_event.metadata.urn.rpartition("::")[2] for event in events if event.resource_pre_event}
+    assert {"east-cluster", "tpus-slices-trillium-1", "tpus-kueue", "tpus-queue-research", "job-tiny"} <= names
+
+
+def _google() -> gcp.Provider:
+    return gcp.Provider("mine", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
+
+
+def _foundation() -> None:
+    args = FoundationArgs(cloud=CLOUD, cluster=SETTINGS.cluster)
+    made = Foundation("east", args, ResourceOptions(provider=_google()))
+    gcp.storage.Bucket("files", name=BUCKET, location=CLOUD.region, uniform_bucket_level_access=True)
+    for output in ("name", "endpoint", "node_account"):
+        pulumi.export(output, getattr(made.cluster, output))
+
+
+def _fleet(cluster: ClusterPlace) -> None:
+    args = FleetArgs(cloud=CLOUD, cluster=cluster, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket=BUCKET)
+    kubernetes = kubernetes_provider("theirs", cluster.endpoint)
+    Fleet("tpus", args, ResourceOptions(providers=[_google(), kubernetes]))
+
+
+def _job(endpoint: str) -> None:
+    place = FleetPlace(cloud=CLOUD, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket=BUCKET)
+    args = JobArgs(fleet=place, job=SETTINGS.jobs["tiny"], image=IMAGE, secrets={"TOKEN": "hidden"})
+    Job("mine", args, ResourceOptions(provider=kubernetes_provider("theirs", endpoint)))
+
+
+@pytest.fixture
+def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Chain]:
+    """A running sandbox, whose programs the engine finds."""
+    with sandbox_in(tmp_path) as running:
+        install(running.site)
+        for name, value in environment(running.site).items():
+            monkeypatch.setenv(name, value)
+        yield running
+
+
+def _stack(chain: Chain, name: str, program: Callable[[], None]) -> automation.Stack:
+    def with_charts() -> None:
+        if published_plugin():
+            pulumi.runtime.register_resource_transform(local_charts(chain.programs, chain.site.root / "charts"))
+        program()
+
+    return stack_in(chain.site, chain.programs, name, with_charts)
+
+
+@pytest.mark.complete
+def test_each_component_works_on_plain_outputs_of_another_program(chain: Chain) -> None:
+    foundation = _stack(chain, "foundation", _foundation)
+    outputs: dict[str, Any] = {name: output.value for name, output in foundation.up().outputs.items()}
+    fleet = _stack(chain, "fleet", lambda: _fleet(ClusterPlace(**outputs)))
+    fleet.up()
+    job = _stack(chain, "job", lambda: _job(outputs["endpoint"]))
+    job.up()
+    for stack in (foundation, fleet, job):
+        stack.preview(expect_no_changes=True)
+
+    def admitted() -> bool:
+        return chain.api.request("GET", f"{JOBSETS}/tiny")["spec"].get("suspend") is False
+
+    wait_until(admitted, lambda: chain.kubectl("get", "jobset,workload,localqueue", "-A"))
+    for stack in (job, fleet, foundation):
+        assert stack.destroy().summary.result == "succeeded"
