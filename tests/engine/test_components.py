@@ -34,17 +34,40 @@ BUCKET = "others-checkpoints"
 EXAMPLE = CHECKOUT / "examples" / "components" / "__main__.py"
 
 
-@pytest.mark.costs(cpu_seconds=15)
-def test_the_example_declares_a_cluster_its_slices_and_a_job(tmp_path: Path) -> None:
-    site, found = create(tmp_path / "sandbox"), builds.prepare(ignore)
+def _example() -> None:
+    runpy.run_path(str(EXAMPLE))
+
+
+def _planned(folder: Path, program: Callable[[], None]) -> list[str]:
+    """The names of what a preview without a cluster would create."""
+    site, found = create(folder / "sandbox"), builds.prepare(ignore)
     install(site)
-    stack = stack_in(site, found, "test", lambda: runpy.run_path(str(EXAMPLE)) and None)
+    stack = stack_in(site, found, "test", program)
     stack.set_all_config({"project": automation.ConfigValue("mine"), "image": automation.ConfigValue(IMAGE)})
     events: list[automation.EngineEvent] = []
     planned = stack.preview(on_event=events.append)
     assert set(planned.change_summary) == {"create"}
-    names = {event.resource_pre_event.metadata.urn.rpartition("::")[2] for event in events if event.resource_pre_event}
-    assert {"east-cluster", "tpus-slices-trillium-1", "tpus-kueue", "tpus-queue-research", "job-tiny"} <= names
+    return [event.resource_pre_event.metadata.urn.rpartition("::")[2] for event in events if event.resource_pre_event]
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_the_example_declares_a_cluster_its_slices_and_a_job(tmp_path: Path) -> None:
+    names = {"east-cluster", "tpus-slices-trillium-1", "tpus-kueue", "tpus-queue-research", "job-tiny"}
+    assert names <= set(_planned(tmp_path, _example))
+
+
+@pytest.mark.complete
+def test_a_program_may_have_several_components_of_each_kind(tmp_path: Path) -> None:
+    def twice() -> None:
+        _example()
+        cluster = SETTINGS.cluster.model_copy(update={"name": "west"})
+        west = Foundation("west", FoundationArgs(cloud=CLOUD, cluster=cluster), ResourceOptions(provider=_google()))
+        kubernetes = kubernetes_provider("west", west.cluster.endpoint)
+        fleet = _fleet("others", west.cluster, kubernetes)
+        _job("others", fleet.place, kubernetes)
+
+    names = _planned(tmp_path, twice)
+    assert names.count("tpus-cohort") == names.count("others-cohort") == 1
 
 
 def _google() -> gcp.Provider:
@@ -54,21 +77,30 @@ def _google() -> gcp.Provider:
 def _foundation() -> None:
     args = FoundationArgs(cloud=CLOUD, cluster=SETTINGS.cluster)
     made = Foundation("east", args, ResourceOptions(provider=_google()))
-    gcp.storage.Bucket("files", name=BUCKET, location=CLOUD.region, uniform_bucket_level_access=True)
+    on_google = ResourceOptions(depends_on=[made])
+    gcp.storage.Bucket("files", name=BUCKET, location=CLOUD.region, uniform_bucket_level_access=True, opts=on_google)
     for output in ("name", "endpoint", "node_account"):
         pulumi.export(output, getattr(made.cluster, output))
 
 
-def _fleet(cluster: ClusterPlace) -> None:
+def _fleet(name: str, cluster: ClusterPlace, kubernetes: pulumi.ProviderResource) -> Fleet:
     args = FleetArgs(cloud=CLOUD, cluster=cluster, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket=BUCKET)
-    kubernetes = kubernetes_provider("theirs", cluster.endpoint)
-    Fleet("tpus", args, ResourceOptions(providers=[_google(), kubernetes]))
+    google = gcp.Provider(f"of-{name}", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
+    return Fleet(name, args, ResourceOptions(providers=[google, kubernetes]))
 
 
-def _job(endpoint: str) -> None:
+def _job(name: str, fleet: FleetPlace, kubernetes: pulumi.ProviderResource) -> None:
+    args = JobArgs(fleet=fleet, job=SETTINGS.jobs["tiny"], image=IMAGE, secrets={"TOKEN": "hidden"})
+    Job(name, args, ResourceOptions(provider=kubernetes))
+
+
+def _on_other_cluster(outputs: dict[str, Any]) -> None:
+    _fleet("tpus", ClusterPlace(**outputs), kubernetes_provider("theirs", outputs["endpoint"]))
+
+
+def _on_other_fleet(outputs: dict[str, Any]) -> None:
     place = FleetPlace(cloud=CLOUD, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket=BUCKET)
-    args = JobArgs(fleet=place, job=SETTINGS.jobs["tiny"], image=IMAGE, secrets={"TOKEN": "hidden"})
-    Job("mine", args, ResourceOptions(provider=kubernetes_provider("theirs", endpoint)))
+    _job("mine", place, kubernetes_provider("theirs", outputs["endpoint"]))
 
 
 @pytest.fixture
@@ -94,9 +126,9 @@ def _stack(chain: Chain, name: str, program: Callable[[], None]) -> automation.S
 def test_each_component_works_on_plain_outputs_of_another_program(chain: Chain) -> None:
     foundation = _stack(chain, "foundation", _foundation)
     outputs: dict[str, Any] = {name: output.value for name, output in foundation.up().outputs.items()}
-    fleet = _stack(chain, "fleet", lambda: _fleet(ClusterPlace(**outputs)))
+    fleet = _stack(chain, "fleet", lambda: _on_other_cluster(outputs))
     fleet.up()
-    job = _stack(chain, "job", lambda: _job(outputs["endpoint"]))
+    job = _stack(chain, "job", lambda: _on_other_fleet(outputs))
     job.up()
     for stack in (foundation, fleet, job):
         stack.preview(expect_no_changes=True)
