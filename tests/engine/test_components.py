@@ -10,7 +10,6 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import ResourceOptions, automation
 
-from chaos.target import JOBSETS
 from infra.cluster import ClusterPlace
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
@@ -76,9 +75,10 @@ def _google() -> gcp.Provider:
 
 def _foundation() -> None:
     args = FoundationArgs(cloud=CLOUD, cluster=SETTINGS.cluster)
-    made = Foundation("east", args, ResourceOptions(provider=_google()))
-    on_google = ResourceOptions(depends_on=[made])
-    gcp.storage.Bucket("files", name=BUCKET, location=CLOUD.region, uniform_bucket_level_access=True, opts=on_google)
+    google = _google()
+    made = Foundation("east", args, ResourceOptions(provider=google))
+    on_google = ResourceOptions(provider=google, depends_on=[made])
+    gcp.storage.Bucket("files", name=BUCKET, location=CLOUD.region, force_destroy=True, opts=on_google)
     for output in ("name", "endpoint", "node_account"):
         pulumi.export(output, getattr(made.cluster, output))
 
@@ -133,9 +133,8 @@ def test_each_component_works_on_plain_outputs_of_another_program(chain: Chain) 
     for stack in (foundation, fleet, job):
         stack.preview(expect_no_changes=True)
 
-    def admitted() -> bool:
-        return chain.api.request("GET", f"{JOBSETS}/tiny")["spec"].get("suspend") is False
-
-    wait_until(admitted, lambda: chain.kubectl("get", "jobset,workload,localqueue", "-A"))
+    # Kueue has admitted it, and its pods may write where the job has its files.
+    ledger = chain.site.buckets / BUCKET / "teams" / "research" / "jobs" / "tiny" / "current.json"
+    wait_until(ledger.exists, lambda: chain.kubectl("get", "jobset,workload,localqueue,pods", "-A"))
     for stack in (job, fleet, foundation):
         assert stack.destroy().summary.result == "succeeded"
