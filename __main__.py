@@ -15,8 +15,9 @@ from infra.job import Job, JobArgs
 from infra.objects import after, kubernetes_provider
 from infra.outputs import export_outputs, log_review
 from infra.settings.read import load
+from infra.settings.values import NAMESPACE
 
-settings, now = load(pulumi.Config()), readiness.now()
+settings, now = load(pulumi.Config(NAMESPACE)), readiness.now()
 cloud = settings.cloud
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 

@@ -18,7 +18,7 @@ from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.jobs import Job as AnyKind
 from infra.settings.read import check, refuse
 from infra.settings.stack import Draft, DraftJob, Settings
-from infra.settings.values import HIDDEN, SECRETS
+from infra.settings.values import HIDDEN, NAMESPACE, SECRETS
 from infra.submission import FleetPlace, submission_to
 
 
@@ -175,7 +175,7 @@ def _configured_secrets(names: Sequence[str]) -> Mapping[str, pulumi.Input[str]]
     """Return the values of the section `secrets` in Pulumi's configuration."""
     if not names:
         return {}
-    values = pulumi.Config().require_secret_object(SECRETS)
+    values = pulumi.Config(NAMESPACE).require_secret_object(SECRETS)
     return {name: values[name] for name in names}
 
 

@@ -33,6 +33,7 @@ def test_its_resources_are_those_of_the_stack_with_a_job_but_for_the_jobs_own(wi
     found = run_program(without_jobs)
     assert _names(run_program(stack_values("dev"))) - _names(found) == {
         ("Job", "tiny"),
+        ("Image", "trainer"),
         ("JobSet", "job-tiny"),
         ("ConfigMap", "price-tiny"),
         ("LocalQueue", "queue-research.tiny"),
@@ -45,7 +46,7 @@ def test_its_resources_are_those_of_the_stack_with_a_job_but_for_the_jobs_own(wi
 
 
 def test_with_an_image_functions_run_in_it(without_jobs: Values) -> None:
-    image = stack_values("dev")["image"]
+    image = stack_values("prod")["image"]
     assert run_program(without_jobs | {"image": image}).exports["calls"]["image"] == image["reference"]
 
 
