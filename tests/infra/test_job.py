@@ -1,5 +1,6 @@
 """What a job refuses."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,3 +33,9 @@ def test_a_job_that_does_not_fit_its_fleet_is_refused_before_anything_is_declare
     with pytest.raises(SettingsError) as refused:
         JobArgs(**{"fleet": FLEET, "job": job.model_copy(update=changed), "image": IMAGE, **arguments})
     assert [error.path for error in refused.value.errors] == [wrong]
+
+
+def test_a_job_fits_a_fleet_that_is_too_large_for_the_default_network() -> None:
+    (group,) = SETTINGS.slices.values()
+    huge = replace(FLEET, slices={"trillium": group.model_copy(update={"count": 20_000})})
+    assert JobArgs(fleet=huge, job=only_job(SETTINGS), image=IMAGE).fleet.slices["trillium"].hosts == 40_000
