@@ -116,7 +116,8 @@ class Fleet(pulumi.ComponentResource):
     """What a `Job` needs to know of the fleet."""
 
     def __init__(self, name: str, args: FleetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("tpu-multislice:infra:Fleet", name, None, opts)
+        needs = pulumi.ResourceOptions(depends_on=[args.cluster.resource] if args.cluster.resource else [])
+        super().__init__("tpu-multislice:infra:Fleet", name, None, pulumi.ResourceOptions.merge(opts, needs))
         prefix = child_prefix(name, "fleet")
         inside, in_cluster = partial(part, self), partial(part, self, deleted_with=args.cluster.resource)
         allowances = {team: args.allowances.get(team, Allowance()) for team in args.teams}

@@ -207,7 +207,7 @@ class Quota(Spec):
 
 
 def _as_quota(written: object) -> object:
-    return written if isinstance(written, Mapping) else {"chips": written}
+    return written if isinstance(written, Mapping | Quota) else {"chips": written}
 
 
 TeamQuota = Annotated[Quota, BeforeValidator(_as_quota, json_schema_input_type=Chips | Quota)]

@@ -1,6 +1,6 @@
 """Value types of a stack file: texts that must match a pattern, and the placeholder of a secret.
 
-Secrets pass from Pulumi to the cluster only in `infra.jobs`. Everywhere else settings contain `Hidden` in their place.
+Secrets pass from Pulumi to the cluster only in `infra.job`. Everywhere else settings contain `Hidden` in their place.
 """
 
 import re
