@@ -7,6 +7,7 @@ import pulumi_gcp as gcp
 from pulumi import InvokeOutputOptions, ResourceOptions
 
 from infra import identity, readiness, storage
+from infra.budget import budget_alerts
 from infra.cluster import Cluster, ClusterArgs, Network, NetworkArgs
 from infra.cost import bill
 from infra.guard import Guard
@@ -47,8 +48,9 @@ operators = Operators("operators", OperatorsArgs.of(settings, slices.first_queue
 queues = Queues("queues", QueuesArgs.of(settings, explain_stuck_deletes(cluster.endpoint)), in_cluster(operators))
 secrets, prices = job_secrets(settings, pulumi.Config(), in_cluster(queues)), job_prices(settings, in_cluster(queues))
 watched = monitoring(settings, queues, in_cluster(operators))
+alerts = budget_alerts(settings, number, on_google(apis))
 jobs = job_sets(settings, image, footings, after(kubernetes, queues, slices, access, *secrets, *prices))
 declared = [apis, bucket, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched]
-guard.close([*declared, built] if built else declared, in_cluster(operators))
+guard.close([*declared, *alerts, *([built] if built else [])], in_cluster(operators))
 export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
 log_review(settings, guard, now)

@@ -17,6 +17,7 @@ from infra.storage import RepositoryPlace, foreign_repositories
 
 APIS = (
     "artifactregistry",
+    "billingbudgets",
     "cloudresourcemanager",
     "compute",
     "container",
