@@ -280,6 +280,17 @@ def cancel(
     return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=json)
 
 
+@app.command("enforce-budget")
+def enforce_budget(
+    stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False, markdown: Markdown = False
+) -> int:
+    """Stop the queues of a stack whose budget.usd_total is used up. Exit status 2: it is used up."""
+    form = form_of(json, markdown)
+    from cli.enforce_budget import enforce_budget as command
+
+    return command(_deployed(stack, engine, sandbox), form, Terminal(highlight=False))
+
+
 @app.command()
 def profile(
     stack: Stack,

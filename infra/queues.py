@@ -16,7 +16,7 @@ from typing import Self
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, borders
+from infra import access, borders, budget
 from infra.controllers import Resources
 from infra.kubernetes import quantity
 from infra.names import (
@@ -188,6 +188,8 @@ class QueuesArgs:
     network: Network
     monitored: bool
     """Whether collectors of metrics may reach the pods."""
+    limited: bool
+    """Whether the stack has a `budget.usd_total`, which may stop its queues."""
     hooks: pulumi.ResourceHookBinding
     """Hooks of every object that other objects may hold."""
 
@@ -204,6 +206,7 @@ class QueuesArgs:
             head_limits=settings.head_limits,
             network=settings.network,
             monitored=settings.monitoring.enabled,
+            limited=settings.budget is not None and settings.budget.usd_total is not None,
             hooks=hooks,
         )
 
@@ -228,7 +231,8 @@ class Queues(pulumi.ComponentResource):
         declared: list[KubernetesObject] = []
         # In this order: the role that marks bad hosts is bound only once the policies restrict it.
         policies = borders.team_policies(args.teams, args.host_network_teams, args.head_limits)
-        for name, rendered in {**policies, **marks}.items():
+        brake = budget.brake_policies() if args.limited else {}
+        for name, rendered in {**policies, **brake, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 
