@@ -45,7 +45,8 @@ class Enforced:
     """What was found, and what was done."""
 
     stack: str
-    usd_total: float
+    usd_total: float | None
+    """The limit in the stack file. None: there is none."""
     usd_used: float
     jobs: tuple[Used, ...]
     stopped: tuple[str, ...]
@@ -56,23 +57,22 @@ class Enforced:
 
     @property
     def used_up(self) -> bool:
-        return self.usd_used >= self.usd_total
+        return self.usd_total is not None and self.usd_used >= self.usd_total
 
 
 def enforce_budget(deployed: Deployed, form: Form, console: Console) -> int:
     """Stop or release the queues of the stack. Return 0 if its budget is not used up, else 2.
 
-    Raise Halt, and change nothing, if the stack has no budget, or what it used cannot be read.
+    Raise Halt, and change nothing, if what it used cannot be read.
     """
-    path = stack_file.find(deployed.stack)
-    settings = stack_file.read(path)
+    settings = stack_file.read(stack_file.find(deployed.stack))
     limit = settings.budget.usd_total if settings.budget else None
-    if limit is None:
-        raise Halt(f"{path} has no limit to enforce; set budget.usd_total, or the alerts of Cloud Billing")
     snapshot = require_answer(read_cluster(deployed, time.time()))
     if snapshot.notes:
         unread = "; ".join(snapshot.notes)
-        raise Halt(f"what the jobs used is not known, because not everything can be read: {unread}; nothing was changed")
+        raise Halt(
+            f"what the jobs used is not known, because not everything can be read: {unread}; nothing was changed"
+        )
     jobs = tuple(_used(deployed, settings, snapshot))
     found = _enforce(deployed, snapshot, limit, jobs)
     write(as_json({**vars(found), "used_up": found.used_up}), [_table(found)], form, console)
@@ -118,16 +118,17 @@ def _usd_per_hour(settings: Settings, job: Job) -> float:
     most = max((rate.usd_per_chip_hour for rate in rates if rate.usd_per_chip_hour is not None), default=None)
     if most is None:
         raise Halt(f"the price of job {job.place.name} is unknown; write prices.usd_per_chip_hour; nothing was changed")
-    chips = own.slices.count * groups[own.slices.group].shape.chips if own else 0
-    return most * (job.workload.chips if job.workload else chips)
+    if own:
+        return most * own.slices.count * groups[own.slices.group].shape.chips
+    return most * (job.workload.chips if job.workload else 0)
 
 
-def _enforce(deployed: Deployed, snapshot: Snapshot, limit: float, jobs: tuple[Used, ...]) -> Enforced:
+def _enforce(deployed: Deployed, snapshot: Snapshot, limit: float | None, jobs: tuple[Used, ...]) -> Enforced:
     used = sum(job.usd for job in jobs)
-    over = used >= limit
+    over = limit is not None and used >= limit
     stopped = {queue.name: queue.over_budget for queue in snapshot.queues}
     changed = tuple(name for name, because in stopped.items() if bool(because) != over)
-    because = f"{dollars(used)} of {dollars(limit)} used, on {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
+    because = f"{dollars(used)} of {dollars(limit)} used on {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
     for name in changed:
         try:
             stop_queue(deployed.api, name, because) if over else release_queue(deployed.api, name)
@@ -140,29 +141,30 @@ def _enforce(deployed: Deployed, snapshot: Snapshot, limit: float, jobs: tuple[U
         jobs=jobs,
         stopped=tuple(stopped) if over else (),
         changed=changed,
-        notes=tuple(_notes(deployed, over, changed)),
+        notes=tuple(_notes(deployed, limit, over=over, changed=changed)),
     )
 
 
-def _notes(deployed: Deployed, over: bool, changed: Sequence[str]) -> Iterator[str]:
+def _notes(deployed: Deployed, limit: float | None, *, over: bool, changed: Sequence[str]) -> Iterator[str]:
     names = ", ".join(changed)
+    if limit is None:
+        yield "the stack file sets no limit: budget.usd_total"
     if not over:
         if changed:
             yield f"released: {names}; jobs continue from their last checkpoint when they are admitted"
         return
-    yield (
-        f"stopped now: {names}; running jobs save and free their chips" if changed else "the queues were stopped before"
-    )
-    yield f"to let them continue, raise budget.usd_total, then run: multislice enforce-budget {deployed.options}"
+    yield f"stopped now: {names}; running jobs save and free their chips" if changed else "already stopped before"
+    yield f"to let the jobs continue, raise budget.usd_total, then run: multislice enforce-budget {deployed.options}"
     bill = read_bill(deployed.outputs.get(BILL_OUTPUT))
     if bill and bill.at_once.usd_per_hour:
-        yield f"slices that no job holds stay billed until you destroy them: {per_hour(bill.at_once.usd_per_hour)}"
+        yield f"slices are billed without jobs until the stack is destroyed: {per_hour(bill.at_once.usd_per_hour)}"
 
 
 def _table(found: Enforced) -> Table:
+    limit = "no limit" if found.usd_total is None else dollars(found.usd_total)
     return Table(
         title=f"Budget of {found.stack}",
-        verdict=f"{'used up: ' if found.used_up else ''}{dollars(found.usd_used)} of {dollars(found.usd_total)}",
+        verdict=f"{'used up: ' if found.used_up else ''}{dollars(found.usd_used)} of {limit}",
         state="bad" if found.used_up else "good",
         columns=("job", "namespace", "runs", "used"),
         rows=[(job.job, job.namespace, str(job.runs), dollars(job.usd)) for job in found.jobs],
