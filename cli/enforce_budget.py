@@ -15,6 +15,7 @@ from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, as_json, write
 from cli.deployed import Deployed
 from cli.observed.cluster import read_cluster
+from cli.observed.files import read_runs
 from cli.observed.observe import folder_of, require_answer
 from cli.observed.snapshot import Job, Snapshot
 from infra.budget import release_queue, stop_queue
@@ -23,8 +24,8 @@ from infra.kubernetes import UNREACHABLE
 from infra.money import dollars, per_hour
 from infra.review.table import Table
 from infra.settings.stack import Settings
-from workloads.report.command import answering, faults_of_storage
-from workloads.report.history import Start, read_history
+from workloads.report.command import faults_of_storage
+from workloads.report.history import History, Start
 
 _SECONDS_PER_HOUR = 3600
 
@@ -84,20 +85,18 @@ def _used(deployed: Deployed, settings: Settings, snapshot: Snapshot) -> Iterato
     gone = [Job(place) for place in deployed.jobs if place not in {job.place for job in snapshot.jobs}]
     for job in (*snapshot.jobs, *gone):
         folder = folder_of(deployed, job)
-        runs = list(_runs(folder)) if folder else []
+        runs = _runs(folder) if folder else []
         usd_per_hour = _usd_per_hour(settings, job)
         hours = job.workload.held_seconds(snapshot.at) / _SECONDS_PER_HOUR if job.workload else 0.0
-        recorded = sum(_usd(start, usd_per_hour) for starts in runs for start in starts)
+        recorded = sum(_usd(start, usd_per_hour) for run in runs for start in run.attempts)
         # Records lack the time in which hosts start, and a job that hangs writes none.
         yield Used(job.place.name, job.place.namespace, max(recorded, hours * usd_per_hour), len(runs))
 
 
-def _runs(folder: str) -> Iterator[Sequence[Start]]:
-    """Yield the attempts of each run. Raise Halt if they cannot be read."""
+def _runs(folder: str) -> list[History]:
+    """Return all runs. Raise Halt if they cannot be read."""
     try:
-        runs = answering(folder) / "runs"
-        for run in sorted(runs.iterdir()) if runs.exists() else ():
-            yield read_history(run).attempts
+        return list(read_runs(folder))
     except (*faults_of_storage(), ImportError) as error:
         raise Halt(
             f"{folder}: expected readable records, got {type(error).__name__}: {error}; nothing was changed. Check the"
