@@ -1,4 +1,4 @@
-"""The Cloud Billing budget of a stack, whom it alerts, and the queues that stop when `budget.usd_total` is used up.
+"""The Cloud Billing budget of a stack, its alerts, and the queues that stop when `budget.usd_total` is used up.
 
 A budget of Cloud Billing counts what Google bills, hours later, and stops nothing. `multislice enforce-budget` stops
 the queues of the teams, with every job that they have admitted.
@@ -25,7 +25,7 @@ _MANAGER = "multislice-budget"
 
 @dataclass(frozen=True)
 class BudgetArgs:
-    """Name of the budget, the project that it counts, and when it alerts whom."""
+    """Name of the budget, the project that it counts, and its alerts."""
 
     name: str
     project: str

@@ -14,13 +14,13 @@ _HEAD = f"""# Confirmations
 multislice confirm -s STACK
 ```
 
-The command asks a deployed stack what only a run on Google Cloud can confirm, and writes `confirmation.json`. It changes
-nothing in the stack. The file has numbers, results and the shapes of slices, but no names of projects, stacks, jobs or
-people. To share it, give it another name, put it into `confirmed/` and open a pull request. In a sandbox it answers what
-needs neither chips nor Google Cloud; such a file confirms nothing.
+The command asks a deployed stack what only a run on Google Cloud can confirm, and writes `confirmation.json`. It
+changes nothing in the stack. The file has numbers, results and the shapes of slices, but no names of projects, stacks,
+jobs or people. To share it, give it another name, put it into `confirmed/` and open a pull request. In a sandbox the
+command answers what needs neither chips nor Google Cloud; such a file confirms nothing.
 
-Check the stages in order: each costs more than the one before. *asked* items are answered by the command once what is
-named there has run. A person has to look at the others.
+Check the stages in order: each costs more than the one before. The command answers the items that are marked as asked,
+once what is named there has run. A person has to look at the others.
 
 """
 _COLUMNS = "| Item | Assumption | Asked | How to check | Confirmed |\n|---|---|---|---|---|\n"
