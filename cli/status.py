@@ -243,7 +243,8 @@ def _queue(queue: Queue) -> Text:
     ]
     text = Text(f"{'; '.join(shares) or 'no quota'}, {queue.admitted} admitted, {queue.pending} waiting")
     if queue.active and not queue.active.holds:
-        text.append(f"; admits nothing: {queue.active.message or queue.active.reason}", "bold red")
+        why = f"the budget is used up: {queue.over_budget}" if queue.over_budget else queue.active.message
+        text.append(f"; admits nothing: {why or queue.active.reason}", "bold red")
     return text
 
 
