@@ -45,6 +45,8 @@ def source() -> Values:
     values["teams"]["research"]["quota"]["ironwood"] = 8
     values["datasets"] = {"bucket": "shared-text"}
     values["job"]["host_network"] = True
+    registry = "us-east5-docker.pkg.dev/my-project/multislice-dev"
+    values["image"] = {"reference": f"{registry}/trainer@sha256:{64 * '0'}"}
     alerts = {"billing_account": "012345-6789AB-CDEF01", "usd_per_month": 30000, "emails": ["ada@example.com"]}
     values["budget"] = {"expires_on": "2999-12-31", "alerts": alerts}
     return values
