@@ -50,6 +50,8 @@ class FleetArgs:
     """Bucket with training data, which trainers may read. Default: none."""
     allowances: Mapping[str, Allowance] = field(default_factory=dict[str, Allowance])
     """What the pods of a team may do in addition, by team. Default: nothing."""
+    limited: bool = False
+    """Whether `multislice enforce-budget` may stop the queues of the teams. Default: no."""
     monitoring: bool = True
     """Whether to declare collection of metrics, alerts and dashboard. Default: yes."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -80,6 +82,7 @@ class FleetArgs:
                 )
                 for name in settings.teams
             },
+            limited=settings.budget is not None and settings.budget.usd_total is not None,
             monitoring=settings.monitoring.enabled,
             labels=settings.resource_labels,
         )
@@ -182,5 +185,6 @@ def _queues(args: FleetArgs, allowances: Mapping[str, Allowance], hooks: pulumi.
         counted=args.cluster.shared.counted if args.cluster.shared else (),
         network=args.cluster.ranges,
         monitored=args.monitoring,
+        limited=args.limited,
         hooks=hooks,
     )

@@ -113,6 +113,13 @@ KmsKey = Annotated[
         "a key by its full name, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY",
     ),
 ]
+BillingAccount = Annotated[
+    str,
+    _matching(
+        r"[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}",
+        "an account as `gcloud billing accounts list` shows it, such as 012345-6789AB-CDEF01",
+    ),
+]
 CpuMachine = Annotated[
     str,
     _matching(

@@ -1,0 +1,202 @@
+"""Questions about a deployed stack whose answers confirm an assumption.
+
+A question looks only at what other commands found: the checks of `doctor`, the drift, the cluster, the records of runs
+and the preflight. An answer contains numbers and words of this program, but no name of a project, stack, job or person.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from cli.doctor.checks import Check, Verdict
+from cli.observed.snapshot import Snapshot
+from infra.review.preview import Drift
+from infra.settings.stack import Settings
+from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
+from workloads.report.goodput import goodput
+from workloads.report.history import History, Start
+from workloads.spec import ExitCode
+
+type Values = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer."""
+
+    holds: bool
+    values: Values = field(default_factory=dict[str, float | str])
+    """Numbers, and words such as the name of a kernel, by name."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What other commands found out about a stack."""
+
+    settings: Settings
+    snapshot: Snapshot
+    checks: tuple[Check, ...]
+    """Result of `doctor`."""
+    drift: Drift
+    policies: int | None
+    """Number of the stack's admission policies in the cluster. None: they cannot be read."""
+    histories: Mapping[str, tuple[History, ...]]
+    """Runs of each training job of the stack."""
+    preflights: Mapping[str, PreflightResult]
+    """Results of the preflight on this machine, by job."""
+
+    def starts(self) -> Iterator[Start]:
+        """Yield all attempts that opened a run."""
+        return (start for histories in self.histories.values() for history in histories for start in history.starts)
+
+
+def access(evidence: Evidence) -> Found | None:
+    """Whether credentials, APIs and quota pass the checks."""
+    return _passing(evidence, "credentials", "APIs", "quota")
+
+
+def node_pools(evidence: Evidence) -> Found | None:
+    """Whether the slices and node pools pass the checks."""
+    return _passing(evidence, "nodes")
+
+
+def _passing(evidence: Evidence, *groups: Literal["credentials", "APIs", "quota", "nodes"]) -> Found | None:
+    made = [check for check in evidence.checks if check.group in groups and check.verdict is not Verdict.SKIPPED]
+    failed = sum(check.verdict is Verdict.FAILED for check in made)
+    return Found(not failed, {"checks": len(made), "failed": failed}) if made else None
+
+
+def preview(evidence: Evidence) -> Found:
+    """Whether the engine can plan the deployed stack."""
+    return Found(not evidence.drift.errors, {"errors": len(evidence.drift.errors)})
+
+
+def second_preview(evidence: Evidence) -> Found | None:
+    """Whether a refresh finds nothing that the last `up` did not declare."""
+    drift = evidence.drift
+    if drift.errors:
+        return None
+    changed = {"different": len(drift.objects), "pending": len(drift.pending)}
+    return Found(not any(changed.values()), changed)
+
+
+def policies(evidence: Evidence) -> Found | None:
+    """Whether the stack's admission policies exist."""
+    found = evidence.policies
+    return None if found is None else Found(found > 0, {"policies": found})
+
+
+def saves(evidence: Evidence) -> Found | None:
+    """Whether a job has saved, and resumed from a save."""
+    saved = sum(event.name == "CheckpointSaved" for start in evidence.starts() for event in start.leader)
+    resumed = sum(_outcome(start) == "resumed" for start in evidence.starts())
+    return Found(holds=True, values={"saves": saved, "resumes": resumed}) if saved else None
+
+
+def steps(evidence: Evidence) -> Found | None:
+    """Whether a job has taken steps."""
+    taken = sum(len(start.steps) for start in evidence.starts())
+    return Found(holds=True, values={"steps": taken}) if taken else None
+
+
+def memory(evidence: Evidence) -> Found | None:
+    """Whether jobs that fit according to the preflight ended without lack of memory."""
+    jobs = [name for name, found in evidence.preflights.items() if found.fits and _starts(evidence, name)]
+    if not jobs:
+        return None
+    short = sum(
+        start.ending == ExitCode.OUT_OF_MEMORY.name
+        for name in jobs
+        for history in evidence.histories[name]
+        for start in history.attempts
+    )
+    peaks = [found.peak_gib / found.usable_gib for found in map(evidence.preflights.__getitem__, jobs)
+             if found.peak_gib and found.usable_gib]  # fmt: skip
+    return Found(not short, {"out of memory": short, "largest share of memory": round(max(peaks, default=0.0), 3)})
+
+
+def speed(evidence: Evidence) -> Found | None:
+    """The estimated seconds of a step over the measured ones, which is correct within 10 %."""
+    for name, found in evidence.preflights.items():
+        measured = [step.seconds for start in _starts(evidence, name) for step in start.steps]
+        estimate = next((step for step in found.steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
+        if estimate and measured:
+            ratio = estimate.seconds / median(measured)
+            seconds = {"estimated seconds": round(estimate.seconds, 4), "measured seconds": round(median(measured), 4)}
+            return Found(abs(ratio - 1) <= 0.1, {**seconds, "estimated over measured": round(ratio, 3)})
+    return None
+
+
+def attention(evidence: Evidence) -> Found | None:
+    """The attention kernel that the trainer chose."""
+    chosen = [event.facts for start in evidence.starts() for event in start.leader if event.name == "compile"]
+    kernels = [str(facts["attention"]) for facts in chosen if facts.get("attention")]
+    return Found(holds=True, values={"kernel": kernels[-1]}) if kernels else None
+
+
+def compile_cache(evidence: Evidence) -> Found | None:
+    """Whether a later attempt of a run compiled in less than half the time of the first."""
+    for histories in evidence.histories.values():
+        for history in histories:
+            seconds = [float(event.facts["seconds"]) for event in history.events("compile") if "seconds" in event.facts]
+            if len(seconds) > 1:
+                first, later = seconds[0], min(seconds[1:])
+                return Found(later < first / 2, {"first seconds": round(first, 2), "later seconds": round(later, 2)})
+    return None
+
+
+def several_slices(evidence: Evidence) -> Found | None:
+    """Whether a job has trained on several slices."""
+    slices = max(
+        (int(start.begin.facts.get("slices") or 1) for start in evidence.starts() if start.begin and start.steps),
+        default=0,
+    )
+    return Found(holds=True, values={"slices": slices}) if slices > 1 else None
+
+
+def recovery(evidence: Evidence) -> Found | None:
+    """The seconds from the end of an attempt to its replacement's first step."""
+    losses = [loss for _, history in _runs(evidence) for loss in goodput(history.attempts).losses]
+    restarts = [start for start in evidence.starts() if _outcome(start) == "resumed" and start.steps]
+    if not restarts or not losses:
+        return None
+    worst = max(loss.down_seconds + loss.restart_seconds for loss in losses)
+    return Found(holds=True, values={"restarts": len(restarts), "longest recovery seconds": round(worst, 1)})
+
+
+def notice(evidence: Evidence) -> Found | None:
+    """Whether preempted attempts saved before they ended."""
+    ended = [start for start in evidence.starts() if start.ending == ExitCode.PREEMPTED.name]
+    if not ended:
+        return None
+    saves = [start.last("save") for start in ended]
+    longest = max((float(save.facts.get("blocking_seconds", 0)) for save in saves if save), default=0.0)
+    saved = sum(save is not None for save in saves)
+    values = {"preempted": len(ended), "saved": saved, "longest save seconds": round(longest, 1)}
+    return Found(saved == len(ended), values)
+
+
+def on_capacity(evidence: Evidence, kind: str) -> Found | None:
+    """Whether a job has trained that can only run on this kind of capacity."""
+    jobs = [
+        name
+        for name in evidence.histories
+        if {group.capacity.kind for group in evidence.settings.groups_of(evidence.settings.jobs[name]).values()}
+        == {kind}
+    ]
+    taken = sum(len(start.steps) for name in jobs for start in _starts(evidence, name))
+    return Found(holds=True, values={"steps": taken}) if taken else None
+
+
+def _runs(evidence: Evidence) -> Iterator[tuple[str, History]]:
+    return ((name, history) for name, histories in evidence.histories.items() for history in histories)
+
+
+def _starts(evidence: Evidence, name: str) -> list[Start]:
+    return [start for history in evidence.histories.get(name, ()) for start in history.starts]
+
+
+def _outcome(start: Start) -> str:
+    opened = start.last("RunStarted")
+    return str(opened.facts.get("outcome", "")) if opened else ""
