@@ -54,7 +54,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def attached() -> Values:
     values: Any = stack_values("prod")
     values["cluster"] = {"name": "research", "existing": {"name": "shared", "location": "us-east5"}}
-    del values["network"]
+    values.pop("network", None)
     return values
 
 
