@@ -18,7 +18,7 @@ from cli.observed.cluster import read_cluster
 from cli.observed.files import read_runs
 from cli.observed.observe import folder_of, require_answer
 from cli.observed.snapshot import Job, Snapshot
-from infra.budget import release_queue, stop_queue
+from infra.brake import release_queue, stop_queue
 from infra.cost import BILL_OUTPUT, group_rate, read_bill
 from infra.kubernetes import UNREACHABLE
 from infra.money import dollars, per_hour

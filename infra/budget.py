@@ -1,7 +1,6 @@
-"""The Cloud Billing budget of a stack, its alerts, and the queues that stop when `budget.usd_total` is used up.
+"""The Cloud Billing budget of a stack and its alerts.
 
-A budget of Cloud Billing counts what Google bills, hours later, and stops nothing. `multislice enforce-budget` stops
-the queues of the teams, with every job that they have admitted.
+It counts what Google bills, hours later, and stops nothing: `infra.brake` does.
 """
 
 from dataclasses import dataclass
@@ -10,17 +9,8 @@ from typing import Self
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import borders
-from infra.kubernetes import APPLY_PATCH, ApiServer
-from infra.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES
-from infra.objects import Manifest, manifest
 from infra.settings.schema import BudgetAlerts
 from infra.settings.stack import Settings
-
-USED_UP = "budget-used-up"
-"""Policy that keeps a stopped queue stopped."""
-_MANAGER = "multislice-budget"
-"""Owner of the fields of a queue that stop it. Another change of the object does not take them over."""
 
 
 @dataclass(frozen=True)
@@ -100,43 +90,3 @@ def _budget(args: BudgetArgs, channels: list[pulumi.Output[str]]) -> gcp.billing
         threshold_rules=[*thresholds, forecast],
         all_updates_rule=to_people if channels else None,
     )
-
-
-def brake_policies(prefix: str) -> dict[str, Manifest]:
-    """Return the policy, and its binding, that a queue stays stopped until `multislice enforce-budget` releases it.
-
-    `prefix` begins the names of the stack's objects in a cluster that others use too.
-
-    An `up` would open the queue if it changed it, for example after a refresh, because the stack file declares it open.
-    """
-    group, _, version = KUEUE_API_VERSION.partition("/")
-    message = (
-        "budget.usd_total of the stack is used up, so this queue stays stopped; raise it in the stack file, then run"
-        " multislice enforce-budget"
-    )
-    stopped = (
-        f"!('{BUDGET_ANNOTATION}' in object.metadata.?annotations.orValue({{}}))"
-        " || object.spec.?stopPolicy.orValue('None') == 'HoldAndDrain'"
-    )
-    rule = [(group, "clusterqueues", "UPDATE")]
-    return {
-        USED_UP: borders.policy(f"{prefix}{USED_UP}", rule, {message: stopped}, versions=[version]),
-        f"{USED_UP}-binding": borders.binding(f"{prefix}{USED_UP}"),
-    }
-
-
-def stop_queue(api: ApiServer, queue: str, because: str) -> None:
-    """Stop the queue of a team: its jobs save and free their chips, and no job starts."""
-    _apply(api, queue, {"stopPolicy": "HoldAndDrain"}, {BUDGET_ANNOTATION: because})
-
-
-def release_queue(api: ApiServer, queue: str) -> None:
-    """Undo `stop_queue`. A queue that the stack file declares as stopped stays stopped."""
-    _apply(api, queue, {}, {})
-
-
-def _apply(api: ApiServer, queue: str, spec: Manifest, annotations: dict[str, str]) -> None:
-    """Make these fields the only ones that this program owns in the queue."""
-    applied = manifest(KUEUE_API_VERSION, "ClusterQueue", queue, annotations=annotations, spec=spec)
-    owner = {"fieldManager": _MANAGER, "force": "true"}
-    api.request("PATCH", f"{QUEUES}/{queue}", applied, owner, APPLY_PATCH)

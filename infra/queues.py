@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, borders, budget
+from infra import access, borders, brake
 from infra.access import Allowance
 from infra.kubernetes import quantity
 from infra.names import (
@@ -228,8 +228,8 @@ class Queues(pulumi.ComponentResource):
         on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
         limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
         policies = borders.team_policies(args.teams, on_hosts, limits, args.prefix)
-        brake = budget.brake_policies(args.prefix) if args.limited else {}
-        for name, rendered in {**policies, **brake, **marks}.items():
+        stops = brake.brake_policies(args.prefix) if args.limited else {}
+        for name, rendered in {**policies, **stops, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 
