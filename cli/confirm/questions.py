@@ -10,7 +10,6 @@ from statistics import median
 from typing import Literal
 
 from cli.doctor.checks import Check, Verdict
-from cli.observed.snapshot import Snapshot
 from infra.review.preview import Drift
 from infra.settings.stack import Settings
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
@@ -35,7 +34,6 @@ class Evidence:
     """What other commands found out about a stack."""
 
     settings: Settings
-    snapshot: Snapshot
     checks: tuple[Check, ...]
     """Result of `doctor`."""
     drift: Drift
@@ -129,10 +127,18 @@ def speed(evidence: Evidence) -> Found | None:
 
 
 def attention(evidence: Evidence) -> Found | None:
-    """The attention kernel that the trainer chose."""
-    chosen = [event.facts for start in evidence.starts() for event in start.leader if event.name == "compile"]
-    kernels = [str(facts["attention"]) for facts in chosen if facts.get("attention")]
-    return Found(holds=True, values={"kernel": kernels[-1]}) if kernels else None
+    """The kernel that `training.attention: auto` chose, and the milliseconds of a layer and the error of each kernel."""
+    events = [event for start in evidence.starts() for event in start.leader]
+    chosen = [str(event.facts["kernel"]) for event in events if event.name == "AttentionChosen"]
+    if not chosen:
+        return None
+    values: dict[str, float | str] = {"kernel": chosen[-1]}
+    for event in events:
+        if event.name == "AttentionTried":
+            kernel = event.facts["kernel"]
+            values[f"{kernel} milliseconds"] = round(float(event.facts["milliseconds"]), 3)
+            values[f"{kernel} difference"] = round(float(event.facts["difference"]), 5)
+    return Found(chosen[-1] != "reference", values)
 
 
 def compile_cache(evidence: Evidence) -> Found | None:
