@@ -15,6 +15,7 @@ from infra.settings.stack import Settings
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 from workloads.report.goodput import goodput
 from workloads.report.history import History, Start
+from workloads.report.records import Event
 from workloads.spec import ExitCode
 
 type Values = Mapping[str, float | str]
@@ -172,15 +173,18 @@ def recovery(evidence: Evidence) -> Found | None:
 
 
 def notice(evidence: Evidence) -> Found | None:
-    """Return whether preempted attempts saved before they ended."""
+    """Return whether preempted attempts saved their last step before they ended."""
     ended = [start for start in evidence.starts() if start.ending == ExitCode.PREEMPTED.name]
     if not ended:
         return None
-    saves = [start.last("save") for start in ended]
-    longest = max((float(save.facts.get("blocking_seconds", 0)) for save in saves if save), default=0.0)
-    saved = sum(save is not None for save in saves)
-    values = {"preempted": len(ended), "saved": saved, "longest save seconds": round(longest, 1)}
-    return Found(saved == len(ended), values)
+    last = [(start.last("save"), max((step.step for step in start.steps), default=0)) for start in ended]
+    seconds = [float(save.facts.get("blocking_seconds", 0)) for save, step in last if save and _saves(save, step)]
+    values = {"preempted": len(ended), "saved": len(seconds), "longest save seconds": round(max(seconds, default=0), 1)}
+    return Found(len(seconds) == len(ended), values)
+
+
+def _saves(save: Event, step: int) -> bool:
+    return int(save.facts.get("step", 0)) >= step
 
 
 def on_capacity(evidence: Evidence, kind: str) -> Found | None:

@@ -99,7 +99,7 @@ def test_memory_is_judged_only_for_a_job_that_should_fit_and_ran(resumed: Histor
 
 
 def preempted(storage: Path, *, saves: bool) -> History:
-    saved = [event(12, "save", step=2, blocking_seconds=3)] if saves else []
+    saved = [event(12, "save", step=2 if saves else 0, blocking_seconds=3)]
     opened = event(9, "RunStarted", run="one", outcome="new", step=0, steps=5)
     stop = event(13, "stop", cause="preempted", message="", code="PREEMPTED")
     return history(write_run(storage, {"0-0": [began(5), opened, *saved, stop]}, {"0-0": [step(1, 10)]}))
