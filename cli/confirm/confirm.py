@@ -1,7 +1,6 @@
 """Collects the evidence of a stack, answers every item, and writes the file."""
 
 import os
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import metadata
@@ -17,9 +16,7 @@ from cli.confirm.record import Answer, Confirmation, Result, Slices
 from cli.deployed import Deployed
 from cli.doctor.doctor import examine, scope_of
 from cli.drift import find_drift
-from cli.observed.cluster import read_cluster
 from cli.observed.files import read_runs
-from cli.observed.observe import require_answer
 from infra.kubernetes import UNREACHABLE
 from infra.names import NO_JOB_RUNS
 from infra.review.table import State, Table
@@ -65,7 +62,6 @@ def collect(deployed: Deployed) -> Evidence:
         raise Halt(f"the records of the jobs cannot be read: {error}; see `multislice doctor`") from None
     return Evidence(
         settings=settings,
-        snapshot=require_answer(read_cluster(deployed, time.time())),
         checks=tuple(examine(scope_of(deployed.stack, deployed.sandbox))),
         drift=drift,
         policies=_policies(deployed),

@@ -10,12 +10,12 @@ from statistics import median
 from typing import Literal
 
 from cli.doctor.checks import Check, Verdict
-from cli.observed.snapshot import Snapshot
 from infra.review.preview import Drift
 from infra.settings.stack import Settings
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 from workloads.report.goodput import goodput
 from workloads.report.history import History, Start
+from workloads.report.records import Event
 from workloads.spec import ExitCode
 
 type Values = Mapping[str, float | str]
@@ -35,7 +35,6 @@ class Evidence:
     """What other commands found out about a stack."""
 
     settings: Settings
-    snapshot: Snapshot
     checks: tuple[Check, ...]
     """Result of `doctor`."""
     drift: Drift
@@ -52,12 +51,12 @@ class Evidence:
 
 
 def access(evidence: Evidence) -> Found | None:
-    """Whether credentials, APIs and quota pass the checks."""
+    """Return whether credentials, APIs and quota pass the checks."""
     return _passing(evidence, "credentials", "APIs", "quota")
 
 
 def node_pools(evidence: Evidence) -> Found | None:
-    """Whether the slices and node pools pass the checks."""
+    """Return whether the slices and node pools pass the checks."""
     return _passing(evidence, "nodes")
 
 
@@ -68,12 +67,12 @@ def _passing(evidence: Evidence, *groups: Literal["credentials", "APIs", "quota"
 
 
 def preview(evidence: Evidence) -> Found:
-    """Whether the engine can plan the deployed stack."""
+    """Return whether the engine can plan the deployed stack."""
     return Found(not evidence.drift.errors, {"errors": len(evidence.drift.errors)})
 
 
 def second_preview(evidence: Evidence) -> Found | None:
-    """Whether a refresh finds nothing that the last `up` did not declare."""
+    """Return whether a refresh finds nothing that the last `up` did not declare."""
     drift = evidence.drift
     if drift.errors:
         return None
@@ -82,26 +81,26 @@ def second_preview(evidence: Evidence) -> Found | None:
 
 
 def policies(evidence: Evidence) -> Found | None:
-    """Whether the stack's admission policies exist."""
+    """Return whether the stack's admission policies exist."""
     found = evidence.policies
     return None if found is None else Found(found > 0, {"policies": found})
 
 
 def saves(evidence: Evidence) -> Found | None:
-    """Whether a job has saved, and resumed from a save."""
+    """Return whether a job has saved, and resumed from a save."""
     saved = sum(event.name == "CheckpointSaved" for start in evidence.starts() for event in start.leader)
     resumed = sum(_outcome(start) == "resumed" for start in evidence.starts())
     return Found(holds=True, values={"saves": saved, "resumes": resumed}) if saved else None
 
 
 def steps(evidence: Evidence) -> Found | None:
-    """Whether a job has taken steps."""
+    """Return whether a job has taken steps."""
     taken = sum(len(start.steps) for start in evidence.starts())
     return Found(holds=True, values={"steps": taken}) if taken else None
 
 
 def memory(evidence: Evidence) -> Found | None:
-    """Whether jobs that fit according to the preflight ended without lack of memory."""
+    """Return whether jobs that fit according to the preflight ended without lack of memory."""
     jobs = [name for name, found in evidence.preflights.items() if found.fits and _starts(evidence, name)]
     if not jobs:
         return None
@@ -117,7 +116,7 @@ def memory(evidence: Evidence) -> Found | None:
 
 
 def speed(evidence: Evidence) -> Found | None:
-    """The estimated seconds of a step over the measured ones, which is correct within 10 %."""
+    """Return the estimated seconds of a step over the measured ones, which is correct within 10 %."""
     for name, found in evidence.preflights.items():
         measured = [step.seconds for start in _starts(evidence, name) for step in start.steps]
         estimate = next((step for step in found.steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
@@ -129,14 +128,22 @@ def speed(evidence: Evidence) -> Found | None:
 
 
 def attention(evidence: Evidence) -> Found | None:
-    """The attention kernel that the trainer chose."""
-    chosen = [event.facts for start in evidence.starts() for event in start.leader if event.name == "compile"]
-    kernels = [str(facts["attention"]) for facts in chosen if facts.get("attention")]
-    return Found(holds=True, values={"kernel": kernels[-1]}) if kernels else None
+    """Return the kernel that `training.attention: auto` chose, with the time and the error of each kernel."""
+    events = [event for start in evidence.starts() for event in start.leader]
+    chosen = [str(event.facts["kernel"]) for event in events if event.name == "AttentionChosen"]
+    if not chosen:
+        return None
+    values: dict[str, float | str] = {"kernel": chosen[-1]}
+    for event in events:
+        if event.name == "AttentionTried":
+            kernel = event.facts["kernel"]
+            values[f"{kernel} milliseconds"] = round(float(event.facts["milliseconds"]), 3)
+            values[f"{kernel} difference"] = round(float(event.facts["difference"]), 5)
+    return Found(chosen[-1] != "reference", values)
 
 
 def compile_cache(evidence: Evidence) -> Found | None:
-    """Whether a later attempt of a run compiled in less than half the time of the first."""
+    """Return whether a later attempt of a run compiled in less than half the time of the first."""
     for histories in evidence.histories.values():
         for history in histories:
             seconds = [float(event.facts["seconds"]) for event in history.events("compile") if "seconds" in event.facts]
@@ -147,7 +154,7 @@ def compile_cache(evidence: Evidence) -> Found | None:
 
 
 def several_slices(evidence: Evidence) -> Found | None:
-    """Whether a job has trained on several slices."""
+    """Return whether a job has trained on several slices."""
     slices = max(
         (int(start.begin.facts.get("slices") or 1) for start in evidence.starts() if start.begin and start.steps),
         default=0,
@@ -156,7 +163,7 @@ def several_slices(evidence: Evidence) -> Found | None:
 
 
 def recovery(evidence: Evidence) -> Found | None:
-    """The seconds from the end of an attempt to its replacement's first step."""
+    """Return the seconds from the end of an attempt to its replacement's first step."""
     losses = [loss for _, history in _runs(evidence) for loss in goodput(history.attempts).losses]
     restarts = [start for start in evidence.starts() if _outcome(start) == "resumed" and start.steps]
     if not restarts or not losses:
@@ -166,19 +173,22 @@ def recovery(evidence: Evidence) -> Found | None:
 
 
 def notice(evidence: Evidence) -> Found | None:
-    """Whether preempted attempts saved before they ended."""
+    """Return whether preempted attempts saved their last step before they ended."""
     ended = [start for start in evidence.starts() if start.ending == ExitCode.PREEMPTED.name]
     if not ended:
         return None
-    saves = [start.last("save") for start in ended]
-    longest = max((float(save.facts.get("blocking_seconds", 0)) for save in saves if save), default=0.0)
-    saved = sum(save is not None for save in saves)
-    values = {"preempted": len(ended), "saved": saved, "longest save seconds": round(longest, 1)}
-    return Found(saved == len(ended), values)
+    last = [(start.last("save"), max((step.step for step in start.steps), default=0)) for start in ended]
+    seconds = [float(save.facts.get("blocking_seconds", 0)) for save, step in last if save and _saves(save, step)]
+    values = {"preempted": len(ended), "saved": len(seconds), "longest save seconds": round(max(seconds, default=0), 1)}
+    return Found(len(seconds) == len(ended), values)
+
+
+def _saves(save: Event, step: int) -> bool:
+    return int(save.facts.get("step", 0)) >= step
 
 
 def on_capacity(evidence: Evidence, kind: str) -> Found | None:
-    """Whether a job has trained that can only run on this kind of capacity."""
+    """Return whether a job has trained that can only run on this kind of capacity."""
     jobs = [
         name
         for name in evidence.histories

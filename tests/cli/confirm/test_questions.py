@@ -12,7 +12,6 @@ from cli.confirm.confirm import confirmation
 from cli.confirm.questions import Evidence, Found
 from cli.confirm.record import Answer
 from cli.doctor.checks import Check, Verdict
-from cli.observed.snapshot import Snapshot
 from infra.review.preview import Drift
 from infra.settings.read import parse
 from tests.infra.recording import Values
@@ -33,7 +32,6 @@ def estimated(seconds: float, **more: Any) -> PreflightResult:
 def evidence(*runs: History, values: Values | None = None, **changes: Any) -> Evidence:
     found = Evidence(
         settings=parse(values or own("dev")),
-        snapshot=Snapshot("dev", "-s dev", "dev", 0.0),
         checks=(),
         drift=NO_DRIFT,
         policies=3,
@@ -66,8 +64,16 @@ def test_a_job_that_takes_steps_confirms_what_a_job_needs(resumed: History) -> N
     found = evidence(resumed)
     assert questions.steps(found) == Found(holds=True, values={"steps": 7})
     assert questions.several_slices(found) == Found(holds=True, values={"slices": 2})
-    assert questions.attention(found) == Found(holds=True, values={"kernel": "fused"})
+    assert questions.attention(found) is None, "no kernel was tried"
     assert questions.compile_cache(found) == Found(holds=True, values={"first seconds": 4, "later seconds": 1})
+
+
+@pytest.mark.parametrize(("kernel", "holds"), [("fused", True), ("reference", False)])
+def test_the_kernel_that_was_chosen_comes_with_what_each_kernel_took(tmp_path: Path, kernel: str, holds: bool) -> None:
+    tried = event(6, "AttentionTried", kernel="fused", milliseconds=1.23456, difference=0.001)
+    chosen = event(7, "AttentionChosen", kernel=kernel, chips="v6e", reason="any")
+    found = questions.attention(evidence(history(write_run(tmp_path, {"0-0": [began(5), tried, chosen]}, {}))))
+    assert found == Found(holds, {"kernel": kernel, "fused milliseconds": 1.235, "fused difference": 0.001})
 
 
 def test_recovery_is_the_time_that_a_restart_took(resumed: History) -> None:
@@ -93,7 +99,7 @@ def test_memory_is_judged_only_for_a_job_that_should_fit_and_ran(resumed: Histor
 
 
 def preempted(storage: Path, *, saves: bool) -> History:
-    saved = [event(12, "save", step=2, blocking_seconds=3)] if saves else []
+    saved = [event(12, "save", step=2 if saves else 0, blocking_seconds=3)]
     opened = event(9, "RunStarted", run="one", outcome="new", step=0, steps=5)
     stop = event(13, "stop", cause="preempted", message="", code="PREEMPTED")
     return history(write_run(storage, {"0-0": [began(5), opened, *saved, stop]}, {"0-0": [step(1, 10)]}))
