@@ -7,43 +7,12 @@ that attempt.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import groupby
 from math import fsum, inf
 
+from multislice_run.causes import ENDS_A_PIECE, Cause
 from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
-
-
-class Cause(StrEnum):
-    """What time was spent on."""
-
-    PRODUCTIVE = "productive steps"
-    INPUT = "steps waiting for the host"
-    LOST = "lost work"
-    SAVE = "saves"
-    COMPARE = "comparing slices"
-    EVALUATION = "evaluation"
-    COMPILE = "compilation"
-    RESTORE = "restore"
-    START = "start of hosts"
-    WAITING = "waiting for hosts"
-    HUNG = "hung"
-    DOWN = "down"
-    OTHER = "other"
-
-
-ENDS_A_PIECE = {
-    "start": Cause.START,
-    "restore": Cause.RESTORE,
-    "compile": Cause.COMPILE,
-    "save": Cause.SAVE,
-    "slices_agree": Cause.COMPARE,
-    "Evaluation": Cause.EVALUATION,
-    # At the end, and after SIGTERM, the loop waits until the last checkpoint is complete.
-    "RunSummary": Cause.SAVE,
-}
-"""Cause of a piece of the leader's time, by the event at its end."""
 
 ENDINGS = {
     ExitCode.DONE.name: Cause.OTHER,

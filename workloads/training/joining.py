@@ -10,11 +10,11 @@ from typing import Self
 
 from etils import epath
 
+from multislice_run.ending import Ending, Failure
+from multislice_run.start import Start
 from workloads.spec import SliceSpec
-from workloads.training.ending import Ending, Failure
 from workloads.training.failures import TrainingStopped
 from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
-from workloads.training.start import Start
 from workloads.training.start_check import Roll, require_place
 from workloads.training.watchdog import Watchdog
 

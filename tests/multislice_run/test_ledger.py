@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from etils import epath
 
+from multislice_run import ledger as metrics
+from multislice_run.ledger import Ledger, LineFile
 from tests.workloads.hosts import wait_until
-from workloads.training import metrics
 from workloads.training.failures import Preempted
-from workloads.training.metrics import Ledger, LineFile
 
 
 def events(path: Path) -> list[tuple[str, object]]:
