@@ -176,7 +176,7 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
         preset = load_preset(job.preset)
         if not (job.data or preset.data):
             expected = f"data to train on, since the preset {job.preset} has no data of its own"
-            fix = f"add {path}.data to the stack file; docs/data.md says how to make a token folder"
+            fix = f"add {path}.data to the stack file; docs/how-to/data.md says how to make a token folder"
             yield FieldError(f"{path}.data", expected, "nothing", fix)
         yield from _sections(path, job, shape, preset)
     place, written = f"{path}.allow_changes", {f"optimizer.{name}" for name in job.optimizer}
@@ -220,7 +220,7 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
 def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[FieldError]:
     if not job.initial_weights:
         expected = f"the folder of the weights that {path}.training.lora adapts"
-        fix = "write it; docs/models.md says how to make one"
+        fix = "write it; docs/how-to/models.md says how to make one"
         yield FieldError(f"{path}.initial_weights", expected, "nothing", fix)
     if (kind := optimizer_spec(job, preset).kind) != "adamw":
         yield FieldError(f"{path}.optimizer.kind", f"adamw with {path}.training.lora", kind, "remove one of them")
