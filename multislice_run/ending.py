@@ -11,6 +11,7 @@ tasks would hang in their collective.
 """
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -78,6 +79,8 @@ class Ending:
     """Ends a process that failed. Only the first thread that calls it counts."""
 
     def __init__(self, storage: epath.Path, start: Start, host: str):
+        # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
+        logging.getLogger("gcsfs").setLevel(logging.ERROR)
         name = f"{host}-{start.restart_attempt}-{int(start.began)}.json"
         self._record = storage / "failures" / start.run_id / name
         self._taken = threading.Lock()

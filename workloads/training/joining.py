@@ -4,7 +4,6 @@ This includes the checks before the join, the roll and the watchdog around it, a
 It imports no models or checkpoints.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Self
 
@@ -24,8 +23,6 @@ class HostProcess:
 
     def __init__(self, storage: epath.Path, start: Start, environment: Mapping[str, str]):
         """`storage` is the folder of the roll and of failures."""
-        # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
-        logging.getLogger("gcsfs").setLevel(logging.ERROR)
         self.place = Place.of(environment)
         self.ending = Ending(storage, start, self.place.host)
         self.processes = Processes(0, 1, self.place.host)
