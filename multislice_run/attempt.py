@@ -95,6 +95,8 @@ class Attempt:
         self.hosts = len(place.hosts) * place.slice_count
         """Number of hosts of the job."""
         self.steps = steps
+        self.last_step = 0
+        """Step that was restored or recorded last."""
         self._start = Start.of({**_BY_HAND, **environment}, time.time(), place.slice_count)
         self._ending = Ending(self.job_folder, self._start, place.host)
         self._live = LiveMetrics(self._start, leads=self.leads)
@@ -132,9 +134,11 @@ class Attempt:
     def resumed(self, step: int) -> None:
         """Record that the program has restored its state after `step`, or begins a new run if `step` is 0.
 
-        Call it once, before the first step. A program that never calls it begins at the step before its first one.
+        Call it once, before the first step. In a program that never calls it, all time until the end of its first step
+        counts as compilation.
         """
         self._resumed = True
+        self.last_step = step
         if step:
             self._record("restore", step=step)
         outcome = "new" if not step else "resumed" if step < self.steps else "already complete"
@@ -164,7 +168,9 @@ class Attempt:
             skipped: whether the step changed nothing, for example because its loss was not finite.
         """
         if not self._resumed:
+            self.compiled()
             self.resumed(number - 1)
+        self.last_step = number
         seconds = self._cut()
         self._skipped += skipped
         line: dict[str, Any] = {
