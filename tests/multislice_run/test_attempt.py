@@ -18,6 +18,7 @@ from workloads.report.history import History, read_history
 PROGRAM = """
 import json, sys, time
 from multislice_run.attempt import Attempt, Preempted
+from multislice_run.ledger import write_whole
 
 with Attempt(steps=int(sys.argv[1]), save_every_minutes=1) as attempt:
     saved = attempt.folder / "saved"
@@ -30,7 +31,7 @@ with Attempt(steps=int(sys.argv[1]), save_every_minutes=1) as attempt:
         stopping = attempt.stopping(step)
         if stopping or step % 5 == 0:
             if attempt.leads:
-                saved.write_text(str(step))
+                write_whole(saved, str(step))
             attempt.saved(step)
         if stopping:
             raise Preempted(f"SIGTERM after step {step}")
