@@ -69,7 +69,7 @@ PROGRAMS = (
         "github.com/pulumi/pulumi/pkg/v3",
         ("version",),
         ("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version",),
-        build_seconds=232,
+        build_seconds=230,
     ),
     Program(
         "helm",
@@ -78,7 +78,7 @@ PROGRAMS = (
         "helm.sh/helm/v3",
         ("version", "--short"),
         ("helm.sh/helm/v3/internal/version.version",),
-        build_seconds=1,
+        build_seconds=70,
     ),
     Program(
         "fake-gcs-server",
@@ -86,7 +86,7 @@ PROGRAMS = (
         "github.com/fsouza/fake-gcs-server",
         "github.com/fsouza/fake-gcs-server",
         None,
-        build_seconds=1,
+        build_seconds=15,
     ),
     Program(
         "etcd",
@@ -94,13 +94,13 @@ PROGRAMS = (
         "go.etcd.io/etcd/server/v3",
         "go.etcd.io/etcd/server/v3",
         ("--version",),
-        build_seconds=1,
+        build_seconds=22,
     ),
-    _kubernetes("kube-apiserver", ("--version",), build_seconds=1),
-    _kubernetes("kube-controller-manager", ("--version",), build_seconds=1),
-    _kubernetes("kube-scheduler", ("--version",), build_seconds=1),
-    *(_operator(name, "kubernetes", build_seconds) for name, build_seconds in (("jobset", 1), ("kueue", 1))),
-    _kubernetes("kubectl", ("version", "--client"), build_seconds=1),
+    _kubernetes("kube-apiserver", ("--version",), build_seconds=140),
+    _kubernetes("kube-controller-manager", ("--version",), build_seconds=58),
+    _kubernetes("kube-scheduler", ("--version",), build_seconds=5),
+    *(_operator(name, "kubernetes", build_seconds) for name, build_seconds in (("jobset", 10), ("kueue", 64))),
+    _kubernetes("kubectl", ("version", "--client"), build_seconds=18),
 )
 """All programs of the sandbox, in the order in which `make up` needs them."""
 
