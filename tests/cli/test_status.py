@@ -1,10 +1,13 @@
+import io
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
@@ -44,6 +47,24 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "training step 5 of 5, run one, resumed at step 2" in lines
     assert "spent $54.00 so far" in lines
     assert "0 0 Running gke-slice-0-0" in lines
+
+
+def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, storage: Path, tmp_path: Path) -> None:
+    def drawn(folder: Path) -> str:
+        screen = io.StringIO()
+        terminal = Console(file=screen, force_terminal=True, width=100)
+        watch = Watch(stack(server, folder), "tiny", terminal, hint="kill -9 42", wait=_interrupt)
+        with suppress(KeyboardInterrupt):
+            watch.follow()
+        return screen.getvalue()
+
+    assert "running" in drawn(tmp_path / "empty")
+    assert "kill -9 42" not in drawn(tmp_path / "empty")
+    assert "try: kill -9 42" in drawn(storage)
+
+
+def _interrupt(_: float) -> None:
+    raise KeyboardInterrupt
 
 
 def with_two_slices(server: Played, storage: Path) -> Deployed:
