@@ -203,7 +203,9 @@ def _row(progress: Progress, phase: Phase, now: float, width: int) -> Renderable
     detail, took = span.detail.partition("\n")[0], duration(span.seconds(now))
     if span.ended is None:
         spin = _SPINNER[int(now * _SPINS_PER_SECOND) % len(_SPINNER)]
-        row.add_row(Text(spin, "cyan"), Text(phase, "bold"), detail, f"{took}, {about(expected)}" if expected else took)
+        # An estimate that has passed would only be wrong.
+        took += f" of {about(expected)}" if expected and span.seconds(now) < expected else ""
+        row.add_row(Text(spin, "cyan"), Text(phase, "bold"), detail, took)
     else:
         mark = Text("✗", "red") if span.failed else Text("✓", "green")
         row.add_row(mark, phase, Text(detail, "dim"), Text(took, "dim"))

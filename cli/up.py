@@ -53,8 +53,11 @@ def up(settings: Path, root: Path, console: Console) -> int:
         raise Halt(f"--sandbox must be a sandbox, or a new or empty folder; {root} has other files: choose another")
     site = create(root)
     stack = stack_file.stack_name(settings)
-    display = Display(console, _beginning(stack, builds.missing()))
-    _announce(display, settings)
+    missing = builds.missing()
+    display = Display(console, _beginning(stack, missing))
+    if missing:
+        _review(settings, missing, console)
+    _announce(display.progress, console, trains=any(not job.paused for job in jobs.values()))
     with display.shown(), lock_sandbox(site):
         outputs, found = _deploy(display, site, settings)
     if not console.is_terminal:
@@ -81,22 +84,25 @@ def _beginning(stack: str, missing: list[Program]) -> Progress:
     return Progress(title, _FIRST_PHASES, expected=expected)
 
 
-def _announce(display: Display, settings: Path) -> None:
-    """Print what the command is going to do and how long that takes, and the review of the stack if there is time."""
-    console, progress = display.console, display.progress
-    if missing := builds.missing():
-        # It imports the model of the review, which takes half a second.
-        from cli.review import review_of
-        from infra.review.tables import tables
+def _review(settings: Path, missing: list[Program], console: Console) -> None:
+    """Print the review of the stack and what must be built, which gives time to read it."""
+    # The model of the review takes half a second to import.
+    from cli.review import review_of
+    from infra.review.tables import tables
 
-        console.print(Text("review: on Google Cloud, this stack would cost and do this\n", "bold"))
-        console.print(tables(review_of(settings)))
-        names = ", ".join(program.name for program in missing)
-        console.print(f"These programs are built from source, once and besides downloads: {names}.\n", highlight=False)
+    console.print(Text("review: the stack as it would be on Google Cloud\n", "bold"))
+    console.print(tables(review_of(settings)))
+    names = ", ".join(program.name for program in missing)
+    console.print(f"These programs are built from source, once and besides downloads: {names}.\n", highlight=False)
+
+
+def _announce(progress: Progress, console: Console, *, trains: bool) -> None:
+    """Print how long the phases take. On a terminal, the live screen shows the time of each."""
     if not console.is_terminal:
         console.print(announcement(progress), soft_wrap=True)
-    total = about(sum(progress.expected.values()) + _FIRST_STEP_SECONDS)
-    console.print(f"The first training step is {total} away.", highlight=False)
+    if trains:
+        total = about(sum(progress.expected.values()) + _FIRST_STEP_SECONDS)
+        console.print(f"The first training step is {total} away.", highlight=False)
 
 
 def _deploy(display: Display, site: Site, settings: Path) -> tuple[Mapping[str, Any], Programs]:

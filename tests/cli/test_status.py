@@ -19,7 +19,7 @@ from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PO
 from tests.cli.api_server import Played
 from tests.cli.shown import console, read_output
 from tests.cli.standing import finish, stack, waiting
-from tests.workloads.report.runs import crashed_and_resumed
+from tests.workloads.report.runs import crashed_and_resumed, event
 
 ALL_PATHS = (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
 
@@ -49,18 +49,21 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "0 0 Running gke-slice-0-0" in lines
 
 
-def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, storage: Path, tmp_path: Path) -> None:
-    def drawn(folder: Path) -> str:
+def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, tmp_path: Path) -> None:
+    run = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+
+    def drawn() -> str:
         screen = io.StringIO()
         terminal = Console(file=screen, force_terminal=True, width=100)
-        watch = Watch(stack(server, folder), "tiny", terminal, hint="kill -9 42", wait=_interrupt)
+        watch = Watch(stack(server, tmp_path), "tiny", terminal, hint="kill -9 42", wait=_interrupt)
         with suppress(KeyboardInterrupt):
             watch.follow()
         return screen.getvalue()
 
-    assert "running" in drawn(tmp_path / "empty")
-    assert "kill -9 42" not in drawn(tmp_path / "empty")
-    assert "try: kill -9 42" in drawn(storage)
+    assert "kill -9 42" not in drawn()
+    with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
+        ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
+    assert "try: kill -9 42" in drawn()
 
 
 def _interrupt(_: float) -> None:
