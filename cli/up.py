@@ -21,7 +21,7 @@ from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
-from cli.render import exit_words
+from cli.render import WIDTH, exit_words
 from cli.sandbox_folder import SANDBOX, lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.job_state import DELETED, Outcome, Pod, State
@@ -88,10 +88,11 @@ def _review(settings: Path, missing: list[Program], console: Console) -> None:
     """Print the review of the stack and what must be built, which gives time to read it."""
     # The model of the review takes half a second to import.
     from cli.review import review_of
+    from infra.review.table import renderable
     from infra.review.tables import tables
 
-    console.print(Text("review: the stack as it would be on Google Cloud\n", "bold"))
-    console.print(tables(review_of(settings)))
+    console.print(Text("Review of the stack as it would be on Google Cloud:\n", "bold"))
+    console.print(renderable(tables(review_of(settings))), width=WIDTH)
     names = ", ".join(program.name for program in missing)
     console.print(f"These programs are built from source, once and besides downloads: {names}.\n", highlight=False)
 

@@ -24,14 +24,15 @@ class Egress:
     """The proxy of one site. It listens from the start."""
 
     def __init__(self, site: Site) -> None:
-        self._listening = socket.create_server((site.address, site.egress_port))
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind("\0" + site.egress_name)
 
     def run(self, stop: threading.Event) -> None:
         """Carry connections until `stop` is set, then close all of them."""
         asyncio.run(self._serve(stop))
 
     async def _serve(self, stop: threading.Event) -> None:
-        server = await asyncio.start_server(_carry, sock=self._listening)
+        server = await asyncio.start_unix_server(_carry, sock=self._listening)
         await asyncio.to_thread(stop.wait)
         server.close()
         server.abort_clients()
@@ -39,7 +40,9 @@ class Egress:
 
 def write_configuration(site: Site) -> Path:
     """Write the file for the flag `--egress-selector-config-file` of the API server, and return its path."""
-    proxy = {"proxyProtocol": "HTTPConnect", "transport": {"tcp": {"url": f"http://{site.address}:{site.egress_port}"}}}
+    # A Unix socket, because the API server has no HTTP proxy on a port without TLS. The name `@...` has no file, whose
+    # path could be too long.
+    proxy = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": f"@{site.egress_name}"}}}
     configuration = {
         "apiVersion": "apiserver.k8s.io/v1beta1",
         "kind": "EgressSelectorConfiguration",

@@ -23,7 +23,9 @@ def site(tmp_path: Path) -> Generator[Site]:
 
 def connected(site: Site, target: str) -> tuple[socket.socket, bytes]:
     """A connection to the target, asked for as the API server does, and the answer."""
-    client = socket.create_connection((site.address, site.egress_port), timeout=10)
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(10)
+    client.connect("\0" + site.egress_name)
     client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     answer = b""
     while not answer.endswith(b"\r\n\r\n"):
