@@ -26,6 +26,7 @@ class Egress:
     def __init__(self, site: Site) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind("\0" + site.egress_name)
+        self._listening.listen()
 
     def run(self, stop: threading.Event) -> None:
         """Carry connections until `stop` is set, then close all of them."""
