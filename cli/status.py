@@ -81,7 +81,7 @@ class Watch:
     json: bool = False
     """Whether to print one JSON object per line, each time something other than the time has changed."""
     hint: str = ""
-    """Command to suggest below the job while it runs."""
+    """Command to suggest below the job while it runs, once it has saved a checkpoint."""
     wait: Callable[[float], None] = time.sleep
     _shown: object = None
 
@@ -110,7 +110,9 @@ class Watch:
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
         if self._draws:
-            hint = Text(f"try: {self.hint}", "dim") if self.hint and job.state is State.RUNNING else Text()
+            # Without a checkpoint, the job would start again at step 0.
+            saved = job.state is State.RUNNING and job.files.training.checkpoint_step is not None
+            hint = Text(f"try: {self.hint}", "dim") if self.hint and saved else Text()
             live.update(Group(screen(snapshot, (job,), self.console.width), hint), refresh=True)
             return
         # The time of the read differs each time, and so does the job's age.
