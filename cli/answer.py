@@ -10,6 +10,7 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
+from infra.project import ProjectError
 from infra.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
@@ -43,7 +44,7 @@ def exit_status(command: Callable[[], int]) -> int:
         status = command()
         # Flush here, so that an error in writing the rest counts as an error of the command.
         sys.stdout.flush()
-    except (Halt, ProgramsError, SandboxError, StacksError) as error:
+    except (Halt, ProgramsError, ProjectError, SandboxError, StacksError) as error:
         sys.stderr.write(inert(f"{error}\n"))
         return error.exit_status if isinstance(error, Halt) else 1
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from cli import engines, stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from cli.environments.files import OURS, POLICY
+from cli.environments.files import POLICY, files_of_project
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules
@@ -124,7 +124,7 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
 
 
 def _policy(stack: str) -> PolicyPack:
-    settings = OURS.policy(stack)
+    settings = files_of_project().policy(stack)
     if not settings.is_file():
         raise Halt(
             f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.kubernetes import ApiServer, CredentialsError
-
-CHECKOUT = Path(__file__).parent.parent
+from infra.project import find_project
 
 
 class StacksError(Exception):
@@ -28,7 +27,7 @@ class Stacks:
         Raises:
             StacksError: it fails, or `pulumi` is not installed.
         """
-        return run_command(["pulumi", *arguments, "--non-interactive"], CHECKOUT, None)
+        return run_command(["pulumi", *arguments, "--non-interactive"], find_project(), None)
 
     def outputs(self, stack: str) -> dict[str, Any]:
         """Return the outputs of a stack's last update.

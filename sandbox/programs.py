@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-TOOLS = Path(__file__).parent.parent / "tools"
+from infra.project import CHECKOUT
+
+TOOLS = CHECKOUT / "tools"
 
 _TAGS = ("osusergo", "grpcnotrace")
 _OWN_TAGS = {"promql": ("remove_all_sd",)}

@@ -15,9 +15,9 @@ from typing import Any, override
 
 from cli.environments.files import POLICY, Files
 from cli.sandbox_folder import lock_sandbox
+from infra.project import find_project
 from infra.stacks import Stacks, StacksError, explain_parse_errors
 from sandbox import daemon, programs
-from sandbox.daemon import CHECKOUT
 from sandbox.stacks import SandboxStacks
 
 _STACK = "pulumi:pulumi:Stack"
@@ -95,7 +95,7 @@ class Backend:
     def _follow(self, *arguments: str) -> None:
         """Run a command whose output goes to stderr, where the user can watch it."""
         command = ["pulumi", *arguments, "--non-interactive"]
-        ended = subprocess.run(command, cwd=CHECKOUT, stdout=sys.stderr, check=False)
+        ended = subprocess.run(command, cwd=find_project(), stdout=sys.stderr, check=False)
         if ended.returncode:
             raise StacksError(f"`{' '.join(command)}` failed; its output says why")
 

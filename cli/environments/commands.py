@@ -28,12 +28,12 @@ def create_environment(
 ) -> int:
     """Create an environment from a stack and deploy it."""
     from cli.environments import create as command
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
 
     wish = command.Wish(name, source, ttl)
     backend = None if only_file else _backend(engine, sandbox)
     form = Form.JSON if json else Form.TEXT
-    return command.create(wish, backend, OURS, _now(), form, Terminal(highlight=False))
+    return command.create(wish, backend, files_of_project(), _now(), form, Terminal(highlight=False))
 
 
 @environments.command("destroy")
@@ -50,9 +50,9 @@ def destroy_environment(
     if (name is None) != expired:
         raise typer.BadParameter("expected one of NAME and --expired, got both or neither")
     from cli.environments import destroy as command
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
 
-    return command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Terminal(highlight=False))
+    return command.destroy(name, _backend(engine, sandbox), files_of_project(), _now(), form, Terminal(highlight=False))
 
 
 @environments.command("list")
@@ -66,19 +66,19 @@ def list_environments(
     """List environments of the backend. Exit status 1: a stack cannot be read; 2: with --expired, some have expired."""
     form = form_of(json, markdown)
     from cli.environments import listing as command
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
 
     backend = _backend(engine, sandbox)
-    return command.show(backend, OURS, _now(), form, Terminal(highlight=False), expired=expired)
+    return command.show(backend, files_of_project(), _now(), form, Terminal(highlight=False), expired=expired)
 
 
 def _backend(engine: Engine | None, sandbox: Path | None) -> "Backend":
     from cli.environments.backend import Backend, SandboxBackend
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
     from sandbox.stacks import SandboxStacks, stacks_in
 
-    stacks = stacks_in(folder_of(engine, sandbox))
-    return SandboxBackend(OURS, stacks) if isinstance(stacks, SandboxStacks) else Backend(OURS, stacks)
+    stacks, files = stacks_in(folder_of(engine, sandbox)), files_of_project()
+    return SandboxBackend(files, stacks) if isinstance(stacks, SandboxStacks) else Backend(files, stacks)
 
 
 def _now() -> datetime:

@@ -9,8 +9,8 @@ from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from cli import stack_file
 from cli.answer import Halt
+from infra.project import CHECKOUT, STACKS, find_project
 from infra.settings.schema import Environment
-from sandbox.daemon import CHECKOUT
 
 _KEY = f"{stack_file.PREFIX}environment"
 
@@ -69,7 +69,13 @@ class Files:
 
 
 POLICY = CHECKOUT / "policy"
-OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
+"""Folder of the policy pack."""
+
+
+def files_of_project() -> Files:
+    """Return the folders of the project. Raise ProjectError if there is no project."""
+    project = find_project()
+    return Files(project / STACKS, project / "policy" / STACKS)
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:

@@ -178,7 +178,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
         return found
 
     monkeypatch.setattr("cli.environments.commands._backend", of)
-    monkeypatch.setattr("cli.environments.files.OURS", found.files)
+    monkeypatch.setattr("cli.environments.files.files_of_project", lambda: found.files)
     return found
 
 

@@ -34,7 +34,7 @@ def test_a_stack_file_that_cannot_be_read_offers_nothing(
 ) -> None:
     (tmp_path / "Pulumi.broken.yaml").write_text(content)
     (tmp_path / "Pulumi.sound.yaml").write_text("config: {tpu-multislice:jobs: {small: {}, large: {}}}")
-    monkeypatch.setattr("cli.stack_file.FOLDER", tmp_path)
+    monkeypatch.setattr("cli.stack_file.stacks_folder", lambda: tmp_path)
     assert options.complete_stacks("") == ["broken", "sound"]
     assert options.names_of_jobs(None) == ["large", "small"]
     assert options.names_of_jobs("broken") == []
