@@ -38,17 +38,22 @@ class Halt(Exception):
         self.exit_status = exit_status
 
 
-def exit_status(command: Callable[[], int]) -> int:
+def write_error(message: str, *, in_json: bool) -> None:
+    """Write an error to stderr, as text or as one JSON object `{"error": MESSAGE}`."""
+    sys.stderr.write(f"{as_json({'error': message}, indent=None)}\n" if in_json else inert(f"{message}\n"))
+
+
+def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
     """Run `command` and return its exit status. Errors go to stderr as a message without a traceback."""
     try:
         status = command()
         # Flush here, so that an error in writing the rest counts as an error of the command.
         sys.stdout.flush()
     except (Halt, ProgramsError, ProjectError, SandboxError, StacksError) as error:
-        sys.stderr.write(inert(f"{error}\n"))
+        write_error(str(error), in_json=in_json)
         return error.exit_status if isinstance(error, Halt) else 1
     except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
+        write_error("stopped", in_json=in_json)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # Rich raises SystemExit if the reader has closed the pipe. Python would try to write the rest at exit.

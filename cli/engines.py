@@ -70,7 +70,7 @@ class PulumiEngine:
             got = "none" if isinstance(error, FileNotFoundError) else f"one that does not print its version: {error}"
             raise Halt(
                 f"--engine pulumi needs the program `pulumi` on PATH, got {got}; install it"
-                " (https://www.pulumi.com/docs/install/) or use --engine sandbox"
+                " (https://www.pulumi.com/docs/install/) or use the sandbox"
             ) from None
         except automation.StackNotFoundError:
             raise Halt(

@@ -113,8 +113,6 @@ def _write_review_to(file: Path) -> Generator[None]:
 
 @contextmanager
 def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generator[Previewing]:
-    if request.engine == "pulumi" and request.sandbox:
-        raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {request.sandbox}")
     if request.engine == "sandbox" and not request.sandbox:
         with tempfile.TemporaryDirectory() as folder:
             yield Engine(create(Path(folder)), programs.found(), path, policy)

@@ -36,18 +36,27 @@ def selected_stack(project: Path, environment: Mapping[str, str]) -> str | None:
     if name := environment.get("PULUMI_STACK"):
         return _short(name)
     file = project / PROJECT_FILE
-    described = _mapping(yaml.safe_load(file.read_text()))
-    home = Path(environment.get("PULUMI_HOME") or Path.home() / ".pulumi")
     key = hashlib.sha1(str(file).encode(), usedforsecurity=False).hexdigest()
-    workspace = _read(home / "workspaces" / f"{described.get('name')}-{key}-workspace.json")
-    backend = (
-        environment.get("PULUMI_BACKEND_URL")
-        or _mapping(described.get("backend")).get("url")
-        or _read(home / "credentials.json").get("current")
-    )
-    stacks = _mapping(workspace.get("stacks"))
-    name = stacks.get(backend) or workspace.get("stack")
+    workspace = _read(_home(environment) / "workspaces" / f"{_described(file).get('name')}-{key}-workspace.json")
+    name = _mapping(workspace.get("stacks")).get(backend_url(project, environment)) or workspace.get("stack")
     return _short(name) if isinstance(name, str) and name else None
+
+
+def backend_url(project: Path, environment: Mapping[str, str]) -> str | None:
+    """Return the URL of the backend that Pulumi uses in the folder `project`. None: the user has not logged in."""
+    return (
+        environment.get("PULUMI_BACKEND_URL")
+        or _mapping(_described(project / PROJECT_FILE).get("backend")).get("url")
+        or _read(_home(environment) / "credentials.json").get("current")
+    )
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("PULUMI_HOME") or Path.home() / ".pulumi")
+
+
+def _described(file: Path) -> dict[str, Any]:
+    return _mapping(yaml.safe_load(file.read_text()))
 
 
 def _short(name: str) -> str:

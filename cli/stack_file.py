@@ -83,6 +83,14 @@ def sections(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
 
 
+def peek(stack: str) -> dict[str, Any]:
+    """Return the sections of a stack as written, without checking them. Empty if the file cannot be read."""
+    try:
+        return sections(content(find(stack))["config"])
+    except Halt:
+        return {}
+
+
 def read(path: Path) -> "Settings":
     """Return the settings as the program will read them. Raise Halt with every error of them."""
     # These import Pulumi's SDK, which takes a second and which `make down` does not need.

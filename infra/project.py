@@ -21,13 +21,18 @@ def find_project() -> Path:
         ProjectError: the program is installed and the working folder is not in a project.
     """
     here = working_folder()
-    for folder in (here, *here.parents, CHECKOUT):
-        if (folder / PROJECT_FILE).is_file() and (folder / STACKS).is_dir():
-            return folder
+    if found := project_above(here) or project_above(CHECKOUT):
+        return found
     raise ProjectError(
         f"expected {PROJECT_FILE} and a folder {STACKS} in {here} or a folder above it, found none;"
         " change to the folder of your project, or create one with `multislice init`"
     )
+
+
+def project_above(start: Path) -> Path | None:
+    """Return the nearest folder of a project at or above `start`. None: there is none."""
+    folders = (start, *start.parents)
+    return next((each for each in folders if (each / PROJECT_FILE).is_file() and (each / STACKS).is_dir()), None)
 
 
 def working_folder() -> Path:

@@ -73,28 +73,31 @@ class Backend:
                 if resource.get("custom") and not resource["type"].startswith((_STACK, _PROVIDER))
             ]
 
-    def up(self, name: str) -> None:
-        """Create the stack if it does not exist, and deploy its file under the rules of a preview."""
+    def up(self, name: str, *, yes: bool = True) -> None:
+        """Create the stack if it does not exist, and deploy its file under the rules of a preview.
+
+        Pulumi asks for confirmation unless `yes`.
+        """
         if name not in self.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         settings = self._files.policy(name)
         pack = ("--policy-pack", str(POLICY), "--policy-pack-config", str(settings)) if settings.is_file() else ()
-        self._follow("up", "--yes", "--stack", name, *pack)
+        self._follow("up", "--stack", name, *pack, yes=yes)
 
     def restore(self, name: str) -> None:
         """Write the stack file as it was in the last update."""
         self._stacks.ask("config", "refresh", "--force", "--stack", name)
 
-    def destroy(self, name: str) -> None:
-        """Destroy all resources, including running jobs."""
-        self._follow("destroy", "--yes", "--stack", name)
+    def destroy(self, name: str, *, yes: bool = True) -> None:
+        """Destroy all resources. Pulumi asks for confirmation unless `yes`."""
+        self._follow("destroy", "--stack", name, yes=yes)
 
     def remove(self, name: str) -> None:
         self._stacks.ask("stack", "rm", "--yes", name)
 
-    def _follow(self, *arguments: str) -> None:
+    def _follow(self, *arguments: str, yes: bool) -> None:
         """Run a command whose output goes to stderr, where the user can watch it."""
-        command = ["pulumi", *arguments, "--non-interactive"]
+        command = ["pulumi", *arguments, *(("--yes", "--non-interactive") if yes else ())]
         ended = subprocess.run(command, cwd=find_project(), stdout=sys.stderr, check=False)
         if ended.returncode:
             raise StacksError(f"`{' '.join(command)}` failed; its output says why")
@@ -108,7 +111,7 @@ class SandboxBackend(Backend):
         self._site = stacks.site
 
     @override
-    def up(self, name: str) -> None:
+    def up(self, name: str, *, yes: bool = True) -> None:
         self._operate(lambda: self._engine(name).up(lambda _: None))
 
     @override
@@ -120,7 +123,7 @@ class SandboxBackend(Backend):
         shutil.copyfile(project_folder(self._site) / "stacks" / written.name, written)
 
     @override
-    def destroy(self, name: str) -> None:
+    def destroy(self, name: str, *, yes: bool = True) -> None:
         self._operate(lambda: self._engine(name).destroy(lambda _: None))
 
     def _operate(self, operation: Callable[[], object]) -> None:

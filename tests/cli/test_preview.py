@@ -93,10 +93,6 @@ def test_a_preview_that_did_not_check_the_rules_does_not_pass() -> None:
     [
         (replace(DEV, stack="prd"), r"--stack must name a file .*, got 'prd'; choose one of: dev, "),
         (replace(DEV, sandbox=Path("nowhere")), r"expected a sandbox in the folder nowhere"),
-        (
-            replace(DEV, engine="pulumi", sandbox=Path("here")),
-            r"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox here",
-        ),
     ],
 )
 def test_what_was_asked_wrongly_is_reported_before_an_engine_starts(asked: PreviewRequest, message: str) -> None:

@@ -1,0 +1,163 @@
+"""`multislice init` creates a stack file from a few values, and a project for it in a folder without one."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from shutil import copyfile
+from typing import Literal
+
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+
+from cli import stack_file
+from cli.answer import Halt
+from cli.environments.files import POLICY, Files
+from infra.cost import price_table
+from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
+from infra.readiness import EXAMPLES
+from infra.settings.errors import FieldError, SettingsError, from_validation
+from infra.settings.read import parse
+from infra.settings.starter import GROUP, Starter, sections
+from infra.tpu import all_shapes, generation_names, interpret
+
+_EXAMPLE = "dev"
+"""Stack whose exceptions from the policy rules suit a first stack."""
+_SCHEMA = "schema.json"
+_PROGRAM = '''"""The Pulumi program: turns a stack file into a cluster with TPU slices, queues and running jobs."""
+
+import runpy
+
+runpy.run_module("infra.program", run_name="__main__")
+'''
+_OPTIONS = {
+    "cluster.name": "NAME",
+    "cloud.project": "--project",
+    "cloud.region": "--region",
+    "cloud.zone": "--zone",
+    f"slices.{GROUP}": "--generation, --topology",
+    f"prices.usd_per_chip_hour.{GROUP}": "--capacity",
+}
+"""Options by the path of their value in the stack file."""
+_MOST_CHOICES = 12
+_LONGEST_SHORT_NAME = 9
+"""Characters of a stack's name that fit into the name of its cluster after `multislice-`."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Options of the command. None: not given."""
+
+    project: str | None
+    generation: str | None
+    topology: str | None
+    zone: str | None
+    region: str | None
+    """None: the region of the zone."""
+    capacity: Literal["on-demand", "spot"]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the missing values."""
+        return [name for name, value in asdict(self).items() if value is None and name != "region"]
+
+
+def init(name: str, wish: Wish, console: Console) -> int:
+    """Write the stack file and its policy settings, and the files of a project. Return the exit status.
+
+    Raise Halt with all errors, or if a file already exists. Then nothing is written.
+    """
+    here = working_folder()
+    found = project_above(here)
+    project = found or here
+    files = Files(project / STACKS, project / "policy" / STACKS)
+    copied = {files.policy(name): POLICY / STACKS / f"{_EXAMPLE}.json"}
+    written: dict[Path, str] = {}
+    if found is None:
+        copied[files.stacks / _SCHEMA] = CHECKOUT / STACKS / _SCHEMA
+        written = _of_project(project)
+    if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
+        raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
+    if wish.missing and sys.stdin.isatty():
+        wish = _ask(wish, lambda question: console.input(question, markup=False).strip())
+    written[files.stack(name)] = _stack_file(name, wish)
+    for path in (*copied, *written):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for path, text in written.items():
+        path.write_text(text)
+    for path, source in copied.items():
+        copyfile(source, path)
+    lines = [f"wrote {path}" for path in (*written, *copied)]
+    lines += [f"next: multislice review -s {name}, then multislice up -s {name}"]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _of_project(folder: Path) -> dict[Path, str]:
+    """Return the files of a new project, which runs the installed program."""
+    described = {
+        "name": stack_file.PREFIX.removesuffix(":"),
+        "description": "TPU slices, queues and training jobs on GKE",
+        # Without an environment of its own: Pulumi uses the Python on the PATH, in which this command is installed.
+        "runtime": "python",
+        "stackConfigDir": STACKS,
+    }
+    return {folder / PROJECT_FILE: yaml.safe_dump(described, sort_keys=False), folder / "__main__.py": _PROGRAM}
+
+
+def _stack_file(name: str, wish: Wish) -> str:
+    """Return the content of the stack file. Raise Halt with every error of the options."""
+    faults = [f"--{option}: expected a value, got nothing; add it" for option in wish.missing]
+    if wish.project in EXAMPLES:
+        faults.append(f"--project: expected a project of your own, got {wish.project}, which is that of an example")
+    # Values in place of the missing ones, so that the others are checked.
+    zone = wish.zone or f"{wish.region or 'us-east5'}-b"
+    region = wish.region or zone.rpartition("-")[0]
+    given = {key: value for key, value in asdict(wish).items() if value is not None}
+    try:
+        starter = Starter.model_validate(
+            {"project": "missing", "generation": "v6e", "topology": "2x4", "zone": zone, "region": region} | given
+        )
+    except ValidationError as error:
+        faults += [
+            f"--{each.path}: expected {each.expected}, got {each.got}" for each in from_validation(error, "", Starter)
+        ]
+        raise Halt("\n".join(faults)) from None
+    found = sections(starter, f"multislice-{name}" if len(name) <= _LONGEST_SHORT_NAME else name)
+    try:
+        parse(found)
+    except SettingsError as error:
+        faults += dict.fromkeys(map(_as_option, error.errors))
+    if faults:
+        raise Halt("\n".join(faults))
+    config = {f"{stack_file.PREFIX}{key}": value for key, value in found.items()}
+    return f"# yaml-language-server: $schema={_SCHEMA}\n{yaml.safe_dump({'config': config}, sort_keys=False)}"
+
+
+def _as_option(error: FieldError) -> str:
+    """Return an error of the stack file as one of the option that the value is from."""
+    meant = f"did you mean {error.meant}? " if error.meant else ""
+    return f"{_OPTIONS.get(error.path, error.path)}: {meant}expected {error.expected}, got {error.got}; {error.fix}"
+
+
+def _ask(wish: Wish, ask: Callable[[str], str]) -> Wish:
+    """Return the wish with the answers to a question about each missing value."""
+    for name in wish.missing:
+        answer = ""
+        while not answer:
+            answer = ask(f"{name}{_choices(name, wish)}: ")
+        wish = replace(wish, **{name: answer})
+    return wish
+
+
+def _choices(name: str, wish: Wish) -> str:
+    generation = interpret(wish.generation or "", "")[0]
+    places = {row.place: row for row in price_table().prices if row.generation == generation}
+    choices: Mapping[str, list[str]] = {
+        "generation": generation_names(),
+        "topology": list(dict.fromkeys(each.topology for each in all_shapes() if each.generation == generation)),
+        "zone": [f"{place}{'' if row.zone else '-*'}" for place, row in places.items()],
+    }
+    listed = choices.get(name, [])[:_MOST_CHOICES]
+    return f" ({', '.join(listed)}{', ...' if len(choices[name]) > len(listed) else ''})" if listed else ""
