@@ -19,7 +19,8 @@ from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working
 from infra.readiness import EXAMPLES
 from infra.settings.errors import FieldError, SettingsError, from_validation
 from infra.settings.read import parse
-from infra.settings.starter import GROUP, Starter, sections
+from infra.settings.starter import Starter, sections
+from infra.settings.values import NAMESPACE
 from infra.tpu import all_shapes, generation_names, interpret
 
 _EXAMPLE = "dev"
@@ -36,13 +37,11 @@ _OPTIONS = {
     "cloud.project": "--project",
     "cloud.region": "--region",
     "cloud.zone": "--zone",
-    f"slices.{GROUP}": "--generation, --topology",
-    f"prices.usd_per_chip_hour.{GROUP}": "--capacity",
+    "slices": "--generation, --topology",
+    "prices": "--capacity",
 }
-"""Options by the path of their value in the stack file."""
+"""Options by the section or value of the stack file that they become."""
 _MOST_CHOICES = 12
-_LONGEST_SHORT_NAME = 9
-"""Characters of a stack's name that fit into the name of its cluster after `multislice-`."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def init(name: str, wish: Wish, console: Console) -> int:
 def _of_project(folder: Path) -> dict[Path, str]:
     """Return the files of a new project, which runs the installed program."""
     described = {
-        "name": stack_file.PREFIX.removesuffix(":"),
+        "name": NAMESPACE,
         "description": "TPU slices, queues and training jobs on GKE",
         # Without an environment of its own: Pulumi uses the Python on the PATH, in which this command is installed.
         "runtime": "python",
@@ -124,7 +123,7 @@ def _stack_file(name: str, wish: Wish) -> str:
             f"--{each.path}: expected {each.expected}, got {each.got}" for each in from_validation(error, "", Starter)
         ]
         raise Halt("\n".join(faults)) from None
-    found = sections(starter, f"multislice-{name}" if len(name) <= _LONGEST_SHORT_NAME else name)
+    found = sections(starter, f"multislice-{name}")
     try:
         parse(found)
     except SettingsError as error:
@@ -137,8 +136,9 @@ def _stack_file(name: str, wish: Wish) -> str:
 
 def _as_option(error: FieldError) -> str:
     """Return an error of the stack file as one of the option that the value is from."""
+    option = next((option for path, option in _OPTIONS.items() if error.path.startswith(path)), error.path)
     meant = f"did you mean {error.meant}? " if error.meant else ""
-    return f"{_OPTIONS.get(error.path, error.path)}: {meant}expected {error.expected}, got {error.got}; {error.fix}"
+    return f"{option}: {meant}expected {error.expected}, got {error.got}; {error.fix}"
 
 
 def _ask(wish: Wish, ask: Callable[[str], str]) -> Wish:

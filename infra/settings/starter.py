@@ -3,15 +3,19 @@
 `multislice init` asks for them and writes the file. After `pulumi new`, the stack file has only these values.
 """
 
+from collections.abc import Mapping
 from math import gcd
 from typing import Literal
 
+from pydantic import ValidationError
+
+from infra.settings.errors import SettingsError, from_validation
 from infra.settings.values import ProjectName
-from infra.tpu import SliceShape, interpret, resolve
+from infra.tpu import SliceShape, generations, interpret, resolve
 from workloads.spec import Spec, load_preset
 
-GROUP, TEAM, JOB = "tpu", "research", "tiny"
-"""Names of the slice group, the team and the job. The job's preset has the same name."""
+TEAM, JOB = "research", "tiny"
+"""Names of the team and the job. The job's preset has the same name."""
 _HOSTS_OF_SMALL_MACHINE = 2000
 """Number of TPU hosts from which the controllers need the larger machine (`infra.controllers`)."""
 
@@ -30,6 +34,28 @@ class Starter(Spec):
     capacity: Literal["on-demand", "spot"] = "spot"
 
 
+def expand(values: Mapping[str, object], stack: str) -> dict[str, object]:
+    """Return the values of a stack file by section, with sections in place of the values of a starter.
+
+    Sections that the file has as well replace those of the starter. `stack` is the name of the stack.
+
+    Raises:
+        SettingsError: a value of the starter is missing or wrong.
+    """
+    given = {name: values[name] for name in Starter.model_fields if name in values}
+    if not given:
+        return dict(values)
+    try:
+        starter = Starter.model_validate(given)
+    except ValidationError as error:
+        raise SettingsError(from_validation(error, "", Starter)) from None
+    written = {name: value for name, value in values.items() if name not in given}
+    found = sections(starter, f"multislice-{stack}")
+    if "jobs" in written:
+        del found["job"]
+    return found | written
+
+
 def sections(starter: Starter, cluster: str) -> dict[str, object]:
     """Return the sections of a stack file with one team and one small training job on slices of that shape.
 
@@ -42,6 +68,7 @@ def sections(starter: Starter, cluster: str) -> dict[str, object]:
     except ValueError:
         shape = None
     count = 2 if shape and shape.multi_host else 1
+    name = group_name(generation)
     large = shape and count * shape.hosts >= _HOSTS_OF_SMALL_MACHINE
     group = {"generation": generation, "topology": topology, "count": count, "capacity": starter.capacity}
     return {
@@ -53,13 +80,13 @@ def sections(starter: Starter, cluster: str) -> dict[str, object]:
             "system_machine_type": "e2-standard-16" if large else "e2-standard-4",
             "system_nodes": 1,
         },
-        "slices": {GROUP: group},
-        "teams": {TEAM: {"namespace": TEAM, "quota": {GROUP: count * shape.chips if shape else 0}}},
+        "slices": {name: group},
+        "teams": {TEAM: {"namespace": TEAM, "quota": {name: count * shape.chips if shape else 0}}},
         "image": {"build": True},
         "job": {
             "name": JOB,
             "team": TEAM,
-            "slices": {"group": GROUP, "count": count},
+            "slices": {"group": name, "count": count},
             "preset": JOB,
             **(_sizes(count, shape) if shape else {}),
             "priority": "normal",
@@ -67,6 +94,12 @@ def sections(starter: Starter, cluster: str) -> dict[str, object]:
             "existing_run": "resume",
         },
     }
+
+
+def group_name(generation: str) -> str:
+    """Return the name of the slice group: Google's name of the generation, such as trillium, or else its own."""
+    names = [name for known in generations() if known.name == generation for name in known.other_names]
+    return next((name for name in names if name.isalpha()), generation)
 
 
 def _sizes(count: int, shape: SliceShape) -> dict[str, object]:

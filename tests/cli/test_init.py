@@ -8,7 +8,6 @@ from typer.testing import CliRunner, Result
 from cli import stack_file
 from cli.init import Wish, init
 from cli.multislice import app
-from infra.settings.starter import GROUP
 from tests.cli.shown import console
 
 VALUES = ("--project", "acme-tpus", "--generation", "v6e", "--topology", "4x4", "--zone", "us-east5-b")
@@ -48,7 +47,7 @@ def test_a_second_stack_joins_the_project_from_a_folder_below(
     run("init", "prod", *VALUES, "--capacity", "on-demand")
     assert stack_file.names() == ["dev", "prod"]
     settings = stack_file.read(stack_file.find("prod"))
-    assert (settings.cluster.name, settings.slices[GROUP].capacity.kind) == ("multislice-prod", "on-demand")
+    assert (settings.cluster.name, settings.slices["trillium"].capacity.kind) == ("multislice-prod", "on-demand")
     assert (empty_folder / "Pulumi.yaml").read_text() == before
 
 
