@@ -21,8 +21,10 @@ def find_project() -> Path:
         ProjectError: the program is installed and the working folder is not in a project.
     """
     here = working_folder()
-    if found := project_above(here) or project_above(CHECKOUT):
+    if found := project_above(here):
         return found
+    if _is_project(CHECKOUT):
+        return CHECKOUT
     raise ProjectError(
         f"expected {PROJECT_FILE} and a folder {STACKS} in {here} or a folder above it, found none;"
         " change to the folder of your project, or create one with `multislice init`"
@@ -31,8 +33,11 @@ def find_project() -> Path:
 
 def project_above(start: Path) -> Path | None:
     """Return the nearest folder of a project at or above `start`. None: there is none."""
-    folders = (start, *start.parents)
-    return next((each for each in folders if (each / PROJECT_FILE).is_file() and (each / STACKS).is_dir()), None)
+    return next((folder for folder in (start, *start.parents) if _is_project(folder)), None)
+
+
+def _is_project(folder: Path) -> bool:
+    return (folder / PROJECT_FILE).is_file() and (folder / STACKS).is_dir()
 
 
 def working_folder() -> Path:
