@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from infra.project import ProjectError
 from infra.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
-from workloads.terminal import inert
+from workloads.terminal import Terminal, inert
 
 if TYPE_CHECKING:
     from infra.review.table import Table
@@ -68,6 +69,11 @@ class Form(StrEnum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+
+
+def waiting(text: str) -> AbstractContextManager[object]:
+    """Show `text` with a spinner on a terminal until the context ends. It goes to stderr, away from the answer."""
+    return Terminal(stderr=True).status(text)
 
 
 def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:

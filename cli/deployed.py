@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.answer import Halt
+from cli.answer import Halt, waiting
 from cli.sandbox_folder import default_sandbox, is_of_sandbox
 from infra.job_state import Object
 from infra.kubernetes import ApiError, ApiServer
@@ -113,7 +113,8 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     """
     where = stacks_in(sandbox)
     try:
-        outputs = where.outputs(stack)
+        with waiting(f"reading the outputs of {stack}"):
+            outputs = where.outputs(stack)
     except StacksError as error:
         other = "--sandbox" if sandbox is None else "--engine pulumi"
         raise Halt(

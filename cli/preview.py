@@ -18,7 +18,7 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import NEGATIVE, Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, waiting, write
 from cli.environments.files import POLICY, files_of_project
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
@@ -27,7 +27,6 @@ from policy.rules import ALL_POLICIES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
-from workloads.terminal import Terminal
 
 _WITHOUT_RULES = (
     "expected the engine to run the policy pack, got a preview without it; the full output of"
@@ -60,9 +59,7 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
     path = stack_file.find(request.stack)
     stack_file.read(path)
     policy = _policy(request.stack)
-    # Progress goes to stderr, because another program may read the answer.
-    waiting = Terminal(stderr=True).status(f"the engine plans {request.stack}")
-    with _engine(request, path, policy) as engine, waiting:
+    with _engine(request, path, policy) as engine, waiting(f"the engine plans {request.stack}"):
         found = run_preview(request.stack, engine, request.save_plan)
     if form is Form.MARKDOWN:
         console.out(comment(found))
