@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
-from cli.environments.files import POLICY, Files
+from cli.environments.files import PACK_FILE, POLICY, Files
 from infra.cost import price_table
 from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
 from infra.readiness import EXAMPLES
@@ -31,6 +31,12 @@ _PROGRAM = '''"""The Pulumi program: turns a stack file into a cluster with TPU 
 import runpy
 
 runpy.run_module("infra.program", run_name="__main__")
+'''
+_POLICY_PACK = '''"""The policy pack, as Pulumi starts it: the rules of the installed program."""
+
+import runpy
+
+runpy.run_module("policy", run_name="__main__")
 '''
 _OPTIONS = {
     "cluster.name": "NAME",
@@ -95,14 +101,15 @@ def init(name: str, wish: Wish, console: Console) -> int:
 
 def _of_project(folder: Path) -> dict[Path, str]:
     """Return the files of a new project, which runs the installed program."""
-    described = {
-        "name": NAMESPACE,
-        "description": "TPU slices, queues and training jobs on GKE",
-        # Without an environment of its own: Pulumi uses the Python on the PATH, in which this command is installed.
-        "runtime": "python",
-        "stackConfigDir": STACKS,
+    # Without an environment of its own: Pulumi uses the Python on the PATH, in which this command is installed.
+    runtime = {"description": "TPU slices, queues and training jobs on GKE", "runtime": "python"}
+    described = {"name": NAMESPACE, **runtime, "stackConfigDir": STACKS}
+    return {
+        folder / PROJECT_FILE: yaml.safe_dump(described, sort_keys=False),
+        folder / "__main__.py": _PROGRAM,
+        folder / "policy" / PACK_FILE: yaml.safe_dump(runtime, sort_keys=False),
+        folder / "policy" / "__main__.py": _POLICY_PACK,
     }
-    return {folder / PROJECT_FILE: yaml.safe_dump(described, sort_keys=False), folder / "__main__.py": _PROGRAM}
 
 
 def _stack_file(name: str, wish: Wish) -> str:

@@ -34,7 +34,7 @@ def init(
 
 @lifecycle.command()
 def up(stack: Stack, yes: Yes = False, engine: On = None, sandbox: Sandbox = None) -> int:
-    """Deploy a stack. In the sandbox, also follow its job; exit status 1: the job failed. 2: the review refuses it."""
+    """Deploy a stack; in the sandbox, also follow its job. Exit status 1: that failed; 2: the review refuses it."""
     folder = folder_of(stack, engine, sandbox)
     if folder is None:
         from cli.deploy import up as deploy

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from cli import engines, stack_file
 from cli.answer import NEGATIVE, Form, Halt, waiting, write
-from cli.environments.files import POLICY, files_of_project
+from cli.environments.files import files_of_project, policy_pack
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules
@@ -134,4 +134,4 @@ def _policy(stack: str) -> PolicyPack:
     # Pulumi refuses exceptions for a rule that is not in the pack, without naming the rule.
     if unknown := unknown_rules(cast(dict[str, object], found), ALL_POLICIES):
         raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
-    return PolicyPack(POLICY, settings)
+    return PolicyPack(policy_pack(), settings)

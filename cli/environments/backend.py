@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, override
 
-from cli.environments.files import POLICY, Files
+from cli.environments.files import Files, policy_pack
 from cli.sandbox_folder import lock_sandbox
 from infra.project import find_project
 from infra.stacks import Stacks, StacksError, explain_parse_errors
@@ -81,7 +81,9 @@ class Backend:
         if name not in self.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         settings = self._files.policy(name)
-        pack = ("--policy-pack", str(POLICY), "--policy-pack-config", str(settings)) if settings.is_file() else ()
+        pack = (
+            ("--policy-pack", str(policy_pack()), "--policy-pack-config", str(settings)) if settings.is_file() else ()
+        )
         self._follow("up", "--stack", name, *pack, yes=yes)
 
     def restore(self, name: str) -> None:
@@ -142,7 +144,7 @@ class SandboxBackend(Backend):
         from sandbox.engine import Engine, PolicyPack
 
         settings = self._files.policy(name)
-        policy = PolicyPack(POLICY, settings) if settings.is_file() else None
+        policy = PolicyPack(policy_pack(), settings) if settings.is_file() else None
         return Engine(self._site, programs.found(), self._files.stack(name), policy)
 
 

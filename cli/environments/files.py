@@ -72,13 +72,20 @@ class Files:
 
 
 POLICY = CHECKOUT / "policy"
-"""Folder of the policy pack."""
+"""Folder of the program's policy pack."""
+PACK_FILE = "PulumiPolicy.yaml"
 
 
 def files_of_project() -> Files:
     """Return the folders of the project. Raise ProjectError if there is no project."""
     project = find_project()
     return Files(project / STACKS, project / "policy" / STACKS)
+
+
+def policy_pack() -> Path:
+    """Return the folder of the project's policy pack, which may have rules of its own, or of the program's."""
+    own = find_project() / "policy"
+    return own if (own / PACK_FILE).is_file() else POLICY
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:

@@ -9,7 +9,6 @@ from typer.testing import CliRunner, Result
 from cli.deploy import down, up
 from cli.environments.files import files_of_project
 from cli.multislice import app
-from infra.project import CHECKOUT
 from tests.cli.shown import console, read_output
 
 KEY = "projects/acme-tpus/locations/us-east5/keyRings/pulumi/cryptoKeys/stacks"
@@ -62,7 +61,7 @@ def test_up_reviews_the_stack_and_deploys_it_under_the_rules(project: Path) -> N
     assert up("dev", files_of_project(), printed, yes=True) == 0
     shown = read_output(printed)
     assert shown.index("$38.88 an hour") < shown.index("multislice status -s dev")
-    rules = f"--policy-pack {CHECKOUT / 'policy'} --policy-pack-config {project / 'policy' / 'stacks' / 'dev.json'}"
+    rules = f"--policy-pack {project / 'policy'} --policy-pack-config {project / 'policy' / 'stacks' / 'dev.json'}"
     assert calls(project) == [
         "stack ls --json --non-interactive",
         f"stack init dev --no-select --secrets-provider=gcpkms://{KEY} --non-interactive",

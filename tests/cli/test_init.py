@@ -30,6 +30,8 @@ def test_an_empty_folder_becomes_a_project_whose_stack_passes_the_review(empty_f
     assert {str(path.relative_to(empty_folder)) for path in empty_folder.rglob("*") if path.is_file()} == {
         "Pulumi.yaml",
         "__main__.py",
+        "policy/PulumiPolicy.yaml",
+        "policy/__main__.py",
         "policy/stacks/dev.json",
         "stacks/Pulumi.dev.yaml",
         "stacks/schema.json",
