@@ -121,15 +121,13 @@ def _stack_file(name: str, wish: Wish) -> str:
     zone = wish.zone or f"{wish.region or 'us-east5'}-b"
     region = wish.region or zone.rpartition("-")[0]
     given = {key: value for key, value in asdict(wish).items() if value is not None}
+    values = {"project": "missing", "generation": "v6e", "topology": "2x4", "zone": zone, "region": region}
     try:
-        starter = Starter.model_validate(
-            {"project": "missing", "generation": "v6e", "topology": "2x4", "zone": zone, "region": region} | given
-        )
+        starter = Starter.model_validate(values | given)
     except ValidationError as error:
-        faults += [
-            f"--{each.path}: expected {each.expected}, got {each.got}" for each in from_validation(error, "", Starter)
-        ]
-        raise Halt("\n".join(faults)) from None
+        wrong = from_validation(error, "", Starter)
+        faults += [f"--{each.path}: expected {each.expected}, got {each.got}" for each in wrong]
+        starter = Starter.model_validate(values | {key: given[key] for key in given.keys() - {e.path for e in wrong}})
     found = sections(starter, f"multislice-{name}")
     try:
         parse(found)
@@ -145,7 +143,7 @@ def _as_option(error: FieldError) -> str:
     """Return an error of the stack file as one of the option that the value is from."""
     option = next((option for path, option in _OPTIONS.items() if error.path.startswith(path)), error.path)
     meant = f"did you mean {error.meant}? " if error.meant else ""
-    return f"{option}: {meant}expected {error.expected}, got {error.got}; {error.fix}"
+    return f"{option}: {meant}expected {error.expected}, got {error.got}"
 
 
 def _ask(wish: Wish, ask: Callable[[str], str]) -> Wish:

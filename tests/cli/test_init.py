@@ -65,8 +65,10 @@ def test_nothing_is_written_over_an_existing_file(file: str, empty_folder: Path)
 
 def test_all_errors_are_reported_at_once_by_their_options(empty_folder: Path) -> None:
     words = ("--generation", "v6e", "--topology", "3x3", "--zone", "us-east5-b", "--region", "us-west1")
-    told = run("init", "Dev", *words, exit_status=1).stderr.splitlines()
-    assert {line.partition(":")[0] for line in told} == {"--project", "--generation, --topology", "--zone", "NAME"}
+    expected = {"--project", "--generation, --topology", "--zone", "NAME"}
+    for project in ((), ("--project", "Acme"), ("--project", "my-project")):
+        told = run("init", "Dev", *words, *project, exit_status=1).stderr.splitlines()
+        assert {line.partition(":")[0] for line in told} == expected
     assert list(empty_folder.iterdir()) == []
 
 
