@@ -143,7 +143,9 @@ def _as_option(error: FieldError) -> str:
     """Return an error of the stack file as one of the option that the value is from."""
     option = next((option for path, option in _OPTIONS.items() if error.path.startswith(path)), error.path)
     meant = f"did you mean {error.meant}? " if error.meant else ""
-    return f"{option}: {meant}expected {error.expected}, got {error.got}"
+    # There is no stack file to change yet.
+    fix = "" if error.fix.startswith("change ") else f"; {error.fix}"
+    return f"{option}: {meant}expected {error.expected}, got {error.got}{fix}"
 
 
 def _ask(wish: Wish, ask: Callable[[str], str]) -> Wish:
