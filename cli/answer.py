@@ -53,7 +53,7 @@ def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
     except (Halt, ProgramsError, ProjectError, SandboxError, StacksError) as error:
         write_error(str(error), in_json=in_json)
         return error.exit_status if isinstance(error, Halt) else 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):  # Ctrl-C, or Ctrl-D at a question.
         write_error("stopped", in_json=in_json)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):
