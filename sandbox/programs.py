@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-TOOLS = Path(__file__).parent.parent / "tools"
+from infra.project import CHECKOUT
+
+TOOLS = CHECKOUT / "tools"
 
 _VERSION_SECONDS = 30
 """Longest time that an installed program may take to print its version."""

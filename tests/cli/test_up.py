@@ -50,7 +50,16 @@ def test_a_folder_with_other_files_never_becomes_a_sandbox(tmp_path: Path) -> No
 
 
 def test_a_wrong_stack_ends_the_command_with_a_message_before_anything_starts(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cli.up", "--stack", "nowhere", "--sandbox", str(tmp_path / "sandbox")]
+    command = [
+        sys.executable,
+        "-m",
+        "cli.multislice",
+        "up",
+        "--stack",
+        "nowhere",
+        "--sandbox",
+        str(tmp_path / "sandbox"),
+    ]
 
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
