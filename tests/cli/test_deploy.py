@@ -114,6 +114,8 @@ def test_down_lists_what_remains_with_the_commands_that_remove_it(project: Path)
 def test_what_prevents_a_destroy_is_reported_before_it_begins(
     name: str, values: dict[str, object], advice: str, project: Path
 ) -> None:
+    # The namespaces of an environment begin with the name of its cluster.
+    section(project, "teams", research={"namespace": "multislice-dev-research", "quota": {"trillium": 32}})
     section(project, name, **values)
     assert advice in run("down", "-s", "dev", "--yes", exit_status=1).stderr
     assert calls(project) == []
