@@ -94,7 +94,7 @@ def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods
 
 def _labels(submission: Submission) -> dict[str, str]:
     job = submission.job
-    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: job.priority}
+    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: f"{submission.prefix}{job.priority}"}
     if job.max_hours:
         labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
     return labels

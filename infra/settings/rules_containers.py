@@ -198,7 +198,7 @@ def _head(path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape: 
         for name in sorted({"head_vcpus", "head_memory_gib"} & runtime.model_fields_set):
             expected = "nothing on slices of one host, which the head shares: it takes half of what is requested there"
             yield FieldError(f"{path}.pathways.{name}", expected, str(getattr(runtime, name)), "remove it")
-    elif draft.cluster:
+    elif draft.cluster and not draft.cluster.existing:
         machine = draft.cluster.system_machine_type
         size = machine_size(machine)
         if size and size.millicores <= runtime.head_vcpus * 1000:
