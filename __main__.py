@@ -7,6 +7,7 @@ import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
 from infra import readiness, storage
+from infra.budget import budget_alerts
 from infra.cost import bill
 from infra.existing.find import find
 from infra.fleet import Fleet, FleetArgs
@@ -16,8 +17,9 @@ from infra.job import Job, JobArgs
 from infra.objects import after, kubernetes_provider
 from infra.outputs import export_outputs, log_review
 from infra.settings.read import load
+from infra.settings.values import NAMESPACE
 
-settings, now = load(pulumi.Config()), readiness.now()
+settings, now = load(pulumi.Config(NAMESPACE)), readiness.now()
 cloud = settings.cloud
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 
@@ -37,7 +39,8 @@ fleet = Fleet("fleet", FleetArgs.of(settings, cluster), on_both)
 jobs_args = {name: JobArgs.of(settings, name, fleet.place, image, footings) for name in settings.jobs}
 jobs = [Job(name, args, ResourceOptions(provider=kubernetes)) for name, args in jobs_args.items()]
 
-declared = [foundation, bucket, fleet, *jobs]
+alerts = budget_alerts(settings, cluster.project_number, on_google(foundation.apis))
+declared = [foundation, bucket, fleet, *jobs, *alerts]
 guard.close([*declared, built] if built else declared, after(kubernetes, fleet, deleted_with=cluster.resource))
 export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
 log_review(settings, guard, now)

@@ -16,8 +16,9 @@ from cli.answer import NEGATIVE, as_json
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
-from cli.render import WIDTH, dollars, duration, exit_words, pods_table, rows_of, training_lines, waiting_lines
+from cli.render import WIDTH, duration, exit_words, pods_table, rows_of, training_lines, waiting_lines
 from infra.job_state import Kind, State
+from infra.money import dollars, per_hour
 
 WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""
@@ -142,7 +143,7 @@ def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) ->
 def screen(snapshot: Snapshot, found: Sequence[Job], columns: int) -> RenderableType:
     """Return the stack and these of its jobs: a single job in detail, several jobs on one line each."""
     width = min(columns, WIDTH)
-    price = [] if snapshot.usd_per_hour is None else [f"{dollars(snapshot.usd_per_hour)} an hour"]
+    price = [] if snapshot.usd_per_hour is None else [per_hour(snapshot.usd_per_hour)]
     facts = [f"cluster {snapshot.cluster}"] if snapshot.cluster else []
     heading = Text.assemble((snapshot.stack, "bold"), (" · ".join(["", *facts, *price]), "dim"))
     parts: list[RenderableType] = [heading, Text(), _stack(snapshot)]
@@ -242,7 +243,8 @@ def _queue(queue: Queue) -> Text:
     ]
     text = Text(f"{'; '.join(shares) or 'no quota'}, {queue.admitted} admitted, {queue.pending} waiting")
     if queue.active and not queue.active.holds:
-        text.append(f"; admits nothing: {queue.active.message or queue.active.reason}", "bold red")
+        why = f"the budget is used up: {queue.over_budget}" if queue.over_budget else queue.active.message
+        text.append(f"; admits nothing: {why or queue.active.reason}", "bold red")
     return text
 
 

@@ -50,6 +50,8 @@ class FleetArgs:
     """Bucket with training data, which trainers may read. Default: none."""
     allowances: Mapping[str, Allowance] = field(default_factory=dict[str, Allowance])
     """What the pods of a team may do in addition, by team. Default: nothing."""
+    limited: bool = False
+    """Whether `multislice enforce-budget` may stop the queues of the teams. Default: no."""
     monitoring: bool = True
     """Whether to declare collection of metrics, alerts and dashboard. Default: yes."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -80,6 +82,7 @@ class FleetArgs:
                 )
                 for name in settings.teams
             },
+            limited=settings.budget is not None and settings.budget.usd_total is not None,
             monitoring=settings.monitoring.enabled,
             labels=settings.resource_labels,
         )
@@ -116,7 +119,8 @@ class Fleet(pulumi.ComponentResource):
     """What a `Job` needs to know of the fleet."""
 
     def __init__(self, name: str, args: FleetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("tpu-multislice:infra:Fleet", name, None, opts)
+        needs = pulumi.ResourceOptions(depends_on=[args.cluster.resource] if args.cluster.resource else [])
+        super().__init__("tpu-multislice:infra:Fleet", name, None, pulumi.ResourceOptions.merge(opts, needs))
         prefix = child_prefix(name, "fleet")
         inside, in_cluster = partial(part, self), partial(part, self, deleted_with=args.cluster.resource)
         allowances = {team: args.allowances.get(team, Allowance()) for team in args.teams}
@@ -181,5 +185,6 @@ def _queues(args: FleetArgs, allowances: Mapping[str, Allowance], hooks: pulumi.
         counted=args.cluster.shared.counted if args.cluster.shared else (),
         network=args.cluster.ranges,
         monitored=args.monitoring,
+        limited=args.limited,
         hooks=hooks,
     )

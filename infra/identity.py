@@ -15,6 +15,7 @@ from infra.storage import RepositoryPlace
 
 APIS = (
     "artifactregistry",
+    "billingbudgets",
     "cloudresourcemanager",
     "compute",
     "container",

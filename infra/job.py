@@ -12,13 +12,13 @@ from infra.cost import job_group_bills
 from infra.names import MAX_TIME_LABEL, PRICE_KEY, PRIORITY_LABEL, QUEUE_LABEL, jobs_folder, price_name, secret_name
 from infra.objects import KubernetesObject, mark_ours
 from infra.queues import local_queue
-from infra.settings import rules_jobs
+from infra.settings import rules_jobs, rules_teams
 from infra.settings.errors import FieldError
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.jobs import Job as AnyKind
-from infra.settings.read import check, refuse
+from infra.settings.read import refuse
 from infra.settings.stack import Draft, DraftJob, Settings
-from infra.settings.values import HIDDEN, SECRETS
+from infra.settings.values import HIDDEN, NAMESPACE, SECRETS
 from infra.submission import FleetPlace, submission_to
 
 
@@ -78,20 +78,20 @@ class JobArgs:
 
     def _errors(self) -> Iterator[FieldError]:
         fleet, job = self.fleet, self.job
-        yield from check(
-            Draft(
-                cloud=fleet.cloud,
-                slices=fleet.slices,
-                written_slices={name: group.model_dump() for name, group in fleet.slices.items()},
-                teams=fleet.teams,
-                written_teams={name: team.model_dump() for name, team in fleet.teams.items()},
-                jobs=(DraftJob("job", job.model_dump(), job),),
-                datasets=fleet.datasets,
-                scheduling=fleet.scheduling,
-                prices=fleet.prices,
-                secrets=tuple(self.secrets),
-            )
+        draft = Draft(
+            cloud=fleet.cloud,
+            slices=fleet.slices,
+            written_slices=dict.fromkeys(fleet.slices, {}),
+            teams=fleet.teams,
+            written_teams=dict.fromkeys(fleet.teams, {}),
+            jobs=(DraftJob("job", job.model_dump(), job),),
+            datasets=fleet.datasets,
+            scheduling=fleet.scheduling,
+            secrets=tuple(self.secrets),
         )
+        shapes = {name: group.shape for name, group in fleet.slices.items()}
+        yield from rules_teams.check(draft, shapes)
+        yield from rules_jobs.check(draft, shapes)
         yield from rules_jobs.check_secrets(dict.fromkeys(self.secrets, HIDDEN))
         if self.image is None and (isinstance(job, TrainingJob) or job.check_slices):
             yield FieldError("image", "the trainer's image by digest", "nothing", "pass image, or a container job")
@@ -175,7 +175,7 @@ def _configured_secrets(names: Sequence[str]) -> Mapping[str, pulumi.Input[str]]
     """Return the values of the section `secrets` in Pulumi's configuration."""
     if not names:
         return {}
-    values = pulumi.Config().require_secret_object(SECRETS)
+    values = pulumi.Config(NAMESPACE).require_secret_object(SECRETS)
     return {name: values[name] for name in names}
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, borders
+from infra import access, borders, brake
 from infra.access import Allowance
 from infra.kubernetes import quantity
 from infra.names import (
@@ -198,6 +198,8 @@ class QueuesArgs:
     network: Network
     monitored: bool
     """Whether collectors of metrics may reach the pods."""
+    limited: bool
+    """Whether `budget.usd_total` limits the jobs, so that the queues may be stopped."""
     hooks: pulumi.ResourceHookBinding
     """Hooks of every object that other objects may hold."""
 
@@ -226,7 +228,8 @@ class Queues(pulumi.ComponentResource):
         on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
         limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
         policies = borders.team_policies(args.teams, on_hosts, limits, args.prefix)
-        for name, rendered in {**policies, **marks}.items():
+        stops = brake.brake_policies(args.prefix) if args.limited else {}
+        for name, rendered in {**policies, **stops, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 

@@ -125,7 +125,15 @@ MONITORING_KINDS = Copy("charts/operator/crds", "monitoring", "github.com/Google
 """The kinds of Managed Prometheus, which a GKE cluster has from the start."""
 GKE_KINDS = (AUTOSCALER_KINDS, MONITORING_KINDS)
 
-_APIS = {"artifactregistry": "v1", "compute": "v1", "container": "v1beta1", "iam": "v1", "storage": "v1"}
+_APIS = {
+    "artifactregistry": "v1",
+    "billingbudgets": "v1",
+    "compute": "v1",
+    "container": "v1beta1",
+    "iam": "v1",
+    "monitoring": "v3",
+    "storage": "v1",
+}
 API_DOCUMENTS = {
     api: Copy(f"{api}/{version}/{api}-api.json", "gcs", "google.golang.org/api") for api, version in _APIS.items()
 }

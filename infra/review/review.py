@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from infra.admission.rehearsal import Verdict, rehearse_stack
 from infra.cost import Bill, bill
+from infra.money import HOURS_PER_DAY
 from infra.readiness import doubts, expiry_errors, placeholders
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.stack import Settings
@@ -223,7 +224,7 @@ def _paces(spec: JobSpec, preflight: PreflightResult, usd_per_hour: float | None
                 tokens_per_second_per_chip=step.tokens_per_second_per_chip,
                 tokens_per_day=per_day,
                 days=days,
-                usd=None if usd_per_hour is None else usd_per_hour * 24 * days,
+                usd=None if usd_per_hour is None else usd_per_hour * HOURS_PER_DAY * days,
             )
         )
     return tuple(paces)

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from infra.capacity import Capacity
 from infra.settings.values import (
+    BillingAccount,
     BucketName,
     Cidr,
     ClusterName,
@@ -207,7 +208,7 @@ class Quota(Spec):
 
 
 def _as_quota(written: object) -> object:
-    return written if isinstance(written, Mapping) else {"chips": written}
+    return written if isinstance(written, Mapping | Quota) else {"chips": written}
 
 
 TeamQuota = Annotated[Quota, BeforeValidator(_as_quota, json_schema_input_type=Chips | Quota)]
@@ -317,6 +318,21 @@ def _as_date(written: object) -> object:
     return written.removesuffix(_MIDNIGHT_OF_PULUMI) if isinstance(written, str) else written
 
 
+class BudgetAlerts(Spec):
+    """A budget of Cloud Billing, which sends emails and stops nothing. It counts everything that is billed in
+    `cloud.project`, also by other stacks."""
+
+    billing_account: BillingAccount
+    """Cloud Billing account that pays for the project. Whoever runs `up` needs `roles/billing.costsManager` on it."""
+    usd_per_month: PositiveInt
+    """US dollars per calendar month. The currency of the account must be USD."""
+    at_percent: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (50, 90, 100)
+    """Percentages of `usd_per_month` at which an alert is sent. Another one is sent when the forecast for the month
+    reaches 100 %."""
+    emails: Annotated[tuple[Email, ...], Field(max_length=5)] = ()
+    """Addresses to alert, at most 5. Default: the billing administrators and users of the account."""
+
+
 class Budget(Spec):
     """Maximum cost of the stack. A plan that costs more is refused. Only chips count."""
 
@@ -326,10 +342,13 @@ class Budget(Spec):
     usd_total: Usd | None = None
     """Maximum US dollars that all jobs together may cost while they hold chips. Each job needs `max_hours`, because an
     estimate of its steps would not stop it. A changed job counts from zero again. Idle slices do not count.
+    `multislice enforce-budget` counts what all runs of all jobs have used, and stops them when it is this much.
     Default: no limit."""
     expires_on: Annotated[date, BeforeValidator(_as_date)] | None = None
     """Last day on which the stack may be changed, in UTC. After that day previews and updates are refused, but not
     `destroy`. Default: none."""
+    alerts: BudgetAlerts | None = None
+    """Alerts of Cloud Billing about all costs of the project. Default: none."""
 
 
 class Environment(Spec):
