@@ -38,7 +38,7 @@ def selected_stack(project: Path, environment: Mapping[str, str]) -> str | None:
     file = project / PROJECT_FILE
     key = hashlib.sha1(str(file).encode(), usedforsecurity=False).hexdigest()
     workspace = _read(_home(environment) / "workspaces" / f"{_described(file).get('name')}-{key}-workspace.json")
-    name = _mapping(workspace.get("stacks")).get(backend_url(project, environment)) or workspace.get("stack")
+    name = _mapping(workspace.get("stacks")).get(backend_url(project, environment) or "") or workspace.get("stack")
     return _short(name) if isinstance(name, str) and name else None
 
 

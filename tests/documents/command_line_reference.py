@@ -126,7 +126,7 @@ def _value(parameter: Any) -> str:
     if parameter.param_type_name == "argument" or parameter.is_flag:
         return ""
     kind = parameter.type_descriptor.annotation
-    if isinstance(kind, enum.EnumType):
+    if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
         return f" {{{','.join(kind)}}}"
     if get_origin(kind) is Literal:
         return f" {{{','.join(get_args(kind))}}}"
