@@ -23,7 +23,7 @@ CONFIGURATION: Json = {
     "health": {"healthProbeBindAddress": ":8081"},
     "webhook": {"port": 9443},
     "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
-    "waitForPodsReady": {"timeout": "5m"},
+    "waitForPodsReady": {"timeout": "25m"},
 }
 """Unlike that of a stack: it counts CPU and memory, and does not hold back jobs without a queue."""
 _KINDS = (
