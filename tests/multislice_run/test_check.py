@@ -14,7 +14,11 @@ BREAKS = {
     "no resume": (RESTORES, "step = 0", "got step 0; restore the newest checkpoint"),
     "no end by SIGTERM": ("attempt.stopping(step)", "False", "ran for|expected an end|expected exit code 143"),
     "another end": ("raise Preempted(", "raise ValueError(", "expected exit code 143 after SIGTERM, got 1"),
-    "no save before the end": ("if stopping or step % 5 == 0:", "if step % 5 == 0:", "the last one before SIGTERM"),
+    "no save before the end": (
+        "if stopping or step % 5 == 0:",
+        "if not stopping and step % 5 == 0:",
+        "the last one before SIGTERM",
+    ),
     "a failure at the end": ('assert "jax"', 'sys.exit(3)\nassert "jax"', "expected exit code 0 at the end, got 3"),
 }
 
