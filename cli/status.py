@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from cli.answer import NEGATIVE, as_json
+from cli.answer import NEGATIVE, as_json, waiting
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
@@ -41,16 +41,19 @@ _STYLES = {
     State.FAILED: "bold red",
 }
 
+_READING = "reading the cluster and the records of its jobs"
+
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
     """Print the stack and the job `name`, or all jobs of the stack if it is None."""
     observer = Observer(deployed)
-    if name:
-        snapshot, job = observer.job(name)
-        found = [job]
-    else:
-        snapshot = require_answer(observer.look(*(place.name for place in deployed.jobs)))
-        found = [job for job in snapshot.jobs if job.declared]
+    with waiting(_READING):
+        if name:
+            snapshot, job = observer.job(name)
+            found = [job]
+        else:
+            snapshot = require_answer(observer.look(*(place.name for place in deployed.jobs)))
+            found = [job for job in snapshot.jobs if job.declared]
     if json:
         console.out(_object(snapshot, found))
     else:
@@ -60,7 +63,8 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
 
 def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     """Print all jobs in the namespaces of the stack's teams."""
-    snapshot = require_answer(Observer(deployed).look())
+    with waiting(_READING):
+        snapshot = require_answer(Observer(deployed).look())
     found = [summary(job, snapshot.at) for job in snapshot.jobs]
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))
@@ -81,7 +85,7 @@ class Watch:
     json: bool = False
     """Whether to print one JSON object per line, each time something other than the time has changed."""
     hint: str = ""
-    """Command to suggest below the job while it runs."""
+    """Command to suggest below the job while it runs, once it has saved a checkpoint."""
     wait: Callable[[float], None] = time.sleep
     _shown: object = None
 
@@ -110,7 +114,9 @@ class Watch:
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
         if self._draws:
-            hint = Text(f"try: {self.hint}", "dim") if self.hint and job.state is State.RUNNING else Text()
+            # Without a checkpoint, the job would start again at step 0.
+            saved = job.state is State.RUNNING and job.files.training.checkpoint_step is not None
+            hint = Text(f"try: {self.hint}", "dim") if self.hint and saved else Text()
             live.update(Group(screen(snapshot, (job,), self.console.width), hint), refresh=True)
             return
         # The time of the read differs each time, and so does the job's age.

@@ -23,7 +23,7 @@ from infra.names import (
     TPU_RESOURCE,
     team_of,
 )
-from workloads.spec import CALL_SPEC_VARIABLE, JOB_SPEC_VARIABLE
+from workloads.spec import CALL_SPEC_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
 
 LEADER = f"{SLICES}-0-0"
 """Leader of a job without a head: host 0 of slice 0."""
@@ -111,7 +111,7 @@ class Kind(StrEnum):
     """Type of program that a job runs."""
 
     TRAINING = "training"
-    """The trainer of this repository."""
+    """A trainer: that of this repository, or a program that keeps the same records."""
     FUNCTION = "function"
     """A call of a function."""
     CONTAINER = "container"
@@ -126,7 +126,7 @@ def kind_of(jobset: Object) -> Kind:
         for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
         for variable in container.get("env") or []
     }
-    if JOB_SPEC_VARIABLE in names:
+    if {JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE} & names:
         return Kind.TRAINING
     return Kind.FUNCTION if CALL_SPEC_VARIABLE in names else Kind.CONTAINER
 

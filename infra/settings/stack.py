@@ -169,6 +169,11 @@ class Settings(Options):
         return {name: job for name, job in self.jobs.items() if isinstance(job, TrainingJob)}
 
     @property
+    def recorded_jobs(self) -> list[str]:
+        """Return the names of the jobs that write the files of a report."""
+        return [name for name, job in self.jobs.items() if not isinstance(job, ContainerJob) or job.records]
+
+    @property
     def host_network_teams(self) -> frozenset[str]:
         """Return the teams with a job whose pods use the network of their host."""
         return frozenset(job.team for job in self.jobs.values() if job.host_network)

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from etils import epath
 
+from multislice_run import ledger as metrics
+from multislice_run.ledger import Ledger, LineFile, StepFile
 from tests.workloads.hosts import wait_until
-from workloads.training import metrics
 from workloads.training.failures import Preempted
-from workloads.training.metrics import Ledger, LineFile
 
 
 def events(path: Path) -> list[tuple[str, object]]:
@@ -63,3 +63,14 @@ def test_storage_that_fails_does_not_hide_why_a_job_ends(tmp_path: Path) -> None
 
     with pytest.raises(Preempted), Ledger(epath.Path(path)):
         stop()
+
+
+def test_steps_begin_a_new_file_before_the_old_one_gets_slow_to_rewrite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "ENTRIES_PER_PART", 2)
+    with StepFile(epath.Path(tmp_path), start=3) as steps:
+        for number in range(5):
+            steps.add(step=number)
+    written = {path.name: [json.loads(line)["step"] for line in path.open()] for path in tmp_path.iterdir()}
+    assert written == {"3-0.jsonl": [0, 1], "3-1.jsonl": [2, 3], "3-2.jsonl": [4]}

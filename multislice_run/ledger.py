@@ -10,10 +10,13 @@ from typing import Self
 
 from etils import epath
 
-from workloads.spec import ExitCode
-from workloads.training.failures import exit_code
+from multislice_run.failures import exit_code
+from multislice_run.pod import exit_name
 
 SHORTEST_INTERVAL_SECONDS = 2.0
+
+ENTRIES_PER_PART = 5000
+"""Number of lines in one part of the file of steps. Only the last part is rewritten: about 1.5 MB, within a second."""
 
 IDLE_PER_WRITE = 20
 """Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
@@ -71,12 +74,44 @@ class Ledger(LineFile):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         cause = "done" if error is None else type(error).__name__
-        code = ExitCode.DONE if error is None else exit_code(error)
-        self.record("stop", cause=cause, message=str(error or ""), code=code.name)
+        code = 0 if error is None else exit_code(error)
+        self.record("stop", cause=cause, message=str(error or ""), code=exit_name(code))
         super().__exit__(kind, error, trace)
 
     def record(self, event: str, **facts: object) -> None:
         self.add(time=round(time.time(), 3), event=event, **facts)
+
+
+class StepFile:
+    """Writes the lines of steps as `<start>-<part>.jsonl` in a folder. It is a context manager like `LineFile`."""
+
+    def __init__(self, folder: epath.Path, start: int):
+        self._folder, self._start = folder, start
+        self._part = 0
+        self._lines = self._part_file()
+
+    def __enter__(self) -> Self:
+        self._lines.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._lines.__exit__(kind, error, trace)
+
+    def add(self, **facts: object) -> None:
+        if len(self._lines.entries) >= ENTRIES_PER_PART:
+            self._lines.__exit__(None, None, None)
+            self._part += 1
+            self._lines = self._part_file().__enter__()
+        self._lines.add(**facts)
+
+    def _part_file(self) -> LineFile:
+        return LineFile(self._folder / f"{self._start}-{self._part}.jsonl")
+
+
+def next_start(ledgers: epath.Path) -> int:
+    """Return the number of the latest attempt that left a ledger, plus one."""
+    names = [path.name for path in ledgers.iterdir()] if ledgers.exists() else []
+    return max((int(name.split("-")[0]) + 1 for name in names if name.endswith(".jsonl")), default=0)
 
 
 def write_whole(path: epath.Path, text: str) -> None:

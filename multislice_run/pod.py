@@ -46,6 +46,9 @@ METRICS_PORT = 9464
 """Port of the metrics, the same as of OpenTelemetry's exporters for Prometheus
 (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#prometheus-exporter)."""
 
+HEARTBEAT_VARIABLE = "JOB_HEARTBEAT_FILE"
+"""Environment variable with the file that a program with `records` touches as its sign of life. Optional."""
+
 API_ACCESS_PATH = "/mnt"
 """Folder of the pod with `token` and `ca.crt` for the API server. Optional. Every machine has this folder, which the
 sandbox needs for its mounts."""
@@ -87,6 +90,9 @@ class ExitCode(IntEnum):
     """SIGTERM: restart without using up `max_restarts`."""
 
 
+UNCOUNTED_CODES = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
+"""Exit codes after which a restart does not count against `max_restarts`, because the job did not cause them."""
+
 FATAL_CODES = (
     ExitCode.INVALID_SPEC,
     ExitCode.OUT_OF_MEMORY,
@@ -103,3 +109,8 @@ def cause_order(code: int, at: float) -> tuple[bool, float]:
     The exit of a host that lost another one is never the cause, whenever it ended.
     """
     return code == ExitCode.PEER_LOST, at
+
+
+def exit_name(code: int) -> str:
+    """Return the name of an exit code in records, such as `HANG`; its digits if it has none."""
+    return ExitCode(code).name if code in set(ExitCode) else str(code)

@@ -1,10 +1,11 @@
 import json
 from pathlib import Path
 
+import pytest
 from etils import epath
 
+from multislice_run.start import PastEnd, Start, past_ends, usd_per_hour
 from workloads.spec import ExitCode
-from workloads.training.start import PastEnd, Start, past_ends
 
 
 def record(folder: Path, name: str, code: int, time: float, *, elsewhere: bool = False) -> None:
@@ -38,3 +39,11 @@ def test_a_damaged_record_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "failures" / "run-1" / "host-a-0-1000.json").write_text("{")
     record(tmp_path, "host-b-0-1001", 77, 1400.0)
     assert ends(tmp_path, 1) == {"77": PastEnd(1, 1400.0)}
+
+
+@pytest.mark.parametrize(
+    ("written", "price"),
+    [("43.2", 43.2), ("0", 0.0), (None, None), ("", None), ("much", None), ("nan", None), ("inf", None), ("-1", None)],
+)
+def test_a_price_that_cannot_be_read_is_unknown(written: str | None, price: float | None) -> None:
+    assert usd_per_hour({} if written is None else {"USD_PER_HOUR": written}) == price

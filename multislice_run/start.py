@@ -1,13 +1,15 @@
 """The facts of one attempt of a job that its processes get, and how earlier attempts of its submission ended."""
 
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Self
 
 from etils import epath
 
-from workloads.report.records import FailureRecord
-from workloads.spec import ExitCode
+from multislice_run.pod import IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, exit_name
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,26 @@ class Start:
     usd_per_hour: float | None
     """Price of all of these slices. `None` if unknown."""
 
+    @classmethod
+    def of(cls, environment: Mapping[str, str], began: float, asked_slices: int) -> Self:
+        """Return the start that the pod's variables describe.
+
+        Raises:
+            KeyError: a variable is missing.
+            ValueError: the number of restarts is not a number.
+        """
+        run_id, restarts = environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
+        return cls(run_id, restarts, began, environment.get(IMAGE_VARIABLE), asked_slices, usd_per_hour(environment))
+
+
+def usd_per_hour(environment: Mapping[str, str]) -> float | None:
+    """Return the job's price. `None` if it is missing or not valid, because that must not end a job."""
+    try:
+        price = float(environment.get(PRICE_VARIABLE, ""))
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price >= 0 else None
+
 
 @dataclass(frozen=True)
 class PastEnd:
@@ -39,13 +61,13 @@ def past_ends(storage: epath.Path, start: Start) -> dict[str, PastEnd]:
     """Return the ends before `start` by the name of their exit code, one for each restart of the JobSet."""
     ends: dict[str, PastEnd] = {}
     for record in _first_words(storage / "failures" / start.run_id, start.restart_attempt):
-        code = _name(record.code)
+        code = exit_name(record.code)
         before = ends.get(code, PastEnd(0, 0.0))
         ends[code] = PastEnd(before.count + 1, max(before.last, record.time))
     return ends
 
 
-def _first_words(folder: epath.Path, restarts: int) -> Iterator[FailureRecord]:
+def _first_words(folder: epath.Path, restarts: int) -> Iterator["_Record"]:
     """Yield for each earlier restart the record of a host that failed itself. After a hang, every host has a record."""
     if not folder.exists():
         return
@@ -65,16 +87,19 @@ def _restart_and_second(path: epath.Path) -> tuple[int, int]:
     return int(restart), int(second)
 
 
-def _read(path: epath.Path) -> FailureRecord | None:
+@dataclass(frozen=True)
+class _Record:
+    """The facts of a failure record that count here. `ending` writes it."""
+
+    code: int
+    time: float
+    elsewhere: bool
+
+
+def _read(path: epath.Path) -> _Record | None:
     try:
-        return FailureRecord.model_validate_json(path.read_bytes())
-    except (OSError, ValueError):
+        facts = json.loads(path.read_bytes())
+        return _Record(int(facts["code"]), float(facts["time"]), bool(facts.get("elsewhere", False)))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         # It is being written or damaged. The other records of this attempt have the same failure.
         return None
-
-
-def _name(code: int) -> str:
-    try:
-        return ExitCode(code).name
-    except ValueError:
-        return str(code)

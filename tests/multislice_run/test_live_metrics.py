@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from etils import epath
 
+from multislice_run.exposition import FAMILIES
+from multislice_run.live_metrics import LiveMetrics, look_back, serve
+from multislice_run.start import PastEnd, Start
 from tests.workloads.exposed import Numbers, numbers
 from tests.workloads.hosts import wait_until
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import run
 from workloads.report.goodput import ENDS_A_PIECE, Cause
 from workloads.spec import METRICS_ADDRESS_VARIABLE
-from workloads.training.exposition import FAMILIES
-from workloads.training.live_metrics import LiveMetrics, look_back, serve
-from workloads.training.start import PastEnd, Start
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 

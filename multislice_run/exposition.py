@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, override
+from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -89,7 +89,6 @@ class Exposition(Collector):
                 numbers = self._numbers.setdefault(family, {})
                 numbers[label] = after(numbers.get(label, 0.0))
 
-    @override
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             present = {family: dict(self._numbers[family]) for family in FAMILIES if family in self._numbers}

@@ -11,6 +11,7 @@ tasks would hang in their collective.
 """
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -19,14 +20,13 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 from etils import epath
 
-from workloads.spec import ExitCode
-from workloads.training.failures import TrainingStopped, exit_code, is_peer_lost
-from workloads.training.runtime import Processes
-from workloads.training.start import Start
+from multislice_run.failures import Stopped, exit_code, is_peer_lost
+from multislice_run.pod import ExitCode
+from multislice_run.start import Start
 
 RECORD_TIMEOUT_SECONDS = 10
 """Time that the exit waits for storage, which may be what failed."""
@@ -34,6 +34,13 @@ RECORD_TIMEOUT_SECONDS = 10
 LINGER_SECONDS = 3
 """Time that a host waits before it exits because another one is gone. The Job controller reports one of the pods that
 it sees failed. This delay makes it the lost one, which kubelet reports within a second or two."""
+
+
+class Others(Protocol):
+    """The other processes of the job, which end too after a failure."""
+
+    def publish_failure(self, failure: Mapping[str, object], /) -> None:
+        """Tell them the failure of this process."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException, host: str) -> Self:
         """Return the failure of `host` for `error`."""
-        known = isinstance(error, TrainingStopped)
+        known = isinstance(error, Stopped)
         cause = str(error) if known else f"{type(error).__name__}: {error}".strip()
         if is_peer_lost(error):
             cause = f"another host is gone; see its own failure for the cause: {cause}"
@@ -72,11 +79,13 @@ class Ending:
     """Ends a process that failed. Only the first thread that calls it counts."""
 
     def __init__(self, storage: epath.Path, start: Start, host: str):
+        # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
+        logging.getLogger("gcsfs").setLevel(logging.ERROR)
         name = f"{host}-{start.restart_attempt}-{int(start.began)}.json"
         self._record = storage / "failures" / start.run_id / name
         self._taken = threading.Lock()
 
-    def fail(self, failure: Failure, others: Processes) -> NoReturn:
+    def fail(self, failure: Failure, others: Others | None = None) -> NoReturn:
         """Report the failure everywhere and exit. Later failures of other threads are ignored."""
         if not self._taken.acquire(blocking=False):
             threading.Event().wait()
@@ -85,7 +94,8 @@ class Ending:
         sys.stderr.flush()
         writer = threading.Thread(target=self._write, args=(failure,), daemon=True)
         writer.start()
-        others.publish_failure({"cause": failure.cause, "host": failure.host, "code": failure.code})
+        if others:
+            others.publish_failure({"cause": failure.cause, "host": failure.host, "code": failure.code})
         if failure.code == ExitCode.PEER_LOST:
             time.sleep(LINGER_SECONDS)
         writer.join(RECORD_TIMEOUT_SECONDS)

@@ -1,6 +1,6 @@
 """Metrics of a host while it trains, and the HTTP server that collectors read them from.
 
-Time is counted by the causes of the report, from the same events (`workloads.report.goodput`), except for what is only
+Time is counted by the causes of the report, from the same events (`causes`), except for what is only
 known later: work that a crash lost, and downtime. An error of the server is logged, and training continues.
 """
 
@@ -14,11 +14,11 @@ from wsgiref.simple_server import WSGIServer
 from etils import epath
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
-from workloads.report.goodput import ENDS_A_PIECE, Cause
-from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT, TrainingSpec
-from workloads.training import exposition
-from workloads.training.exposition import Exposition
-from workloads.training.start import PastEnd, Start, past_ends
+from multislice_run import exposition
+from multislice_run.causes import ENDS_A_PIECE, Cause
+from multislice_run.exposition import Exposition
+from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
+from multislice_run.start import PastEnd, Start, past_ends
 
 
 class LiveMetrics(Exposition):
@@ -43,9 +43,10 @@ class LiveMetrics(Exposition):
         """Return all present values, in the text format of Prometheus."""
         return generate_latest(self).decode()
 
-    def set_schedule(self, schedule: TrainingSpec, slices: int) -> None:
-        self.set(exposition.PLANNED_STEPS, schedule.steps)
-        self.set(exposition.SAVE_INTERVAL, schedule.save_every_minutes * 60)
+    def set_schedule(self, steps: int, save_interval_seconds: float | None, slices: int) -> None:
+        self.set(exposition.PLANNED_STEPS, steps)
+        if save_interval_seconds is not None:
+            self.set(exposition.SAVE_INTERVAL, save_interval_seconds)
         self.set(exposition.SLICES, slices)
 
     def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
@@ -69,20 +70,22 @@ class LiveMetrics(Exposition):
             self.set(exposition.ROLLBACKS, values["number"])
 
     def record_step(self, line: Mapping[str, Any]) -> None:
+        """Count the step of a line of `steps/`. What the program does not know may be missing in it."""
         self.add(exposition.STEPS, 1)
         self.add(exposition.STEP_SECONDS, line["step_seconds"])
         self.add(exposition.HOST_SECONDS, line["host_seconds"])
         self.set(exposition.LAST_STEP, self._clock())
         self.set(exposition.STEP, line["step"])
         for family, name in ((exposition.LOSS, "loss"), (exposition.GRADIENT_NORM, "gradient_norm")):
-            # JSON has no NaN, so the line has null in its place.
-            self.set(family, math.nan if line[name] is None else line[name])
-        self.set(exposition.TOKENS_PER_SECOND, line["tokens_per_second"])
-        if line["mfu"] is not None:
-            self.set(exposition.MFU, line["mfu"])
+            if name in line:
+                # JSON has no NaN, so the line has null in its place.
+                self.set(family, math.nan if line[name] is None else line[name])
+        for family, name in ((exposition.TOKENS_PER_SECOND, "tokens_per_second"), (exposition.MFU, "mfu")):
+            if line.get(name) is not None:
+                self.set(family, line[name])
         self.set(exposition.SKIPPED_STEPS, line["skipped_steps"])
         for family, name in _OF_DEVICES:
-            used = [each for each in line[name] if each is not None]
+            used = [each for each in line.get(name, ()) if each is not None]
             if used:
                 self.set(family, max(used))
         seconds = self._cut_now()
