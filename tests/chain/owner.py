@@ -69,13 +69,7 @@ class Owner:
         provider = gcp.Provider("google", project=PROJECT, region=REGION, zone=ZONE)
         on_google = pulumi.ResourceOptions(provider=provider)
         cluster = _cluster(on_google)
-<<<<<<< HEAD
         endpoint = cluster.control_plane_endpoints_config.apply(_dns_endpoint)
-=======
-        endpoint = cluster.control_plane_endpoints_config.apply(
-            lambda found: str(found.dns_endpoint_config and found.dns_endpoint_config.endpoint)
-        )
->>>>>>> main
         inside = kubernetes_provider("inside", endpoint, pulumi.ResourceOptions(depends_on=[cluster]))
         options = pulumi.ResourceOptions(provider=inside)
         jobset = _controller(JOBSET, {}, options, [])
@@ -133,11 +127,7 @@ def _cluster(options: pulumi.ResourceOptions) -> gcp.container.Cluster:
         private_cluster_config={"enable_private_nodes": True},
         opts=options,
     )
-<<<<<<< HEAD
     pool: Any = {"machine_type": "e2-standard-4"}
-=======
-    pool = gcp.container.NodePoolNodeConfigArgs(machine_type="e2-standard-4")
->>>>>>> main
     gcp.container.NodePool(
         "pool", name="default-pool", cluster=cluster.id, node_count=1, node_config=pool, opts=options
     )
