@@ -13,7 +13,6 @@ from infra.names import KUEUE_API_VERSION
 from infra.objects import KubernetesObject, kubernetes_provider, manifest
 from infra.operators import JOBSET, KUEUE, Release, leave_certificates, wait_for_certificates
 from sandbox.engine import stack_in
-from sandbox.providers.installation import install
 from tests.chain.stack import Chain
 
 CLUSTER, TEAM = "shared", "corporate"
@@ -62,20 +61,15 @@ class Owner:
     chain: Chain
 
     def up(self) -> None:
-        install(self.chain.site)
         stack_in(self.chain.site, self.chain.programs, "owner", self).up()
 
     def __call__(self) -> None:
         provider = gcp.Provider("google", project=PROJECT, region=REGION, zone=ZONE)
         on_google = pulumi.ResourceOptions(provider=provider)
         cluster = _cluster(on_google)
-<<<<<<< HEAD
-        endpoint = cluster.control_plane_endpoints_config.apply(_dns_endpoint)
-=======
         endpoint = cluster.control_plane_endpoints_config.apply(
             lambda found: str(found.dns_endpoint_config and found.dns_endpoint_config.endpoint)
         )
->>>>>>> main
         inside = kubernetes_provider("inside", endpoint, pulumi.ResourceOptions(depends_on=[cluster]))
         options = pulumi.ResourceOptions(provider=inside)
         jobset = _controller(JOBSET, {}, options, [])
@@ -95,11 +89,6 @@ class Owner:
             metadata = {key: node["metadata"].get(key) for key in ("uid", "labels", "annotations")}
             found[f"node {node['metadata']['name']}"] = {"metadata": metadata, "spec": node["spec"]}
         return found | {path.name: {"text": path.read_text()} for path in self.chain.site.cloud.glob("*.json")}
-
-
-def _dns_endpoint(found: gcp.container.outputs.ClusterControlPlaneEndpointsConfig) -> str:
-    assert found.dns_endpoint_config
-    return str(found.dns_endpoint_config.endpoint)
 
 
 def _cluster(options: pulumi.ResourceOptions) -> gcp.container.Cluster:
@@ -133,11 +122,7 @@ def _cluster(options: pulumi.ResourceOptions) -> gcp.container.Cluster:
         private_cluster_config={"enable_private_nodes": True},
         opts=options,
     )
-<<<<<<< HEAD
-    pool: Any = {"machine_type": "e2-standard-4"}
-=======
     pool = gcp.container.NodePoolNodeConfigArgs(machine_type="e2-standard-4")
->>>>>>> main
     gcp.container.NodePool(
         "pool", name="default-pool", cluster=cluster.id, node_count=1, node_config=pool, opts=options
     )
