@@ -13,6 +13,7 @@ from infra.names import KUEUE_API_VERSION
 from infra.objects import KubernetesObject, kubernetes_provider, manifest
 from infra.operators import JOBSET, KUEUE, Release, leave_certificates, wait_for_certificates
 from sandbox.engine import stack_in
+from sandbox.providers.installation import install
 from tests.chain.stack import Chain
 
 CLUSTER, TEAM = "shared", "corporate"
@@ -61,6 +62,7 @@ class Owner:
     chain: Chain
 
     def up(self) -> None:
+        install(self.chain.site)
         stack_in(self.chain.site, self.chain.programs, "owner", self).up()
 
     def __call__(self) -> None:
