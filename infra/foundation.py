@@ -76,8 +76,6 @@ class Foundation(pulumi.ComponentResource):
     apis: GoogleApis
     repository: gcp.artifactregistry.Repository
     """Repository of the trainer's image."""
-    project_number: pulumi.Output[str]
-    """Number that Google assigned to the project."""
     cluster: ClusterPlace
     """Cluster for a `Fleet`."""
     project_number: pulumi.Output[str]
@@ -88,8 +86,6 @@ class Foundation(pulumi.ComponentResource):
         prefix, inside = child_prefix(name, "foundation"), partial(part, self)
         cloud, labels = args.cloud, {**MANAGED_BY, **args.labels}
         self.apis = GoogleApis(f"{prefix}apis", cloud.project, inside())
-        invoked = pulumi.InvokeOutputOptions(parent=self, depends_on=[self.apis])
-        self.project_number = project_number(cloud.project, invoked)
         place = RepositoryPlace(cloud.region, args.cluster.name)
         self.repository = image_repository(f"{prefix}images", place, labels, inside(self.apis))
         number = pulumi.InvokeOutputOptions(parent=self, depends_on=[self.apis])

@@ -87,7 +87,7 @@ class Operators(pulumi.ComponentResource):
         self._prefix = name.removesuffix("operators")
         resources = chart_resources(sum(group.hosts for group in args.groups))
         values: dict[str, object] = {"image": JOBSET.image, "controller": {"resources": resources}}
-        priority: list[pulumi.Resource] = [self._priority()] if args.installed else []
+        priority = [self._priority()] if args.installed else []
         jobset = [self._chart(JOBSET, JOBSET_NAMESPACE, values, priority)] if JOBSET.name in args.installed else []
         # At its start, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
         # When GKE installs that kind is not documented, but it exists after the first such pool.

@@ -69,7 +69,9 @@ class Owner:
         provider = gcp.Provider("google", project=PROJECT, region=REGION, zone=ZONE)
         on_google = pulumi.ResourceOptions(provider=provider)
         cluster = _cluster(on_google)
-        endpoint = cluster.control_plane_endpoints_config.apply(_dns_endpoint)
+        endpoint = cluster.control_plane_endpoints_config.apply(
+            lambda found: str(found.dns_endpoint_config and found.dns_endpoint_config.endpoint)
+        )
         inside = kubernetes_provider("inside", endpoint, pulumi.ResourceOptions(depends_on=[cluster]))
         options = pulumi.ResourceOptions(provider=inside)
         jobset = _controller(JOBSET, {}, options, [])
@@ -89,11 +91,6 @@ class Owner:
             metadata = {key: node["metadata"].get(key) for key in ("uid", "labels", "annotations")}
             found[f"node {node['metadata']['name']}"] = {"metadata": metadata, "spec": node["spec"]}
         return found | {path.name: {"text": path.read_text()} for path in self.chain.site.cloud.glob("*.json")}
-
-
-def _dns_endpoint(found: gcp.container.outputs.ClusterControlPlaneEndpointsConfig) -> str:
-    assert found.dns_endpoint_config
-    return str(found.dns_endpoint_config.endpoint)
 
 
 def _cluster(options: pulumi.ResourceOptions) -> gcp.container.Cluster:
@@ -127,7 +124,7 @@ def _cluster(options: pulumi.ResourceOptions) -> gcp.container.Cluster:
         private_cluster_config={"enable_private_nodes": True},
         opts=options,
     )
-    pool: Any = {"machine_type": "e2-standard-4"}
+    pool = gcp.container.NodePoolNodeConfigArgs(machine_type="e2-standard-4")
     gcp.container.NodePool(
         "pool", name="default-pool", cluster=cluster.id, node_count=1, node_config=pool, opts=options
     )
