@@ -116,8 +116,9 @@ def _wait_for(call: Call) -> Outcome:
 
 def run[**P, R](
     stack: str,
-    slices: str,
+    slices: str | None = None,
     *,
+    accelerator: str | None = None,
     count: int = 1,
     team: str | None = None,
     priority: Priority = "normal",
@@ -132,6 +133,8 @@ def run[**P, R](
     Args:
         stack: Name of a running stack.
         slices: Name of one of its slice groups.
+        accelerator: Google's name of its slices instead, such as `v6e-16`, if only one group has such slices. The
+            number counts chips, or for v4, v5p and 7x TensorCores: two for each chip.
         count: Number of slices of the group.
         team: Team whose queue to use. Default: the stack's only team.
         priority: Priority in the queue.
@@ -144,7 +147,7 @@ def run[**P, R](
     Raises:
         Refused: An argument is not valid, or the decorated object cannot be called on slices.
     """
-    wish = Wish(slices, count, team, priority, max_hours, check_slices)
+    wish = Wish(slices, count, team, priority, max_hours, check_slices, accelerator)
     if errors := list(_errors(wish, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
@@ -160,6 +163,9 @@ def run[**P, R](
 
 def _errors(wish: Wish, hosts: object) -> Iterator[str]:
     """Yield the errors of a wish that do not depend on the stack."""
+    if (wish.slices is None) == (wish.accelerator is None):
+        got = "neither" if wish.slices is None else f"slices {wish.slices!r} and accelerator {wish.accelerator!r}"
+        yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
     if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"count must be a number of slices of at least 1, got {wish.count!r}"
     if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]

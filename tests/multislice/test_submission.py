@@ -11,7 +11,7 @@ from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
 from infra.jobs import call_spec_of
-from infra.kubernetes import ApiError
+from infra.kubernetes import ApiError, Json
 from infra.names import FUNCTION_ANNOTATION
 from infra.settings.values import JobName
 from multislice.errors import BucketFailed, NoSuchStack, Refused
@@ -104,6 +104,36 @@ def test_a_wish_that_the_stack_cannot_fulfil_is_reported(
     with pytest.raises(Refused, match=reported):
         submit(PACKED, wish, place(tmp_path, objects, product="product"))
     assert not objects.found
+
+
+def node_selector(jobset: Json) -> dict[str, str]:
+    (slices,) = jobset["spec"]["replicatedJobs"]
+    return slices["template"]["spec"]["template"]["spec"]["nodeSelector"]
+
+
+def by_accelerator(name: str) -> Wish:
+    return replace(WISH, slices=None, count=1, accelerator=name)
+
+
+def test_googles_name_of_a_slice_finds_the_group_that_has_it(stack: Place, objects: Objects) -> None:
+    named, found = submit(PACKED, replace(WISH, count=1), stack), submit(PACKED, by_accelerator("v6e-8"), stack)
+    assert found.spec.slices == named.spec.slices
+    (selector,) = {str(node_selector(jobset)) for jobset in objects.found.values()}
+    assert "trillium" in selector
+
+
+@pytest.mark.parametrize("name", ["v6e-16", "v5p-8", "v6e", "h100"])
+def test_a_name_that_no_group_has_is_reported_with_the_names_that_there_are(stack: Place, name: str) -> None:
+    with pytest.raises(Refused, match=rf"accelerator of stack local: v6e-8 \(slices='trillium'\); got '{name}'"):
+        submit(PACKED, by_accelerator(name), stack)
+
+
+def test_a_name_of_several_groups_is_reported_with_their_names(tmp_path: Path, objects: Objects) -> None:
+    stack = place(tmp_path, objects)
+    group = stack.settings.slices["trillium"]
+    both = stack.settings.model_copy(update={"slices": {"near": group, "far": group}})
+    with pytest.raises(Refused, match="got 'v6e-8' of near, far; pass slices= with one of them"):
+        submit(PACKED, by_accelerator("v6e-8"), replace(stack, settings=both))
 
 
 @settings(deadline=None)
