@@ -63,9 +63,12 @@ def render(submission: Submission) -> Manifest:
     )
 
 
+def _main_container(job: Job) -> str:
+    return PROGRAM if isinstance(job, ContainerJob) else TRAINER
+
+
 def _slices(submission: Submission, pods: Pods) -> Manifest:
-    container = PROGRAM if isinstance(submission.job, ContainerJob) else TRAINER
-    job = _indexed_job(submission, container, submission.slices.hosts, pods.slices)
+    job = _indexed_job(submission, _main_container(submission.job), submission.slices.hosts, pods.slices)
     return {
         "successPolicy": {"operator": "All"},
         "replicatedJobs": [_add_replicas(SLICES, submission.slices.count, job)],
@@ -73,7 +76,7 @@ def _slices(submission: Submission, pods: Pods) -> Manifest:
 
 
 def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods) -> Manifest:
-    head = _indexed_job(submission, PROGRAM, 1, head_template)
+    head = _indexed_job(submission, _main_container(submission.job), 1, head_template)
     slices = _indexed_job(submission, WORKER, submission.slices.hosts, pods.slices)
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
     if submission.shares_host:
@@ -157,8 +160,8 @@ def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     # The last rule is for any other code. Without it the Job fails as BackoffLimitExceeded without naming a pod, and a
     # killed host leaves no record of its own.
-    if isinstance(job, ContainerJob):
-        checks = [SLICE_CHECK] if job.check_slices else []
+    if isinstance(job, ContainerJob) or container == WORKER:
+        checks = [SLICE_CHECK] if isinstance(job, ContainerJob) and job.check_slices else []
         return [disrupted, *(_exit_rule(name, (ExitCode.DONE,), "NotIn") for name in (*checks, container))]
     return [
         _exit_rule(container, FATAL_CODES),

@@ -64,6 +64,20 @@ class Place:
                 f" {count}; request fewer, or raise slices.{group}.count in the stack file"
             )
 
+    def require_pathways(self, group: str) -> None:
+        """Raise Refused if the stack does not run calls by Pathways on this slice group."""
+        if self.settings.functions.pathways is None:
+            raise Refused(
+                f"expected stack {self.stack} to have the section functions.pathways, which backend='pathways' needs;"
+                " add it to the stack file and deploy it, or leave out backend="
+            )
+        shape = self.settings.slices[group].shape
+        if shape.pathways_instance is None:
+            raise Refused(
+                f"expected slices of a machine type that Pathways knows, got {shape.machine_type} of {group}; choose"
+                " another slice group, or leave out backend="
+            )
+
     def team(self, name: str | None) -> str:
         """Return the team `name`, or the only team if it is None. Raise Refused if there is no such team."""
         teams = self.settings.namespaces

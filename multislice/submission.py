@@ -19,7 +19,7 @@ from multislice.packing import Packed
 from multislice.place import Place, place
 from workloads.call.folder import new_keys
 from workloads.call.parcel import Parcel
-from workloads.spec import CallSpec
+from workloads.spec import Backend, CallSpec
 
 START_MINUTES = 15.0
 """Time limit for the start of all hosts, because slices may come up minutes apart."""
@@ -49,6 +49,7 @@ class Wish:
     """Whether the hosts check their devices before the function begins."""
     accelerator: str | None = None
     """Google's name of a slice, such as `v6e-16`, instead of the name of the group."""
+    backend: Backend = "direct"
 
 
 def submit(packed: Packed, wish: Wish, place: Place) -> Call:
@@ -61,6 +62,8 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
     """
     group = wish.slices or place.group_of(wish.accelerator or "")
     place.require(group, wish.count)
+    if wish.backend == "pathways":
+        place.require_pathways(group)
     team = place.team(wish.team)
     name, namespace = call_name(packed.function), place.settings.namespaces[team]
     parcel = Parcel.of(name, packed.function, packed.parts)
@@ -71,6 +74,7 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
         manifest_sha256=parcel.sha256,
         public_key=public_key,
         slices=place.settings.slices_of(group, wish.count),
+        backend=wish.backend,
         start_minutes=START_MINUTES,
         check_slices=wish.check_slices,
         max_hours=wish.max_hours,

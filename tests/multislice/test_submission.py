@@ -1,7 +1,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,13 +10,16 @@ from pydantic import TypeAdapter
 from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
+from infra.job_state import leader_of
 from infra.jobs import call_spec_of
 from infra.kubernetes import ApiError, Json
 from infra.names import FUNCTION_ANNOTATION
+from infra.settings.jobs import Functions
 from infra.settings.values import JobName
 from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.place import Place
 from multislice.submission import Wish, call_name, is_call_name, submit
+from tests.infra.test_pathways import IMAGES
 from tests.multislice.known import NAMESPACE, PACKED, WISH, Objects, files, place
 from workloads.call.parcel import read_parcel
 
@@ -134,6 +137,39 @@ def test_a_name_of_several_groups_is_reported_with_their_names(tmp_path: Path, o
     both = stack.settings.model_copy(update={"slices": {"near": group, "far": group}})
     with pytest.raises(Refused, match="got 'v6e-8' of near, far; pass slices= with one of them"):
         submit(PACKED, by_accelerator("v6e-8"), replace(stack, settings=both))
+
+
+PATHWAYS = Functions.model_validate({"pathways": IMAGES})
+
+
+def offering(stack: Place, functions: Functions, **shape: Any) -> Place:
+    """The stack with what its functions may use, and slices of another shape."""
+    group = stack.settings.slices["trillium"].model_copy(update=shape)
+    changed = {"functions": functions, "slices": {"trillium": group}}
+    return replace(stack, settings=stack.settings.model_copy(update=changed))
+
+
+def test_a_call_by_pathways_has_its_output_and_its_result_on_the_head(stack: Place, objects: Objects) -> None:
+    call = submit(PACKED, replace(WISH, backend="pathways"), offering(stack, PATHWAYS))
+    (jobset,) = objects.found.values()
+    assert [replicated["name"] for replicated in jobset["spec"]["replicatedJobs"]] == ["head", "slice"]
+    assert call.leader == leader_of(jobset) == "head-0-0"
+    assert submit(PACKED, WISH, stack).leader == "slice-0-0"
+
+
+@pytest.mark.parametrize(
+    ("functions", "shape", "reported"),
+    [
+        (Functions(), {}, "expected stack local to have the section functions.pathways"),
+        (PATHWAYS, {"topology": "1x1", "machine_type": "ct6e-standard-1t"}, "got ct6e-standard-1t of trillium"),
+    ],
+)
+def test_a_stack_that_cannot_run_pathways_refuses_it(
+    stack: Place, objects: Objects, functions: Functions, shape: dict[str, str], reported: str
+) -> None:
+    with pytest.raises(Refused, match=reported):
+        submit(PACKED, replace(WISH, count=1, backend="pathways"), offering(stack, functions, **shape))
+    assert not objects.found
 
 
 @settings(deadline=None)

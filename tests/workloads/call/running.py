@@ -14,6 +14,7 @@ from multislice.packing import pack
 from multislice.project import Project
 from workloads.call.folder import CallFolder, Seals, new_keys
 from workloads.call.parcel import Parcel
+from workloads.call.pathways import head_of
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec
 
 ONE_HOST = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=2)
@@ -61,9 +62,10 @@ def submitted(
 
 @contextmanager
 def hosts_of(spec: CallSpec, logs: Path, environment: Mapping[str, str] | None = None) -> Generator[Hosts]:
-    """Run the host processes of a call, and kill them if they take too long."""
+    """Run the host processes of a call, by Pathways its head, and kill them if they take too long."""
+    slices = head_of(spec.slices) if spec.backend == "pathways" else spec.slices
     call = {CALL_SPEC_VARIABLE: spec.model_dump_json(), CALL_KEY_VARIABLE: PRIVATE_KEY}
-    with start_program("workloads.call", spec.slices, "run-1", 0, logs, {**call, **(environment or {})}) as hosts:
+    with start_program("workloads.call", slices, "run-1", 0, logs, {**call, **(environment or {})}) as hosts:
         deadline = Timer(SECONDS, hosts.stop, kwargs={"grace_seconds": 0})
         deadline.start()
         try:
