@@ -30,7 +30,7 @@ fuzz: $(ENVIRONMENT) ## fuzz all file readers with twenty times as many damaged 
 chaos: $(ENVIRONMENT) programs ## inject every fault of the catalogue, or those named in ARGS, into jobs
 	@$(PYTHON) -m chaos $(ARGS)
 
-bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/benchmarks.md; ARGS names the Python of peers
+bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/explanation/benchmarks.md; ARGS names the Python of peers
 	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps && $(PYTHON) -m benchmarks.read_ahead
 
 docs: $(ENVIRONMENT) ## build the documentation in the folder site; broken links are errors

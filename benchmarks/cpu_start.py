@@ -99,7 +99,7 @@ def main() -> None:
     """Print the median start of each kind with its parts, and the quotients."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_start")
     parser.add_argument(
-        "--levanter-python", help="Python of an environment with marin-levanter; see docs/benchmarks.md"
+        "--levanter-python", help="Python of an environment with marin-levanter; see docs/explanation/benchmarks.md"
     )
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()

@@ -126,7 +126,7 @@ def main() -> None:
     """Print the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_step")
     parser.add_argument(
-        "--levanter-python", help="Python of an environment with marin-levanter; see docs/benchmarks.md"
+        "--levanter-python", help="Python of an environment with marin-levanter; see docs/explanation/benchmarks.md"
     )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=3, help="steps of each process in a round (%(default)s)")

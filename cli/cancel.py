@@ -76,5 +76,9 @@ def _end(api: ApiServer, job: Job) -> None:
             time.sleep(_POLL_SECONDS)
     except UNREACHABLE as error:
         forbidden = isinstance(error, ApiError) and error.status == 403
-        advice = "docs/security.md says what members of a team may do" if forbidden else "see `multislice doctor`"
+        advice = (
+            "docs/explanation/security.md says what members of a team may do"
+            if forbidden
+            else "see `multislice doctor`"
+        )
         raise Halt(f"the cluster did not delete job {job.place.name}: {error}; {advice}") from None

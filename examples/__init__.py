@@ -1,1 +1,1 @@
-"""The rules of JAX on several hosts, each as a function that runs on slices; docs/functions.md says how."""
+"""The rules of JAX on several hosts, each as a function that runs on slices; docs/how-to/functions.md says how."""

@@ -1,7 +1,7 @@
 """Monitoring of a stack: the pods whose metrics Managed Prometheus collects, the alerts, and the Grafana dashboard.
 
 `monitoring.yaml` contains the alerts and the panels. Grafana itself is not part of the stack. Notifications of alerts
-are configured in the cluster's Alertmanager; see `docs/monitoring.md`.
+are configured in the cluster's Alertmanager; see `docs/how-to/monitoring.md`.
 """
 
 import json
@@ -30,7 +30,7 @@ from infra.settings.stack import Settings
 from workloads.spec import Spec
 
 API_VERSION = "monitoring.googleapis.com/v1"
-DOCUMENT = "docs/monitoring.md"
+DOCUMENT = "docs/how-to/monitoring.md"
 """Page of the documentation with a section for each alert."""
 NAMESPACE = "multislice-monitoring"
 """Namespace of the dashboard. It contains no pods."""

@@ -1,6 +1,6 @@
 """Runs Python functions on TPU slices, with the decorator `@multislice.run(stack="dev", slices="trillium")`.
 
-See docs/functions.md. `__all__` lists the public API.
+See docs/how-to/functions.md. `__all__` lists the public API.
 """
 
 from infra.job_state import State

@@ -108,7 +108,7 @@ def _faults(places: Sequence[Place], key: str) -> Iterator[FieldError]:
             f"secretsprovider of {place.stack}",
             f"a key of the project, {_KEYS}projects/{place.project}/...",
             key or "nothing",
-            f"`pulumi stack init {place.stack} --secrets-provider=...`, as docs/backends.md says",
+            f"`pulumi stack init {place.stack} --secrets-provider=...`, as docs/how-to/backends.md says",
         )
 
 

@@ -1,1 +1,1 @@
-"""Manages environments, which are copies of stacks that expire. See `docs/environments.md`."""
+"""Manages environments, which are copies of stacks that expire. See `docs/how-to/environments.md`."""

@@ -104,7 +104,7 @@ class Job(Spec):
     """Names in the section `secrets` that its pods get. Default: all."""
     sweep: Mapping[str, tuple[object, ...]] = {}
     """Lists of values, by setting of the job, such as `training.seed: [0, 1]`. Each combination becomes a separate job,
-    whose name ends with the positions of its values. Only in `jobs`; see `docs/jobs.md`."""
+    whose name ends with the positions of its values. Only in `jobs`; see `docs/how-to/jobs.md`."""
 
     @property
     def pod_level(self) -> PodLevel:
@@ -131,21 +131,22 @@ class TrainingJob(CompilerSpec, Job):
     existing_run: Literal["resume", "anew"]
     """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it."""
     model: Mapping[str, object] = {}
-    """Values that replace single values of the preset's `model` section, or all of them; see `docs/models.md`."""
+    """Values that replace single values of the preset's `model` section, or all of them; see
+    `docs/how-to/models.md`."""
     training: Mapping[str, object] = {}
     """Values that replace single values of the preset's `training` section."""
     optimizer: Mapping[str, object] = {}
     """Values that replace single values of the preset's `optimizer` section."""
     allow_changes: tuple[OptimizerSetting, ...] = ()
     """Settings of `optimizer` that may change when a run in the bucket continues, such as `[optimizer.learning_rate]`;
-    see `docs/jobs.md`. Default: a changed value ends the job with exit code 20."""
+    see `docs/how-to/jobs.md`. Default: a changed value ends the job with exit code 20."""
     data: DataSpec | None = None
     """Training data. Default: the preset's data, if it has any."""
     initial_weights: str | None = None
-    """Folder of the weights with which a new run starts, as every host sees it; see `docs/models.md`. Default: weights
-    drawn from the seed."""
+    """Folder of the weights with which a new run starts, as every host sees it; see `docs/how-to/models.md`. Default:
+    weights drawn from the seed."""
     trackers: TrackersSpec = TrackersSpec()
-    """Where the curves of the run are shown; see `docs/metrics.md`. Default: only in its report."""
+    """Where the curves of the run are shown; see `docs/how-to/metrics.md`. Default: only in its report."""
     compile_cache: Literal["host", "bucket"] = "host"
     """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint bucket, where
     every later start finds them, including those that `multislice preflight` stored there."""
@@ -154,7 +155,7 @@ class TrainingJob(CompilerSpec, Job):
 
 
 class Pathways(Spec):
-    """The Pathways runtime of jobs or function calls with the backend `pathways`. See `docs/jobs.md`."""
+    """The Pathways runtime of jobs or function calls with the backend `pathways`. See `docs/how-to/jobs.md`."""
 
     server_image: PinnedImage
     """Image of resource manager and workers, by digest: `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server`. Google
@@ -215,7 +216,8 @@ class Heartbeat(Spec):
 
 
 class ContainerJob(Job):
-    """Runs a program of your own: on every host of the slices, or through Pathways on the head. See `docs/jobs.md`."""
+    """Runs a program of your own: on every host of the slices, or through Pathways on the head. See
+    `docs/how-to/jobs.md`."""
 
     kind: Literal["container"]
     image: PinnedImage
@@ -231,7 +233,7 @@ class ContainerJob(Job):
     """Ports that the program listens on, on every host or on the head."""
     run_as_user: Annotated[WholeNumber, Field(ge=0, le=65535)] | None = None
     """User and group ID of the processes, for images that run only as one user. 0 is root, which the policy refuses
-    unless the stack has an exception; see `docs/jobs.md`. Default: 10001."""
+    unless the stack has an exception; see `docs/how-to/jobs.md`. Default: 10001."""
     privileged: bool = False
     """Whether the container has all rights on its host. The policy refuses it unless the stack has an exception."""
     resources: HostShare = HostShare()
@@ -259,7 +261,8 @@ class ContainerJob(Job):
 
 
 class FunctionJob(Job):
-    """Executes one function call. The caller creates it; it is not part of a stack file. See `docs/functions.md`."""
+    """Executes one function call. The caller creates it; it is not part of a stack file. See
+    `docs/how-to/functions.md`."""
 
     kind: Literal["function"] = "function"
     call: CallSpec
@@ -268,7 +271,7 @@ class FunctionJob(Job):
 
 
 class Functions(Spec):
-    """What the stack offers to calls of functions. See `docs/functions.md`."""
+    """What the stack offers to calls of functions. See `docs/how-to/functions.md`."""
 
     pathways: Pathways | None = None
     """Pathways runtime of calls with `backend="pathways"`, for the version of JAX in the stack's image. Default: such

@@ -149,7 +149,9 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
         return
     if by_pathways and not job.pathways:
         expected = "server_image and proxy_image by digest, both for the version of JAX in the program's image"
-        yield FieldError(f"{path}.pathways", expected, "nothing", "add the section; docs/jobs.md says where they are")
+        yield FieldError(
+            f"{path}.pathways", expected, "nothing", "add the section; docs/how-to/jobs.md says where they are"
+        )
     if job.pathways and not by_pathways:
         fix = f"remove it, or write pathways as {path}.backend"
         yield FieldError(f"{path}.pathways", f"no such section with backend: {job.backend}", "the section", fix)

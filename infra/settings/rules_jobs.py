@@ -13,7 +13,7 @@ from infra.settings.errors import FieldError, expectation, from_validation, near
 from infra.settings.jobs import ContainerJob, Job, Section, TrainingJob, group_order
 from infra.settings.schema import SliceGroup
 from infra.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
-from infra.settings.values import SECRETS, VARIABLE, VARIABLE_RULE, Hidden
+from infra.settings.values import NAMESPACE, SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.submission import assemble, optimizer_spec, training_spec
 from infra.tpu import SliceShape
 from workloads.spec import (
@@ -33,7 +33,7 @@ _LONGEST_LABEL = 63
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 _NOT_SHOWN = "something else, which is not shown here"
 """No error shows the value of a secret, even if it is in the file in plain text."""
-_SET = f"pulumi config set --secret --path 'tpu-multislice:{SECRETS}.NAME'"
+_SET = f"pulumi config set --secret --path '{NAMESPACE}:{SECRETS}.NAME'"
 _REVOKE = "if it was in the file in plain text, revoke it, because it is in the file's history"
 
 
@@ -176,7 +176,7 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
         preset = load_preset(job.preset)
         if not (job.data or preset.data):
             expected = f"data to train on, since the preset {job.preset} has no data of its own"
-            fix = f"add {path}.data to the stack file; docs/data.md says how to make a token folder"
+            fix = f"add {path}.data to the stack file; docs/how-to/data.md says how to make a token folder"
             yield FieldError(f"{path}.data", expected, "nothing", fix)
         yield from _sections(path, job, shape, preset)
     place, written = f"{path}.allow_changes", {f"optimizer.{name}" for name in job.optimizer}
@@ -193,7 +193,7 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
             f"{path}.trackers.wandb",
             f"the secret {WANDB_KEY_VARIABLE} among those of the job, since the trainer logs in with it",
             join_names(own),
-            f"pulumi config set --secret --path 'tpu-multislice:secrets.{WANDB_KEY_VARIABLE}', and add the name to"
+            f"pulumi config set --secret --path '{NAMESPACE}:{SECRETS}.{WANDB_KEY_VARIABLE}', and add the name to"
             f" {path}.secrets if the job has that list",
         )
 
@@ -220,7 +220,7 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
 def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[FieldError]:
     if not job.initial_weights:
         expected = f"the folder of the weights that {path}.training.lora adapts"
-        fix = "write it; docs/models.md says how to make one"
+        fix = "write it; docs/how-to/models.md says how to make one"
         yield FieldError(f"{path}.initial_weights", expected, "nothing", fix)
     if (kind := optimizer_spec(job, preset).kind) != "adamw":
         yield FieldError(f"{path}.optimizer.kind", f"adamw with {path}.training.lora", kind, "remove one of them")

@@ -184,7 +184,8 @@ class Preemption(Spec):
 
 
 class Members(Spec):
-    """Users who may submit, see, suspend and delete the jobs of a team, and nothing else. See `docs/security.md`."""
+    """Users who may submit, see, suspend and delete the jobs of a team, and nothing else. See
+    `docs/explanation/security.md`."""
 
     users: tuple[Email, ...] = ()
     """Email addresses of Google accounts, of people or service accounts."""
@@ -312,7 +313,8 @@ class Environment(Spec):
 
 
 class Monitoring(Spec):
-    """Metrics in Google Managed Prometheus, alerts on them, and a Grafana dashboard; see `docs/monitoring.md`."""
+    """Metrics in Google Managed Prometheus, alerts on them, and a Grafana dashboard; see
+    `docs/how-to/monitoring.md`."""
 
     enabled: bool = True
     """Whether the stack declares collection, alerts and dashboard. Without it the cluster still has Managed Prometheus,

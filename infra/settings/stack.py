@@ -111,7 +111,7 @@ class Settings(Options):
     """Environment variables of the jobs' pods, by name, for tokens of a data hub or an experiment tracker. Set them
     with `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may contain a secret. A
     changed value reaches the job at its next start; an added or removed name replaces the job. See
-    `docs/backends.md`."""
+    `docs/how-to/backends.md`."""
 
     @property
     def checkpoint_bucket(self) -> str:

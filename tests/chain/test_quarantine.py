@@ -154,7 +154,9 @@ def test_a_trainer_marks_its_own_node_and_says_why(
         assert (mark["key"], mark["effect"]) == (BAD_HOST_KEY, "NoSchedule")
     refused = replace(own, name=other["metadata"]["name"]).mark("not mine")
     assert "a trainer changes the node it runs on and no other" in refused
-    (line,) = re.findall(r"^kubectl get nodes .*$", (CHECKOUT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        r"^kubectl get nodes .*$", (CHECKOUT / "docs" / "how-to" / "operations.md").read_text(), re.MULTILINE
+    )
     kubectl = f"{stack.programs.path('kubectl')} --kubeconfig={stack.site.kubeconfig}"
     listed = subprocess.check_output(line.replace("kubectl", kubectl), shell=True, text=True).splitlines()
     assert [(row.split()[0], row.split()[-1][:3]) for row in listed] == [(node["metadata"]["name"], "xxx")]

@@ -1,4 +1,4 @@
-"""The workflows keep to the rules of docs/ci.md, and every command in them is one that the program has."""
+"""The workflows keep to the rules of docs/how-to/ci.md, and every command in them is one that the program has."""
 
 import re
 import shlex

@@ -71,5 +71,5 @@ def test_a_job_that_is_gone_cannot_be_cancelled(server: Played, deployed: Deploy
 
 def test_somebody_without_the_right_to_it_reads_what_members_may_do(server: Played, deployed: Deployed) -> None:
     server.refused_changes[f"{JOBSETS}/tiny"] = "jobsets is forbidden"
-    with pytest.raises(Halt, match="did not delete job tiny: jobsets is forbidden; docs/security.md"):
+    with pytest.raises(Halt, match="did not delete job tiny: jobsets is forbidden; docs/explanation/security.md"):
         cancelled(deployed)

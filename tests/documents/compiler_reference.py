@@ -1,4 +1,4 @@
-"""Renders the options in docs/compiler.md from the table that the trainer compiles with."""
+"""Renders the options in docs/reference/compiler.md from the table that the trainer compiles with."""
 
 import json
 from collections.abc import Iterable

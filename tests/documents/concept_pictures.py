@@ -1,4 +1,5 @@
-"""The pictures of docs/concepts.md: numbers from the stack `dev` as the program reads it, words from the trainer."""
+"""The pictures of docs/explanation/concepts.md: numbers from the stack `dev` as the program reads it, words from the
+trainer."""
 
 from collections.abc import Callable, Mapping
 
@@ -88,8 +89,8 @@ def start() -> str:
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
-    "concepts-stack.svg": stack,
-    "concepts-queue.svg": queue,
-    "concepts-start.svg": start,
+    "pictures/concepts-stack.svg": stack,
+    "pictures/concepts-queue.svg": queue,
+    "pictures/concepts-start.svg": start,
 }
 """What draws each of them, by its path in `docs`."""

@@ -1,5 +1,6 @@
 """Renders the table of all commands, with the pages that describe each one."""
 
+import os
 import re
 from pathlib import Path
 
@@ -12,12 +13,14 @@ _HEAD = f"""# Commands
 
 {MADE.format("tests/documents/how_to_index.py")}
 
-For options and defaults, see the [command line reference](../command-line.md). A command of `multislice` exits
-with 0 on success and 1 on error, unless the table says otherwise: [exit codes](../exit-codes.md#commands).
+For options and defaults, see the [command line reference](../reference/command-line.md). A command of `multislice`
+exits with 0 on success and 1 on error, unless the table says otherwise:
+[exit codes](../reference/exit-codes.md#commands).
 """
 _TARGETS = "\n## make\n\n| Command | Description | Pages |\n|---|---|---|\n"
 _COMMANDS = "\n## multislice\n\n| Command | Description | Exit status | Pages |\n|---|---|---|---|\n"
 _NO_DESCRIPTIONS = ("index", "troubleshooting", "comparison", "limits", "compiler")
+_FOLDERS = ("tutorials", "how-to", "reference", "explanation")
 _NAMED_PAGES = 3
 """Number of pages in a row: those of the menu's "How to" first, then by how often they name the command."""
 
@@ -49,9 +52,9 @@ def how_to_pages() -> list[Path]:
 
 
 def _written() -> list[Path]:
-    pages = [*sorted(DOCS.glob("*.md")), *sorted((DOCS / "how-to").glob("*.md"))]
-    return [page for page in pages if page.stem not in _NO_DESCRIPTIONS and not generated(page)]
+    pages = [*DOCS.glob("*.md"), *(page for folder in _FOLDERS for page in (DOCS / folder).glob("*.md"))]
+    return [page for page in sorted(pages) if page.stem not in _NO_DESCRIPTIONS and not generated(page)]
 
 
 def _from_here(page: Path) -> str:
-    return page.name if page.parent.name == "how-to" else f"../{page.name}"
+    return os.path.relpath(page, DOCS / "how-to")

@@ -1,4 +1,4 @@
-"""Renders the metrics and alerts in docs/monitoring.md from their declarations."""
+"""Renders the metrics and alerts in docs/how-to/monitoring.md from their declarations."""
 
 import re
 

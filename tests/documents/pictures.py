@@ -110,10 +110,10 @@ def _drawn(console: Console, title: str, unique_id: str) -> str:
 
 PICTURES: Mapping[str, Callable[[], str]] = {
     **concept_pictures.PICTURES,
-    "make-up.svg": _make_up,
-    "report.svg": _report,
-    "preview-local.svg": _preview,
-    "review.svg": _review,
+    "pictures/make-up.svg": _make_up,
+    "pictures/report.svg": _report,
+    "pictures/preview-local.svg": _preview,
+    "pictures/review.svg": _review,
     FAULTS_PICTURE: lambda: report.picture(measured()),
     LONG_RUN_PICTURE: lambda: report.long_run_picture(long_run()),
 }

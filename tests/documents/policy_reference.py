@@ -1,4 +1,4 @@
-"""Renders the table of rules in docs/policy.md from the rules."""
+"""Renders the table of rules in docs/reference/policy.md from the rules."""
 
 from policy.rule import About
 from policy.rules import TABLES

@@ -1,4 +1,5 @@
-"""Generate parts of docs/reliability.md: exit codes from the enum, and measurements from the results in docs/chaos."""
+"""Generate parts of docs/explanation/reliability.md: exit codes from the enum, and measurements from the results in
+docs/chaos."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -19,7 +20,7 @@ CODES = f"<!-- exit codes: {_MADE_BY} -->\n", "<!-- end of exit codes -->\n"
 FAULTS = f"<!-- faults: {_MADE_BY} -->\n", "<!-- end of faults -->\n"
 LONG_RUN = f"<!-- long run: {_MADE_BY} -->\n", "<!-- end of long run -->\n"
 
-FAULTS_PICTURE, LONG_RUN_PICTURE = "chaos/faults.svg", "chaos/long_run.svg"
+FAULTS_PICTURE, LONG_RUN_PICTURE = "pictures/faults.svg", "pictures/long_run.svg"
 """Files next to the document."""
 
 _HEAD = (
@@ -59,7 +60,7 @@ def with_faults(document: str, results: Sequence[Result]) -> str:
 def with_long_run(document: str, run: LongRun) -> str:
     """Return the document with a summary of the long run, its picture and its tables."""
     _, tables = report.long_run_markdown(run).split("\n\n", 1)
-    shown = f"![Loss of one job over wall time. Vertical lines are random faults.]({LONG_RUN_PICTURE})"
+    shown = f"![Loss of one job over wall time. Vertical lines are random faults.](../{LONG_RUN_PICTURE})"
     return with_part(document, LONG_RUN[0], f"\n{_long_run_summary(run)}\n\n{shown}\n\n{tables}\n", LONG_RUN[1])
 
 
@@ -72,7 +73,7 @@ def without_made_parts(document: str) -> str:
 
 def _faults(results: Sequence[Result]) -> Iterator[str]:
     yield f"\n{_summary(results)}\n\n"
-    yield f"![Loss of every job over wall time. Vertical lines are faults.]({FAULTS_PICTURE})\n"
+    yield f"![Loss of every job over wall time. Vertical lines are faults.](../{FAULTS_PICTURE})\n"
     by_name = {result.fault: result for result in results}
     for title, faults in GROUPS.items():
         found = [(fault, by_name[fault.name]) for fault in faults if fault.name in by_name]

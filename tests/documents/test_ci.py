@@ -1,10 +1,10 @@
-"""docs/ci.md names every workflow."""
+"""docs/how-to/ci.md names every workflow."""
 
 import re
 
 from tests.ci.test_workflows import ROOT, WORKFLOWS
 
-DOCUMENT = (ROOT / "docs" / "ci.md").read_text()
+DOCUMENT = (ROOT / "docs" / "how-to" / "ci.md").read_text()
 
 
 def test_every_workflow_is_in_the_table_with_when_it_runs() -> None:

@@ -1,4 +1,4 @@
-"""The commands of docs/data.md do what it says."""
+"""The commands of docs/how-to/data.md do what it says."""
 
 import shlex
 import subprocess
@@ -15,7 +15,7 @@ from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import token_folders
 
-TEXT = (DOCS / "data.md").read_text()
+TEXT = (DOCS / "how-to" / "data.md").read_text()
 QUICKER = ["--slices", "1", "--hosts", "1", "--chips", "2", "--steps", "2"]
 
 

@@ -1,4 +1,4 @@
-"""The command of docs/fine-tuning.md and its stack file do what it says."""
+"""The command of docs/how-to/fine-tuning.md and its stack file do what it says."""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.data.token_folder import TokenFolder
 
-TEXT = (DOCS / "fine-tuning.md").read_text()
+TEXT = (DOCS / "how-to" / "fine-tuning.md").read_text()
 
 
 def test_its_stack_file_is_accepted() -> None:

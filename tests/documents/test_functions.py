@@ -1,4 +1,4 @@
-"""docs/functions.md says what the package does."""
+"""docs/how-to/functions.md says what the package does."""
 
 import inspect
 import re
@@ -8,7 +8,7 @@ import multislice
 from examples.__main__ import NAMES
 from multislice import errors
 
-TEXT = (Path(__file__).parents[2] / "docs" / "functions.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "functions.md").read_text()
 
 
 def test_every_argument_of_run_is_told() -> None:

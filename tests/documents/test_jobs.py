@@ -1,4 +1,4 @@
-"""What docs/jobs.md shows and names is real."""
+"""What docs/how-to/jobs.md shows and names is real."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ from tests.infra.one_job import template_of
 from tests.infra.recording import Values, run_program, stack_values
 from workloads.spec import JOB_FOLDER_VARIABLE, WANDB_KEY_VARIABLE
 
-TEXT = (DOCS / "jobs.md").read_text()
+TEXT = (DOCS / "how-to" / "jobs.md").read_text()
 
 
 def _shown(block: int = 0) -> Values:
@@ -55,7 +55,7 @@ def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
 
 
 def test_the_trackers_of_the_page_about_metrics_are_accepted() -> None:
-    (shown,) = blocks((DOCS / "metrics.md").read_text(), "yaml")
+    (shown,) = blocks((DOCS / "how-to" / "metrics.md").read_text(), "yaml")
     values = _shown() | yaml.safe_load(shown) | {"secrets": {WANDB_KEY_VARIABLE: HIDDEN}}
     assert parse(values).training_jobs["pretrain"].trackers.wandb
 

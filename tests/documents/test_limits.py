@@ -1,4 +1,4 @@
-"""The table of docs/limits.md has the numbers of the sources."""
+"""The table of docs/explanation/limits.md has the numbers of the sources."""
 
 import re
 
@@ -8,7 +8,7 @@ from workloads.call.parcel import MOST_BYTES
 from workloads.spec.pod import BAD_HOST_CHARACTERS
 from workloads.spec.slices import MOST_DEVICES, MOST_SLICES
 
-LIMITS = (DOCS / "limits.md").read_text()
+LIMITS = (DOCS / "explanation" / "limits.md").read_text()
 
 
 def test_limits_are_those_of_the_sources() -> None:

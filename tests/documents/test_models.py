@@ -1,4 +1,4 @@
-"""The commands of docs/models.md do what it says, and its numbers are those of the presets."""
+"""The commands of docs/how-to/models.md do what it says, and its numbers are those of the presets."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names
 from workloads.training.flops import flops_per_token, total_parameters
 
-TEXT = (DOCS / "models.md").read_text()
+TEXT = (DOCS / "how-to" / "models.md").read_text()
 SMALLER = ["--slices", "1", "--hosts", "1", "--chips", "2"]
 UNITS = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
 

@@ -1,4 +1,4 @@
-"""docs/monitoring.md says what the program declares and the trainer serves."""
+"""docs/how-to/monitoring.md says what the program declares and the trainer serves."""
 
 import re
 

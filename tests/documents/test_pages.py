@@ -59,7 +59,7 @@ def test_make_without_a_target_does_nothing_that_costs():
 
 
 def test_the_finding_and_the_settings_that_are_shown_are_real() -> None:
-    text = (ROOT / "docs" / "policy.md").read_text()
+    text = (ROOT / "docs" / "reference" / "policy.md").read_text()
     shown = next(block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "Why:" in block)
     (rule,) = (rule for rule in ALL_RULES if rule.id == "no-keys")
     (found,) = violations(rule, EXAMPLES["no-keys"].failing)

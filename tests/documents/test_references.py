@@ -18,13 +18,13 @@ from tests.documents.command_line_reference import Command
 from tests.documents.pages import DOCS, generated, hold, name_of
 
 MAKERS: dict[str, Callable[[], str]] = {
-    "stack-file.md": settings_reference.reference,
-    "job-spec.md": job_spec_reference.reference,
-    "tpu-table.md": tpu_table_reference.reference,
-    "compiler.md": lambda: compiler_reference.with_tables((DOCS / "compiler.md").read_text()),
-    "exit-codes.md": exit_codes_reference.reference,
-    "command-line.md": command_line_reference.reference,
-    "policy.md": lambda: policy_reference.with_table((DOCS / "policy.md").read_text()),
+    "reference/stack-file.md": settings_reference.reference,
+    "reference/job-spec.md": job_spec_reference.reference,
+    "reference/tpu-table.md": tpu_table_reference.reference,
+    "reference/compiler.md": lambda: compiler_reference.with_tables((DOCS / "reference" / "compiler.md").read_text()),
+    "reference/exit-codes.md": exit_codes_reference.reference,
+    "reference/command-line.md": command_line_reference.reference,
+    "reference/policy.md": lambda: policy_reference.with_table((DOCS / "reference" / "policy.md").read_text()),
     # The last one: it names the others.
     "how-to/index.md": how_to_index.reference,
 }

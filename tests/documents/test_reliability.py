@@ -1,4 +1,5 @@
-"""docs/reliability.md: what people wrote there is what catalogue and trainer say, the rest is what was measured."""
+"""docs/explanation/reliability.md: what people wrote there is what catalogue and trainer say, the rest is what was
+measured."""
 
 import re
 from collections import Counter
@@ -13,7 +14,7 @@ from tests.documents.pages import DOCS, hold
 from workloads.report.history import KILLED, LAST
 from workloads.spec import ExitCode
 
-DOCUMENT = DOCS / "reliability.md"
+DOCUMENT = DOCS / "explanation" / "reliability.md"
 KNOWN = {fault.name: fault for fault in CATALOGUE}
 
 

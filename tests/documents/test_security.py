@@ -1,4 +1,4 @@
-"""The rules, tests and security context that docs/security.md names are those of the program."""
+"""The rules, tests and security context that docs/explanation/security.md names are those of the program."""
 
 import re
 
@@ -9,7 +9,7 @@ from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from policy.rules import ALL_RULES
 from tests.documents.pages import DOCS, ROOT, blocks
 
-TEXT = (DOCS / "security.md").read_text()
+TEXT = (DOCS / "explanation" / "security.md").read_text()
 ATTACKS = re.findall(r"^\| (?!Attack|-)([^|]+) \| [^|]+ \| ([^|]+) \|$", TEXT.split("## Known gaps")[0], re.MULTILINE)
 RULES = {rule.id for rule in ALL_RULES}
 

@@ -1,11 +1,11 @@
-"""The exit codes in docs/troubleshooting.md are those of the trainer."""
+"""The exit codes in docs/how-to/troubleshooting.md are those of the trainer."""
 
 import re
 
 from tests.documents.pages import DOCS
 from workloads.spec import ExitCode
 
-TEXT = (DOCS / "troubleshooting.md").read_text()
+TEXT = (DOCS / "how-to" / "troubleshooting.md").read_text()
 ROWS = [row for row in re.findall(r"^\| (.+) \|$", TEXT, re.MULTILINE) if not row.startswith(("Message", "Phase"))]
 CODED = [(found[1], int(found[2])) for row in ROWS if (found := re.match(r"(`[^`]+`) \| (\d+) \|", row))]
 

@@ -31,7 +31,7 @@ def test_every_recipe_is_of_slices_that_there_are_and_no_faster_than_their_peak(
 
 
 def test_the_document_quotes_the_ratios() -> None:
-    quoted = (ROOT / "docs" / "preflight.md").read_text()
+    quoted = (ROOT / "docs" / "how-to" / "preflight.md").read_text()
     *most, last = [f"{recipe.ratio:.2f}" for recipe in load_calibration().recipes if recipe.ratio]
 
     assert f"the measurement of the same program is {', '.join(most)} and {last}." in quoted

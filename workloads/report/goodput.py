@@ -1,8 +1,8 @@
 """Calculates where the wall time of a run went and what it cost.
 
-The rules are in docs/metrics.md. A run is cut at the times of its leader's events, and each piece has one cause, so the
-pieces add up to the whole. The pieces of an attempt, and the downtime after it, are priced at what all slices cost in
-that attempt.
+The rules are in docs/how-to/metrics.md. A run is cut at the times of its leader's events, and each piece has one cause,
+so the pieces add up to the whole. The pieces of an attempt, and the downtime after it, are priced at what all slices
+cost in that attempt.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

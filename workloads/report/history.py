@@ -1,7 +1,8 @@
 """Reads the history of a run from its files.
 
-The files are ledgers, steps, failure records, the manifest and placements (docs/metrics.md). A crash may have cut any
-of them short, so the reader leaves out what it cannot read and adds a note. `goodput` and `page` interpret the facts.
+The files are ledgers, steps, failure records, the manifest and placements (docs/how-to/metrics.md). A crash may have
+cut any of them short, so the reader leaves out what it cannot read and adds a note. `goodput` and `page` interpret the
+facts.
 """
 
 import json

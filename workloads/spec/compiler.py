@@ -123,7 +123,7 @@ class CompilerSpec(Spec):
 
     compile: Literal["full", "quick"] = "full"
     """Effort of the compiler. On v6e, `quick` halves the processor time of compiling and makes steps slower; see
-    `docs/compiler.md`. On other generations, the two are the same."""
+    `docs/reference/compiler.md`. On other generations, the two are the same."""
     compiler_options: Changes = {}
     """Options of the TPU compiler, such as `xla_tpu_scoped_vmem_limit_kib: 65536`, that replace or extend those of the
     project's table. `null` removes one of them."""

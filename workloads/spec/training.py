@@ -164,7 +164,7 @@ class TrainingSpec(Spec):
     """Token for padding, which does not count: the loss is the mean over all other tokens of the global batch."""
     loss_on: Annotated[Literal["all", "completions"], Field(exclude_if="all".__eq__)] = "all"
     """Tokens whose predictions count. With `completions`, tokens of a prompt do not, as marked in the data; see
-    `docs/data.md`. All tokens of data without prompts count."""
+    `docs/how-to/data.md`. All tokens of data without prompts count."""
     lora: Annotated[LoraSpec | None, Field(exclude_if=not_)] = None
     """Adapters to train on the model in `initial_weights`, which does not change. Default: train all weights."""
     document_end: Annotated[WholeNumber, Field(ge=0)] | None = None

@@ -1,6 +1,6 @@
 """Writes the metrics of each step as a JSON line, on the leader, and counts skipped steps.
 
-The files are `steps/<start>-<part>.jsonl` of a run. Their fields are in docs/metrics.md.
+The files are `steps/<start>-<part>.jsonl` of a run. Their fields are in docs/how-to/metrics.md.
 """
 
 import math

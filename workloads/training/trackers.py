@@ -97,8 +97,8 @@ def require_packages(spec: TrackersSpec) -> None:
     ]
     if missing:
         raise InvalidSpec(
-            f"the image lacks packages: {', '.join(missing)}; use an image that has them (docs/metrics.md) or remove"
-            " these trackers"
+            f"the image lacks packages: {', '.join(missing)}; use an image that has them (docs/how-to/metrics.md) or"
+            " remove these trackers"
         )
 
 
