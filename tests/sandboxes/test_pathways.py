@@ -49,10 +49,10 @@ def _pods(chain: Chain) -> list[Any]:
     return [pod for pod in chain.objects("pods") if pod["metadata"]["labels"].get("jobset.sigs.k8s.io/jobset-name")]
 
 
-def _pools(chain: Chain, part: str) -> set[str | None]:
+def _pools(chain: Chain, part: str, job: str = "serve") -> set[str | None]:
     """Node pools of the job's pods of that part; None among them: one has no node yet."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in chain.objects("nodes")}
-    pods = [pod for pod in _pods(chain) if pod["metadata"]["name"].startswith(f"serve-{part}-")]
+    pods = [pod for pod in _pods(chain) if pod["metadata"]["name"].startswith(f"{job}-{part}-")]
     return {nodes.get(pod["spec"].get("nodeName")) for pod in pods}
 
 
@@ -108,10 +108,7 @@ def test_a_call_is_admitted_and_its_head_gets_its_place_on_a_system_node(chain: 
     call = on_slices(len).start("abc")
 
     def in_place() -> bool:
-        nodes = {
-            node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in chain.objects("nodes")
-        }
-        return [nodes.get(pod["spec"].get("nodeName")) for pod in chain.pods(call.id)] == ["system"]
+        return (_pools(chain, "head", call.id), _pools(chain, "slice", call.id)) == ({"system"}, set[str]())
 
     wait_until(in_place, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
     # Admitted. Google's servers do not run here, so the head does not get beyond its start.

@@ -12,6 +12,7 @@ from multislice.call import filter_lines
 from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.packing import pack
 from multislice.project import Project
+from tests.infra.recording import ROOT
 from workloads.call.folder import CallFolder, Seals, new_keys
 from workloads.call.parcel import Parcel
 from workloads.call.pathways import head_of
@@ -83,3 +84,10 @@ def carried_out(spec: CallSpec, logs: Path, environment: Mapping[str, str] | Non
     folder = CallFolder.at(spec.folder)
     printed = list(filter_lines(spec.id, texts[0].splitlines()))
     return Called(codes, read_outcome(Seals.of(spec, folder)), texts, printed, host_failure(folder) or "")
+
+
+def without_proxy(folder: Path) -> dict[str, str]:
+    """Stand in for Google's package, whose proxy does not run here: JAX keeps the CPU devices of the head."""
+    folder.mkdir()
+    (folder / "pathwaysutils.py").write_text("def initialize(): pass\n")
+    return {"PYTHONPATH": f"{folder}:{ROOT}"}

@@ -11,7 +11,7 @@ import pytest
 
 from multislice.errors import HostTraceback
 from tests.infra.recording import ROOT
-from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
+from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted, without_proxy
 from tests.workloads.hosts import first_code
 from workloads.call.folder import FUNCTION
 from workloads.spec import ExitCode
@@ -168,13 +168,6 @@ def seen() -> tuple[int, int]:
     import jax
 
     return jax.process_count(), jax.device_count()
-
-
-def without_proxy(folder: Path) -> dict[str, str]:
-    """Stand in for Google's package, whose proxy does not run here: JAX keeps the CPU devices of the head."""
-    folder.mkdir()
-    (folder / "pathwaysutils.py").write_text("def initialize(): pass\n")
-    return {"PYTHONPATH": f"{folder}:{ROOT}"}
 
 
 def test_by_pathways_the_function_runs_once_with_the_devices_of_all_hosts(tmp_path: Path) -> None:
