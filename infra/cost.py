@@ -29,6 +29,7 @@ _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
 _SECONDS_PER_HOUR = 3600
 _DECIMALS = 4
 """Decimals of every amount, as many as list prices per chip-hour have."""
+_OF_ITS_OWNER = "the existing cluster, which its owner pays"
 _NOT_IN_THE_BILL = (
     "the cluster's management fee and its system nodes",
     "disks of the nodes",
@@ -247,7 +248,7 @@ def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill |
         by_capacity={kind: total({g.name: g.usd_per_hour for g in groups if g.capacity == kind}) for kind in kinds},
         jobs=jobs,
         sweeps=tuple(_sweep_bills(settings, {job.name: job for job in jobs})),
-        not_included=_NOT_IN_THE_BILL,
+        not_included=(_OF_ITS_OWNER, *_NOT_IN_THE_BILL[1:]) if settings.cluster.existing else _NOT_IN_THE_BILL,
         delta=_delta(deployed.groups, groups) if deployed else None,
     )
 

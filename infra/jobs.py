@@ -1,4 +1,4 @@
-"""The jobs in the cluster: their JobSets, Secrets and prices, and what function calls need.
+"""The JobSets of function calls, and what their callers need to know of a stack.
 
 The JobSet of a call is not a resource of the stack. The caller creates it, in the namespace and queue of their team,
 from what the stack exports."""
@@ -9,25 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
 from infra import jobset
-from infra.cost import job_group_bills
-from infra.names import (
-    FUNCTION_ANNOTATION,
-    MAX_TIME_LABEL,
-    PRICE_KEY,
-    PRIORITY_LABEL,
-    QUEUE_LABEL,
-    price_name,
-    secret_name,
-)
-from infra.objects import KubernetesObject
-from infra.settings.jobs import AnyJob, FunctionJob, Functions, Job, JobSlices, Priority
+from infra.names import FUNCTION_ANNOTATION, secret_name
+from infra.settings.jobs import FunctionJob, Functions, JobSlices, Priority
 from infra.settings.schema import Placement, SliceGroup
 from infra.settings.stack import Settings
-from infra.settings.values import SECRETS
-from infra.submission import Submission, slice_spec, submission
+from infra.submission import Submission, slice_spec
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
 
 CALLS_OUTPUT = "calls"
@@ -37,127 +25,6 @@ KEPT_SECONDS = 24 * 60 * 60
 GRACE_SECONDS = 10
 """Seconds in which a host of a call has to end. It needs no time except for the kernel's clean-up."""
 _SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
-
-
-def job_sets(
-    settings: Settings,
-    image: pulumi.Input[str] | None,
-    footings: Mapping[str, pulumi.Resource],
-    opts: pulumi.ResourceOptions,
-) -> list[KubernetesObject]:
-    """Declare the stack's jobs, each submitted to its team's queue.
-
-    `image` is the trainer's image. `footings` are the records that each group's slices depend on (`infra.guard`).
-    """
-    return [_job_set(settings, job, image, footings, opts) for job in settings.jobs.values()]
-
-
-def _job_set(
-    settings: Settings,
-    job: AnyJob,
-    image: pulumi.Input[str] | None,
-    footings: Mapping[str, pulumi.Resource],
-    opts: pulumi.ResourceOptions,
-) -> KubernetesObject:
-    """Declare one job.
-
-    Changes that JobSet or Kueue would refuse while it runs replace it, and so does a replaced footing of its slices.
-    Two JobSets of the same name cannot coexist, so the old one is deleted first.
-    """
-    submitted = submission(settings, job, image)
-    fixed = [QUEUE_LABEL, MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
-    own = pulumi.ResourceOptions(
-        replace_on_changes=["spec", *(f'metadata.labels["{label}"]' for label in fixed)],
-        replace_with=[footings[group] for group in submitted.groups],
-        delete_before_replace=True,
-        aliases=_former_names(settings.jobs, "training"),
-    )
-    return KubernetesObject(f"job-{job.name}", jobset.render(submitted), pulumi.ResourceOptions.merge(opts, own))
-
-
-def _former_names(jobs: Mapping[str, Job], name: str) -> list[pulumi.Alias]:
-    """Return the name under which an old stack, which could have only one job, has this resource of its job."""
-    return [pulumi.Alias(name=name)] if len(jobs) == 1 else []
-
-
-def job_prices(settings: Settings, opts: pulumi.ResourceOptions) -> "list[kubernetes.core.v1.ConfigMap]":
-    """Declare the known prices of the stack's jobs, which each start records in the job's ledger.
-
-    A changed price is updated in place and leaves the job unchanged.
-    """
-    renamed = pulumi.ResourceOptions(aliases=_former_names(settings.jobs, "price"))
-    prices = {job.name: usd_per_job_hour(settings, job) for job in settings.jobs.values()}
-    return [
-        kubernetes.core.v1.ConfigMap(
-            f"price-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=price_name(name), namespace=settings.team_of(settings.jobs[name]).namespace
-            ),
-            data={PRICE_KEY: str(usd_per_hour)},
-            opts=pulumi.ResourceOptions.merge(opts, renamed),
-        )
-        for name, usd_per_hour in prices.items()
-        if usd_per_hour is not None
-    ]
-
-
-def usd_per_job_hour(settings: Settings, job: Job) -> float | None:
-    """Return what all slices of a job cost per hour.
-
-    `None` if the price of a group that it may run on is unknown or if prices differ, because pods do not know which
-    group Kueue chose."""
-    bills = job_group_bills(job, settings.groups_of(job), settings.cloud, settings.prices, hours=None)
-    prices = {bill.usd_per_hour for bill in bills}
-    return prices.pop() if len(prices) == 1 else None
-
-
-def job_secrets(
-    settings: Settings, config: pulumi.Config, opts: pulumi.ResourceOptions
-) -> "list[kubernetes.core.v1.Secret]":
-    """Declare a Secret for each job that has secrets. This is the only way from Pulumi's configuration to the cluster.
-
-    A changed value is updated in place, because running pods refer to the Secret by its name.
-    """
-    return [_job_secret(settings, job, config, opts) for job in settings.jobs.values() if settings.secrets_of(job)]
-
-
-def _job_secret(
-    settings: Settings, job: Job, config: pulumi.Config, opts: pulumi.ResourceOptions
-) -> "kubernetes.core.v1.Secret":
-    namespace, names = settings.team_of(job).namespace, settings.secrets_of(job)
-    values = config.require_secret_object(SECRETS)
-    own = pulumi.ResourceOptions(
-        hooks=pulumi.ResourceHookBinding(before_update=[_announce_rotation(job.name, namespace)]),
-        aliases=_former_names(settings.jobs, "secrets"),
-    )
-    return kubernetes.core.v1.Secret(
-        f"secrets-{job.name}",
-        metadata=kubernetes.meta.v1.ObjectMetaArgs(name=secret_name(job.name), namespace=namespace),
-        string_data=values.apply(lambda all_values: {name: all_values[name] for name in names}),
-        opts=pulumi.ResourceOptions.merge(opts, own),
-    )
-
-
-def _announce_rotation(job: str, namespace: str) -> pulumi.ResourceHook:
-    """Return a hook that logs, also in previews, which secrets change and when the job will see them."""
-
-    async def announce(change: pulumi.ResourceHookArgs) -> None:
-        old, new = [await _data(inputs or {}) for inputs in (change.old_inputs, change.new_inputs)]
-        changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-        if changed:
-            pulumi.log.warn(
-                f"secrets of job {job} change: {', '.join(changed)}. Its running pods keep the old values until the"
-                " job's next start, whatever causes it. To restart it now from its last checkpoint:"
-                f" kubectl delete jobset {job} -n {namespace}, then pulumi up --refresh"
-            )
-
-    name = f"changed-secrets-of-{job}-are-told"
-    return pulumi.ResourceHook(name, announce, pulumi.ResourceHookOptions(on_dry_run=True))
-
-
-async def _data(inputs: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the Secret's data, which the SDK passes to a hook as an output."""
-    return await pulumi.Output.from_input(inputs.get("data", {})).future() or {}
 
 
 class CallSettings(Spec):
@@ -174,6 +41,8 @@ class CallSettings(Spec):
     mounted_bucket: str | None
     """Bucket that the hosts mount as the folder /datasets."""
     functions: Functions
+    prefix: str = ""
+    """Prefix of the names of priorities in an existing cluster. Default: none."""
 
     def slices_of(self, group: str, count: int) -> SliceSpec:
         return slice_spec(self.slices[group].shape, count)
@@ -189,6 +58,7 @@ def call_settings(settings: Settings, image: pulumi.Input[str]) -> dict[str, Any
         placement=settings.scheduling.placement,
         mounted_bucket=settings.mounted_bucket,
         functions=settings.functions,
+        prefix=settings.prefix,
     )
     return {**exported.model_dump(mode="json"), "image": image}
 
@@ -221,6 +91,7 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
         mounted_bucket=settings.mounted_bucket,
         compile_cache=None,
         secrets=(CALL_KEY_VARIABLE,),
+        prefix=settings.prefix,
     )
     manifest: dict[str, Any] = jobset.render(submitted)
     manifest["metadata"].setdefault("annotations", {})[FUNCTION_ANNOTATION] = call.function

@@ -4,15 +4,18 @@ The bucket outlives everything else, except in an environment: `pulumi destroy` 
 the next `up` of a stack with this bucket adopts it. `workloads/Dockerfile` defines the image. Pods refer to it by
 digest, whether it was built or not."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
+from infra.project import CHECKOUT, find_project
 from infra.settings.jobs import ContainerJob
 from infra.settings.schema import Image
 from infra.settings.stack import Settings
@@ -119,17 +122,19 @@ _UNTAGGED_SECONDS = 90 * 24 * 60 * 60
 host."""
 
 
-def image_repository(name: str, settings: Settings, opts: pulumi.ResourceOptions) -> gcp.artifactregistry.Repository:
+def image_repository(
+    name: str, place: "RepositoryPlace", labels: Mapping[str, str], opts: pulumi.ResourceOptions
+) -> gcp.artifactregistry.Repository:
     """Declare the repository of the trainer's image, in the region of the nodes that pull it.
 
     Tags never move, and a tagged image is kept until someone removes it.
     """
     return gcp.artifactregistry.Repository(
         name,
-        repository_id=settings.cluster.name,
-        location=settings.cloud.region,
+        repository_id=place.repository_id,
+        location=place.location,
         format="DOCKER",
-        labels=settings.resource_labels,
+        labels=labels,
         docker_config=gcp.artifactregistry.RepositoryDockerConfigArgs(immutable_tags=True),
         cleanup_policies=[
             gcp.artifactregistry.RepositoryCleanupPolicyArgs(
@@ -189,10 +194,12 @@ def built_image(
     if image is None or image.reference:
         return None
     destination = _destination(repository)
+    # Relative, so that the state does not depend on where the project is.
+    sources = Path(os.path.relpath(CHECKOUT, find_project()))
     return docker_build.Image(
         name,
-        context=docker_build.BuildContextArgs(location="."),
-        dockerfile=docker_build.DockerfileArgs(location="workloads/Dockerfile"),
+        context=docker_build.BuildContextArgs(location=str(sources)),
+        dockerfile=docker_build.DockerfileArgs(location=str(sources / "workloads" / "Dockerfile")),
         platforms=[docker_build.Platform.LINUX_AMD64],
         # Without a tag: two builds of the same sources differ in time stamps, and tags never move.
         exports=[

@@ -53,6 +53,8 @@ class Queue:
     pending: int
     admitted: int
     conditions: tuple[Condition, ...]
+    over_budget: str = ""
+    """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
 
     @property
     def active(self) -> Condition | None:
@@ -146,7 +148,7 @@ class Snapshot:
 
     stack: str
     options: str
-    """Options with which a command selects the stack, such as `-s dev --engine sandbox`."""
+    """Options with which a command selects the stack, such as `-s dev --sandbox`."""
     cluster: str
     at: float
     in_sandbox: bool = False

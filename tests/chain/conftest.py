@@ -13,6 +13,7 @@ _ORDER = (
     "test_guard",
     "test_monitoring",
     "test_crash",
+    "test_confirm",
     "test_access",
     "test_jobset_variants",
     "test_call",
