@@ -6,7 +6,7 @@ from pathlib import Path
 
 import multislice
 
-NAMES = ("same_order", "local_data", "last_batch", "leader_result", "keras_data_parallel", "checkpoints")
+NAMES = ("same_order", "local_data", "last_batch", "leader_result", "keras_data_parallel", "checkpoints", "one_process")
 
 
 def main() -> None:
@@ -14,13 +14,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples", description=__doc__)
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--stack", required=True, help="one that is up")
-    parser.add_argument("--slices", required=True, help="one of its slice groups")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--slices", help="one of its slice groups")
+    where.add_argument("--accelerator", help="Google's name of the slices of a group, such as v6e-16")
     parser.add_argument("--count", type=int, default=1, help="slices of the group (%(default)s)")
+    parser.add_argument("--backend", choices=("direct", "pathways", "auto"), default="direct", help="(%(default)s)")
     parser.add_argument("--sandbox", type=Path, help="folder of the sandbox that has the stack")
     asked = parser.parse_args()
     example = importlib.import_module(f"examples.{asked.name}")
     on_slices = multislice.run(
-        asked.stack, asked.slices, count=asked.count, sandbox=asked.sandbox, ships=[Path(__file__).parent], max_hours=1
+        asked.stack,
+        asked.slices,
+        accelerator=asked.accelerator,
+        count=asked.count,
+        backend=asked.backend,
+        sandbox=asked.sandbox,
+        ships=[Path(__file__).parent],
+        max_hours=1,
     )
     print(on_slices(example.run)())
 

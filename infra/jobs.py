@@ -12,7 +12,7 @@ import pulumi
 
 from infra import jobset
 from infra.names import FUNCTION_ANNOTATION, secret_name
-from infra.settings.jobs import FunctionJob, JobSlices, Priority
+from infra.settings.jobs import FunctionJob, Functions, JobSlices, Priority
 from infra.settings.schema import Placement, SliceGroup
 from infra.settings.stack import Settings
 from infra.submission import Submission, slice_spec
@@ -40,6 +40,7 @@ class CallSettings(Spec):
     placement: Placement
     mounted_bucket: str | None
     """Bucket that the hosts mount as the folder /datasets."""
+    functions: Functions
     prefix: str = ""
     """Prefix of the names of priorities in an existing cluster. Default: none."""
 
@@ -56,6 +57,7 @@ def call_settings(settings: Settings, image: pulumi.Input[str]) -> dict[str, Any
         namespaces={name: team.namespace for name, team in settings.teams.items()},
         placement=settings.scheduling.placement,
         mounted_bucket=settings.mounted_bucket,
+        functions=settings.functions,
         prefix=settings.prefix,
     )
     return {**exported.model_dump(mode="json"), "image": image}
@@ -76,7 +78,7 @@ class CallJob:
 def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
     """Return the JobSet of a call."""
     submitted = Submission(
-        job=_function_job(call),
+        job=_function_job(call, settings.functions),
         slices=call.spec.slices,
         spec=None,
         folder=call.spec.folder,
@@ -97,7 +99,7 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
     return manifest
 
 
-def _function_job(call: CallJob) -> FunctionJob:
+def _function_job(call: CallJob, functions: Functions) -> FunctionJob:
     # The hosts end a function that takes too long and report where it was. Kueue ends a little later those that cannot.
     max_seconds = math.ceil(_SECONDS_PER_HOUR * call.spec.max_hours + 2 * _SECONDS_PER_MINUTE * call.spec.start_minutes)
     return FunctionJob(
@@ -105,6 +107,8 @@ def _function_job(call: CallJob) -> FunctionJob:
         team=call.team,
         slices=JobSlices(group=call.group, count=call.spec.slices.count),
         call=call.spec,
+        backend=call.spec.backend,
+        pathways=functions.pathways if call.spec.backend == "pathways" else None,
         priority=call.priority,
         max_restarts=0,
         grace_seconds=GRACE_SECONDS,

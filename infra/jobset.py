@@ -71,7 +71,7 @@ def _slices(submission: Submission, pods: Pods) -> Manifest:
 
 
 def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods) -> Manifest:
-    head = _indexed_job(submission, PROGRAM, 1, head_template)
+    head = _indexed_job(submission, _container(submission.job), 1, head_template)
     slices = _indexed_job(submission, WORKER, submission.slices.hosts, pods.slices)
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
     if submission.shares_host:
@@ -167,7 +167,7 @@ def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
     # killed host leaves no record of its own.
     checked = isinstance(job, ContainerJob) and job.check_slices
     checks = [_exit_rule(SLICE_CHECK, (ExitCode.DONE,), "NotIn")] if checked else []
-    if isinstance(job, ContainerJob) and not job.records:
+    if container == WORKER or (isinstance(job, ContainerJob) and not job.records):
         return [disrupted, *checks, _exit_rule(container, (ExitCode.DONE,), "NotIn")]
     uncounted = _uncounted(job)
     return [

@@ -151,7 +151,7 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
 
 def _python(submission: Submission, module: str, task: Mapping[str, str]) -> dict[str, Any]:
     """Return a container that runs a module of the trainer's image, with the variables of its task."""
-    cache = submission.compile_cache
+    cache, by_pathways = submission.compile_cache, submission.pathways is not None
     return {
         "name": TRAINER,
         "image": submission.image,
@@ -160,12 +160,13 @@ def _python(submission: Submission, module: str, task: Mapping[str, str]) -> dic
             *_plain(task),
             {"name": IMAGE_VARIABLE, "value": submission.image},
             *_of_the_run(submission),
-            *_of_a_tpu_container(submission),
-            _PLATFORMS,
+            *((_head(), *_plain(_PROXY_VARIABLES)) if by_pathways else (*_of_a_tpu_container(submission), _PLATFORMS)),
             *(_plain({_COMPILE_CACHE: cache}) if cache else ()),
             *_secrets(submission),
         ],
-        "ports": [
+        "ports": []
+        if by_pathways
+        else [
             {"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
             {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
         ],

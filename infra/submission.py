@@ -63,7 +63,7 @@ class Submission:
     @property
     def pathways(self) -> Pathways | None:
         """Return the Pathways runtime of the job; `None` if it runs without Pathways."""
-        return self.job.pathways if isinstance(self.job, ContainerJob) else None
+        return None if isinstance(self.job, TrainingJob) else self.job.pathways
 
     @property
     def shares_host(self) -> bool:

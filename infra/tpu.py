@@ -343,6 +343,17 @@ def _parse_type(word: str) -> tuple[Generation | None, int | None]:
     return None, None
 
 
+def shapes_of_type(accelerator_type: str) -> tuple[SliceShape, ...]:
+    """Return the slices with a name of Cloud TPU such as `v6e-16`, on all machine types and in all topologies.
+
+    Other names of the generation are understood, as in `v5e-16`. Empty if GKE offers no such slice.
+    """
+    generation, chips = _parse_type(accelerator_type)
+    return tuple(
+        shape for shape in all_shapes() if generation and (shape.generation, shape.chips) == (generation.name, chips)
+    )
+
+
 def shape_of(machine_type: str, topology: str) -> SliceShape:
     """Return the slice of a node pool, by its machine type and topology.
 

@@ -19,6 +19,7 @@ from multislice.errors import (
 from multislice.function import Function, run
 from multislice.outcome import Outcome
 from multislice.submission import attach, forget
+from workloads.call.checkpoints import checkpoint_folder, resumable
 
 __all__ = [
     "BucketFailed",
@@ -36,6 +37,8 @@ __all__ = [
     "State",
     "Status",
     "attach",
+    "checkpoint_folder",
     "forget",
+    "resumable",
     "run",
 ]

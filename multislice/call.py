@@ -13,7 +13,7 @@ from infra.job_logs import WHOLE, Source
 from infra.job_state import LEADER, State, Workload, host_of, newest, outcome_of, pods_of, state_of, workload_of
 from infra.jobs import KEPT_SECONDS
 from infra.kubernetes import UNREACHABLE, Json
-from infra.names import JOBSETS, WORKLOADS
+from infra.names import HEAD, JOBSETS, WORKLOADS
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
 from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.place import Place
@@ -63,6 +63,11 @@ class Call:
     def files(self) -> CallFolder:
         """Folder of the call in the bucket."""
         return self.place.folder(self.namespace, self.id)
+
+    @property
+    def leader(self) -> str:
+        """Name of the host with the result: the first host of the first slice, or the head of Pathways."""
+        return f"{HEAD}-0-0" if self.spec.backend == "pathways" else LEADER
 
     @property
     def output(self) -> str:
@@ -143,12 +148,13 @@ class Call:
                 self.files.remove(keep=OUTPUT)
         return found
 
-    def logs(self, host: str = LEADER) -> str:
+    def logs(self, host: str | None = None) -> str:
         """Return what the function has printed on a host such as `slice-1-0`. Default: the host with the result.
 
         Raises:
             CallGone: The host has no log yet, or no longer.
         """
+        host = host or self.leader
         try:
             there = pods_of(self.place.api, self.namespace, self.id)
             pods = [pod for pod in there if host_of(pod) == host]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from infra.settings.jobs import Priority
 from multislice.call import Call
@@ -19,6 +19,7 @@ from multislice.project import Project
 from multislice.submission import MOST_HOURS, Wish, submit
 from multislice.watching import Shown, cancel, print_status, say, watch
 from workloads.call.function import itself
+from workloads.spec import Backend
 
 MAX_HOURS = 24.0
 """Default time limit of a function in hours, so that no call uses chips without a limit."""
@@ -116,35 +117,48 @@ def _wait_for(call: Call) -> Outcome:
 
 def run[**P, R](
     stack: str,
-    slices: str,
+    slices: str | None = None,
     *,
+    accelerator: str | None = None,
     count: int = 1,
     team: str | None = None,
     priority: Priority = "normal",
     hosts: Shown = "leader",
     max_hours: float = MAX_HOURS,
-    check_slices: bool = True,
+    check_slices: bool | None = None,
+    backend: Backend | Literal["auto"] = "direct",
     ships: str | Path | Sequence[str | Path] = (),
     sandbox: str | Path | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]:
-    """Return a decorator that runs a function on every host of slices, with JAX initialised.
+    """Return a decorator that runs a function on slices, with JAX initialised.
 
     Args:
         stack: Name of a running stack.
         slices: Name of one of its slice groups.
+        accelerator: Google's name of its slices instead, such as `v6e-16`, if only one group has such slices. The
+            number counts chips, or for v4, v5p and 7x TensorCores: two for each chip.
         count: Number of slices of the group.
         team: Team whose queue to use. Default: the stack's only team.
         priority: Priority in the queue.
         hosts: Output to show: `leader`, the first host of the first slice, or `all`, with the names of the hosts.
         max_hours: Longest run time of the function in hours. After it, the hosts are stopped.
-        check_slices: Whether all devices must multiply, sum and gather correctly before the function begins.
+        check_slices: Whether all devices must multiply, sum and gather correctly before the function begins. Default:
+            yes, except with Pathways, whose servers hold the chips.
+        backend: `direct`: the function runs on every host, as one JAX process each. `pathways`: it runs once, and JAX
+            has the devices of all hosts; the stack needs the section `functions.pathways`. `auto`: as in Kinetic, one
+            JAX process on each host of the slices, one or several.
         ships: Folders with modules of your project, which the image does not have.
         sandbox: Folder of the sandbox that has the stack. Default: your own Pulumi has it.
 
     Raises:
         Refused: An argument is not valid, or the decorated object cannot be called on slices.
     """
-    wish = Wish(slices, count, team, priority, max_hours, check_slices)
+    # Kinetic's backend for several hosts is named "pathways" too, but "does not deploy Pathways-on-Cloud proxy servers.
+    # Each host runs its own JAX process": `_resolve_backend_name` in kinetic/core/core.py and
+    # docs/guides/distributed_training.md of keras-team/kinetic at a958df4. That is `direct` here.
+    chosen = "direct" if backend == "auto" else backend
+    checks = chosen != "pathways" if check_slices is None else check_slices
+    wish = Wish(slices, count, team, priority, max_hours, checks, accelerator, chosen)
     if errors := list(_errors(wish, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
@@ -160,11 +174,21 @@ def run[**P, R](
 
 def _errors(wish: Wish, hosts: object) -> Iterator[str]:
     """Yield the errors of a wish that do not depend on the stack."""
+    if (wish.slices is None) == (wish.accelerator is None):
+        got = "neither" if wish.slices is None else f"slices {wish.slices!r} and accelerator {wish.accelerator!r}"
+        yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
     if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"count must be a number of slices of at least 1, got {wish.count!r}"
     if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
-    for name, got, choices in (("priority", wish.priority, get_args(Priority)), ("hosts", hosts, get_args(Shown))):
+    if wish.backend == "pathways" and wish.check_slices:
+        yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
+    backends = (*get_args(Backend), "auto")
+    for name, got, choices in (
+        ("priority", wish.priority, get_args(Priority)),
+        ("hosts", hosts, get_args(Shown)),
+        ("backend", wish.backend, backends),
+    ):
         if got not in choices:
             yield f"{name} must be one of {', '.join(choices)}, got {got!r}"
 

@@ -10,6 +10,7 @@ from infra import names
 from infra.jobs import CALLS_OUTPUT, CallSettings
 from infra.kubernetes import ApiServer
 from infra.stacks import StacksError
+from infra.tpu import shapes_of_type
 from multislice.errors import NoSuchStack, Refused
 from sandbox.stacks import SandboxStacks, stacks_in
 from workloads.call.folder import CallFolder, gcs
@@ -35,6 +36,23 @@ class Place:
         """Return the URL of the same folder, for hosts."""
         return f"gs://{self.folder(namespace, call).path}"
 
+    def group_of(self, accelerator: str) -> str:
+        """Return the slice group whose slices have a name of Cloud TPU such as `v6e-16`.
+
+        Raise Refused if there is no such group, or several.
+        """
+        groups, wanted = self.settings.slices, shapes_of_type(accelerator)
+        found = [name for name, group in groups.items() if group.shape in wanted]
+        if len(found) > 1:
+            raise Refused(
+                f"expected an accelerator of one slice group of stack {self.stack}, got {accelerator!r} of"
+                f" {', '.join(found)}; pass slices= with one of them"
+            )
+        if not found:
+            there = ", ".join(f"{group.shape.accelerator_type} (slices={name!r})" for name, group in groups.items())
+            raise Refused(f"expected an accelerator of stack {self.stack}: {there}; got {accelerator!r}")
+        return found[0]
+
     def require(self, group: str, count: int) -> None:
         """Raise Refused if the stack does not have the group, or not as many slices."""
         groups = self.settings.slices
@@ -44,6 +62,20 @@ class Place:
             raise Refused(
                 f"expected count from 1 to the {groups[group].count} slices of {group} in stack {self.stack}, got"
                 f" {count}; request fewer, or raise slices.{group}.count in the stack file"
+            )
+
+    def require_pathways(self, group: str) -> None:
+        """Raise Refused if the stack does not run calls by Pathways on this slice group."""
+        if self.settings.functions.pathways is None:
+            raise Refused(
+                f"expected stack {self.stack} to have the section functions.pathways, which backend='pathways' needs;"
+                " add it to the stack file and deploy it, or leave out backend="
+            )
+        shape = self.settings.slices[group].shape
+        if shape.pathways_instance is None:
+            raise Refused(
+                f"expected slices of a machine type that Pathways knows, got {shape.machine_type} of {group}; choose"
+                " another slice group, or leave out backend="
             )
 
     def team(self, name: str | None) -> str:

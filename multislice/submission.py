@@ -19,7 +19,7 @@ from multislice.packing import Packed
 from multislice.place import Place, place
 from workloads.call.folder import new_keys
 from workloads.call.parcel import Parcel
-from workloads.spec import CallSpec
+from workloads.spec import Backend, CallSpec
 
 START_MINUTES = 15.0
 """Time limit for the start of all hosts, because slices may come up minutes apart."""
@@ -37,8 +37,8 @@ _SERVER_FAULT = 500
 class Wish:
     """Request for slices of a stack."""
 
-    slices: str
-    """Name of the slice group."""
+    slices: str | None
+    """Name of the slice group. None: the group of `accelerator`."""
     count: int
     team: str | None
     """Name of the team. None: the stack's only team."""
@@ -47,6 +47,9 @@ class Wish:
     """Longest run time of the function in hours."""
     check_slices: bool
     """Whether the hosts check their devices before the function begins."""
+    accelerator: str | None = None
+    """Google's name of a slice, such as `v6e-16`, instead of the name of the group."""
+    backend: Backend = "direct"
 
 
 def submit(packed: Packed, wish: Wish, place: Place) -> Call:
@@ -57,7 +60,10 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
         NoSuchStack: The API server cannot be reached.
         BucketFailed: The files cannot be written to the bucket.
     """
-    place.require(wish.slices, wish.count)
+    group = wish.slices or place.group_of(wish.accelerator or "")
+    place.require(group, wish.count)
+    if wish.backend == "pathways":
+        place.require_pathways(group)
     team = place.team(wish.team)
     name, namespace = call_name(packed.function), place.settings.namespaces[team]
     parcel = Parcel.of(name, packed.function, packed.parts)
@@ -67,13 +73,14 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
         folder=place.url(namespace, name),
         manifest_sha256=parcel.sha256,
         public_key=public_key,
-        slices=place.settings.slices_of(wish.slices, wish.count),
+        slices=place.settings.slices_of(group, wish.count),
+        backend=wish.backend,
         start_minutes=START_MINUTES,
         check_slices=wish.check_slices,
         max_hours=wish.max_hours,
         return_minutes=RETURN_MINUTES,
     )
-    manifest = call_jobset(CallJob(spec, packed.function, team, wish.slices, wish.priority), place.settings)
+    manifest = call_jobset(CallJob(spec, packed.function, team, group, wish.priority), place.settings)
     call = Call(name, namespace, place, spec)
     try:
         with bucket(place.settings.bucket):

@@ -28,13 +28,14 @@ _LAST_LINES_SECONDS = 3.0
 class Screen:
     """Shows what the function prints on each host while it runs."""
 
-    def __init__(self, call: str, shown: Shown) -> None:
+    def __init__(self, call: str, shown: Shown, leading: str = LEADER) -> None:
         self.ended = threading.Event()
         """Set when the function has ended on the first host."""
         self.closed = False
         """Whether to show nothing more."""
         self._call = call
         self._shown: Shown = shown
+        self._leading = leading
         self._logs: dict[str, FunctionLog] = {}
 
     def line(self, line: Line) -> None:
@@ -44,13 +45,13 @@ class Screen:
         if text is not None and not self.closed:
             shown = text if self._shown == "leader" else f"[{line.host}] {text}"
             print(inert(shown) if sys.stdout.isatty() else shown, flush=True)
-        if log.ended and line.host == LEADER:
+        if log.ended and line.host == self._leading:
             self.ended.set()
 
 
 def watch(call: Call, shown: Shown) -> Outcome:
     """Show the output of a call until it ends, and return its outcome."""
-    screen = Screen(call.id, shown)
+    screen = Screen(call.id, shown, call.leader)
 
     def read() -> None:
         # The main thread reads the status of the call at the same time and reports these errors.

@@ -280,7 +280,7 @@ ITEMS = (
         "Pathways",
         "workers on several hosts are placed, and Google's servers run in them. The sandbox accepts and admits the"
         " JobSet and places its head",
-        "a job with `pathways`",
+        "a job with `pathways`, or a function with `backend='pathways'`",
     ),
     Item(
         "flex-start",

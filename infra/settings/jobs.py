@@ -21,6 +21,7 @@ from infra.settings.values import (
     VolumeName,
 )
 from workloads.spec import (
+    Backend,
     CallSpec,
     CompilerSpec,
     DataSpec,
@@ -34,7 +35,6 @@ from workloads.spec import (
 )
 
 Priority = Literal["low", "normal", "high"]
-Backend = Literal["direct", "pathways"]
 PodLevel = Literal["restricted", "baseline", "privileged"]
 """Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
 type Section = Mapping[str, object]
@@ -155,7 +155,7 @@ class TrainingJob(CompilerSpec, Job):
 
 
 class Pathways(Spec):
-    """The Pathways runtime of a job with `backend: pathways`. See `docs/how-to/jobs.md`."""
+    """The Pathways runtime of jobs or function calls with the backend `pathways`. See `docs/how-to/jobs.md`."""
 
     server_image: PinnedImage
     """Image of resource manager and workers, by digest: `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server`. Google
@@ -269,6 +269,16 @@ class FunctionJob(Job):
 
     kind: Literal["function"] = "function"
     call: CallSpec
+    pathways: Pathways | None = None
+    """Pathways runtime of a call with the backend `pathways`."""
+
+
+class Functions(Spec):
+    """What the stack offers to calls of functions. See `docs/how-to/functions.md`."""
+
+    pathways: Pathways | None = None
+    """Pathways runtime of calls with `backend="pathways"`, for the version of JAX in the stack's image. Default: such
+    calls are refused. On slices of one host the size of the head is ignored."""
 
 
 type AnyJob = TrainingJob | ContainerJob

@@ -12,7 +12,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
 from pydantic import TypeAdapter, ValidationError
 
-from infra.settings import rules_cloud, rules_existing, rules_jobs, rules_teams
+from infra.settings import rules_cloud, rules_containers, rules_existing, rules_jobs, rules_teams
 from infra.settings.errors import (
     FieldError,
     SettingsError,
@@ -28,6 +28,7 @@ from infra.settings.jobs import (
     SWEEP_KEY,
     AnyJob,
     ContainerJob,
+    Functions,
     Job,
     Section,
     TrainingJob,
@@ -179,6 +180,7 @@ def check(draft: Draft) -> Iterator[FieldError]:
     yield from rules_existing.check(draft)
     yield from rules_teams.check(draft, shapes)
     yield from rules_jobs.check(draft, shapes)
+    yield from rules_containers.check_functions(draft, shapes)
     yield from rules_teams.check_money(draft, shapes)
 
 
@@ -204,6 +206,7 @@ def _draft(sections: Sections) -> Draft:
         prices=sections.whole("prices", Prices),
         budget=sections.optional("budget", Budget),
         environment=sections.optional("environment", Environment),
+        functions=sections.whole("functions", Functions),
         secrets=tuple(_entries(raw.get(SECRETS))),
     )
 

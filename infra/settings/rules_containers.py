@@ -16,7 +16,7 @@ from infra.programs import (
 from infra.settings.errors import FieldError
 from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.settings.schema import DATASETS_FOLDER
-from infra.settings.stack import Draft, join_names
+from infra.settings.stack import Draft, Shapes, join_names
 from infra.tpu import SliceShape, all_shapes
 from workloads.spec import METRICS_PORT
 
@@ -163,15 +163,32 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
         yield FieldError(f"{path}.pathways", f"no such section with backend: {job.backend}", "the section", fix)
     if job.pathways and by_pathways:
         yield from _runtime(path, job)
-        if draft.scheduling.placement == "topology-aware":
-            yield FieldError(
-                "scheduling.placement",
-                f"exclusive-topology, since the head of {path} has no chips and Kueue would find no place for it",
-                draft.scheduling.placement,
-                "write exclusive-topology, or backend: direct for the job",
-            )
+        yield from _placement(path, draft, "backend: direct for the job")
         if shape:
             yield from _head(path, job, job.pathways, draft, shape)
+
+
+def check_functions(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of the Pathways runtime of function calls, which may run on every slice group."""
+    path, runtime = "functions.pathways", draft.functions.pathways
+    if runtime:
+        yield from _placement(path, draft, f"remove {path}")
+        if not any(shape.multi_host for shape in shapes.values()):
+            return
+        if draft.cluster and draft.cluster.existing:
+            expected = "nothing on slices of several hosts, since the head needs the system nodes of a stack's cluster"
+            yield FieldError(path, expected, "the section", "remove it, or use a cluster of the stack")
+        yield from _head_node(path, "a function call", runtime, draft)
+
+
+def _placement(path: str, draft: Draft, otherwise: str) -> Iterator[FieldError]:
+    if draft.scheduling.placement == "topology-aware":
+        yield FieldError(
+            "scheduling.placement",
+            f"exclusive-topology, since the head of {path} has no chips and Kueue would find no place for it",
+            draft.scheduling.placement,
+            f"write exclusive-topology, or {otherwise}",
+        )
 
 
 def _runtime(path: str, job: ContainerJob) -> Iterator[FieldError]:
@@ -198,13 +215,20 @@ def _head(path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape: 
         for name in sorted({"head_vcpus", "head_memory_gib"} & runtime.model_fields_set):
             expected = "nothing on slices of one host, which the head shares: it takes half of what is requested there"
             yield FieldError(f"{path}.pathways.{name}", expected, str(getattr(runtime, name)), "remove it")
-    elif draft.cluster and not draft.cluster.existing:
-        machine = draft.cluster.system_machine_type
-        size = machine_size(machine)
-        if size and size.millicores <= runtime.head_vcpus * 1000:
-            yield FieldError(
-                "cluster.system_machine_type",
-                f"a machine with more than the {runtime.head_vcpus} vCPUs that the head of job {job.name} requests",
-                machine,
-                f"write a larger one, such as n2-standard-64, or lower {path}.pathways.head_vcpus",
-            )
+    else:
+        yield from _head_node(f"{path}.pathways", f"job {job.name}", runtime, draft)
+
+
+def _head_node(path: str, what: str, runtime: Pathways, draft: Draft) -> Iterator[FieldError]:
+    """Yield an error if no system node is large enough for the head. `path` is that of the runtime."""
+    if draft.cluster is None or draft.cluster.existing:
+        return
+    machine = draft.cluster.system_machine_type
+    size = machine_size(machine)
+    if size and size.millicores <= runtime.head_vcpus * 1000:
+        yield FieldError(
+            "cluster.system_machine_type",
+            f"a machine with more than the {runtime.head_vcpus} vCPUs that the head of {what} requests",
+            machine,
+            f"write a larger one, such as n2-standard-64, or lower {path}.head_vcpus",
+        )

@@ -9,7 +9,7 @@ from pydantic import InstanceOf
 from infra.controllers import Resources
 from infra.names import MANAGED_BY, ON_HOSTS, team_folder
 from infra.settings.errors import FieldError, nearest
-from infra.settings.jobs import AnyJob, ContainerJob, Job, PodLevel, Section, TrainingJob
+from infra.settings.jobs import AnyJob, ContainerJob, Functions, Job, Pathways, PodLevel, Section, TrainingJob
 from infra.settings.schema import (
     Budget,
     Cloud,
@@ -65,6 +65,7 @@ class Draft:
     prices: Prices = Prices()
     budget: Budget | None = None
     environment: Environment | None = None
+    functions: Functions = Functions()
     secrets: tuple[str, ...] = ()
     """Names of the stack file's secrets."""
 
@@ -116,6 +117,7 @@ class Settings(Options):
     budget: Budget | None = None
     environment: Environment | None = None
     monitoring: Monitoring = Monitoring()
+    functions: Functions = Functions()
     secrets: Mapping[str, InstanceOf[Hidden]] = {}
     """Environment variables of the jobs' pods, by name, for tokens of a data hub or an experiment tracker. Set them
     with `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may contain a secret. A
@@ -191,12 +193,12 @@ class Settings(Options):
     @property
     def head_limits(self) -> Mapping[str, Resources]:
         """Return the largest requests of a pod without chips, by team: the size of the largest head of its Pathways
-        jobs."""
-        heads = {name: [LEAST_HEAD_LIMIT] for name in self.teams}
+        jobs and calls."""
+        of_calls = self.functions.pathways
+        heads = {name: [LEAST_HEAD_LIMIT, *([_head_size(of_calls)] if of_calls else [])] for name in self.teams}
         for job in self.jobs.values():
             if isinstance(job, ContainerJob) and job.pathways:
-                size = Resources(1000 * job.pathways.head_vcpus, 1024 * job.pathways.head_memory_gib)
-                heads[job.team].append(size)
+                heads[job.team].append(_head_size(job.pathways))
         return {
             name: Resources(max(each.millicores for each in sizes), max(each.memory_mib for each in sizes))
             for name, sizes in heads.items()
@@ -216,3 +218,7 @@ class Settings(Options):
     def secrets_of(self, job: Job) -> tuple[str, ...]:
         """Return the names of the secrets that the job's pods get."""
         return tuple(sorted(self.secrets if job.secrets is None else set(job.secrets)))
+
+
+def _head_size(runtime: Pathways) -> Resources:
+    return Resources(1000 * runtime.head_vcpus, 1024 * runtime.head_memory_gib)

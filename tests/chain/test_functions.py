@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,41 @@ def test_what_a_call_leaves_in_the_bucket_is_what_the_function_wrote(stack: Chai
     (left,) = calls() - before
     assert path.endswith("/".join(left.parts[-3:]))
     assert left.read_text() == "kept"
+
+
+def test_a_preempted_call_continues_from_its_last_save_with_the_result_of_an_undisturbed_one(stack: Chain) -> None:
+    def summed(steps: int, pause_seconds: float) -> dict[str, Any]:
+        import jax
+        import jax.numpy as jnp
+        from jax.experimental.multihost_utils import process_allgather
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+        rows = NamedSharding(mesh, PartitionSpec("data"))
+        zeros = jax.jit(lambda: jnp.zeros(jax.device_count()), out_shardings=rows)()
+        add = jax.jit(lambda state, step: state * 0.9 + step)
+        training = multislice.resumable(zeros, save_every=2)
+        for step in training.steps(steps):
+            print(f"step {step}", flush=True)
+            training.state = add(training.state, jnp.asarray(float(step)))
+            time.sleep(pause_seconds)
+        return {"first_step": training.first_step, "sum": process_allgather(training.state, tiled=True).tolist()}
+
+    low = on_slices(stack, summed, priority="low").start(60, 0.5)
+
+    def has_saved() -> bool:
+        with suppress(CallGone):
+            # Every save waits for the one before it.
+            return "step 5" in low.logs()
+        return False
+
+    wait_until(has_saved, lambda: str(low.status()))
+    # It needs all chips of the other call, and has the result that this one would have.
+    undisturbed = on_slices(stack, summed, priority="high").start(60, 0).result(PATIENCE_SECONDS)
+    preempted = low.result(PATIENCE_SECONDS)
+    assert undisturbed["first_step"] == 0
+    assert 0 < preempted["first_step"] < 60
+    assert preempted["sum"] == undisturbed["sum"]
 
 
 def test_a_stack_or_slices_that_are_not_there_are_told(stack: Chain) -> None:

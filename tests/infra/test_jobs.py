@@ -22,7 +22,7 @@ from infra.settings.read import parse
 from infra.submission import FleetPlace
 from tests.infra.one_job import only_group, only_job, only_submission, template_of
 from tests.infra.recording import Recording, Values, run_program
-from workloads.spec import CALL_KEY_VARIABLE, CallSpec, SliceSpec
+from workloads.spec import CALL_KEY_VARIABLE, Backend, CallSpec, SliceSpec
 
 PRICE = "kubernetes:core/v1:ConfigMap"
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
@@ -97,14 +97,15 @@ def read_call_settings(values: Values) -> CallSettings:
     return CallSettings.model_validate(call_settings(parse(values), IMAGE))
 
 
-def call(values: Values, max_hours: float = 24) -> dict[str, Any]:
+def call(values: Values, max_hours: float = 24, count: int = 2, backend: Backend = "direct") -> dict[str, Any]:
     settings = read_call_settings(values)
     spec = CallSpec(
         id="train-1",
         folder="gs://bucket/calls/train-1",
         manifest_sha256="0" * 64,
         public_key="1" * 64,
-        slices=settings.slices_of("trillium", 2),
+        slices=settings.slices_of("trillium", count),
+        backend=backend,
         start_minutes=15,
         check_slices=False,
         max_hours=max_hours,

@@ -14,6 +14,7 @@ from infra.tpu import all_shapes
 from tests.infra.recording import ROOT, Values, run_program
 from tests.infra.settings.test_jobs import CONTAINER
 from tests.infra.spoiling import errors_of
+from tests.infra.test_jobs import call
 
 GOLDEN = ROOT / "tests" / "golden" / "jobs"
 GOOGLES = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways"
@@ -71,6 +72,74 @@ def test_it_is_that_of_the_golden_file(
 ) -> None:
     """In `pathways-colocated` the head waits for the worker's host, so no startup policy makes the worker wait."""
     accepted_golden(GOLDEN / f"{golden}.yaml", yaml.safe_dump(rendered(stack(values)), width=120))
+
+
+def with_calls(values: Values) -> Values:
+    """A stack that runs calls by Pathways, and no job that does."""
+    made = deepcopy(values)
+    made["functions"] = {"pathways": IMAGES}
+    made["cluster"]["system_machine_type"] = "n2-standard-64"
+    return made
+
+
+def call_on_one_host(values: Values) -> Any:
+    made = with_calls(on_one_host(values))
+    made["image"] = values["image"]
+    return call(made, count=1, backend="pathways")
+
+
+CALLS: dict[str, Callable[[Values], Any]] = {
+    "pathways-call": lambda values: call(with_calls(values), backend="pathways"),
+    "pathways-call-colocated": call_on_one_host,
+}
+
+
+@pytest.mark.parametrize("golden", CALLS)
+def test_that_of_a_call_is_that_of_its_golden_file(values: Values, accepted_golden: Any, golden: str) -> None:
+    accepted_golden(GOLDEN / f"{golden}.yaml", yaml.safe_dump(CALLS[golden](values), width=120))
+
+
+def test_a_call_runs_on_the_head_alone_and_fails_at_once_by_what_it_raises(values: Values) -> None:
+    made = call(with_calls(values), backend="pathways")
+    head, slices = jobs_of(made)
+    program = containers_of(head)["trainer"]
+    variables = {each["name"]: each.get("value") for each in program["env"]}
+    assert program["command"] == ["python", "-m", "workloads.call"]
+    assert variables["JAX_PLATFORMS"] == "proxy"
+    assert "MEGASCALE_SLICE_ID" not in variables
+    assert "google.com/tpu" not in str(head)
+    assert containers_of(slices).keys() == {"worker"}
+    assert made["spec"]["successPolicy"]["targetReplicatedJobs"] == ["head"]
+    assert made["spec"]["failurePolicy"] == call(values)["spec"]["failurePolicy"]
+    # A worker's codes are Google's. Only those of the call's own process have a meaning.
+    on_exit = {
+        rule["onExitCodes"]["containerName"]: rule["onExitCodes"]
+        for rule in slices["template"]["spec"]["podFailurePolicy"]["rules"]
+        if "onExitCodes" in rule
+    }
+    assert on_exit == {"worker": {"containerName": "worker", "operator": "NotIn", "values": [0]}}
+
+
+def test_the_same_call_without_pathways_has_no_head(values: Values) -> None:
+    assert call(with_calls(values)) == call(values)
+
+
+def test_the_heads_of_calls_may_be_as_large_as_the_stack_file_says(values: Values) -> None:
+    limits = parse(with_calls(values)).head_limits
+    assert {(limit.millicores, limit.memory_mib) for limit in limits.values()} == {(48_000, 217 * 1024)}
+
+
+def test_a_stack_on_which_no_head_of_a_call_would_find_a_place_is_refused(values: Values) -> None:
+    wrong = with_calls(values)
+    wrong["cluster"]["system_machine_type"] = "e2-standard-4"
+    wrong["scheduling"] = {"placement": "topology-aware"}
+    assert errors_of(wrong).keys() == {"cluster.system_machine_type", "scheduling.placement"}
+    # On slices of one host the head shares it.
+    wrong["slices"]["trillium"] |= SINGLE_HOST
+    wrong["teams"]["research"]["quota"]["trillium"] = 4
+    wrong["job"]["slices"]["count"] = 1
+    wrong["scheduling"] = {"placement": "exclusive-topology"}
+    assert "cluster.system_machine_type" not in errors_of(wrong)
 
 
 def test_where_slices_come_on_request_the_workers_ask_for_them_by_affinity(values: Values) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.tpu import SliceShape, all_shapes, dimensions, generation_names, interpret, resolve, shape_of
+from infra.tpu import SliceShape, all_shapes, dimensions, generation_names, interpret, resolve, shape_of, shapes_of_type
 
 _ROWS = list(csv.DictReader((Path(__file__).parent / "tpu-slices.csv").open()))
 shapes = st.sampled_from(all_shapes())
@@ -109,6 +109,32 @@ def test_every_generation_can_be_joined_over_the_data_center_network() -> None:
 )
 def test_the_words_of_others_for_a_slice_are_understood(written: tuple[str, str], words: tuple[str, str]) -> None:
     assert interpret(*written) == words
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "found"),
+    [
+        ("v6e-16", {("v6e", "4x4")}),
+        ("v5e-16", {("v5e", "4x4")}),
+        ("v5litepod-8", {("v5e", "2x4")}),
+        # The number counts TensorCores, of which each chip has two.
+        ("v5p-128", {("v5p", "4x4x4")}),
+        ("v4-8", {("v4", "2x2x1")}),
+        ("tpu7x-16", {("7x", "2x2x2")}),
+        ("7x-16", {("7x", "2x2x2")}),
+        ("v6e", set()),
+        ("v6e-17", set()),
+        ("h100", set()),
+        ("", set()),
+    ],
+)
+def test_googles_name_of_a_slice_is_that_of_its_shapes(accelerator: str, found: set[tuple[str, str]]) -> None:
+    assert {(shape.generation, shape.topology) for shape in shapes_of_type(accelerator)} == found
+
+
+@given(shapes)
+def test_every_slice_is_among_those_of_its_accelerator_type(shape: SliceShape) -> None:
+    assert shape in shapes_of_type(shape.accelerator_type)
 
 
 @given(shapes)

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(func
 
 @pytest.mark.parametrize(("hours", "shown"), [(float("nan"), "nan"), (None, "None"), ("2", "'2'")])
 def test_all_that_is_wrong_with_a_wish_is_reported_at_once(hours: Any, shown: str) -> None:
-    wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": hours}
+    wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": hours, "backend": "gke"}
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", **wrong)
     assert str(fault.value).splitlines() == [
@@ -90,7 +91,42 @@ def test_all_that_is_wrong_with_a_wish_is_reported_at_once(hours: Any, shown: st
         f"max_hours must be a number above 0 and at most 8759, got {shown}",
         "priority must be one of low, normal, high, got 'urgent'",
         "hosts must be one of leader, all, got 'none'",
+        "backend must be one of direct, pathways, auto, got 'gke'",
     ]
+
+
+@pytest.mark.parametrize(("given", "got"), [({}, "neither"), ({"slices": "a", "accelerator": "b"}, "slices 'a' and")])
+def test_slices_are_named_by_their_group_or_by_their_accelerator(given: dict[str, str], got: str) -> None:
+    with pytest.raises(Refused, match=f"either slices, the name of a slice group, or accelerator.*got {got}"):
+        multislice.run("local", **given)
+
+
+def test_an_accelerator_gets_one_slice_unless_more_are_asked_for(objects: Objects) -> None:
+    calls = [multislice.run("local", accelerator="v6e-8", **more)(len).start("abc") for more in ({}, {"count": 2})]
+    assert [call.spec.slices.count for call in calls] == [1, 2]
+
+
+def test_auto_runs_one_process_on_each_host_as_kinetic_does(
+    stack: Place, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a slice of several hosts, and of one."""
+    one_host = {"topology": "2x2", "machine_type": "ct6e-standard-4t"}
+    for shape in ({}, one_host):
+        group = stack.settings.slices["trillium"].model_copy(update=shape)
+        settings = stack.settings.model_copy(update={"slices": {"trillium": group}})
+        monkeypatch.setattr(
+            "multislice.function.place", lambda *_, settings=settings: replace(stack, settings=settings)
+        )
+        multislice.run("local", "trillium", backend="auto")(len).start("abc")
+    jobs = [replicated for jobset in objects.found.values() for replicated in jobset["spec"]["replicatedJobs"]]
+    assert [(job["name"], job["template"]["spec"]["parallelism"]) for job in jobs] == [("slice", 2), ("slice", 1)]
+
+
+def test_slices_cannot_be_checked_while_pathways_holds_their_chips() -> None:
+    multislice.run("local", "trillium", backend="pathways", check_slices=False)
+    multislice.run("local", "trillium", backend="pathways")
+    with pytest.raises(Refused, match="check_slices must be left out with backend='pathways'"):
+        multislice.run("local", "trillium", backend="pathways", check_slices=True)
 
 
 def test_the_longest_limit_and_every_priority_are_taken(objects: Objects) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import multislice
+from multislice import checkpoint_folder
 from multislice.errors import Refused
 from multislice.packing import Packed, closure, pack, source_lines
 from multislice.project import Project
@@ -90,6 +92,15 @@ def test_a_module_of_the_project_is_refused_with_the_folder_to_ship() -> None:
     # In this folder it is not found by the name of its module.
     with pytest.raises(Refused, match="values_of"):
         pack(uses_a_test, (), {}, Project([ROOT / "tests" / "infra"]))
+
+
+def test_what_the_package_has_for_hosts_is_sent_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def where() -> tuple[str, str]:
+        return multislice.checkpoint_folder(), checkpoint_folder()
+
+    monkeypatch.setenv("MULTISLICE_OUTPUT", "gs://bucket/output")
+    folder = "gs://bucket/output/checkpoints"
+    assert pickle.loads(packed(where).parts[FUNCTION])() == (folder, folder)
 
 
 def test_what_is_in_the_image_needs_no_shipping() -> None:

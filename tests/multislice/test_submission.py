@@ -1,7 +1,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,13 +10,16 @@ from pydantic import TypeAdapter
 from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
+from infra.job_state import leader_of
 from infra.jobs import call_spec_of
-from infra.kubernetes import ApiError
+from infra.kubernetes import ApiError, Json
 from infra.names import FUNCTION_ANNOTATION
+from infra.settings.jobs import Functions
 from infra.settings.values import JobName
 from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.place import Place
 from multislice.submission import Wish, call_name, is_call_name, submit
+from tests.infra.test_pathways import IMAGES
 from tests.multislice.known import NAMESPACE, PACKED, WISH, Objects, files, place
 from workloads.call.parcel import read_parcel
 
@@ -103,6 +106,69 @@ def test_a_wish_that_the_stack_cannot_fulfil_is_reported(
 ) -> None:
     with pytest.raises(Refused, match=reported):
         submit(PACKED, wish, place(tmp_path, objects, product="product"))
+    assert not objects.found
+
+
+def node_selector(jobset: Json) -> dict[str, str]:
+    (slices,) = jobset["spec"]["replicatedJobs"]
+    return slices["template"]["spec"]["template"]["spec"]["nodeSelector"]
+
+
+def by_accelerator(name: str) -> Wish:
+    return replace(WISH, slices=None, count=1, accelerator=name)
+
+
+def test_googles_name_of_a_slice_finds_the_group_that_has_it(stack: Place, objects: Objects) -> None:
+    named, found = submit(PACKED, replace(WISH, count=1), stack), submit(PACKED, by_accelerator("v6e-8"), stack)
+    assert found.spec.slices == named.spec.slices
+    (selector,) = {str(node_selector(jobset)) for jobset in objects.found.values()}
+    assert "trillium" in selector
+
+
+@pytest.mark.parametrize("name", ["v6e-16", "v5p-8", "v6e", "h100"])
+def test_a_name_that_no_group_has_is_reported_with_the_names_that_there_are(stack: Place, name: str) -> None:
+    with pytest.raises(Refused, match=rf"accelerator of stack local: v6e-8 \(slices='trillium'\); got '{name}'"):
+        submit(PACKED, by_accelerator(name), stack)
+
+
+def test_a_name_of_several_groups_is_reported_with_their_names(tmp_path: Path, objects: Objects) -> None:
+    stack = place(tmp_path, objects)
+    group = stack.settings.slices["trillium"]
+    both = stack.settings.model_copy(update={"slices": {"near": group, "far": group}})
+    with pytest.raises(Refused, match="got 'v6e-8' of near, far; pass slices= with one of them"):
+        submit(PACKED, by_accelerator("v6e-8"), replace(stack, settings=both))
+
+
+PATHWAYS = Functions.model_validate({"pathways": IMAGES})
+
+
+def offering(stack: Place, functions: Functions, **shape: Any) -> Place:
+    """The stack with what its functions may use, and slices of another shape."""
+    group = stack.settings.slices["trillium"].model_copy(update=shape)
+    changed = {"functions": functions, "slices": {"trillium": group}}
+    return replace(stack, settings=stack.settings.model_copy(update=changed))
+
+
+def test_a_call_by_pathways_has_its_output_and_its_result_on_the_head(stack: Place, objects: Objects) -> None:
+    call = submit(PACKED, replace(WISH, backend="pathways"), offering(stack, PATHWAYS))
+    (jobset,) = objects.found.values()
+    assert [replicated["name"] for replicated in jobset["spec"]["replicatedJobs"]] == ["head", "slice"]
+    assert call.leader == leader_of(jobset) == "head-0-0"
+    assert submit(PACKED, WISH, stack).leader == "slice-0-0"
+
+
+@pytest.mark.parametrize(
+    ("functions", "shape", "reported"),
+    [
+        (Functions(), {}, "expected stack local to have the section functions.pathways"),
+        (PATHWAYS, {"topology": "1x1", "machine_type": "ct6e-standard-1t"}, "got ct6e-standard-1t of trillium"),
+    ],
+)
+def test_a_stack_that_cannot_run_pathways_refuses_it(
+    stack: Place, objects: Objects, functions: Functions, shape: dict[str, str], reported: str
+) -> None:
+    with pytest.raises(Refused, match=reported):
+        submit(PACKED, replace(WISH, count=1, backend="pathways"), offering(stack, functions, **shape))
     assert not objects.found
 
 

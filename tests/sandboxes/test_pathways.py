@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+import multislice
 from chaos.target import NAMESPACE
 from infra.names import NODE_POOL_LABEL
+from multislice import State
 from tests.chain.stack import Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 from tests.infra.settings.test_jobs import CONTAINER
-from tests.infra.test_pathways import PATHWAYS, SINGLE_HOST, rendered
+from tests.infra.test_pathways import IMAGES, PATHWAYS, SINGLE_HOST, rendered
 
 pytestmark = pytest.mark.complete
 
@@ -47,10 +49,10 @@ def _pods(chain: Chain) -> list[Any]:
     return [pod for pod in chain.objects("pods") if pod["metadata"]["labels"].get("jobset.sigs.k8s.io/jobset-name")]
 
 
-def _pools(chain: Chain, part: str) -> set[str | None]:
+def _pools(chain: Chain, part: str, job: str = "serve") -> set[str | None]:
     """Node pools of the job's pods of that part; None among them: one has no node yet."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in chain.objects("nodes")}
-    pods = [pod for pod in _pods(chain) if pod["metadata"]["name"].startswith(f"serve-{part}-")]
+    pods = [pod for pod in _pods(chain) if pod["metadata"]["name"].startswith(f"{job}-{part}-")]
     return {nodes.get(pod["spec"].get("nodeName")) for pod in pods}
 
 
@@ -93,6 +95,26 @@ def test_the_scheduler_finds_the_head_its_place_and_the_worker_that_shares_it(pl
         return (_pools(chain, "head"), _pools(chain, "slice")) == expected
 
     wait_until(in_place, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
+
+
+def test_a_call_is_admitted_and_its_head_gets_its_place_on_a_system_node(chain: Chain) -> None:
+    values = stack_values("local")
+    values["cluster"]["system_machine_type"] = "n2-standard-64"
+    values["functions"] = {"pathways": IMAGES}
+    values["jobs"] = {}
+    del values["job"]
+    chain.engine_on(values).up(ignore)
+    on_slices = multislice.run("local", "trillium", count=2, backend="pathways", sandbox=chain.site.root)
+    call = on_slices(len).start("abc")
+
+    def in_place() -> bool:
+        return (_pools(chain, "head", call.id), _pools(chain, "slice", call.id)) == ({"system"}, set[str]())
+
+    wait_until(in_place, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
+    # Admitted. Google's servers do not run here, so the head does not get beyond its start.
+    assert call.status().state is State.STARTING
+    call.cancel()
+    wait_until(lambda: not chain.pods(call.id), lambda: chain.kubectl("get", "pods", "-A"))
 
 
 def _dry_run(chain: Chain, manifest: Any) -> Any:

@@ -208,5 +208,8 @@ def _stand_in() -> ModuleType:
         raise RuntimeError("a host cannot make calls; make this call from the machine that you called from")
 
     module = _StandIn(CALLER, "On a host a decorated function is the function itself.")
-    vars(module).update(run=lambda *_, **__: itself, attach=refuse, forget=refuse)
+    from workloads.call.checkpoints import checkpoint_folder, resumable
+
+    of_hosts = {"checkpoint_folder": checkpoint_folder, "resumable": resumable}
+    vars(module).update(run=lambda *_, **__: itself, attach=refuse, forget=refuse, **of_hosts)
     return module

@@ -22,6 +22,7 @@ from etils import epath
 
 from multislice_run.ending import Failure
 from multislice_run.start import Start
+from workloads.call import pathways
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Seals
 from workloads.call.function import (
     Function,
@@ -66,12 +67,16 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
             parts = read_parcel(spec, folder)[1]
         except ValueError as fault:
             raise InvalidSpec(str(fault)) from None
-        processes = host.join(spec.slices, spec.start_minutes)
+        by_pathways = spec.backend == "pathways"
+        processes = host.join(pathways.head_of(spec.slices) if by_pathways else spec.slices, spec.start_minutes)
         _end_on_sigterm()
         returns = _Returns(spec, processes)
         with Watchdog(processes, host.ending, _too_late, returns.look):
-            size = slice_check.QUICK_SIZE if spec.check_slices else None
-            check_devices(spec.slices, host.place, processes, environment, size)
+            if by_pathways:
+                pathways.connect(spec, processes)
+            else:
+                size = slice_check.QUICK_SIZE if spec.check_slices else None
+                check_devices(spec.slices, host.place, processes, environment, size)
             processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)
             _call(_Caller(spec, host, Seals.of(spec, folder, private_key)), parts)
     # Threads that the function left must not hold the chips forever.
@@ -125,6 +130,8 @@ def _too_late(missed: Expectation) -> str:
 
 
 def _host_name(spec: CallSpec, process: int) -> str:
+    if spec.backend == "pathways":
+        return pathways.HEAD_HOST
     slice_index, worker = divmod(process, spec.slices.hosts)
     return f"slice-{slice_index}-{worker}"
 

@@ -195,6 +195,11 @@ Ed25519 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """A public key."""
 
 
+Backend = Literal["direct", "pathways"]
+"""How a program uses the chips. `direct`: it runs on every host and uses the host's chips. `pathways`: it runs once, on
+the head, and uses the chips of all hosts through Pathways."""
+
+
 class CallSpec(Spec):
     """All settings of a call. The calling machine writes them; `workloads.call` reads them on each host."""
 
@@ -207,6 +212,7 @@ class CallSpec(Spec):
     public_key: Ed25519
     """Public key that verifies the seals of the results, for the same reason. Only the hosts have the private key."""
     slices: SliceSpec
+    backend: Backend = "direct"
     start_minutes: Annotated[float, Field(gt=0)]
     """Time limit in minutes from the first host's start until all hosts have joined and opened their devices."""
     check_slices: bool

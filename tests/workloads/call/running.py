@@ -12,8 +12,10 @@ from multislice.call import filter_lines
 from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.packing import pack
 from multislice.project import Project
+from tests.infra.recording import ROOT
 from workloads.call.folder import CallFolder, Seals, new_keys
 from workloads.call.parcel import Parcel
+from workloads.call.pathways import head_of
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec
 
 ONE_HOST = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=2)
@@ -61,9 +63,10 @@ def submitted(
 
 @contextmanager
 def hosts_of(spec: CallSpec, logs: Path, environment: Mapping[str, str] | None = None) -> Generator[Hosts]:
-    """Run the host processes of a call, and kill them if they take too long."""
+    """Run the host processes of a call, by Pathways its head, and kill them if they take too long."""
+    slices = head_of(spec.slices) if spec.backend == "pathways" else spec.slices
     call = {CALL_SPEC_VARIABLE: spec.model_dump_json(), CALL_KEY_VARIABLE: PRIVATE_KEY}
-    with start_program("workloads.call", spec.slices, "run-1", 0, logs, {**call, **(environment or {})}) as hosts:
+    with start_program("workloads.call", slices, "run-1", 0, logs, {**call, **(environment or {})}) as hosts:
         deadline = Timer(SECONDS, hosts.stop, kwargs={"grace_seconds": 0})
         deadline.start()
         try:
@@ -81,3 +84,10 @@ def carried_out(spec: CallSpec, logs: Path, environment: Mapping[str, str] | Non
     folder = CallFolder.at(spec.folder)
     printed = list(filter_lines(spec.id, texts[0].splitlines()))
     return Called(codes, read_outcome(Seals.of(spec, folder)), texts, printed, host_failure(folder) or "")
+
+
+def without_proxy(folder: Path) -> dict[str, str]:
+    """Stand in for Google's package, whose proxy does not run here: JAX keeps the CPU devices of the head."""
+    folder.mkdir()
+    (folder / "pathwaysutils.py").write_text("def initialize(): pass\n")
+    return {"PYTHONPATH": f"{folder}:{ROOT}"}

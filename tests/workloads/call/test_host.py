@@ -11,7 +11,7 @@ import pytest
 
 from multislice.errors import HostTraceback
 from tests.infra.recording import ROOT
-from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
+from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted, without_proxy
 from tests.workloads.hosts import first_code
 from workloads.call.folder import FUNCTION
 from workloads.spec import ExitCode
@@ -162,6 +162,47 @@ def test_a_host_ends_at_once_on_sigterm(tmp_path: Path) -> None:
             if line == "waiting":
                 hosts.leader.process.send_signal(signal.SIGTERM)
         assert hosts.leader.process.wait() == ExitCode.PREEMPTED
+
+
+def seen() -> tuple[int, int]:
+    import jax
+
+    return jax.process_count(), jax.device_count()
+
+
+def test_by_pathways_the_function_runs_once_with_the_devices_of_all_hosts(tmp_path: Path) -> None:
+    spec = submitted(tmp_path / "call", seen, slices=TWO_SLICES, backend="pathways")
+    called = carried_out(spec, tmp_path / "logs", without_proxy(tmp_path / "site"))
+    assert called.codes == [0]
+    assert called.result() == (1, TWO_SLICES.devices)
+
+
+def test_what_the_function_raises_on_the_head_is_raised_as_from_the_head(tmp_path: Path) -> None:
+    def raises() -> None:
+        raise LookupError("no such row")
+
+    spec = submitted(tmp_path / "call", raises, slices=TWO_SLICES, backend="pathways")
+    called = carried_out(spec, tmp_path / "logs", without_proxy(tmp_path / "site"))
+    assert called.codes == [ExitCode.FUNCTION_RAISED]
+    with pytest.raises(LookupError) as found:
+        called.result()
+    assert str(found.value.__cause__).startswith("on head-0-0:")
+
+
+def test_a_head_that_gets_other_devices_than_those_of_its_slices_does_not_begin(tmp_path: Path) -> None:
+    spec = submitted(tmp_path / "call", print, "begun", slices=TWO_SLICES, backend="pathways")
+    fewer = without_proxy(tmp_path / "site") | {"JAX_NUM_CPU_DEVICES": "2"}
+    called = carried_out(spec, tmp_path / "logs", fewer)
+    assert called.codes != [0]
+    assert not called.printed
+    assert "expected the 4 devices of all slices from Pathways, got 2" in called.failure
+
+
+def test_an_image_without_googles_package_is_reported(tmp_path: Path) -> None:
+    without = first_code(tmp_path / "site", "import sys; sys.modules['pathwaysutils'] = None\n")
+    called = carried_out(submitted(tmp_path / "call", print, backend="pathways"), tmp_path / "logs", without)
+    assert called.codes == [ExitCode.INVALID_SPEC]
+    assert "needs the package pathwaysutils in the image" in called.failure
 
 
 def test_a_specification_that_is_not_valid_is_reported_before_anything_is_loaded(tmp_path: Path) -> None:
