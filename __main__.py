@@ -10,7 +10,7 @@ from infra import identity, readiness, storage
 from infra.cluster import Cluster, ClusterArgs, Network, NetworkArgs
 from infra.cost import bill
 from infra.guard import Guard
-from infra.jobs import job_prices, job_secrets, job_sets
+from infra.jobs import job_prices, job_secrets, job_sets, published_records
 from infra.live import explain_stuck_deletes
 from infra.monitoring import monitoring
 from infra.objects import after, kubernetes_provider
@@ -46,9 +46,24 @@ in_cluster = partial(after, kubernetes, deleted_with=cluster.resource)
 operators = Operators("operators", OperatorsArgs.of(settings, slices.first_queued), in_cluster(cluster))
 queues = Queues("queues", QueuesArgs.of(settings, explain_stuck_deletes(cluster.endpoint)), in_cluster(operators))
 secrets, prices = job_secrets(settings, pulumi.Config(), in_cluster(queues)), job_prices(settings, in_cluster(queues))
+records = published_records(settings, image, in_cluster(queues))
 watched = monitoring(settings, queues, in_cluster(operators))
 jobs = job_sets(settings, image, footings, after(kubernetes, queues, slices, access, *secrets, *prices))
-declared = [apis, bucket, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched]
+declared = [
+    apis,
+    bucket,
+    network,
+    repository,
+    nodes,
+    cluster,
+    slices,
+    access,
+    operators,
+    queues,
+    *jobs,
+    *watched,
+    *records,
+]
 guard.close([*declared, built] if built else declared, in_cluster(operators))
-export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
+export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
 log_review(settings, guard, now)

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.environments.commands import environments
-from cli.options import Commands, Engine, Job, Json, Markdown, On, Sandbox, Stack, folder_of, form_of
+from cli.options import (
+    ClusterCommand,
+    Commands,
+    Engine,
+    Job,
+    Json,
+    Markdown,
+    On,
+    Sandbox,
+    Stack,
+    folder_of,
+    form_of,
+    kubectl,
+)
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -148,7 +161,7 @@ def drift(
     return command.drift(stack, folder_of(engine, sandbox), form, Terminal(highlight=False))
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def status(
     stack: Stack,
     job: Job = None,
@@ -167,7 +180,7 @@ def status(
     return Watch(found, job, console, json).run() if watch else command(found, job, console, json=json)
 
 
-@app.command("list")
+@app.command("list", cls=ClusterCommand)
 def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
     """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
     from cli.status import jobs
@@ -175,7 +188,7 @@ def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Js
     return jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=json)
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def logs(
     stack: Stack,
     job: Job = None,
@@ -215,7 +228,7 @@ def logs(
     return command(_deployed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
     """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
     from cli.explain.explain import command
@@ -223,7 +236,7 @@ def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox =
     return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=json)
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def dashboard(
     stack: Stack,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 to listen on. 0: any free port.")] = 0,
@@ -265,7 +278,65 @@ def report(
     return command.report(Asked(folder, output, json), Terminal(highlight=False))
 
 
-@app.command()
+_Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB.yaml", help="File of one job, or the command of a program after --name NAME ... --."),
+]
+_Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the job that runs a command.")]
+_Slices = Annotated[str | None, typer.Option(metavar="GROUP:COUNT", help="Slices of the job that runs a command.")]
+_Image = Annotated[str | None, typer.Option(metavar="REF", help="Image by digest. Default: the trainer's image.")]
+_Priority = Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Priority within the team.")]
+_MaxRestarts = Annotated[int | None, typer.Option(metavar="NUMBER", help="Maximum number of restarts. Default: 0.")]
+_MaxHours = Annotated[float | None, typer.Option(metavar="HOURS", help="Hours that the job may hold chips.")]
+
+
+@app.command(cls=ClusterCommand)
+def submit(
+    stack: Stack,
+    words: _Words = None,
+    name: _Name = None,
+    slices: _Slices = None,
+    image: _Image = None,
+    priority: _Priority = None,
+    max_restarts: _MaxRestarts = None,
+    max_hours: _MaxHours = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only review the job.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+) -> int:
+    """Submit a job to a team's queue after a review. Exit status 2: a rule forbids it, or it cannot run."""
+    from cli import submit as command
+
+    flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
+    wish = command.read_wish(words or [], flags)
+    found = _deployed(stack, engine, sandbox)
+    return command.submit(found, wish, Terminal(highlight=False), yes=yes, dry_run=dry_run, json=json)
+
+
+@app.command(cls=ClusterCommand)
+def render(
+    stack: Stack,
+    words: _Words = None,
+    name: _Name = None,
+    slices: _Slices = None,
+    image: _Image = None,
+    priority: _Priority = None,
+    max_restarts: _MaxRestarts = None,
+    max_hours: _MaxHours = None,
+    engine: On = None,
+    sandbox: Sandbox = None,
+) -> int:
+    """Print the JobSet of a job as YAML, for kubectl. Exit status 2: a rule forbids it."""
+    from cli import submit as command
+
+    flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
+    wish = command.read_wish(words or [], flags)
+    return command.render(_deployed(stack, engine, sandbox), wish)
+
+
+@app.command(cls=ClusterCommand)
 def cancel(
     stack: Stack,
     job: Job = None,
@@ -280,7 +351,7 @@ def cancel(
     return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=json)
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def profile(
     stack: Stack,
     job: Job = None,
@@ -307,9 +378,14 @@ def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json 
     return command(stack, folder_of(engine, sandbox), Terminal(highlight=False), as_json=json)
 
 
-def _deployed(stack: str, engine: Engine | None, sandbox: Path | None) -> "Deployed":
-    from cli.deployed import deployed
+def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
+    from cli.deployed import Kubectl, deployed, deployed_by_kubeconfig
 
+    if chosen := Kubectl(**kubectl()):
+        if stack or engine or sandbox:
+            raise typer.BadParameter(f"expected --stack or {' '.join(chosen.words)}, got both")
+        return deployed_by_kubeconfig(chosen)
+    assert stack, "ClusterCommand requires one of the two"
     return deployed(stack, folder_of(engine, sandbox))
 
 

@@ -6,11 +6,12 @@ that cannot be read.
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from cli import stack_file
@@ -59,6 +60,49 @@ Job = Annotated[
         autocompletion=complete_jobs,
     ),
 ]
+
+
+_chosen: ContextVar[Mapping[str, str | None]] = ContextVar("kubectl")
+
+
+def _kubectl(
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Kubeconfig of the cluster, without access to Pulumi. Default: as kubectl."),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig. Default: its current context.")
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of your team. Default: that of the context."),
+    ] = None,
+) -> None:
+    """Declare the options that select a stack by a namespace of its cluster. Each of them replaces `--stack`."""
+
+
+class ClusterCommand(TyperCommand):
+    """A command about a stack that Pulumi or a kubeconfig selects."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        declared = typer.Typer(add_completion=False)
+        declared.command()(_kubectl)
+        self._kubectl = typer.main.get_command(declared).params
+        next(each for each in self.params if each.name == "stack").required = False
+        self.params += self._kubectl
+
+    def invoke(self, ctx: Any) -> Any:
+        chosen = {str(each.name): ctx.params.pop(each.name) for each in self._kubectl}
+        if ctx.params["stack"] is None and not any(chosen.values()):
+            raise typer.BadParameter("expected --stack, or --namespace, --context or --kubeconfig, got none of them")
+        _chosen.set(chosen)
+        return super().invoke(ctx)
+
+
+def kubectl() -> Mapping[str, str | None]:
+    """Return the kubeconfig, context and namespace that the running command was given."""
+    return _chosen.get()
 
 
 class Commands(TyperGroup):

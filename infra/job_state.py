@@ -3,6 +3,7 @@
 Everything except `pods_of` is pure. Every command and library that shows a job's state uses `state_of`.
 """
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -129,6 +130,23 @@ def kind_of(jobset: Object) -> Kind:
     if JOB_SPEC_VARIABLE in names:
         return Kind.TRAINING
     return Kind.FUNCTION if CALL_SPEC_VARIABLE in names else Kind.CONTAINER
+
+
+def folder_of(jobset: Object) -> str:
+    """Return the folder of a training job in the checkpoint bucket, by its specification. Empty: it has none."""
+    for replicated in jobset["spec"]["replicatedJobs"]:
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
+            for variable in container.get("env") or []:
+                if variable["name"] == JOB_SPEC_VARIABLE:
+                    return _path_in_bucket(variable.get("value", ""))
+    return ""
+
+
+def _path_in_bucket(spec: str) -> str:
+    try:
+        return str(json.loads(spec)["storage"]["path"]).removeprefix("gs://").partition("/")[2]
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def leader_of(jobset: Object) -> str:

@@ -1,11 +1,11 @@
-"""The jobs in the cluster: their JobSets, Secrets and prices, and what function calls need.
+"""The jobs in the cluster: their JobSets, Secrets and prices, and the records for members and callers of functions.
 
 The JobSet of a call is not a resource of the stack. The caller creates it, in the namespace and queue of their team,
-from what the stack exports."""
+from what the stack publishes."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pulumi
@@ -18,20 +18,21 @@ from infra.names import (
     MAX_TIME_LABEL,
     PRICE_KEY,
     PRIORITY_LABEL,
+    PUBLISHED,
+    PUBLISHED_KEY,
     QUEUE_LABEL,
     price_name,
     secret_name,
+    submitted_folder,
 )
-from infra.objects import KubernetesObject
-from infra.settings.jobs import AnyJob, FunctionJob, Job, JobSlices, Priority
-from infra.settings.schema import Placement, SliceGroup
+from infra.objects import OURS, KubernetesObject, Manifest
+from infra.published import Published
+from infra.settings.jobs import AnyJob, FunctionJob, Job, JobSlices, Priority, TrainingJob
 from infra.settings.stack import Settings
 from infra.settings.values import SECRETS
-from infra.submission import Submission, slice_spec, submission
-from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
+from infra.submission import Submission, assemble, submission
+from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, load_preset
 
-CALLS_OUTPUT = "calls"
-"""Name of the stack output for callers of functions."""
 KEPT_SECONDS = 24 * 60 * 60
 """Seconds between a call's end and the deletion of its JobSet, with its logs and the key that verifies its result."""
 GRACE_SECONDS = 10
@@ -160,35 +161,38 @@ async def _data(inputs: Mapping[str, Any]) -> Mapping[str, str]:
     return await pulumi.Output.from_input(inputs.get("data", {})).future() or {}
 
 
-class CallSettings(Spec):
-    """What a stack exports for callers of functions on its slices."""
+def published_records(
+    settings: Settings, image: pulumi.Input[str] | None, opts: pulumi.ResourceOptions
+) -> "list[kubernetes.core.v1.ConfigMap]":
+    """Declare what the stack publishes for the members of each team."""
 
-    image: str
-    """Image of the hosts, by digest."""
-    bucket: str
-    """Name of the checkpoint bucket. It contains the files of calls in the folders of their teams."""
-    slices: Mapping[str, SliceGroup]
-    namespaces: Mapping[str, str]
-    """Namespace of each team. A team's queue has the name of the team."""
-    placement: Placement
-    mounted_bucket: str | None
-    """Bucket that the hosts mount as the folder /datasets."""
+    def record(team: str) -> pulumi.Output[str]:
+        stack = pulumi.get_stack()
+        found = pulumi.Output.from_input(image)
+        return found.apply(lambda known: Published.of(stack, settings, team, known).model_dump_json(indent=1))
 
-    def slices_of(self, group: str, count: int) -> SliceSpec:
-        return slice_spec(self.slices[group].shape, count)
+    return [
+        kubernetes.core.v1.ConfigMap(
+            f"published-{name}",
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=PUBLISHED, namespace=team.namespace, annotations=OURS),
+            data={PUBLISHED_KEY: record(name)},
+            opts=opts,
+        )
+        for name, team in settings.teams.items()
+    ]
 
 
-def call_settings(settings: Settings, image: pulumi.Input[str]) -> dict[str, Any]:
-    """Return the stack output for callers."""
-    exported = CallSettings(
-        image="",
-        bucket=settings.checkpoint_bucket,
-        slices=settings.slices,
-        namespaces={name: team.namespace for name, team in settings.teams.items()},
-        placement=settings.scheduling.placement,
-        mounted_bucket=settings.mounted_bucket,
-    )
-    return {**exported.model_dump(mode="json"), "image": image}
+def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> Manifest:
+    """Return the JobSet of a job that a member submits to the queue of the team. `settings` contain it.
+
+    Its files are below the team's own folder of the bucket, because the pods of the team may write nowhere else.
+    """
+    root = f"gs://{published.bucket}/{submitted_folder(published.namespace)}"
+    training = isinstance(job, TrainingJob)
+    spec = assemble(job, settings.group_of(job).shape, load_preset(job.preset), root) if training else None
+    usd = usd_per_job_hour(settings, job)
+    usual = submission(settings, job, published.image)
+    return jobset.render(replace(usual, queue=job.team, folder=f"{root}/{job.name}", spec=spec, usd_per_hour=usd))
 
 
 @dataclass(frozen=True)
@@ -203,8 +207,9 @@ class CallJob:
     priority: Priority
 
 
-def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
+def call_jobset(call: CallJob, settings: Published) -> dict[str, Any]:
     """Return the JobSet of a call."""
+    assert settings.image, "multislice.place refuses a stack without an image"
     submitted = Submission(
         job=_function_job(call),
         slices=call.spec.slices,

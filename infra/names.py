@@ -57,6 +57,7 @@ COLLECTOR_LABELS = {"app.kubernetes.io/name": "collector"}
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/{}/pods"
+CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
 SECRETS = "/api/v1/namespaces/{}/secrets"
 EVENTS = "/api/v1/namespaces/{}/events"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
@@ -78,6 +79,8 @@ PRICE_KEY = "usd_per_hour"
 """Key of the job's price in its ConfigMap."""
 FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
 """Name of the function that a JobSet calls."""
+PUBLISHED, PUBLISHED_KEY = "tpu-multislice", "stack.json"
+"""ConfigMap in each team's namespace with what the stack publishes for its members, and the key of that record."""
 IN_USE = "in-use"
 """ConfigMap that a destroy deletes first. The API server refuses that while something would be lost."""
 NO_JOB_RUNS = "no-job-runs"
@@ -124,6 +127,11 @@ def team_folder(namespace: str) -> str:
 def call_folder(namespace: str, call: str) -> str:
     """Return the folder with the inputs and results of the hosts of a function call."""
     return f"{team_folder(namespace)}/calls/{call}"
+
+
+def submitted_folder(namespace: str) -> str:
+    """Return the folder with the folders of the jobs that members of a team submit."""
+    return f"{team_folder(namespace)}/jobs"
 
 
 def programs_folder(namespace: str) -> str:

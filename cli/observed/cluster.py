@@ -13,7 +13,18 @@ from typing import Any
 from cli.deployed import Deployed, JobPlace
 from cli.observed.snapshot import Event, Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
-from infra.job_state import Object, Workload, condition, conditions, is_true, kind_of, moment, newest, workload_of
+from infra.job_state import (
+    Object,
+    Workload,
+    condition,
+    conditions,
+    folder_of,
+    is_true,
+    kind_of,
+    moment,
+    newest,
+    workload_of,
+)
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
 from infra.names import (
     ACCELERATOR_LABEL,
@@ -154,6 +165,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
             Job(
                 place=JobPlace.of(jobset, namespace),
                 kind=kind_of(jobset),
+                folder=folder_of(jobset),
                 uid=jobset["metadata"]["uid"],
                 created=moment(jobset["metadata"], "creationTimestamp", 0.0),
                 suspended=bool(spec.get("suspend", False)),

@@ -92,6 +92,8 @@ class Job:
     declared: bool = False
     """Whether the stack file has the job. False: it was submitted by hand."""
     kind: Kind = Kind.TRAINING
+    folder: str = ""
+    """Folder in the checkpoint bucket that its specification names, if it is a training job."""
     uid: str = ""
     """Uid of the JobSet. Empty: the JobSet does not exist."""
     created: float = 0.0
