@@ -14,6 +14,7 @@ _ORDER = (
     "test_monitoring",
     "test_crash",
     "test_access",
+    "test_submit",
     "test_jobset_variants",
     "test_call",
     "test_finished",
