@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cli.answer import Halt
 from cli.environments.commands import environments
 from cli.options import (
     ClusterCommand,
@@ -383,7 +384,7 @@ def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) ->
 
     if chosen := Kubectl(**kubectl()):
         if stack or engine or sandbox:
-            raise typer.BadParameter(f"expected --stack or {' '.join(chosen.words)}, got both")
+            raise Halt(f"expected --stack or {' '.join(chosen.words)}, got both")
         return deployed_by_kubeconfig(chosen)
     assert stack, "ClusterCommand requires one of the two"
     return deployed(stack, folder_of(engine, sandbox))

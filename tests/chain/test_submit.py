@@ -26,6 +26,8 @@ from tests.chain.stack import Chain, wait_until
 from tests.infra.one_job import unnamed
 from tests.infra.recording import stack_values
 
+pytestmark = pytest.mark.complete
+
 
 @dataclass(frozen=True)
 class Member:
