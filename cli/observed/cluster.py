@@ -38,6 +38,7 @@ from infra.names import (
     NODE_POOL_LABEL,
     NODES,
     PODS,
+    QUEUE_LABEL,
     QUEUES,
     REPLICATED_JOB_LABEL,
     TOPOLOGY_LABEL,
@@ -155,7 +156,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
     events = found[EVENTS.format(namespace)]
     made: list[Job] = []
     for jobset in found[JOBSETS.format(namespace)]:
-        name = jobset["metadata"]["name"]
+        name, place = jobset["metadata"]["name"], JobPlace.of(jobset, namespace)
         own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
         names = {each["metadata"]["name"] for each in (*jobs[name], *pods[name])} | {name, own.name if own else name}
         told = [_event(each, at) for each in events if each["involvedObject"].get("name") in names]
@@ -163,7 +164,8 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
         slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
         made.append(
             Job(
-                place=JobPlace.of(jobset, namespace),
+                place=place,
+                submitted=jobset["metadata"].get("labels", {}).get(QUEUE_LABEL) == place.queue,
                 kind=kind_of(jobset),
                 folder=folder_of(jobset),
                 uid=jobset["metadata"]["uid"],

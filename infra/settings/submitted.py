@@ -1,7 +1,7 @@
 """Reads jobs that a member of a team submits to a stack, as the stack file's section `jobs` would be read.
 
 The rules are those of the stack file, on the sections that the stack has published for the team. In addition, `up` fits
-a team's namespace to the jobs of the stack file, and nobody fits it to submitted ones, so their rights have limits."""
+a team's namespace to the jobs of the stack file, but not to submitted ones, so their rights have limits."""
 
 from collections.abc import Iterator, Mapping
 from typing import get_args

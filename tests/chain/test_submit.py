@@ -48,7 +48,8 @@ class Member:
         )
 
     def typed(self, *words: str) -> str:
-        ended = self.run(*words, "--namespace", "first")
+        command, *rest = words
+        ended = self.run(command, "--namespace", "first", *rest)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
@@ -129,7 +130,7 @@ def test_a_member_trains_and_sees_the_job_without_access_to_pulumi(stack: Chain,
 def test_a_member_runs_a_program_with_arguments_in_the_trainers_image(ada: Member) -> None:
     program = ("python", "-c", "import sys; print('args', sys.argv[1:])", "--rate", "0.1")
     words = ("--name", "program", "--slices", "trillium:1", "--yes")
-    assert "job first/program was submitted" in ada.typed("submit", *words, "--namespace", "first", "--", *program)
+    assert "job first/program was submitted" in ada.typed("submit", *words, "--", *program)
     assert _end(ada, "program")["terminalState"] == "Completed"
     assert "args ['--rate', '0.1']" in ada.typed("logs", "program")
     delete(ada.api, "first", "program")
