@@ -18,9 +18,11 @@ from infra.operators import Operators, OperatorsArgs
 from infra.outputs import export_outputs, log_review
 from infra.queues import Queues, QueuesArgs
 from infra.settings.read import load
+from infra.settings.values import NAMESPACE
 from infra.slices import TpuSlices, TpuSlicesArgs
 
-settings, now = load(pulumi.Config()), readiness.now()
+config = pulumi.Config(NAMESPACE)
+settings, now = load(config), readiness.now()
 cloud = settings.cloud
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 
@@ -45,25 +47,11 @@ access = identity.TrainerAccess("access", access_args, on_google(cluster))
 in_cluster = partial(after, kubernetes, deleted_with=cluster.resource)
 operators = Operators("operators", OperatorsArgs.of(settings, slices.first_queued), in_cluster(cluster))
 queues = Queues("queues", QueuesArgs.of(settings, explain_stuck_deletes(cluster.endpoint)), in_cluster(operators))
-secrets, prices = job_secrets(settings, pulumi.Config(), in_cluster(queues)), job_prices(settings, in_cluster(queues))
-records = published_records(settings, image, in_cluster(queues))
+secrets, prices = job_secrets(settings, config, in_cluster(queues)), job_prices(settings, in_cluster(queues))
 watched = monitoring(settings, queues, in_cluster(operators))
 jobs = job_sets(settings, image, footings, after(kubernetes, queues, slices, access, *secrets, *prices))
-declared = [
-    apis,
-    bucket,
-    network,
-    repository,
-    nodes,
-    cluster,
-    slices,
-    access,
-    operators,
-    queues,
-    *jobs,
-    *watched,
-    *records,
-]
+declared = [apis, bucket, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched]
+declared += published_records(settings, image, in_cluster(queues))
 guard.close([*declared, built] if built else declared, in_cluster(operators))
 export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
 log_review(settings, guard, now)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from cli.answer import Halt
-from infra.settings.errors import FieldError, nearest, show
+from infra.settings.errors import FieldError, SettingsError, nearest, show
+from infra.settings.values import NAMESPACE
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
     from infra.settings.stack import Settings
 
 FOLDER = CHECKOUT / "stacks"
-PREFIX = "tpu-multislice:"
+PREFIX = f"{NAMESPACE}:"
 """Prefix of the program's own keys in `config`."""
 _ADVICE = "Nothing was started. Fix the file and run the command again"
 _MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
@@ -79,10 +80,24 @@ def sections(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
 
 
+def expanded(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
+    """Return `config` with sections in place of the values of a starter, if it has any.
+
+    Raises:
+        SettingsError: a value of the starter is missing or wrong.
+    """
+    from infra.settings.starter import Starter, expand
+
+    own = sections(config)
+    if not own.keys() & Starter.model_fields.keys():
+        return dict(config)
+    others = {key: value for key, value in config.items() if not key.startswith(PREFIX)}
+    return others | {f"{PREFIX}{name}": value for name, value in expand(own, stack).items()}
+
+
 def read(path: Path) -> "Settings":
     """Return the settings as the program will read them. Raise Halt with every error of them."""
     # These import Pulumi's SDK, which takes a second and which `make down` does not need.
-    from infra.settings.errors import SettingsError
     from infra.settings.read import KEYS, parse
     from infra.settings.values import hide_encrypted
 
@@ -116,11 +131,17 @@ def _find_unprefixed(config: Mapping[str, object], known: frozenset[str]) -> Ite
 
 
 def content(path: Path) -> dict[str, Any]:
-    """Return the content of a stack file. Raise Halt if it has no mapping `config`."""
+    """Return the content of a stack file, with sections in place of a starter.
+
+    Raise Halt if it has no mapping `config`, or if its starter is wrong.
+    """
     found = loaded(path)
     config = found.get("config") if isinstance(found, dict) else None
     if isinstance(config, dict):
-        return cast(dict[str, Any], found)
+        try:
+            return {**cast(dict[str, Any], found), "config": expanded(cast(dict[str, Any], config), stack_name(path))}
+        except SettingsError as error:
+            raise Halt(f"{path}: {error}\n{_ADVICE}") from None
     keys = [str(key) for key in cast(dict[object, object], found)] if isinstance(found, dict) else []
     got = f"config: {show(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else show(found)
     meant = "did you mean config? " if nearest("config", keys) else ""

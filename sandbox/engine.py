@@ -24,7 +24,7 @@ import yaml
 from pulumi import automation
 
 from infra.kubernetes import UNREACHABLE
-from infra.settings.values import SECRETS, hide_encrypted, is_encrypted
+from infra.settings.values import NAMESPACE, SECRETS, hide_encrypted, is_encrypted
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
 from sandbox.providers.charts import local_charts
@@ -74,7 +74,7 @@ STAND_IN = "sandbox"
 _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 """Keys of a stack file that describe the encryption of its secrets."""
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
-_SECRETS = f"tpu-multislice:{SECRETS}"
+_SECRETS = f"{NAMESPACE}:{SECRETS}"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 

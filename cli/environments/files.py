@@ -9,6 +9,7 @@ from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from cli import stack_file
 from cli.answer import Halt
+from infra.settings.errors import SettingsError
 from infra.settings.schema import Environment
 from sandbox.daemon import CHECKOUT
 
@@ -59,8 +60,10 @@ class Files:
         """Yield each stack whose file can be read, with its names."""
         for path in sorted(self.stacks.glob("Pulumi.*.yaml")):
             try:
-                yield stack_file.stack_name(path), Names.model_validate(stack_file.sections(_config(path)))
-            except ValidationError:
+                stack = stack_file.stack_name(path)
+                config = stack_file.expanded(_config(path), stack)
+                yield stack, Names.model_validate(stack_file.sections(config))
+            except (SettingsError, ValidationError):
                 continue  # An update of that stack reports its errors.
 
     def remove(self, name: str) -> None:

@@ -51,6 +51,7 @@ from infra.settings.schema import (
     Team,
 )
 from infra.settings.stack import Draft, DraftJob, Settings
+from infra.settings.starter import expand
 from infra.settings.values import HIDDEN, SECRETS, GroupName, Hidden, TeamName, hide_texts
 from infra.tpu import SliceShape
 from workloads.spec import Spec
@@ -125,7 +126,7 @@ def load(config: pulumi.Config) -> Settings:
     """
     prefix = f"{config.name}:"
     keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
-    return parse({key: _read_key(config, key) for key in keys})
+    return parse(expand({key: _read_key(config, key) for key in keys}, pulumi.get_stack()))
 
 
 def parse(raw: Mapping[str, object]) -> Settings:

@@ -13,7 +13,7 @@ from infra.settings.errors import FieldError, expectation, from_validation, near
 from infra.settings.jobs import ContainerJob, Job, Section, TrainingJob, group_order
 from infra.settings.schema import SliceGroup
 from infra.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
-from infra.settings.values import SECRETS, VARIABLE, VARIABLE_RULE, Hidden
+from infra.settings.values import NAMESPACE, SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.submission import assemble, optimizer_spec, training_spec
 from infra.tpu import SliceShape
 from workloads.spec import (
@@ -33,7 +33,7 @@ _LONGEST_LABEL = 63
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 _NOT_SHOWN = "something else, which is not shown here"
 """No error shows the value of a secret, even if it is in the file in plain text."""
-_SET = f"pulumi config set --secret --path 'tpu-multislice:{SECRETS}.NAME'"
+_SET = f"pulumi config set --secret --path '{NAMESPACE}:{SECRETS}.NAME'"
 _REVOKE = "if it was in the file in plain text, revoke it, because it is in the file's history"
 
 
@@ -193,7 +193,7 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
             f"{path}.trackers.wandb",
             f"the secret {WANDB_KEY_VARIABLE} among those of the job, since the trainer logs in with it",
             join_names(own),
-            f"pulumi config set --secret --path 'tpu-multislice:secrets.{WANDB_KEY_VARIABLE}', and add the name to"
+            f"pulumi config set --secret --path '{NAMESPACE}:{SECRETS}.{WANDB_KEY_VARIABLE}', and add the name to"
             f" {path}.secrets if the job has that list",
         )
 

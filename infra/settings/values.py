@@ -12,6 +12,8 @@ from typing import Annotated, cast
 
 from pydantic import AfterValidator
 
+NAMESPACE = "tpu-multislice"
+"""Namespace of the program's keys in Pulumi's configuration, whatever the name of the project."""
 SECRETS = "secrets"
 """The only section of a stack file that may hold secrets."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -36,8 +36,9 @@ def install(site: Site) -> None:
     Raises ProgramsError if the published Kubernetes plugin is selected but not installed.
     """
     published = published_plugin()
-    for name in ("gcp", "kubernetes"):
-        folder = site.pulumi_home / "plugins" / f"resource-{name}-v{version(f'pulumi_{name}')}"
+    for name in ("gcp", "kubernetes", "docker-build"):
+        module = name.replace("-", "_")
+        folder = site.pulumi_home / "plugins" / f"resource-{name}-v{version(f'pulumi_{module}')}"
         program = folder / f"pulumi-resource-{name}"
         if program.is_symlink():
             program.unlink()
@@ -46,7 +47,9 @@ def install(site: Site) -> None:
             program.symlink_to(published)
         else:
             search_path = f"PYTHONPATH={shlex.quote(str(CHECKOUT))}"
-            _write_script(program, f'{search_path} exec {shlex.quote(sys.executable)} -m sandbox.providers.{name} "$@"')
+            _write_script(
+                program, f'{search_path} exec {shlex.quote(sys.executable)} -m sandbox.providers.{module} "$@"'
+            )
     _write_script(site.root / "bin" / "gke-gcloud-auth-plugin", _credential_plugin(site))
     # Without a language plugin for Python, the engine starts a policy pack by this name.
     _write_script(site.root / "bin" / "pulumi-analyzer-policy-python", _ANALYZER)

@@ -67,7 +67,6 @@ def test_a_stack_with_example_values_is_refused_by_name() -> None:
     words = read_output(console)
     assert words.startswith("Ready  NO")
     assert "cloud.project" in words
-    assert "image.reference" in words
 
 
 def test_a_budget_whose_last_day_is_over_is_refused_by_name(prod: Path) -> None:

@@ -11,7 +11,8 @@ from infra.settings.jobs import SWEEP_KEY, ContainerJob, TrainingJob
 from infra.settings.read import JOBS, SHORT_FORM
 from infra.settings.schema import SliceGroup
 from infra.settings.stack import Settings
-from infra.settings.values import SECRETS
+from infra.settings.starter import Starter
+from infra.settings.values import NAMESPACE, SECRETS
 from infra.tpu import all_shapes, generation_names
 from tests.documents.model_fields import meanings, models, one_line
 from workloads.spec import preset_names
@@ -42,7 +43,7 @@ class _Schema(GenerateJsonSchema):
 
 def schema() -> str:
     """The whole schema, as the file that is committed."""
-    _, generated = models_json_schema([(Settings, "validation")], schema_generator=_Schema)
+    _, generated = models_json_schema([(Settings, "validation"), (Starter, "validation")], schema_generator=_Schema)
     definitions: Json = {name: _without_title(each) for name, each in generated["$defs"].items()}
     sections: Json = definitions.pop(Settings.__name__)["properties"]
     for model in _models(Settings, set()):
@@ -58,6 +59,10 @@ def schema() -> str:
     container: Json = {"required": ["kind"], "properties": {"kind": {"const": "container"}}}
     sections[JOBS] |= {"additionalProperties": {"if": container, "then": named[1], "else": named[0]}}
     del definitions[TrainingJob.__name__]["properties"][SWEEP_KEY], definitions[ContainerJob.__name__]
+    starter = definitions.pop(Starter.__name__)
+    _describe(starter, Starter)
+    starter["properties"]["generation"]["enum"] = generation_names()
+    sections |= starter["properties"]
     sections[SHORT_FORM] = {"$ref": f"#/$defs/{TrainingJob.__name__}"}
     sections[SECRETS] |= _SECRETS
     whole: Json = {
@@ -68,8 +73,8 @@ def schema() -> str:
         "properties": {
             "config": {
                 "type": "object",
-                # A key is that of the Pulumi project and of a section. Other packages have keys of their own.
-                "patternProperties": {f"^(?!gcp:|kubernetes:)[^:]+:{name}$": each for name, each in sections.items()},
+                # Other packages have keys of their own.
+                "properties": {f"{NAMESPACE}:{name}": each for name, each in sections.items()},
             }
         },
     }

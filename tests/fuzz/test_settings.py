@@ -48,7 +48,7 @@ def file() -> Generator[Path]:
 
 @pytest.mark.costs(cpu_seconds=8)
 @settings(deadline=None)
-@given(content=damaged_bytes((ROOT / "stacks" / "Pulumi.dev.yaml").read_text()))
+@given(content=damaged_bytes((ROOT / "stacks" / "Pulumi.staging.yaml").read_text()))
 def test_a_damaged_stack_file_is_read_or_refused_in_words(content: bytes, file: Path) -> None:
     file.write_bytes(content)
     try:

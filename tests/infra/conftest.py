@@ -11,8 +11,8 @@ from tests.infra.recording import Recording, Values, run_program, stack_values, 
 
 @pytest.fixture
 def values() -> Values:
-    """A valid stack file, for a test to spoil."""
-    return stack_values("dev")
+    """A valid stack file with an image by digest, for a test to spoil."""
+    return stack_values("dev") | {"image": stack_values("prod")["image"]}
 
 
 @pytest.fixture(scope="session")

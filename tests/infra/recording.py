@@ -9,10 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast, override
 
-import yaml
 from pulumi import runtime
 from pulumi.runtime import mocks, rpc
 from pulumi.runtime.proto import resource_pb2
+
+from cli import stack_file
 
 ROOT = Path(__file__).parents[2]
 DNS_ENDPOINT = "gke-0123456789.us-east5-b.gke.goog"
@@ -23,9 +24,8 @@ type Values = dict[str, Any]
 
 
 def values_of(path: Path) -> Values:
-    """The values of a stack file by section, as Pulumi would hand them over."""
-    config = yaml.safe_load(path.read_text())["config"]
-    return {key.removeprefix("tpu-multislice:"): value for key, value in config.items()}
+    """The values of a stack file by section, those of a starter included."""
+    return stack_file.sections(stack_file.content(path)["config"])
 
 
 def stack_values(name: str) -> Values:

@@ -32,6 +32,7 @@ def test_a_lost_section_is_no_stack_without_jobs(without_jobs: Values) -> None:
 def test_its_resources_are_those_of_the_stack_with_a_job_but_for_the_jobs_own(without_jobs: Values) -> None:
     found = run_program(without_jobs)
     assert _names(run_program(stack_values("dev"))) - _names(found) == {
+        ("Image", "trainer"),
         ("JobSet", "job-tiny"),
         ("ConfigMap", "price-tiny"),
         ("LocalQueue", "queue-research.tiny"),
@@ -44,7 +45,7 @@ def test_its_resources_are_those_of_the_stack_with_a_job_but_for_the_jobs_own(wi
 
 
 def test_with_an_image_functions_run_in_it(without_jobs: Values) -> None:
-    image = stack_values("dev")["image"]
+    image = stack_values("prod")["image"]
     assert run_program(without_jobs | {"image": image}).exports["calls"]["image"] == image["reference"]
 
 

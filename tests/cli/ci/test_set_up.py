@@ -39,7 +39,7 @@ def stacks(tmp_path: Path) -> Path:
 
 def write(folder: Path, stack: str, project: str, key: str) -> None:
     content = yaml.safe_load((ROOT / "stacks" / "Pulumi.dev.yaml").read_text())
-    content["config"]["tpu-multislice:cloud"]["project"] = project
+    content["config"]["tpu-multislice:project"] = project
     (folder / f"Pulumi.{stack}.yaml").write_text(yaml.safe_dump({**content, "secretsprovider": key}))
 
 

@@ -64,7 +64,7 @@ def test_as_json_the_answer_is_one_object(files: Files, now: datetime) -> None:
 def test_a_source_that_is_protected_gives_an_environment_that_is_not(
     backend: Remembered, files: Files, now: datetime
 ) -> None:
-    content = yaml.safe_load(files.stack("dev").read_text())
+    content = stack_file.content(files.stack("dev"))
     content["config"]["tpu-multislice:cluster"]["deletion_protection"] = True
     files.stack("dev").write_text(yaml.safe_dump(content))
     made(WISH, backend, files, now)

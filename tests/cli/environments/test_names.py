@@ -43,6 +43,8 @@ def source() -> Values:
     values["teams"]["research"]["quota"]["ironwood"] = 8
     values["datasets"] = {"bucket": "shared-text"}
     values["job"]["host_network"] = True
+    registry = "us-east5-docker.pkg.dev/my-project/multislice-dev"
+    values["image"] = {"reference": f"{registry}/trainer@sha256:{64 * '0'}"}
     return values
 
 
