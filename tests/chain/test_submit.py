@@ -121,6 +121,8 @@ def test_a_member_trains_and_sees_the_job_without_access_to_pulumi(stack: Chain,
     assert "step 6" in ada.typed("logs", "mine")
     status = json.loads(ada.typed("status", "--json"))
     assert [(job["name"], job["state"]) for job in status["jobs"]] == [("mine", "completed")]
+    # Without credentials for the bucket the rest is shown.
+    assert "gs://sandbox-local-checkpoints/teams/first/jobs/mine: cannot read its files" in ada.typed("status", "mine")
     folder = stack.site.buckets / "sandbox-local-checkpoints" / "teams" / "first" / "jobs" / "mine"
     assert [*folder.glob("runs/*/steps/*.jsonl")]
     assert "expected a new name, got mine" in ada.refused("submit", file, "--yes")
