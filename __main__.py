@@ -50,8 +50,8 @@ queues = Queues("queues", QueuesArgs.of(settings, explain_stuck_deletes(cluster.
 secrets, prices = job_secrets(settings, config, in_cluster(queues)), job_prices(settings, in_cluster(queues))
 watched = monitoring(settings, queues, in_cluster(operators))
 jobs = job_sets(settings, image, footings, after(kubernetes, queues, slices, access, *secrets, *prices))
+records = published_records(settings, image, in_cluster(queues))
 declared = [apis, bucket, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched]
-declared += published_records(settings, image, in_cluster(queues))
-guard.close([*declared, built] if built else declared, in_cluster(operators))
+guard.close([*declared, *records, *([built] if built else [])], in_cluster(operators))
 export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
 log_review(settings, guard, now)

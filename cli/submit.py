@@ -93,7 +93,7 @@ def _of_command(words: Sequence[str], name: str, flags: Flags) -> Wish:
     if not words or not re.fullmatch(r"[1-9]\d*", count):
         missing = "--slices GROUP:COUNT, such as trillium:2" if words else "a command after --"
         raise Halt(f"expected {missing}, got {flags.slices!r}" if words else f"expected {missing}, got nothing")
-    section = {
+    section: dict[str, object] = {
         "kind": "container",
         "slices": {"group": group, "count": int(count)},
         "priority": flags.priority or "normal",

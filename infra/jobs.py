@@ -188,8 +188,8 @@ def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> M
     Its files are below the team's own folder of the bucket, because the pods of the team may write nowhere else.
     """
     root = f"gs://{published.bucket}/{submitted_folder(published.namespace)}"
-    training = isinstance(job, TrainingJob)
-    spec = assemble(job, settings.group_of(job).shape, load_preset(job.preset), root) if training else None
+    shape = settings.group_of(job).shape
+    spec = assemble(job, shape, load_preset(job.preset), root) if isinstance(job, TrainingJob) else None
     usd = usd_per_job_hour(settings, job)
     usual = submission(settings, job, published.image)
     return jobset.render(replace(usual, queue=job.team, folder=f"{root}/{job.name}", spec=spec, usd_per_hour=usd))

@@ -122,9 +122,14 @@ class ApiServer:
         except (config.ConfigException, OSError) as error:
             raise CredentialsError(str(error)) from error
         chosen = next((each for each in contexts if each["name"] == context), current)
-        trust = {"cert_reqs": "CERT_REQUIRED" if settings.verify_ssl else "CERT_NONE", "ca_certs": settings.ssl_ca_cert}
-        own = {"cert_file": settings.cert_file, "key_file": settings.key_file}
-        pool = urllib3.PoolManager(maxsize=CONNECTIONS, **trust, **own, server_hostname=settings.tls_server_name)
+        pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            cert_reqs="CERT_REQUIRED" if settings.verify_ssl else "CERT_NONE",
+            ca_certs=settings.ssl_ca_cert,
+            cert_file=settings.cert_file,
+            key_file=settings.key_file,
+            server_hostname=settings.tls_server_name,
+        )
         server = cls(settings.host, pool, credentials=partial(bearer, settings))
         return server, chosen["context"].get("namespace", "default")
 

@@ -4,7 +4,7 @@ The rules are those of the stack file, on the sections that the stack has publis
 a team's namespace to the jobs of the stack file, but not to submitted ones, so their rights have limits."""
 
 from collections.abc import Iterator, Mapping
-from typing import get_args
+from typing import Any, get_args
 
 from infra.published import Published
 from infra.settings.errors import FieldError, SettingsError
@@ -30,8 +30,8 @@ def read_submitted(name: str, section: Section, published: Published) -> Setting
     errors += [error for path, job in draft.readable_jobs for error in _limits(path, job, published)]
     if errors:
         raise SettingsError(dict.fromkeys(errors))
-    own = {key: value for key, value in vars(draft).items() if key in Settings.model_fields and key != "secrets"}
-    return Settings(**own | {"jobs": {job.name: job for _, job in draft.readable_jobs}})
+    own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
+    return Settings(**own | {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}})
 
 
 def _limits(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
