@@ -27,8 +27,9 @@ from cli.explain.explain import explain
 from cli.explain.finding import Finding
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job, Snapshot, Summary, summary
-from cli.render import dollars, duration
+from cli.render import duration
 from infra.job_state import State
+from infra.money import dollars, per_hour
 from workloads.report.chart import element
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
 from workloads.report.history import read_history
@@ -195,7 +196,7 @@ class Pages:
 
 def _heading(shown: Snapshot) -> Iterator[str]:
     yield element("h1", escape(shown.stack))
-    price = "" if shown.usd_per_hour is None else f", {dollars(shown.usd_per_hour)} an hour"
+    price = "" if shown.usd_per_hour is None else f", {per_hour(shown.usd_per_hour)}"
     yield quiet(f"cluster {shown.cluster}{price}, seen at {_clock(shown.at)}")
     if not shown.answered:
         yield element("p", "The cluster does not answer. This page shows its last known state.", class_="bad")

@@ -104,7 +104,7 @@ def _remove(site: Site, settings: Path, display: Display, consent: Consent) -> b
     # The Automation API takes a second to import.
     from sandbox.engine import Engine
 
-    engine = Engine(site, programs.found(), settings)
+    engine = Engine(site, programs.found(programs.ENGINE), settings)
     destroyable = engine.destroyable()
     if not destroyable and daemon.running(site) is None:
         return False

@@ -352,6 +352,17 @@ def cancel(
     return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=json)
 
 
+@app.command("enforce-budget")
+def enforce_budget(
+    stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False, markdown: Markdown = False
+) -> int:
+    """Stop the queues of a stack whose budget.usd_total is used up. Exit status 2: it is used up."""
+    form = form_of(json, markdown)
+    from cli.enforce_budget import enforce_budget as command
+
+    return command(_deployed(stack, engine, sandbox), form, Terminal(highlight=False))
+
+
 @app.command(cls=ClusterCommand)
 def profile(
     stack: Stack,
@@ -377,6 +388,25 @@ def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json 
     from cli.doctor.doctor import doctor as command
 
     return command(stack, folder_of(engine, sandbox), Terminal(highlight=False), as_json=json)
+
+
+@app.command()
+def confirm(
+    stack: Stack,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File for the answers. Default: ./confirmation.json.")
+    ] = None,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> int:
+    """Record which assumptions about Google Cloud and TPUs hold on a stack. Exit status 2: one does not hold."""
+    form = form_of(json, markdown)
+    from cli.confirm.confirm import OUTPUT
+    from cli.confirm.confirm import confirm as command
+
+    return command(_deployed(stack, engine, sandbox), output or OUTPUT, form, Terminal(highlight=False))
 
 
 def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":

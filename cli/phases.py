@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
@@ -22,6 +23,7 @@ from cli.answer import INTERRUPTED, Halt
 from cli.progress import Phase, Progress
 from sandbox import builds, daemon, programs
 from sandbox.builds import BuildProgress
+from sandbox.programs import Programs, ProgramsError
 from sandbox.site import Site
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _ERRORS_SHOWN = 5
 _REFRESHES_PER_SECOND = 8
+_POLL_SECONDS = 1
 
 
 class Display:
@@ -75,17 +78,51 @@ def phase(display: Display, name: Phase) -> Generator[None]:
         display.change(lambda now: now.end(name, time.time(), failed=failed))
 
 
-def prepare_programs(display: Display) -> programs.Programs:
-    """Find or build the programs."""
+@dataclass(frozen=True)
+class Preparation:
+    """Programs that are found or built in the background, those of the engine first.
+
+    Both methods wait, and raise ProgramsError if a build has failed.
+    """
+
+    _running: Future[Programs]
+
+    def engine(self) -> Programs:
+        """Return the programs once those that a plan needs exist."""
+        while not self._running.done():
+            with suppress(ProgramsError):
+                return programs.found(programs.ENGINE)
+            wait([self._running], _POLL_SECONDS)
+        return self.all()
+
+    def all(self) -> Programs:
+        return self._running.result()
+
+
+@contextmanager
+def prepare_programs(display: Display) -> Generator[Preparation]:
+    """Find or build the programs until the context ends, which ends an unfinished build."""
+    ending = threading.Event()
 
     def report(build: BuildProgress) -> None:
+        if ending.is_set():
+            raise Halt("the build was stopped")
         detail = f"{build.index} of {build.total}: {build.state} {build.name}"
         display.change(lambda now: now.describe(Phase.PROGRAMS, detail))
 
-    with phase(display, Phase.PROGRAMS):
-        found = builds.prepare(report)
-        display.change(lambda now: now.describe(Phase.PROGRAMS, f"{len(found.paths)} ready"))
-    return found
+    with phase(display, Phase.PROGRAMS), ThreadPoolExecutor(1) as pool:
+        preparation = Preparation(pool.submit(builds.prepare, report))
+        try:
+            yield preparation
+            found = preparation.all()
+        finally:
+            ending.set()
+        display.change(lambda now: now.describe(Phase.PROGRAMS, _ready(found)))
+
+
+def _ready(found: Programs) -> str:
+    installed = [name for name, path in found.paths.items() if not path.is_relative_to(programs.cache_folder())]
+    return f"{len(found.paths)} ready" + (f", installed: {', '.join(installed)}" if installed else "")
 
 
 def start_control_plane(display: Display, site: Site) -> None:
@@ -157,8 +194,7 @@ def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Resul
                     if child.name() == "pulumi":
                         child.send_signal(signal.SIGINT)
             wait([running])
-            raise Halt(
-                "cancelled; the resources created so far stay, and the sandbox is still running.\n"
-                "Continue with `make up`, or remove them with `make down`",
-                INTERRUPTED,
-            ) from None
+            left = "the resources created so far stay, and the sandbox is still running"
+            left = "a plan changes nothing" if name is Phase.PLAN else left
+            advice = "Continue with `make up`, or remove everything with `make down`"
+            raise Halt(f"cancelled; {left}.\n{advice}", INTERRUPTED) from None

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from cli.answer import NEGATIVE, Form, Halt, write
 from infra.cost import ListedKind, Rate, cheapest_rate, list_rate, price_table
+from infra.money import HOURS_PER_DAY, dollars
 from infra.plan import TABLE, Goal, Option, Order, Plan, read_rows
 from infra.plan import plan as planned
 from infra.review.table import UNKNOWN, Table
@@ -138,6 +139,7 @@ def _days(days: float) -> str:
 def _priced(found: Plan, prices: ChipPrices) -> Iterator[str]:
     for generation in dict.fromkeys(option.compiled.generation for option in found.options):
         rate = prices.of(generation)
-        price = rate.source if rate.usd_per_chip_hour is None else f"${rate.usd_per_chip_hour} in {rate.place}"
+        usd = rate.usd_per_chip_hour
+        price = rate.source if usd is None else f"${usd} ({dollars(usd * HOURS_PER_DAY)} a day) in {rate.place}"
         dated = f" ({rate.source}, {rate.date})" if rate.date else ""
         yield f"a chip-hour of {generation}, {prices.words}: {price}{dated}"

@@ -117,7 +117,7 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
         raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {request.sandbox}")
     if request.engine == "sandbox" and not request.sandbox:
         with tempfile.TemporaryDirectory() as folder:
-            yield Engine(create(Path(folder)), programs.found(), path, policy)
+            yield Engine(create(Path(folder)), programs.found(programs.ENGINE), path, policy)
         return
     with engines.open_engine(path, request.sandbox, policy) as engine:
         yield engine

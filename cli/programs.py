@@ -4,8 +4,26 @@ from typing import Annotated
 
 import typer
 
-from sandbox.builds import BuildProgress, prepare, prepare_copy, prepare_one, prepare_previous
-from sandbox.programs import ACTIONLINT, API_DOCUMENTS, PROMTOOL, ProgramsError, cache_folder
+from cli.progress import about
+from sandbox.builds import (
+    BuildProgress,
+    expected_seconds,
+    missing,
+    prepare,
+    prepare_copy,
+    prepare_one,
+    prepare_previous,
+)
+from sandbox.programs import (
+    ACTIONLINT,
+    API_DOCUMENTS,
+    PROGRAMS,
+    PROMTOOL,
+    ProgramsError,
+    cache_folder,
+    existing,
+    version_of,
+)
 from workloads.terminal import Terminal
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -33,6 +51,12 @@ def main(
                     shown.add((progress.name, progress.state))
                     console.print(line(progress))
 
+            for program, path in ((program, existing(program)) for program in PROGRAMS):
+                if path and not path.is_relative_to(cache_folder()):
+                    console.print(f"found {path}, version {version_of(program)}")
+            if absent := missing():
+                names = ", ".join(program.name for program in absent)
+                console.print(f"building from source, {about(expected_seconds(absent))} and downloads: {names}")
             prepare(report)
             for of_tests in (ACTIONLINT, PROMTOOL):
                 prepare_one(of_tests, report)

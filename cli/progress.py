@@ -80,6 +80,8 @@ class Progress:
     title: str
     phases: tuple[Phase, ...]
     spans: Mapping[Phase, Span] = field(default_factory=dict[Phase, Span])
+    expected: Mapping[Phase, float] = field(default_factory=dict[Phase, float])
+    """Seconds that each phase is likely to take. Phases without an estimate are missing."""
     resources: Resources = Resources()
 
     def begin(self, phase: Phase, at: float) -> "Progress":
@@ -156,6 +158,18 @@ def lines(before: Progress, after: Progress) -> list[str]:
     ]
 
 
+def about(seconds: float) -> str:
+    """Return a rough duration such as `about 40 s` or `about 7 min`."""
+    tens = max(1, round(seconds / 10)) * 10
+    return f"about {tens} s" if tens < 120 else f"about {round(seconds / 60)} min"
+
+
+def announcement(progress: Progress) -> Text:
+    """Return a table of the phases and how long each is likely to take."""
+    rows = [(phase, about(progress.expected[phase])) for phase in progress.phases if phase in progress.expected]
+    return align_rows([*rows, ("all", about(sum(progress.expected.values())))])
+
+
 def times(progress: Progress) -> Text:
     """Return a table of the time that each phase took."""
     spans = [(phase, span) for phase in progress.phases if (span := progress.spans.get(phase))]
@@ -182,12 +196,15 @@ def _row(progress: Progress, phase: Phase, now: float, width: int) -> Renderable
         row.add_column(width=columns, no_wrap=True)
     row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     row.add_column(justify="right", no_wrap=True)
+    expected = progress.expected.get(phase)
     if span is None:
-        row.add_row(Text("·", "dim"), Text(phase, "dim"), "", "")
+        row.add_row(Text("·", "dim"), Text(phase, "dim"), "", Text(about(expected) if expected else "", "dim"))
         return row
     detail, took = span.detail.partition("\n")[0], duration(span.seconds(now))
     if span.ended is None:
         spin = _SPINNER[int(now * _SPINS_PER_SECOND) % len(_SPINNER)]
+        # An estimate that has passed would only be wrong.
+        took += f" of {about(expected)}" if expected and span.seconds(now) < expected else ""
         row.add_row(Text(spin, "cyan"), Text(phase, "bold"), detail, took)
     else:
         mark = Text("✗", "red") if span.failed else Text("✓", "green")

@@ -32,11 +32,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def dollars(amount: float | None) -> str:
-    """Return an amount such as `$12.30`, or `-` if the price is unknown."""
-    return "-" if amount is None else f"${amount:,.2f}"
-
-
 def counted(count: int, word: str) -> str:
     """Return a count with its noun, such as `1 host` or `2 hosts`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"

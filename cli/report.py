@@ -30,9 +30,9 @@ def folder(target: str | None, stack: str | None, sandbox: Path | None) -> str:
     if stack is None:
         raise Halt("expected a folder, gs://BUCKET/JOB, or --stack STACK for the job of a stack, got none of these")
     settings = stack_file.read(stack_file.find(stack))
-    jobs = [target] if target else list(settings.training_jobs)
+    jobs = [target] if target else list(settings.recorded_jobs)
     if len(jobs) != 1:
-        raise Halt(f"expected the name of one training job, because stack {stack} has {', '.join(jobs) or 'none'}")
+        raise Halt(f"expected the name of one job with a report, because stack {stack} has {', '.join(jobs) or 'none'}")
     if sandbox is None:
         return f"gs://{settings.checkpoint_bucket}/{jobs[0]}"
     return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / jobs[0])

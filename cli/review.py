@@ -15,7 +15,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
 from infra.cost import BILL_OUTPUT, Bill, read_bill
-from infra.review.review import Known
+from infra.review.review import Known, Review
 from infra.review.review import review as made
 from infra.review.tables import tables
 from infra.submission import job_specs
@@ -31,7 +31,13 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
     `outputs` is a file with the output of `pulumi stack output --json`, `workloads` one with that of `kubectl get
     workloads -A -o json`.
     """
-    path = stack_file.find(stack)
+    found = review_of(stack_file.find(stack), outputs, workloads)
+    write(found.model_dump_json(indent=1), tables(found), form, console)
+    return 0 if found.can_run and not found.refused else NEGATIVE
+
+
+def review_of(path: Path, outputs: Path | None = None, workloads: Path | None = None) -> Review:
+    """Return the review of a stack file, with the two files of `review`."""
     settings = stack_file.read(path)
     known = Known(
         at=datetime.now(UTC),
@@ -39,9 +45,7 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
         deployed=_deployed(outputs) if outputs else None,
         workloads=_workloads(workloads) if workloads else None,
     )
-    found = made(stack_file.stack_name(path), settings, known)
-    write(found.model_dump_json(indent=1), tables(found), form, console)
-    return 0 if found.can_run and not found.refused else NEGATIVE
+    return made(stack_file.stack_name(path), settings, known)
 
 
 def _deployed(path: Path) -> Bill:

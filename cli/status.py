@@ -16,8 +16,9 @@ from cli.answer import NEGATIVE, as_json
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
-from cli.render import WIDTH, dollars, duration, exit_words, pods_table, rows_of, training_lines, waiting_lines
+from cli.render import WIDTH, duration, exit_words, pods_table, rows_of, training_lines, waiting_lines
 from infra.job_state import Kind, State
+from infra.money import dollars, per_hour
 
 WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""
@@ -80,7 +81,7 @@ class Watch:
     json: bool = False
     """Whether to print one JSON object per line, each time something other than the time has changed."""
     hint: str = ""
-    """Command to suggest below the job while it runs."""
+    """Command to suggest below the job while it runs, once it has saved a checkpoint."""
     wait: Callable[[float], None] = time.sleep
     _shown: object = None
 
@@ -109,7 +110,9 @@ class Watch:
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
         if self._draws:
-            hint = Text(f"try: {self.hint}", "dim") if self.hint and job.state is State.RUNNING else Text()
+            # Without a checkpoint, the job would start again at step 0.
+            saved = job.state is State.RUNNING and job.files.training.checkpoint_step is not None
+            hint = Text(f"try: {self.hint}", "dim") if self.hint and saved else Text()
             live.update(Group(screen(snapshot, (job,), self.console.width), hint), refresh=True)
             return
         # The time of the read differs each time, and so does the job's age.
@@ -142,7 +145,7 @@ def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) ->
 def screen(snapshot: Snapshot, found: Sequence[Job], columns: int) -> RenderableType:
     """Return the stack and these of its jobs: a single job in detail, several jobs on one line each."""
     width = min(columns, WIDTH)
-    price = [] if snapshot.usd_per_hour is None else [f"{dollars(snapshot.usd_per_hour)} an hour"]
+    price = [] if snapshot.usd_per_hour is None else [per_hour(snapshot.usd_per_hour)]
     facts = [f"cluster {snapshot.cluster}"] if snapshot.cluster else []
     heading = Text.assemble((snapshot.stack, "bold"), (" · ".join(["", *facts, *price]), "dim"))
     parts: list[RenderableType] = [heading, Text(), _stack(snapshot)]
@@ -242,7 +245,8 @@ def _queue(queue: Queue) -> Text:
     ]
     text = Text(f"{'; '.join(shares) or 'no quota'}, {queue.admitted} admitted, {queue.pending} waiting")
     if queue.active and not queue.active.holds:
-        text.append(f"; admits nothing: {queue.active.message or queue.active.reason}", "bold red")
+        why = f"the budget is used up: {queue.over_budget}" if queue.over_budget else queue.active.message
+        text.append(f"; admits nothing: {why or queue.active.reason}", "bold red")
     return text
 
 

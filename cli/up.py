@@ -20,17 +20,25 @@ from cli.deployed import from_outputs
 from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
-from cli.progress import UP_PHASES, Phase, Progress, align_rows, times
-from cli.render import exit_words
+from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
+from cli.render import WIDTH, exit_words
 from cli.sandbox_folder import SANDBOX, lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.job_state import DELETED, Outcome, Pod, State
 from infra.names import QUEUE_LABEL
-from sandbox import daemon
+from sandbox import builds, certificates, daemon
+from sandbox.programs import Program, Programs
 from sandbox.site import Site, create, pod_folder
 from sandbox.stacks import stacks_in
 from workloads.terminal import Terminal
 
+_FIRST_PHASES = (Phase.PROGRAMS, Phase.PLAN, Phase.CONTROL_PLANE, Phase.INFRASTRUCTURE)
+"""Order of the phases if programs must be built: the engine plans while the others are built."""
+_EXPECTED_SECONDS = {Phase.CONTROL_PLANE: 10.0, Phase.PLAN: 10.0, Phase.INFRASTRUCTURE: 30.0}
+"""Usual time of each phase on two cores; that of the programs depends on what is missing."""
+_FIRST_STEP_SECONDS = 20.0
+"""Usual time from the end of the phases to the first training step."""
+_PLAN_ADVICE = "Fix the cause and run `make up` again"
 _APPLY_ADVICE = "The sandbox is still running. Fix the cause and run `make up` again, or remove it with `make down`"
 _LOG_LINES_SHOWN = 30
 
@@ -45,17 +53,13 @@ def up(settings: Path, root: Path, console: Console) -> int:
         raise Halt(f"--sandbox must be a sandbox, or a new or empty folder; {root} has other files: choose another")
     site = create(root)
     stack = stack_file.stack_name(settings)
-    display = Display(console, Progress(f"tpu-multislice · {stack}", UP_PHASES))
+    missing = builds.missing()
+    display = Display(console, _beginning(stack, missing))
+    if missing:
+        _review(settings, missing, console)
+    _announce(display.progress, console, trains=any(not job.paused for job in jobs.values()))
     with display.shown(), lock_sandbox(site):
-        found = prepare_programs(display)
-        start_control_plane(display, site)
-        # The Automation API takes a second to import. Errors in the settings are reported before.
-        from sandbox.engine import Engine
-
-        engine = Engine(site, found, settings)
-        recover(display, engine)
-        operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
-        outputs = operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE)
+        outputs, found = _deploy(display, site, settings)
     if not console.is_terminal:
         # On a terminal, the last live screen stays visible and has the times.
         console.print(times(display.progress))
@@ -70,6 +74,57 @@ def up(settings: Path, root: Path, console: Console) -> int:
     else:
         console.print(without_jobs(place, outputs["queues"]), soft_wrap=True)
     return 0
+
+
+def _beginning(stack: str, missing: list[Program]) -> Progress:
+    title = f"tpu-multislice · {stack}"
+    if not missing:
+        return Progress(title, UP_PHASES, expected=_EXPECTED_SECONDS)
+    expected = {Phase.PROGRAMS: builds.expected_seconds(missing), **_EXPECTED_SECONDS}
+    return Progress(title, _FIRST_PHASES, expected=expected)
+
+
+def _review(settings: Path, missing: list[Program], console: Console) -> None:
+    """Print the review of the stack and what must be built, which gives time to read it."""
+    # The model of the review takes half a second to import.
+    from cli.review import review_of
+    from infra.review.table import renderable
+    from infra.review.tables import tables
+
+    console.print(Text("Review of the stack as it would be on Google Cloud:\n", "bold"))
+    console.print(renderable(tables(review_of(settings))), width=WIDTH)
+    names = ", ".join(program.name for program in missing)
+    console.print(f"These programs are built from source, once and besides downloads: {names}.\n", highlight=False)
+
+
+def _announce(progress: Progress, console: Console, *, trains: bool) -> None:
+    """Print how long the phases take. On a terminal, the live screen shows the time of each."""
+    if not console.is_terminal:
+        console.print(announcement(progress), soft_wrap=True)
+    if trains:
+        total = about(sum(progress.expected.values()) + _FIRST_STEP_SECONDS)
+        console.print(f"The first training step is {total} away.", highlight=False)
+
+
+def _deploy(display: Display, site: Site, settings: Path) -> tuple[Mapping[str, Any], Programs]:
+    """Return the stack's outputs, and the programs."""
+    with prepare_programs(display) as preparation:
+        engine_programs = preparation.engine()
+        # The Automation API takes a second to import. Errors in the settings are reported before.
+        from sandbox.engine import Engine
+
+        engine = Engine(site, engine_programs, settings)
+        # A plan for an empty stack needs no cluster, so it is made while programs are built.
+        planned = Phase.PROGRAMS in display.progress.expected and not engine.destroyable()
+        if planned:
+            certificates.ensure(site)
+            operate(display, Phase.PLAN, engine.preview, _PLAN_ADVICE)
+        found = preparation.all()
+    start_control_plane(display, site)
+    recover(display, engine)
+    if not planned:
+        operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
+    return operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE), found
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ restricted by the namespace's Pod Security level and network policy. Anyone who 
 namespace provides to pods: the trainer's identity and the secrets of the team's jobs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from infra.controllers import Resources
 from infra.names import (
     COLLECTOR_LABELS,
     COLLECTORS_NAMESPACE,
@@ -17,7 +19,9 @@ from infra.names import (
     RBAC_GROUP,
 )
 from infra.objects import Manifest, manifest
+from infra.settings.jobs import PodLevel
 from infra.settings.schema import Members, Network
+from infra.settings.stack import LEAST_HEAD_LIMIT
 from workloads.spec import METRICS_PORT
 
 MEMBERS = "members"
@@ -57,6 +61,23 @@ _METADATA_PORTS = (80, 8080)
 _DNS_PODS = ("kube-dns", "node-local-dns")
 _NODE_LOCAL_DNS = "169.254.20.10/32"
 """Address of NodeLocal DNSCache (https://cloud.google.com/kubernetes-engine/docs/how-to/nodelocal-dns-cache)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """What a team's pods may do."""
+
+    pod_level: PodLevel = "restricted"
+    """Pod Security level of the team's namespace. `baseline` also admits root, `privileged` admits everything. Default:
+    the strictest."""
+    host_network: bool = False
+    """Whether pods may use the network of their hosts. They then act as the service account of the nodes, and the level
+    must be `privileged`. Default: no."""
+    head_limit: Resources = LEAST_HEAD_LIMIT
+    """Largest CPU and memory request of a pod without chips, such as the head of a Pathways job. Default: 4 vCPUs and
+    16 GiB."""
+    folders: Sequence[str] = ()
+    """Folders of the checkpoint bucket that the pods read and write besides the team's own. Default: none."""
 
 
 def role(namespace: str) -> Manifest:

@@ -17,6 +17,7 @@ from infra.names import (
     KUEUE_API_VERSION,
     NAMESPACE_LABEL,
     NODE_POOL_LABEL,
+    QUEUE_LABEL,
     RBAC_GROUP,
     REPLICATED_JOB_LABEL,
     SERVICE_ACCOUNT,
@@ -35,6 +36,7 @@ TRAINERS = "trainers-hold-chips"
 PRIORITIES = "jobs-without-pod-priority"
 NEIGHBOURS = "pods-leave-others-their-hosts"
 ENDS = "jobs-leave-others-their-hosts"
+QUEUES = "jobs-name-their-queue"
 HOST_NETWORK = "nothing-of-the-host-but-its-network"
 SUSPENSION = "workloads-active-or-not"
 SECRETS = "secrets-of-jobs"
@@ -70,9 +72,14 @@ _HOLDS_CHIPS = _holds_chips("object.spec")
 
 
 def team_policies(
-    teams: Mapping[str, Team], host_network_teams: Collection[str], head_limits: Mapping[str, Resources]
+    teams: Mapping[str, Team],
+    host_network_teams: Collection[str],
+    head_limits: Mapping[str, Resources],
+    prefix: str = "",
 ) -> dict[str, Manifest]:
-    """Return the policies for the namespaces of the teams by name, each followed by its binding."""
+    """Return the policies for the namespaces of the teams by name, each followed by its binding.
+
+    With a `prefix` of names the cluster and its Kueue may be others': then a job must name its queue."""
     namespaces = sorted({team.namespace for team in teams.values()})
     limits = {teams[name].namespace: limit for name, limit in sorted(head_limits.items())}
     policies = {
@@ -85,9 +92,12 @@ def team_policies(
     }
     if host_network_teams:
         policies[HOST_NETWORK] = _host_network(sorted(teams[name].namespace for name in host_network_teams))
+    if prefix:
+        policies[QUEUES] = _queues(namespaces)
     ordered: dict[str, Manifest] = {}
     for name, written in policies.items():
-        ordered |= {name: written, f"{name}-binding": binding(name)}
+        metadata = {"metadata": {"name": f"{prefix}{name}"}}
+        ordered |= {name: written | metadata, f"{name}-binding": binding(f"{prefix}{name}")}
     return ordered
 
 
@@ -175,6 +185,17 @@ def _priorities(namespaces: Sequence[str]) -> Manifest:
                 f"object.spec.?replicatedJobs.orValue([]).all(job, {named} == '')"
             )
         },
+        namespaces=namespaces,
+    )
+
+
+def _queues(namespaces: Sequence[str]) -> Manifest:
+    """The Kueue of a stack holds back jobs without a queue. That of others need not, and such a job would run on chips
+    of other teams."""
+    return policy(
+        QUEUES,
+        [_NEW_JOBS],
+        {f"a job has the label {QUEUE_LABEL}": f"'{QUEUE_LABEL}' in object.metadata.?labels.orValue({{}})"},
         namespaces=namespaces,
     )
 
@@ -355,22 +376,23 @@ _FIXED_NODE_METADATA = ("labels", "finalizers", "ownerReferences")
 """All of a node's metadata that a client may change, except its annotations."""
 
 
-def bad_host_objects(teams: Mapping[str, Team]) -> dict[str, Manifest]:
+def bad_host_objects(teams: Mapping[str, Team], prefix: str = "") -> dict[str, Manifest]:
     """Return the objects for the trainers of all teams, by kind of object."""
     namespaces = sorted({team.namespace for team in teams.values()})
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
-    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": BAD_HOST}
+    name = f"{prefix}{BAD_HOST}"
+    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
     subjects = [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace} for namespace in namespaces]
     rbac = f"{RBAC_GROUP}/v1"
     return {
-        "policy": _bad_host_policy(namespaces),
-        "policy-binding": binding(BAD_HOST),
-        "role": manifest(rbac, "ClusterRole", BAD_HOST, rules=[rule]),
-        "role-binding": manifest(rbac, "ClusterRoleBinding", BAD_HOST, roleRef=reference, subjects=subjects),
+        "policy": _bad_host_policy(name, namespaces),
+        "policy-binding": binding(name),
+        "role": manifest(rbac, "ClusterRole", name, rules=[rule]),
+        "role-binding": manifest(rbac, "ClusterRoleBinding", name, roleRef=reference, subjects=subjects),
     }
 
 
-def _bad_host_policy(namespaces: list[str]) -> Manifest:
+def _bad_host_policy(name: str, namespaces: list[str]) -> Manifest:
     users = ", ".join(f"'system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}'" for namespace in namespaces)
     node = f"request.userInfo.?extra[?'{_NODE_OF_TOKEN}'].orValue([])"
     others = f"spec.?taints.orValue([]).filter(t, t.key != '{BAD_HOST_KEY}')"
@@ -380,7 +402,7 @@ def _bad_host_policy(namespaces: list[str]) -> Manifest:
     unchanged += [_keeps_annotations("object", "oldObject"), _keeps_annotations("oldObject", "object")]
     reason = f"object.metadata.?annotations[?'{BAD_HOST_KEY}'].orValue('')"
     return policy(
-        BAD_HOST,
+        name,
         [("", "nodes", "*")],
         {
             "a trainer changes the node it runs on and no other": (

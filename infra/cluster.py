@@ -16,7 +16,6 @@ import pulumi_gcp as gcp
 from infra.names import SYSTEM_POOL
 from infra.settings import schema
 from infra.settings.schema import SYSTEM_PODS_PER_NODE
-from infra.settings.stack import Settings
 
 POD_RANGE, SERVICE_RANGE = "pods", "services"
 _JUMBO_FRAME_MTU = 8896
@@ -33,11 +32,6 @@ class NetworkArgs:
     second_network: bool
     """Whether hosts use their second network interface."""
 
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Return the networks of a stack."""
-        return cls(settings.cluster.name, settings.cloud.region, settings.network, settings.second_network)
-
 
 @dataclass(frozen=True)
 class Subnet:
@@ -45,6 +39,18 @@ class Subnet:
 
     network: gcp.compute.Network
     subnetwork: gcp.compute.Subnetwork
+
+    @property
+    def names(self) -> "SubnetNames":
+        return SubnetNames(self.network.name, self.subnetwork.name)
+
+
+@dataclass(frozen=True)
+class SubnetNames:
+    """Names of a network and of one of its subnets."""
+
+    network: pulumi.Input[str]
+    subnetwork: pulumi.Input[str]
 
 
 class Network(pulumi.ComponentResource):
@@ -78,6 +84,12 @@ class Network(pulumi.ComponentResource):
             opts=inside,
         )
         self.register_outputs({})
+
+    @property
+    def place(self) -> "NetworkPlace":
+        first = self.first
+        multiple = self.second is not None
+        return NetworkPlace(first.network.id, first.subnetwork.id, POD_RANGE, SERVICE_RANGE, multiple)
 
 
 def _subnet(
@@ -123,22 +135,91 @@ CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 @dataclass(frozen=True)
+class NetworkPlace:
+    """The subnet of a cluster's nodes, and the names of its secondary ranges."""
+
+    network: pulumi.Input[str]
+    """Full name, projects/PROJECT/global/networks/NETWORK."""
+    subnetwork: pulumi.Input[str]
+    """Full name, projects/PROJECT/regions/REGION/subnetworks/SUBNET."""
+    pods: str
+    services: str
+    multiple: bool
+    """Whether hosts have a second network interface."""
+
+    @classmethod
+    def found(cls, existing: schema.ExistingNetwork, cloud: schema.Cloud) -> Self:
+        """Return the place of a cluster in an existing network, which may be in another project."""
+        project = f"projects/{existing.project or cloud.project}"
+        return cls(
+            network=f"{project}/global/networks/{existing.network}",
+            subnetwork=f"{project}/regions/{cloud.region}/subnetworks/{existing.subnet}",
+            pods=existing.pods,
+            services=existing.services,
+            multiple=False,
+        )
+
+
+@dataclass(frozen=True)
 class ClusterArgs:
     """Settings of the cluster, its location, and the service account of its nodes."""
 
     cloud: schema.Cloud
     settings: schema.Cluster
-    network: Network
+    network: NetworkPlace
     node_account: pulumi.Input[str]
     labels: Mapping[str, str]
     mounts_datasets: bool
     """Whether pods mount a bucket as a folder."""
 
-    @classmethod
-    def of(cls, settings: Settings, network: Network, node_account: pulumi.Input[str]) -> Self:
-        """Return the cluster of a stack."""
-        mounts = settings.mounted_bucket is not None
-        return cls(settings.cloud, settings.cluster, network, node_account, settings.resource_labels, mounts)
+
+@dataclass(frozen=True, kw_only=True)
+class SharedCluster:
+    """A cluster that exists already, and that others use too. The fleet leaves alone what is theirs."""
+
+    prefix: str
+    """Prefix of names that every stack would give alike, such as `research-`."""
+    location: str
+    """Region or zone of the cluster."""
+    private_nodes: bool = True
+    """Whether nodes have no addresses on the internet, like the other nodes of the cluster. Default: yes."""
+    jobset: schema.Controller = "found"
+    """Whether JobSet is in the cluster, or the fleet installs it. Default: it is there."""
+    kueue: schema.Controller = "found"
+    """Whether Kueue is in the cluster, or the fleet installs it. Default: it is there."""
+    counted: tuple[str, ...] = ()
+    """Resources besides chips that its Kueue counts, such as `cpu`, so that every queue needs a quota of them.
+    Default: none."""
+
+    @property
+    def installed(self) -> frozenset[str]:
+        """Return the controllers that the fleet installs."""
+        return frozenset(name for name, how in (("jobset", self.jobset), ("kueue", self.kueue)) if how == "install")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterPlace:
+    """A cluster that a fleet runs on: one that a `Foundation` of the same program made, or outputs of another program.
+
+    The cluster needs workload identity, a DNS endpoint, and CPU nodes for JobSet and Kueue.
+    """
+
+    name: pulumi.Input[str]
+    endpoint: pulumi.Input[str]
+    """Host name of the DNS endpoint, such as gke-0123.us-east5.gke.goog."""
+    node_account: pulumi.Input[str]
+    """Email address of the service account of TPU nodes."""
+    ranges: schema.Network = schema.Network()
+    """Address ranges of the cluster. Pods of teams reach no addresses of other pods. Default: those of a stack file."""
+    second_network: SubnetNames | None = None
+    """Network for the second interface of hosts. Default: none, so no slice group may set `second_network`."""
+    project_number: pulumi.Input[str] | None = None
+    """Number that Google assigned to the project. Default: the fleet reads it from Google."""
+    shared: SharedCluster | None = None
+    """How others use the cluster too. Default: they do not."""
+    resource: pulumi.Resource | None = None
+    """Resource of the cluster in the same program. When it is deleted, objects in the cluster are not deleted one by
+    one. Default: they are."""
 
 
 class Cluster(pulumi.ComponentResource):
@@ -181,14 +262,14 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
             service_account=args.node_account, oauth_scopes=[CLOUD_PLATFORM_SCOPE]
         ),
         resource_labels=args.labels,
-        network=args.network.first.network.id,
-        subnetwork=args.network.first.subnetwork.id,
+        network=args.network.network,
+        subnetwork=args.network.subnetwork,
         networking_mode="VPC_NATIVE",
         ip_allocation_policy=container.ClusterIpAllocationPolicyArgs(
-            cluster_secondary_range_name=POD_RANGE, services_secondary_range_name=SERVICE_RANGE
+            cluster_secondary_range_name=args.network.pods, services_secondary_range_name=args.network.services
         ),
         datapath_provider="ADVANCED_DATAPATH",
-        enable_multi_networking=args.network.second is not None,
+        enable_multi_networking=args.network.multiple,
         # Nothing in the cluster is reachable from outside. So there is no load balancer whose firewall rules could
         # outlive the cluster and block the deletion of its network.
         disable_l4_lb_firewall_reconciliation=True,

@@ -29,6 +29,7 @@ _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
 _SECONDS_PER_HOUR = 3600
 _DECIMALS = 4
 """Decimals of every amount, as many as list prices per chip-hour have."""
+_OF_ITS_OWNER = "the existing cluster, which its owner pays"
 _NOT_IN_THE_BILL = (
     "the cluster's management fee and its system nodes",
     "disks of the nodes",
@@ -241,11 +242,12 @@ def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill |
     )
     of_jobs = {"jobs": jobs, "sweeps": tuple(_sweep_bills(settings, {job.name: job for job in jobs}))}
     delta = _delta(deployed.groups, groups) if deployed else None
-    return stack_bill(groups).model_copy(update=of_jobs | {"delta": delta})
+    existing = settings.cluster.existing is not None
+    return stack_bill(groups, existing=existing).model_copy(update=of_jobs | {"delta": delta})
 
 
-def stack_bill(groups: Sequence[GroupBill]) -> Bill:
-    """Return the bill of slice groups, without jobs."""
+def stack_bill(groups: Sequence[GroupBill], *, existing: bool) -> Bill:
+    """Return the bill of slice groups, without jobs. `existing`: the cluster belongs to somebody else."""
     kinds = dict.fromkeys(group.capacity for group in groups)
     return Bill(
         groups=tuple(groups),
@@ -253,7 +255,7 @@ def stack_bill(groups: Sequence[GroupBill]) -> Bill:
         at_most=total({group.name: group.usd_per_hour for group in groups}),
         by_capacity={kind: total({g.name: g.usd_per_hour for g in groups if g.capacity == kind}) for kind in kinds},
         jobs=(),
-        not_included=_NOT_IN_THE_BILL,
+        not_included=(_OF_ITS_OWNER, *_NOT_IN_THE_BILL[1:]) if existing else _NOT_IN_THE_BILL,
     )
 
 

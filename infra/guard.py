@@ -24,7 +24,7 @@ import pulumi_gcp as gcp
 
 from infra import borders, live
 from infra.kubernetes import UNREACHABLE, ApiServer
-from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
+from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
 from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
@@ -34,6 +34,7 @@ type Texts = Mapping[str, str]
 
 _ACCEPT = "accept the loss: pulumi config set allow_interruption true"
 _WIDENED_IN_PLACE = "network.nodes"
+_EXISTING, _LOCATION = "cluster.existing.name", "cluster.existing.location"
 _ALWAYS_SEARCHED = ["default"]
 """Namespaces in which jobs can run although they belong to no team."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
@@ -68,9 +69,13 @@ def ground(settings: Settings) -> dict[str, Texts]:
         for name, group in settings.slices.items()
         for index in range(group.count)
     }
-    places = {"cloud": settings.cloud.model_dump(), "network": settings.network.model_dump()}
+    # Sections that are not there leave no text, so that the record of an older stack stays as it is.
+    network = settings.network.model_dump(exclude={"existing"} if settings.network.existing is None else None)
+    places = {"cloud": settings.cloud.model_dump(), "network": network}
     names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
-    return {"": _flat("", places) | names, **pools}
+    found = settings.cluster.existing
+    existing = {_EXISTING: found.name, _LOCATION: found.location} if found else {}
+    return {"": _flat("", places) | names | existing, **pools}
 
 
 def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
@@ -90,7 +95,8 @@ def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
 def _of_group(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
     # An explicit zone in which the slices already are changes nothing.
     elsewhere = {"zone": group.zone} if group.zone_in(cloud) != cloud.zone else {}
-    return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone"}) | elsewhere)
+    existing = {"existing": True} if group.existing else {}
+    return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone", "existing"}) | elsewhere | existing)
 
 
 def _flat(path: str, value: Any) -> dict[str, str]:
@@ -140,22 +146,19 @@ class Guard:
         """Declare what a destroy deletes first. `declared` is everything else, `kubernetes` has the cluster's
         provider."""
         policies: list[pulumi.Resource] = [
-            KubernetesObject(name, mark_ours(rendered), kubernetes)
+            KubernetesObject(name, mark_ours(rendered, self._settings.prefix), kubernetes)
             for name, rendered in destroy_policies(self._settings).items()
         ]
         first = pulumi.ResourceOptions(
             provider=kubernetes.provider,
             depends_on=[*declared, *policies],
-            protect=self._settings.cluster.deletion_protection,
+            protect=self._settings.cluster.deletion_protection and not self._settings.cluster.existing,
         )
-        KubernetesObject(IN_USE, in_use(), first)
+        KubernetesObject(IN_USE, in_use(self._settings), first)
 
     async def endpoint(self) -> str | None:
         """Return the DNS endpoint of the stack's cluster; `None` if there is no cluster."""
-        cloud, name = self._settings.cloud, self._settings.cluster.name
-        return await self._endpoint(
-            {"cloud.project": cloud.project, "cloud.region": cloud.region, "cluster.name": name}
-        )
+        return await self._endpoint(ground(self._settings)[""])
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
@@ -190,8 +193,8 @@ class Guard:
 
     async def _endpoint(self, place: Texts) -> str | None:
         wanted = {
-            "name": place["cluster.name"],
-            "location": place["cloud.region"],
+            "name": place.get(_EXISTING, place["cluster.name"]),
+            "location": place.get(_LOCATION, place["cloud.region"]),
             "project": place["cloud.project"],
         }
         try:
@@ -215,34 +218,50 @@ def destroy_policies(settings: Settings) -> dict[str, Manifest]:
 
     With `allow_interruption` they only warn. They also only warn in an environment, which ends at its time even if jobs
     still run. Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
+
+    In an existing cluster, namespaces of others are not searched, because nothing of theirs is lost. Only a Kueue that
+    the stack installed would take their queues with it.
     """
+    found = settings.cluster.existing
     running = (
         f"'job ' + params.metadata.name + ' in namespace ' + params.metadata.namespace + ' is running; {_WAYS} '"
         " + params.metadata.name + ' -n ' + params.metadata.namespace",
         "params.spec.?suspend.orValue(false) || params.?status.?terminalState.orValue('') != ''",
     )
-    namespaces = [*_ALWAYS_SEARCHED, *sorted({team.namespace for team in settings.teams.values()})]
+    namespaces = [*([] if found else _ALWAYS_SEARCHED), *sorted({team.namespace for team in settings.teams.values()})]
     policies = _in_force(settings, NO_JOB_RUNS, (JOBSET_API_VERSION, "JobSet"), running, namespaces)
     for name, params in NO_FOREIGN.items():
-        policies |= _in_force(settings, name, params, _ours(params[1]), [])
+        if found is None or (found.kueue == "install" and params[1] != "Namespace"):
+            policies |= _in_force(settings, name, params, _ours(params[1], settings.prefix), [])
     return policies
 
 
-def in_use() -> Manifest:
-    """Return the ConfigMap that a destroy deletes first."""
-    return manifest("v1", "ConfigMap", IN_USE, KUEUE_NAMESPACE)
+def in_use(settings: Settings) -> Manifest:
+    """Return the ConfigMap that a destroy deletes first. It is in a namespace of the stack."""
+    return manifest("v1", "ConfigMap", IN_USE, _namespace_in_use(settings))
 
 
-def _ours(kind: str) -> tuple[str, str]:
-    """Return the message about an object of that kind which the stack did not create, and the condition that it did."""
+def _namespace_in_use(settings: Settings) -> str:
+    if settings.cluster.existing is None:
+        return KUEUE_NAMESPACE
+    return min(team.namespace for team in settings.teams.values())
+
+
+def _ours(kind: str, prefix: str) -> tuple[str, str]:
+    """Return the message about an object of that kind which the stack did not create, and the condition that it did.
+
+    In an existing cluster the stack's objects have its `prefix` in an annotation. Those of a cluster's own stack have
+    none, but another stack may use that cluster too."""
     word = kind.lower()
     message = (
         f"'{kind} ' + params.metadata.name + ' was not made by this stack and would be lost with the cluster;"
         f" keep a copy if you need it, then run: kubectl delete {word} ' + params.metadata.name"
         f" + '; there may be more: kubectl get {word}'"
     )
-    annotation, value = next(iter(OURS.items()))
-    declared = f"params.metadata.?annotations[?'{annotation}'].orValue('') == '{value}'"
+    wanted = {**OURS, STACK_ANNOTATION: prefix}
+    declared = " && ".join(
+        f"params.metadata.?annotations[?'{key}'].orValue('') == '{value}'" for key, value in wanted.items()
+    )
     return message, (
         f"params.metadata.name.matches('^({_NOT_FOREIGN})$') || {declared}" if kind == "Namespace" else declared
     )
@@ -253,17 +272,18 @@ def _in_force(
 ) -> dict[str, Manifest]:
     """Return a policy and its bindings, one for each namespace in which it looks for `params`."""
     refuses = not settings.allow_interruption and settings.environment is None
+    scoped = f"{settings.prefix}{name}"
     policy = borders.policy(
-        name,
+        scoped,
         [("", "configmaps", "DELETE")],
         dict([rule]),
-        namespaces=[KUEUE_NAMESPACE],
+        namespaces=[_namespace_in_use(settings)],
         only=f"oldObject.metadata.name == '{IN_USE}'",
         params=params,
     )
     every = {"selector": {}, "parameterNotFoundAction": "Allow"}
     places = {f"{name}-{namespace}": {**every, "namespace": namespace} for namespace in namespaces} or {name: every}
     return {name: policy} | {
-        f"{place}-binding": borders.binding(name, place, refuses=refuses, params=found)
+        f"{place}-binding": borders.binding(scoped, f"{settings.prefix}{place}", refuses=refuses, params=found)
         for place, found in places.items()
     }

@@ -6,17 +6,16 @@ through workload identity, nodes through the metadata server.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
 
 from infra.names import ON_HOSTS, SERVICE_ACCOUNT
-from infra.settings.stack import Settings
-from infra.storage import RepositoryPlace, foreign_repositories
+from infra.storage import RepositoryPlace
 
 APIS = (
     "artifactregistry",
+    "billingbudgets",
     "cloudresourcemanager",
     "compute",
     "container",
@@ -67,12 +66,6 @@ class NodeIdentityArgs:
     foreign_repositories: Mapping[str, RepositoryPlace]
     """Other repositories of the project with images of jobs, by name of the grant."""
 
-    @classmethod
-    def of(cls, settings: Settings, repository: gcp.artifactregistry.Repository) -> Self:
-        """Return the nodes of a stack."""
-        account = f"{settings.cluster.name}-nodes"
-        return cls(settings.cloud.project, account, repository, foreign_repositories(settings))
-
 
 class NodeIdentity(pulumi.ComponentResource):
     """The service account of all nodes. It may write logs and metrics, and pull and stream images."""
@@ -108,21 +101,8 @@ class TrainerAccessArgs:
     members: Mapping[str, pulumi.Output[str]]
     folders: Mapping[str, Sequence[str]]
     """Folders of the checkpoint bucket that each account reads and writes."""
-    checkpoints: pulumi.Output[str]
+    checkpoints: pulumi.Input[str]
     datasets: str | None
-
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        number: pulumi.Output[str],
-        node_account: pulumi.Output[str],
-        checkpoints: pulumi.Output[str],
-    ) -> Self:
-        """Return the trainers of a stack in the project with this number."""
-        folders = settings.written_folders
-        members = trainers(settings.cloud.project, number, folders, node_account)
-        return cls(members, folders, checkpoints, settings.dataset_bucket)
 
 
 class TrainerAccess(pulumi.ComponentResource):
@@ -174,9 +154,9 @@ def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Out
 
 def trainers(
     project: str,
-    number: pulumi.Output[str],
+    number: pulumi.Input[str],
     writers: Iterable[str],
-    node_account: pulumi.Output[str],
+    node_account: pulumi.Input[str],
 ) -> dict[str, pulumi.Output[str]]:
     """Return the accounts of the training pods of these namespaces, and of `ON_HOSTS`.
 
@@ -190,11 +170,11 @@ def trainers(
     }
 
 
-def _service_account(email: pulumi.Output[str]) -> pulumi.Output[str]:
+def _service_account(email: pulumi.Input[str]) -> pulumi.Output[str]:
     return pulumi.Output.concat("serviceAccount:", email)
 
 
-def workload_principal(project: str, number: pulumi.Output[str], namespace: str) -> pulumi.Output[str]:
+def workload_principal(project: str, number: pulumi.Input[str], namespace: str) -> pulumi.Output[str]:
     """Return the training pods of a namespace, as a member of an IAM grant."""
     pool = f"locations/global/workloadIdentityPools/{project}.svc.id.goog"
     return pulumi.Output.concat(

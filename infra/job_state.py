@@ -24,7 +24,7 @@ from infra.names import (
     TPU_RESOURCE,
     team_of,
 )
-from workloads.spec import CALL_SPEC_VARIABLE, JOB_SPEC_VARIABLE
+from workloads.spec import CALL_SPEC_VARIABLE, JOB_FOLDER_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
 
 LEADER = f"{SLICES}-0-0"
 """Leader of a job without a head: host 0 of slice 0."""
@@ -112,7 +112,7 @@ class Kind(StrEnum):
     """Type of program that a job runs."""
 
     TRAINING = "training"
-    """The trainer of this repository."""
+    """A trainer: that of this repository, or a program that keeps the same records."""
     FUNCTION = "function"
     """A call of a function."""
     CONTAINER = "container"
@@ -127,26 +127,24 @@ def kind_of(jobset: Object) -> Kind:
         for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
         for variable in container.get("env") or []
     }
-    if JOB_SPEC_VARIABLE in names:
+    if {JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE} & names:
         return Kind.TRAINING
     return Kind.FUNCTION if CALL_SPEC_VARIABLE in names else Kind.CONTAINER
 
 
 def folder_of(jobset: Object) -> str:
-    """Return the folder of a training job in the checkpoint bucket, by its specification. Empty: it has none."""
-    for replicated in jobset["spec"]["replicatedJobs"]:
-        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
-            for variable in container.get("env") or []:
-                if variable["name"] == JOB_SPEC_VARIABLE:
-                    return _path_in_bucket(variable.get("value", ""))
-    return ""
-
-
-def _path_in_bucket(spec: str) -> str:
+    """Return the folder of a job in the checkpoint bucket, by its specification or its variable. Empty: it has none."""
+    values = {
+        variable["name"]: variable.get("value", "")
+        for replicated in jobset["spec"]["replicatedJobs"]
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env") or []
+    }
     try:
-        return str(json.loads(spec)["storage"]["path"]).removeprefix("gs://").partition("/")[2]
+        url = json.loads(values[JOB_SPEC_VARIABLE])["storage"]["path"]
     except (ValueError, KeyError, TypeError):
-        return ""
+        url = values.get(JOB_FOLDER_VARIABLE, "")
+    return str(url).removeprefix("gs://").partition("/")[2]
 
 
 def leader_of(jobset: Object) -> str:
@@ -189,6 +187,9 @@ class Workload:
     conditions: tuple["Condition", ...]
     paused: bool = False
     """Whether its LocalQueue is stopped."""
+    past_seconds: float = 0.0
+    """Seconds for which it held its quota before its current admission. Kueue counts them if the job has
+    `max_hours`."""
 
     def condition(self, kind: str) -> "Condition | None":
         """Return the condition of that kind; `None` if it has none."""
@@ -197,6 +198,14 @@ class Workload:
     def holds(self, kind: str) -> bool:
         found = self.condition(kind)
         return found is not None and found.holds
+
+    def held_seconds(self, at: float) -> float:
+        """Return the seconds for which it has held its quota until `at`."""
+        admitted, finished = self.condition("Admitted"), self.condition("Finished")
+        if admitted is None or not admitted.holds:
+            return self.past_seconds
+        end = finished.since if finished and finished.holds else at
+        return self.past_seconds + max(0.0, end - admitted.since)
 
     @property
     def waits(self) -> bool:
@@ -231,6 +240,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         checks=tuple((each["name"], each.get("state", ""), each.get("message", "")) for each in checks),
         conditions=conditions(found),
         paused=spec.get("queueName") in stopped_queues,
+        past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
     )
 
 

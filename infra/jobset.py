@@ -9,8 +9,9 @@ Pods stay on the pod network unless `host_network` is set. On the host's network
 and lose their own. The pod network costs some bandwidth between slices
 (https://github.com/apple/axlearn/pull/641).
 
-Only the trainer's exit codes have a meaning. Any other program that exits with a code other than 0 restarts all slices,
-which counts against `max_restarts` unless its pod was disrupted. The same is true for head and workers of Pathways.
+Only the exit codes of the trainer and of programs with `records` have a meaning. Any other program that exits with a
+code other than 0 restarts all slices, which counts against `max_restarts` unless its pod was disrupted. The same is
+true for head and workers of Pathways.
 Such a job succeeds when its head succeeds, whatever the workers do afterwards."""
 
 import math
@@ -35,10 +36,8 @@ from infra.objects import Manifest, manifest
 from infra.pods import Pods, render_pods
 from infra.settings.jobs import ContainerJob, Job
 from infra.submission import Submission
-from workloads.spec import FATAL_CODES, ExitCode
+from workloads.spec import FATAL_CODES, UNCOUNTED_CODES, ExitCode
 
-UNCOUNTED_CODES = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
-"""Exit codes after which a restart does not count against `max_restarts`, because the job did not cause them."""
 _SECONDS_PER_HOUR = 3600
 
 
@@ -64,8 +63,7 @@ def render(submission: Submission) -> Manifest:
 
 
 def _slices(submission: Submission, pods: Pods) -> Manifest:
-    container = PROGRAM if isinstance(submission.job, ContainerJob) else TRAINER
-    job = _indexed_job(submission, container, submission.slices.hosts, pods.slices)
+    job = _indexed_job(submission, _container(submission.job), submission.slices.hosts, pods.slices)
     return {
         "successPolicy": {"operator": "All"},
         "replicatedJobs": [_add_replicas(SLICES, submission.slices.count, job)],
@@ -96,7 +94,7 @@ def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods
 
 def _labels(submission: Submission) -> dict[str, str]:
     job = submission.job
-    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: job.priority}
+    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: f"{submission.prefix}{job.priority}"}
     if job.max_hours:
         labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
     return labels
@@ -126,9 +124,10 @@ def _failure_policy(job: Job) -> Manifest:
     controller distinguishes them (kubernetes/pkg/controller/job/pod_failure_policy.go).
     """
     fatal, uncounted = [], ["^Pod .* has condition DisruptionTarget matching FailJob rule"]
-    if not isinstance(job, ContainerJob):
-        fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(FATAL_CODES)])]
-        uncounted = [_exit_message(UNCOUNTED_CODES), *uncounted]
+    if not isinstance(job, ContainerJob) or job.records:
+        container = _container(job)
+        fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(container, FATAL_CODES)])]
+        uncounted = [_exit_message(container, _uncounted(job)), *uncounted]
     return {
         "maxRestarts": job.max_restarts,
         # A new attempt must not meet the coordinator of the previous one.
@@ -146,9 +145,18 @@ def _failure_rule(name: str, action: str, messages: list[str]) -> Manifest:
     }
 
 
-def _exit_message(codes: Iterable[ExitCode]) -> str:
+def _container(job: Job) -> str:
+    return PROGRAM if isinstance(job, ContainerJob) else TRAINER
+
+
+def _uncounted(job: Job) -> tuple[ExitCode, ...]:
+    # Only the trainer marks the nodes of a bad host. Without the mark, the job could restart on them without end.
+    return (ExitCode.PREEMPTED,) if isinstance(job, ContainerJob) else UNCOUNTED_CODES
+
+
+def _exit_message(container: str, codes: Iterable[ExitCode]) -> str:
     alternatives = "|".join(str(int(code)) for code in codes)
-    return f"^Container {TRAINER} for pod .* failed with exit code ({alternatives}) matching FailJob rule"
+    return f"^Container {container} for pod .* failed with exit code ({alternatives}) matching FailJob rule"
 
 
 def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
@@ -157,14 +165,17 @@ def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     # The last rule is for any other code. Without it the Job fails as BackoffLimitExceeded without naming a pod, and a
     # killed host leaves no record of its own.
-    if isinstance(job, ContainerJob):
-        checks = [SLICE_CHECK] if job.check_slices else []
-        return [disrupted, *(_exit_rule(name, (ExitCode.DONE,), "NotIn") for name in (*checks, container))]
+    checked = isinstance(job, ContainerJob) and job.check_slices
+    checks = [_exit_rule(SLICE_CHECK, (ExitCode.DONE,), "NotIn")] if checked else []
+    if isinstance(job, ContainerJob) and not job.records:
+        return [disrupted, *checks, _exit_rule(container, (ExitCode.DONE,), "NotIn")]
+    uncounted = _uncounted(job)
     return [
         _exit_rule(container, FATAL_CODES),
         disrupted,
-        _exit_rule(container, UNCOUNTED_CODES),
-        _exit_rule(container, (*FATAL_CODES, *UNCOUNTED_CODES), "NotIn"),
+        *checks,
+        _exit_rule(container, uncounted),
+        _exit_rule(container, (*FATAL_CODES, *uncounted), "NotIn"),
     ]
 
 

@@ -99,8 +99,9 @@ def _last_checkpoint(lines: list[str]) -> str:
     return "it has logged no checkpoint"
 
 
-def explain_stuck_deletes(endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
-    """Return hooks that log what holds an object whose deletion failed, in the cluster behind `endpoint`.
+def explain_stuck_deletes(name: str, endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
+    """Return hooks that log what holds an object whose deletion failed, in the cluster behind `endpoint`. `name`
+    is that of the hook.
 
     Other objects hold its finalizers: Kueue removes its own finalizer from a queue when no workload uses the queue,
     from a flavor when no queue uses it, and so on."""
@@ -113,7 +114,7 @@ def explain_stuck_deletes(endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBi
                 pulumi.log.error(f"{kind} {name} cannot be deleted: {reason}")
         return False
 
-    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook("told-when-stuck", explain)])
+    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(name, explain)])
 
 
 def _holders(host: str, kind: str, name: str) -> list[str]:

@@ -5,7 +5,7 @@ are configured in the cluster's Alertmanager; see `docs/how-to/monitoring.md`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -26,7 +26,6 @@ from infra.names import (
 )
 from infra.objects import KubernetesObject, Manifest, manifest, mark_ours
 from infra.pods import admitted_pods
-from infra.settings.stack import Settings
 from workloads.spec import Spec
 
 API_VERSION = "monitoring.googleapis.com/v1"
@@ -119,6 +118,10 @@ class MonitoringArgs:
     """Namespaces of the teams."""
     queues: pulumi.Resource
     """The component that creates these namespaces."""
+    controllers: Collection[str]
+    """Controllers that the stack installs. Those of others are watched by their owners."""
+    prefix: str
+    """Prefix of names in an existing cluster; empty in a cluster of the stack."""
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -126,34 +129,27 @@ class Monitoring(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Monitoring", name, None, opts)
+        self._prefix = name.removesuffix("monitoring")
         for namespace in args.namespaces:
             self._declare(f"trainer-metrics-{namespace}", trainer_monitoring(namespace), [args.queues])
-        for controller in _CONTROLLERS:
+        for controller in (name for name in _CONTROLLERS if name in args.controllers):
             before: list[pulumi.Resource] = []
             # In this order: a token is created for an account, and the metrics are read with the token.
             for about, rendered in controller_monitoring(controller).items():
                 before.append(self._declare(f"{controller}-{about}", rendered, before[-1:]))
-        for about, rendered in alert_rules().items():
+        for about, rendered in alert_rules(args.prefix).items():
             self._declare(f"alerts-{about}", rendered)
-        place = self._declare("monitoring", manifest("v1", "Namespace", NAMESPACE, labels=admitted_pods("restricted")))
-        self._declare("dashboard", dashboard_config(NAMESPACE), [place])
+        namespace = f"{args.prefix}{NAMESPACE}"
+        rendered = mark_ours(manifest("v1", "Namespace", namespace, labels=admitted_pods("restricted")), args.prefix)
+        place = self._declare("monitoring", rendered)
+        self._declare("dashboard", dashboard_config(namespace), [place])
         self.register_outputs({})
 
     def _declare(
         self, name: str, rendered: Mapping[str, object], after: Sequence[pulumi.Resource] = ()
     ) -> KubernetesObject:
-        return KubernetesObject(name, mark_ours(rendered), pulumi.ResourceOptions(parent=self, depends_on=list(after)))
-
-
-def monitoring(settings: Settings, queues: pulumi.Resource, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-    """Declare the monitoring that the stack file requests.
-
-    Only the trainers' metrics wait for the teams' namespaces. The rest is declared at the same time as the queues.
-    """
-    if not settings.monitoring.enabled:
-        return []
-    namespaces = [team.namespace for team in settings.teams.values()]
-    return [Monitoring("monitoring", MonitoringArgs(namespaces, queues), opts)]
+        options = pulumi.ResourceOptions(parent=self, depends_on=list(after))
+        return KubernetesObject(f"{self._prefix}{name}", mark_ours(rendered), options)
 
 
 def trainer_monitoring(namespace: str) -> Manifest:
@@ -232,10 +228,12 @@ def _controller_metrics(name: str, namespace: str, pods: Mapping[str, str]) -> M
     return manifest(API_VERSION, "PodMonitoring", name, namespace, spec=spec)
 
 
-def alert_rules() -> dict[str, Manifest]:
+def alert_rules(prefix: str = "") -> dict[str, Manifest]:
     """Return the ClusterRules by subject. They see only the metrics of their own cluster."""
     return {
-        about: manifest(API_VERSION, "ClusterRules", f"multislice-{about}", spec={"groups": rule_groups(about, alerts)})
+        about: manifest(
+            API_VERSION, "ClusterRules", f"{prefix}multislice-{about}", spec={"groups": rule_groups(about, alerts)}
+        )
         for about, alerts in load_declared().alerts.items()
     }
 

@@ -43,6 +43,8 @@ two, twice the job's name and what JobSet adds result in a label of 63 character
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_API_VERSION = f"{KUEUE_GROUP}/v1beta2"
 KUEUE_NAMESPACE = "kueue-system"
+MANAGED = {"kueue-managed": "true"}
+"""Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
 QUEUE_LABEL = f"{KUEUE_GROUP}/queue-name"
 PRIORITY_LABEL = f"{KUEUE_GROUP}/priority-class"
 MAX_TIME_LABEL = f"{KUEUE_GROUP}/max-exec-time-seconds"
@@ -68,6 +70,9 @@ QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
 """API paths of collections, with a placeholder for the namespace."""
 
 # --- The stack's own objects
+MANAGED_BY = {"managed-by": "tpu-multislice"}
+"""Label of every billed resource in Google Cloud. It also keeps a node pool from losing its last label, which GKE would
+ignore."""
 SERVICE_ACCOUNT = "trainer"
 """Kubernetes service account of the pods, one in each team's namespace."""
 TRAINER, PROGRAM, WORKER, SLICE_CHECK = "trainer", "program", "worker", "slice-check"
@@ -77,10 +82,14 @@ METRICS_PORT_NAME = "metrics"
 """Port on which every host of the trainer serves metrics, whichever job it trains."""
 PRICE_KEY = "usd_per_hour"
 """Key of the job's price in its ConfigMap."""
+STACK_ANNOTATION = "tpu-multislice.dev/stack"
+"""Prefix of the stack that an object in an existing cluster belongs to. Objects in a stack's own cluster have none."""
 FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
 """Name of the function that a JobSet calls."""
 PUBLISHED, PUBLISHED_KEY = "tpu-multislice", "stack.json"
 """ConfigMap in each team's namespace with what the stack publishes for its members, and the key of that record."""
+BUDGET_ANNOTATION = "tpu-multislice.dev/budget-used-up"
+"""Annotation of the queue of a team that `multislice enforce-budget` stopped. Its value says how much was used."""
 IN_USE = "in-use"
 """ConfigMap that a destroy deletes first. The API server refuses that while something would be lost."""
 NO_JOB_RUNS = "no-job-runs"
@@ -129,8 +138,8 @@ def call_folder(namespace: str, call: str) -> str:
     return f"{team_folder(namespace)}/calls/{call}"
 
 
-def submitted_folder(namespace: str) -> str:
-    """Return the folder with the folders of the jobs that members of a team submit."""
+def jobs_folder(namespace: str) -> str:
+    """Return the folder with the files of a team's jobs that are not part of a stack file, each in one of its name."""
     return f"{team_folder(namespace)}/jobs"
 
 

@@ -7,6 +7,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.kubernetes import kubeconfig
+from infra.names import STACK_ANNOTATION
 
 type Manifest = dict[str, object]
 
@@ -40,6 +41,21 @@ def after(
     return pulumi.ResourceOptions(provider=provider, depends_on=list(needed), deleted_with=deleted_with)
 
 
+def part(
+    parent: pulumi.Resource, *needed: pulumi.Resource, deleted_with: pulumi.Resource | None = None
+) -> pulumi.ResourceOptions:
+    """Return the options of a part of a component that depends on others. Stacks that an earlier version deployed have
+    it without a parent."""
+    at_top = pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)
+    return pulumi.ResourceOptions(parent=parent, depends_on=list(needed), deleted_with=deleted_with, aliases=[at_top])
+
+
+def child_prefix(component: str, usual: str) -> str:
+    """Return the beginning of the names of a component's children: its own name, so that a program can have several.
+    A component with its usual name, which this repository's program uses, has children with short names."""
+    return "" if component == usual else f"{component}-"
+
+
 def manifest(
     api_version: str,
     kind: str,
@@ -58,13 +74,22 @@ def manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def mark_ours(manifest: Mapping[str, object]) -> Manifest:
-    """Return the object with the annotation `OURS`."""
+def marks(prefix: str) -> dict[str, str]:
+    """Return the annotations of the stack's objects. In an existing cluster, where other stacks may have objects too,
+    the `prefix` of its names says whose they are."""
+    return {**OURS, STACK_ANNOTATION: prefix} if prefix else OURS
+
+
+def mark_ours(manifest: Mapping[str, object], prefix: str = "") -> Manifest:
+    """Return the object with the annotations of the stack's objects."""
     metadata = cast(dict[str, Any], manifest["metadata"])
-    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **OURS}}}
+    annotations = {**metadata.get("annotations", {}), **marks(prefix)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.ResourceOptions) -> kubernetes.Provider:
+def kubernetes_provider(
+    name: str, endpoint: pulumi.Input[str], opts: pulumi.ResourceOptions | None = None
+) -> kubernetes.Provider:
     """Return the provider for the cluster whose DNS endpoint is `endpoint`.
 
     The endpoint identifies the cluster: it changes only when the cluster is replaced. So a changed kubeconfig replaces
@@ -72,7 +97,7 @@ def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.Re
     """
     return kubernetes.Provider(
         name,
-        kubeconfig=endpoint.apply(kubeconfig),
+        kubeconfig=pulumi.Output.from_input(endpoint).apply(kubeconfig),
         cluster_identifier=endpoint,
         # Otherwise a changed Secret would be replaced, and a job that restarts in the meantime would find none.
         enable_secret_mutable=True,

@@ -5,18 +5,16 @@ Queues and jobs need those webhooks, so they depend on this component.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 import yaml
 
 from infra.controllers import chart_resources
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED
 from infra.pods import admitted_pods
-from infra.queues import MANAGED
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
-from infra.settings.stack import Settings
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,7 @@ KUEUE = Release(
 )
 """Vendors JobSet 0.12.0. An older Kueue would drop fields of a newer JobSet."""
 
+BOTH = frozenset({JOBSET.name, KUEUE.name})
 PRIORITY = "controllers-of-jobs"
 _PRIORITY_VALUE = 1_000_000
 """Priority above pods without a class, such as those of jobs, and far below Kubernetes' own pods."""
@@ -76,11 +75,8 @@ class OperatorsArgs:
     scheduling: Scheduling
     first_queued: pulumi.Resource | None
     """A queued node pool; `None` if the stack has none."""
-
-    @classmethod
-    def of(cls, settings: Settings, first_queued: pulumi.Resource | None) -> Self:
-        """Return the controllers of a stack."""
-        return cls(settings.slices.values(), settings.scheduling, first_queued)
+    installed: Collection[str]
+    """Controllers to install. The others are in the cluster already, and are left alone."""
 
 
 class Operators(pulumi.ComponentResource):
@@ -88,18 +84,21 @@ class Operators(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
+        self._prefix = name.removesuffix("operators")
         resources = chart_resources(sum(group.hosts for group in args.groups))
         values: dict[str, object] = {"image": JOBSET.image, "controller": {"resources": resources}}
-        jobset = self._chart(JOBSET, JOBSET_NAMESPACE, values, [self._priority()])
+        priority = [self._priority()] if args.installed else []
+        jobset = [self._chart(JOBSET, JOBSET_NAMESPACE, values, priority)] if JOBSET.name in args.installed else []
         # At its start, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
         # When GKE installs that kind is not documented, but it exists after the first such pool.
-        before = [jobset, *([args.first_queued] if args.first_queued else [])]
-        self._chart(KUEUE, KUEUE_NAMESPACE, _kueue_values(args, resources), before)
+        before = [*priority, *jobset, *([args.first_queued] if args.first_queued else [])]
+        if KUEUE.name in args.installed:
+            self._chart(KUEUE, KUEUE_NAMESPACE, _kueue_values(args, resources), before)
         self.register_outputs({})
 
     def _priority(self) -> kubernetes.scheduling.v1.PriorityClass:
         return kubernetes.scheduling.v1.PriorityClass(
-            PRIORITY,
+            f"{self._prefix}{PRIORITY}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=PRIORITY),
             value=_PRIORITY_VALUE,
             description="Controllers of jobs find room on the system nodes, whatever the heads of jobs take of them.",
@@ -110,12 +109,13 @@ class Operators(pulumi.ComponentResource):
         self, release: Release, namespace: str, values: dict[str, object], after: list[pulumi.Resource]
     ) -> kubernetes.helm.v4.Chart:
         in_namespace = kubernetes.core.v1.Namespace(
-            namespace,
+            f"{self._prefix}{namespace}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=namespace, labels=admitted_pods("restricted")),
             opts=pulumi.ResourceOptions(parent=self),
         )
         return kubernetes.helm.v4.Chart(
-            release.name,
+            f"{self._prefix}{release.name}",
+            name=release.name,
             chart=release.chart,
             version=release.version,
             namespace=namespace,

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra import live
-from infra.cluster import Cluster
+from infra.cluster import ClusterPlace
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.guard import Guard
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
@@ -23,7 +23,7 @@ from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
 
-def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, bill: Bill) -> None:
+def export_outputs(settings: Settings, cluster: ClusterPlace, bucket: gcp.storage.Bucket, bill: Bill) -> None:
     """Export the location of cluster, jobs, queues and files, the data for the trainer, and the bill.
 
     `job` and `job_spec` are those of the first training job. Without one, `job` is the first of any kind. A stack
@@ -32,6 +32,8 @@ def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Buc
     pulumi.export("cluster", cluster.name)
     pulumi.export("endpoint", cluster.endpoint)
     pulumi.export("region", settings.cloud.region)
+    if settings.cluster.existing:
+        pulumi.export("location", settings.cluster.existing.location)
     pulumi.export("checkpoint_bucket", bucket.url)
     pulumi.export("queues", {name: team.namespace for name, team in settings.teams.items()})
     places = {name: _place(settings, job) for name, job in settings.jobs.items()}

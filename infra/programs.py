@@ -33,6 +33,7 @@ from infra.submission import Submission
 from workloads.spec import (
     CALL_KEY_VARIABLE,
     CALL_SPEC_VARIABLE,
+    HEARTBEAT_VARIABLE,
     IMAGE_VARIABLE,
     JOB_FOLDER_VARIABLE,
     JOB_SPEC_VARIABLE,
@@ -87,6 +88,12 @@ folder but not its parents."""
 _PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
 """JAX's own choice on a host with both. Set explicitly, it makes JAX fail without libtpu or chips instead of training
 on the host's CPU (jax/_src/cloud_tpu_init.py)."""
+_METRICS: Manifest = {"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT}
+_METRICS_ADDRESS: Manifest = {
+    "name": METRICS_ADDRESS_VARIABLE,
+    "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+}
+"""Address on which a program serves metrics. A container that has it keeps records (`infra.job_state.kind_of`)."""
 _DEFAULT_VARIABLES = {
     # PyTorch/XLA needs to know its device (https://docs.pytorch.org/xla/master/learn/pjrt.html); JAX detects it.
     "PJRT_DEVICE": "TPU",
@@ -137,8 +144,8 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program = _python(submission, "workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
     if spec.libtpu_args:
         program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
-    program["env"].append(_of_field(METRICS_ADDRESS_VARIABLE, "status.podIP"))
-    program["ports"].append({"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT})
+    program["env"].append(_METRICS_ADDRESS)
+    program["ports"].append(_METRICS)
     return program
 
 
@@ -180,13 +187,21 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
             *_plain(defaults | dict(job.env)),
             *((_head(), *_plain(_PROXY_VARIABLES)) if by_pathways else ()),
             *_secrets(submission),
+            *(_of_records(job) if job.records else ()),
         ],
         **(_probes(job.heartbeat) if job.heartbeat else {}),
         "ports": [
             *([] if by_pathways else [{"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT}]),
             *({"name": name, "containerPort": port} for name, port in job.ports.items()),
+            *([_METRICS] if job.records else []),
         ],
     }
+
+
+def _of_records(job: ContainerJob) -> list[Manifest]:
+    """Return what `multislice_run` needs in addition to what every program gets."""
+    file = job.heartbeat.file if job.heartbeat else None
+    return [_METRICS_ADDRESS, *(_plain({HEARTBEAT_VARIABLE: file}) if file else ())]
 
 
 def _slice_check(submission: Submission) -> Manifest:

@@ -31,7 +31,7 @@ from infra.settings.stack import Settings
 from infra.submission import slice_spec
 from workloads.spec import SliceSpec, Spec
 
-_OF_THE_CLUSTER = ("name", "release_channel", "deletion_protection", "system_machine_type", "system_nodes")
+_OF_THE_CLUSTER = ("name", "existing", "release_channel", "deletion_protection", "system_machine_type", "system_nodes")
 """Settings of the cluster that are published: the required ones, which say nothing about access to it."""
 _SECTIONS = ("cloud", "cluster", "slices", "teams", "scheduling", "prices", "datasets", "budget", "environment")
 
@@ -90,8 +90,7 @@ class Published(Spec):
             scheduling=settings.scheduling,
             prices=Prices(usd_per_chip_hour=prices),
             datasets=settings.datasets,
-            # The limit per hour is about all slices, which the stack has already.
-            budget=budget.model_copy(update={"usd_per_hour": None}) if budget else None,
+            budget=Budget(usd_total=budget.usd_total, expires_on=budget.expires_on) if budget else None,
             environment=settings.environment,
             jobs=tuple(job.name for job in settings.jobs.values() if job.team == name),
             pod_level=settings.pod_levels[name],
@@ -115,6 +114,11 @@ class Published(Spec):
         return {name: team.namespace for name, team in self.teams.items()}
 
     @property
+    def prefix(self) -> str:
+        """Prefix of names in an existing cluster, as `Settings.prefix`."""
+        return f"{self.cluster.name}-" if self.cluster.existing else ""
+
+    @property
     def placement(self) -> Placement:
         return self.scheduling.placement
 
@@ -135,7 +139,7 @@ class Published(Spec):
             "cluster": self.cluster.name,
             "checkpoint_bucket": f"gs://{self.bucket}",
             "queues": {self.team: self.namespace},
-            BILL_OUTPUT: stack_bill(groups).model_dump(),
+            BILL_OUTPUT: stack_bill(groups, existing=self.cluster.existing is not None).model_dump(),
         }
 
     def slices_of(self, group: str, count: int) -> SliceSpec:

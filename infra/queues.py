@@ -11,34 +11,31 @@ reverse order, so Kueue is still running to remove every finalizer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, borders
-from infra.controllers import Resources
+from infra import access, borders, brake
+from infra.access import Allowance
 from infra.kubernetes import quantity
 from infra.names import (
     HOST_LABEL,
     KUEUE_API_VERSION,
     KUEUE_GROUP,
+    MANAGED,
     NAMESPACE_LABEL,
     NODE_POOL_LABEL,
     SERVICE_ACCOUNT,
     TPU_RESOURCE,
 )
-from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, mark_ours
+from infra.objects import WAIT_FOR, KubernetesObject, Manifest, manifest, mark_ours, marks
 from infra.pods import admitted_pods, node_labels
-from infra.settings.jobs import AnyJob, Job, PodLevel
+from infra.settings.jobs import Job
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
-from infra.settings.stack import Settings
 
-MANAGED = {"kueue-managed": "true"}
-"""Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
 PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
 
-_TOPOLOGY, _COHORT = "slices", "tpu"
+TOPOLOGY, COHORT = "slices", "tpu"
 _STOP_POLICIES = {"open": "None", "hold": "Hold", "drain": "HoldAndDrain"}
 
 
@@ -52,13 +49,17 @@ def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
     return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
 
 
-def topology() -> Manifest:
+_UNLIMITED = {"cpu": "1M", "memory": "1P"}
+"""Quotas of what Kueue counts besides chips: a pod takes whole hosts, so CPU and memory are never short."""
+
+
+def topology(prefix: str = "") -> Manifest:
     """Return the levels from a slice to its hosts, by which Kueue counts free hosts."""
     levels = [{"nodeLabel": label} for label in (NODE_POOL_LABEL, HOST_LABEL)]
-    return manifest(KUEUE_API_VERSION, "Topology", _TOPOLOGY, spec={"levels": levels})
+    return manifest(KUEUE_API_VERSION, "Topology", f"{prefix}{TOPOLOGY}", spec={"levels": levels})
 
 
-def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manifest:
+def resource_flavor(name: str, group: SliceGroup, placement: Placement, prefix: str = "") -> Manifest:
     """Return the flavor of one slice group.
 
     It has the nodes' taints but no toleration. Kueue would take over the field in the JobSet's pods, and the next `up`
@@ -68,7 +69,7 @@ def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manif
     spec: Manifest = {
         "nodeLabels": node_labels(name, group),
         "nodeTaints": taints,
-        **({"topologyName": _TOPOLOGY} if placement == "topology-aware" else {}),
+        **({"topologyName": f"{prefix}{TOPOLOGY}"} if placement == "topology-aware" else {}),
     }
     return manifest(KUEUE_API_VERSION, "ResourceFlavor", flavor_name(name, group, placement), spec=spec)
 
@@ -98,21 +99,32 @@ def admission_check(name: str) -> Manifest:
     return manifest(KUEUE_API_VERSION, "AdmissionCheck", name, annotations={WAIT_FOR: "condition=Active"}, spec=spec)
 
 
-def cohort() -> Manifest:
+def cohort(prefix: str = "") -> Manifest:
     """Return the cohort of all queues. Kueue would create it implicitly; as a declared object it is also deleted."""
-    return manifest(KUEUE_API_VERSION, "Cohort", _COHORT)
+    return manifest(KUEUE_API_VERSION, "Cohort", f"{prefix}{COHORT}")
 
 
-def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], placement: Placement) -> Manifest:
-    """Return a team's quota, its enforcement, and the order in which its flavors are tried."""
+def cluster_queue(
+    name: str,
+    team: Team,
+    groups: Mapping[str, SliceGroup],
+    placement: Placement,
+    prefix: str = "",
+    counted: Sequence[str] = (),
+) -> Manifest:
+    """Return a team's quota, its enforcement, and the order in which its flavors are tried.
+
+    `counted` are the resources besides chips that a Kueue of others counts. A job that requests them gets no quota
+    from a queue without them."""
+    others = [{"name": resource, "nominalQuota": _UNLIMITED[resource]} for resource in counted]
     names = {group: flavor_name(group, groups[group], placement) for group in team.quota}
     checks = [{"name": group, "onFlavors": [names[group]]} for group in team.quota if groups[group].capacity.queued]
     flavors = [
-        {"name": names[group], "resources": [{"name": TPU_RESOURCE, **_limits(share)}]}
+        {"name": names[group], "resources": [{"name": TPU_RESOURCE, **_limits(share)}, *others]}
         for group, share in team.quota.items()
     ]
     spec: Manifest = {
-        "cohortName": _COHORT,
+        "cohortName": f"{prefix}{COHORT}",
         "stopPolicy": _STOP_POLICIES[team.admission],
         "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: team.namespace}},
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
@@ -121,7 +133,7 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
         # Idle chips of other teams are used before the next flavor, because they are already paid for. Preemption comes
         # after that: no job is preempted while another flavor has room.
         "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
-        "resourceGroups": [{"coveredResources": [TPU_RESOURCE], "flavors": flavors}],
+        "resourceGroups": [{"coveredResources": [TPU_RESOURCE, *counted], "flavors": flavors}],
     }
     return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_wait_annotation(team), spec=spec)
 
@@ -176,36 +188,20 @@ class QueuesArgs:
 
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
-    jobs: Mapping[str, AnyJob]
-    """Jobs of the stack. Each has its own queue, so that it can be paused separately."""
+    allowances: Mapping[str, Allowance]
+    """What the pods of each team may do."""
     placement: Placement
-    host_network_teams: frozenset[str]
-    """Teams whose pods may use the network of their hosts."""
-    pod_levels: Mapping[str, PodLevel]
-    """Pod Security level of each team's namespace."""
-    head_limits: Mapping[str, Resources]
-    """Largest requests of a pod without chips, by team."""
+    prefix: str
+    """Prefix of names in an existing cluster; empty in a cluster of the stack."""
+    counted: Sequence[str]
+    """Resources besides chips that the Kueue of an existing cluster counts."""
     network: Network
     monitored: bool
     """Whether collectors of metrics may reach the pods."""
+    limited: bool
+    """Whether `budget.usd_total` limits the jobs, so that the queues may be stopped."""
     hooks: pulumi.ResourceHookBinding
     """Hooks of every object that other objects may hold."""
-
-    @classmethod
-    def of(cls, settings: Settings, hooks: pulumi.ResourceHookBinding) -> Self:
-        """Return the queues of a stack."""
-        return cls(
-            groups=settings.slices,
-            teams=settings.teams,
-            jobs=settings.jobs,
-            placement=settings.scheduling.placement,
-            host_network_teams=settings.host_network_teams,
-            pod_levels=settings.pod_levels,
-            head_limits=settings.head_limits,
-            network=settings.network,
-            monitored=settings.monitoring.enabled,
-            hooks=hooks,
-        )
 
 
 class Queues(pulumi.ComponentResource):
@@ -213,10 +209,11 @@ class Queues(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
+        self._prefix, self._stack = name.removesuffix("queues"), args.prefix
         self._hooks = args.hooks
         for priority, value in PRIORITIES.items():
-            self._declare(f"priority-{priority}", priority_class(priority, value), [])
-        needed = [*self._flavors(args), self._declare("cohort", cohort(), [])]
+            self._declare(f"priority-{priority}", priority_class(f"{args.prefix}{priority}", value), [])
+        needed = [*self._flavors(args), self._declare("cohort", cohort(args.prefix), [])]
         needed += [self._check(name, group) for name, group in args.groups.items() if group.capacity.queued]
         needed += self._policies(args)
         for team_name in args.teams:
@@ -224,19 +221,23 @@ class Queues(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _policies(self, args: QueuesArgs) -> list[KubernetesObject]:
-        marks = {f"bad-host-{name}": rendered for name, rendered in borders.bad_host_objects(args.teams).items()}
+        objects = borders.bad_host_objects(args.teams, args.prefix)
+        marks = {f"bad-host-{name}": rendered for name, rendered in objects.items()}
         declared: list[KubernetesObject] = []
         # In this order: the role that marks bad hosts is bound only once the policies restrict it.
-        policies = borders.team_policies(args.teams, args.host_network_teams, args.head_limits)
-        for name, rendered in {**policies, **marks}.items():
+        on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
+        limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
+        policies = borders.team_policies(args.teams, on_hosts, limits, args.prefix)
+        stops = brake.brake_policies(args.prefix) if args.limited else {}
+        for name, rendered in {**policies, **stops, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 
     def _flavors(self, args: QueuesArgs) -> list[KubernetesObject]:
         topology_aware = args.placement == "topology-aware"
-        topologies = [self._declare("topology", topology(), [])] if topology_aware else []
+        topologies = [self._declare("topology", topology(args.prefix), [])] if topology_aware else []
         return [
-            self._declare(f"flavor-{name}", resource_flavor(name, group, args.placement), topologies)
+            self._declare(f"flavor-{name}", resource_flavor(name, group, args.placement, args.prefix), topologies)
             for name, group in args.groups.items()
         ]
 
@@ -246,15 +247,18 @@ class Queues(pulumi.ComponentResource):
 
     def _team(self, name: str, args: QueuesArgs, needed: list[KubernetesObject]) -> None:
         team = args.teams[name]
-        queue = self._declare(f"quota-{name}", cluster_queue(name, team, args.groups, args.placement), needed)
-        labels = MANAGED | admitted_pods(args.pod_levels[name])
+        quota = cluster_queue(name, team, args.groups, args.placement, args.prefix, args.counted)
+        queue = self._declare(f"quota-{name}", quota, needed)
+        labels = MANAGED | admitted_pods(args.allowances[name].pod_level)
         namespace = kubernetes.core.v1.Namespace(
-            f"namespace-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=OURS),
+            f"{self._prefix}namespace-{name}",
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(
+                name=team.namespace, labels=labels, annotations=marks(args.prefix)
+            ),
             opts=self._after([queue]),
         )
         kubernetes.core.v1.ServiceAccount(
-            f"trainer-{name}",
+            f"{self._prefix}trainer-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=SERVICE_ACCOUNT, namespace=team.namespace),
             automount_service_account_token=False,
             opts=self._after([namespace]),
@@ -268,15 +272,12 @@ class Queues(pulumi.ComponentResource):
         ]
         # The namespace accepts jobs and members once its borders exist.
         self._declare(f"queue-{name}", local_queue(name, team), around)
-        for job in args.jobs.values():
-            if job.team == name:
-                self._declare(f"queue-{job.queue}", local_queue(name, team, job), around)
         if access.subjects(team.members):
             role = self._declare(f"members-{name}", access.role(team.namespace), around)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
     def _declare(self, name: str, rendered: Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(name, mark_ours(rendered), self._after(after))
+        return KubernetesObject(f"{self._prefix}{name}", mark_ours(rendered, self._stack), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -8,19 +8,17 @@ and topology and taints them with `google.com/tpu`.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
 
 from infra import live
 from infra.capacity import Capacity
-from infra.cluster import CLOUD_PLATFORM_SCOPE, Cluster, Subnet
+from infra.cluster import CLOUD_PLATFORM_SCOPE, SubnetNames
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import slice_pool
 from infra.pods import declared_node_labels
 from infra.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
-from infra.settings.stack import Settings
 from infra.tpu import SliceShape
 
 REPLACED_BY_US = (
@@ -51,29 +49,19 @@ class TpuSlicesArgs:
     """The slice groups of a stack, and their cluster."""
 
     cloud: Cloud
-    cluster_name: str
-    """Prefix of the names of workload policies, which are unique within the project."""
     cluster: pulumi.Input[str]
+    """Name of the cluster, and prefix of the names of workload policies, which are unique within the project."""
     endpoint: pulumi.Input[str]
     """Host name of the cluster's API server."""
     node_account: pulumi.Input[str]
     groups: Mapping[str, SliceGroup]
     labels: Mapping[str, str]
-    second_network: Subnet | None
+    second_network: SubnetNames | None
     """Second network. `None` if no group uses it."""
-
-    @classmethod
-    def of(cls, settings: Settings, cluster: Cluster, node_account: pulumi.Input[str], second: Subnet | None) -> Self:
-        return cls(
-            cloud=settings.cloud,
-            cluster_name=settings.cluster.name,
-            cluster=cluster.name,
-            endpoint=cluster.endpoint,
-            node_account=node_account,
-            groups=settings.slices,
-            labels=settings.resource_labels,
-            second_network=second,
-        )
+    location: str
+    """Region or zone of the cluster."""
+    private_nodes: bool = True
+    """Whether hosts have no addresses on the internet. Default: yes."""
 
 
 class TpuSlices(pulumi.ComponentResource):
@@ -85,8 +73,9 @@ class TpuSlices(pulumi.ComponentResource):
         super().__init__("tpu-multislice:infra:TpuSlices", name, None, opts)
         pools = sum(group.count for group in args.groups.values())
         create = f"{_CREATE_MINUTES + pools * _CREATE_MINUTES_PER_POOL}m"
-        hosts_have_come = _hosts_have_come(args.endpoint)
-        for group_name, group in args.groups.items():
+        hosts_have_come = _hosts_have_come(f"{name}-have-hosts", args.endpoint)
+        created = {name: group for name, group in args.groups.items() if not group.existing}
+        for group_name, group in created.items():
             policy = self._workload_policy(name, group_name, args)
             for index in range(group.count):
                 pool = gcp.container.NodePool(
@@ -113,7 +102,7 @@ class TpuSlices(pulumi.ComponentResource):
         policy = gcp.compute.ResourcePolicy(
             f"{name}-{group_name}",
             # The topology is part of the name, because a policy cannot change while pools use it.
-            name=f"{args.cluster_name}-{group_name}-{shape.topology}",
+            name=pulumi.Output.concat(args.cluster, f"-{group_name}-{shape.topology}"),
             region=args.cloud.region,
             workload_policy=gcp.compute.ResourcePolicyWorkloadPolicyArgs(
                 type="HIGH_THROUGHPUT", accelerator_topology=shape.topology
@@ -123,7 +112,7 @@ class TpuSlices(pulumi.ComponentResource):
         return policy.name
 
 
-def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
+def _hosts_have_come(name: str, endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
     """Return hooks that refuse to update a slice whose creation failed, until all its hosts exist.
 
     A node pool that gets no machines, for example because of a stock-out, exists nevertheless, and Pulumi keeps it in
@@ -149,7 +138,7 @@ def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
             )
         pulumi.warn(f"{missing}. If they do not appear, recreate the node pool: {again}")
 
-    hook = pulumi.ResourceHook("slices-have-hosts", look, pulumi.ResourceHookOptions(on_dry_run=True))
+    hook = pulumi.ResourceHook(name, look, pulumi.ResourceHookOptions(on_dry_run=True))
     return pulumi.ResourceHookBinding(before_update=[hook])
 
 
@@ -172,7 +161,7 @@ def pool_args(
     return container.NodePoolArgs(
         name=pool_name,
         cluster=args.cluster,
-        location=args.cloud.region,
+        location=args.location,
         node_locations=[group.zone_in(args.cloud)],
         node_count=None if on_request else group.shape.hosts,
         # Per zone, because only these limits are compared with a slice's hosts.
@@ -199,7 +188,8 @@ def pool_args(
         if on_request
         else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
         network_config=container.NodePoolNetworkConfigArgs(
-            enable_private_nodes=True, additional_node_network_configs=_interfaces(group, args.second_network)
+            enable_private_nodes=args.private_nodes,
+            additional_node_network_configs=_interfaces(group, args.second_network),
         ),
         node_config=_node_config(group_name, group, args),
     )
@@ -219,14 +209,14 @@ def _placement(
 
 
 def _interfaces(
-    group: SliceGroup, second: Subnet | None
+    group: SliceGroup, second: SubnetNames | None
 ) -> list[gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs] | None:
     """Return the additional network interfaces of a host. Pods on their host's network see all of them."""
     if second is None or not group.second_network:
         return None
     return [
         gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(
-            network=second.network.name, subnetwork=second.subnetwork.name
+            network=second.network, subnetwork=second.subnetwork
         )
     ]
 

@@ -119,17 +119,19 @@ _UNTAGGED_SECONDS = 90 * 24 * 60 * 60
 host."""
 
 
-def image_repository(name: str, settings: Settings, opts: pulumi.ResourceOptions) -> gcp.artifactregistry.Repository:
+def image_repository(
+    name: str, place: "RepositoryPlace", labels: Mapping[str, str], opts: pulumi.ResourceOptions
+) -> gcp.artifactregistry.Repository:
     """Declare the repository of the trainer's image, in the region of the nodes that pull it.
 
     Tags never move, and a tagged image is kept until someone removes it.
     """
     return gcp.artifactregistry.Repository(
         name,
-        repository_id=settings.cluster.name,
-        location=settings.cloud.region,
+        repository_id=place.repository_id,
+        location=place.location,
         format="DOCKER",
-        labels=settings.resource_labels,
+        labels=labels,
         docker_config=gcp.artifactregistry.RepositoryDockerConfigArgs(immutable_tags=True),
         cleanup_policies=[
             gcp.artifactregistry.RepositoryCleanupPolicyArgs(

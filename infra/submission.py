@@ -1,12 +1,12 @@
 """A job and where it is submitted: all inputs for rendering its JobSet, including the trainer's JobSpec."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from infra.names import programs_folder
 from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, Job, Pathways, TrainingJob
-from infra.settings.schema import Placement, SliceGroup
+from infra.settings.schema import Cloud, Datasets, Placement, Prices, Scheduling, SliceGroup, Team
 from infra.settings.stack import Settings
 from infra.tpu import SliceShape
 from workloads.spec import (
@@ -54,6 +54,8 @@ class Submission:
     """Environment variables that its pods get from the job's Secret."""
     usd_per_hour: float | None = None
     """Price that its pods know from the start. `None` if they read it from the ConfigMap of a job of the stack."""
+    prefix: str = ""
+    """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
 
     @property
     def shape(self) -> SliceShape:
@@ -79,26 +81,80 @@ class Submission:
         return len(self.groups) > 1 or any(group.capacity.queued for group in self.groups.values())
 
 
+@dataclass(frozen=True, kw_only=True)
+class FleetPlace:
+    """A fleet that jobs run on: the slices, teams and files of a `Fleet` of the same program, or of another program."""
+
+    cloud: Cloud
+    slices: Mapping[str, SliceGroup]
+    """Slice groups by name."""
+    teams: Mapping[str, Team]
+    """Teams by name. A job needs its own team."""
+    bucket: str
+    """Name of the checkpoint bucket."""
+    scheduling: Scheduling = Scheduling()
+    """Settings of the queues. Jobs need `placement`."""
+    prices: Prices = Prices()
+    """Contract prices. Default: list prices."""
+    datasets: Datasets | None = None
+    """Bucket with training data. Default: none."""
+    prefix: str = ""
+    """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
+    cluster: "pulumi.Resource | None" = None
+    """Resource of the cluster in the same program. Objects of a deleted cluster are not deleted one by one."""
+    needs: "Sequence[pulumi.Resource]" = ()
+    """Resources of the same program that exist before a job and are deleted after it."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the fleet of a stack file."""
+        return cls(
+            cloud=settings.cloud,
+            slices=settings.slices,
+            teams=settings.teams,
+            bucket=settings.checkpoint_bucket,
+            scheduling=settings.scheduling,
+            prices=settings.prices,
+            datasets=settings.datasets,
+            prefix=settings.prefix,
+        )
+
+    def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
+        """Return the slice groups that the job may run on, the preferred one first."""
+        return {name: self.slices[name] for name in job.slices.groups}
+
+
 def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
     """Return one of the stack's jobs as a submission. `image` is the trainer's image, if the stack has one."""
-    namespace = settings.team_of(job).namespace
+    files = f"gs://{settings.checkpoint_bucket}"
+    return submission_to(FleetPlace.of(settings), job, image, files=files, secrets=settings.secrets_of(job))
+
+
+def submission_to(
+    place: FleetPlace, job: AnyJob, image: "pulumi.Input[str] | None", *, files: str, secrets: Sequence[str]
+) -> Submission:
+    """Return a job as a submission to a fleet. Its files are in the folder of its name below the URL `files`."""
+    namespace, groups = place.teams[job.team].namespace, place.groups_of(job)
     own = job.image if isinstance(job, ContainerJob) else image
     assert own is not None, "infra.settings.read requires the trainer's image if a job needs it"
-    cached = isinstance(job, TrainingJob) and job.compile_cache == "bucket"
+    shape = groups[job.slices.group].shape
+    training = isinstance(job, TrainingJob)
+    cached = training and job.compile_cache == "bucket"
     return Submission(
         job=job,
-        slices=slices_of(job, settings.group_of(job).shape),
-        spec=job_spec(settings, job) if isinstance(job, TrainingJob) else None,
-        folder=f"gs://{settings.checkpoint_bucket}/{job.name}",
+        slices=slices_of(job, shape),
+        spec=assemble(job, shape, load_preset(job.preset), files) if training else None,
+        folder=f"{files}/{job.name}",
         image=own,
         checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
         namespace=namespace,
         queue=job.queue,
-        groups=settings.groups_of(job),
-        placement=settings.scheduling.placement,
-        mounted_bucket=settings.mounted_bucket,
-        compile_cache=f"gs://{settings.checkpoint_bucket}/{programs_folder(namespace)}" if cached else None,
-        secrets=settings.secrets_of(job),
+        groups=groups,
+        placement=place.scheduling.placement,
+        mounted_bucket=place.datasets.bucket if place.datasets and place.datasets.mount else None,
+        compile_cache=f"gs://{place.bucket}/{programs_folder(namespace)}" if cached else None,
+        secrets=tuple(secrets),
+        prefix=place.prefix,
     )
 
 

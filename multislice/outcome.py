@@ -106,7 +106,7 @@ def host_failure(folder: CallFolder) -> str | None:
 
 
 class _Record(BaseModel):
-    """Failure record of a host, as `workloads.training.ending` writes it."""
+    """Failure record of a host, as `multislice_run.ending` writes it."""
 
     host: str
     code: int

@@ -15,7 +15,7 @@ from workloads.call import parcel
 from workloads.call.function import CALLER
 from workloads.call.pickling import is_jax_array, never_travels, too_large
 
-_IN_THE_IMAGE = ("workloads",)
+_IN_THE_IMAGE = ("multislice_run", "workloads")
 _LEFT_OUT = frozenset(("__pycache__", "node_modules"))
 _ENVIRONMENT = "pyvenv.cfg"
 """File in the root of every virtual environment."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from infra.names import ACCELERATOR_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.names import ACCELERATOR_LABEL, MANAGED, NODE_POOL_LABEL, STACK_ANNOTATION, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.tpu import SliceShape, all_shapes, shape_of
 from policy.plan import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, select_kind, select_type
 
@@ -133,13 +133,24 @@ def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
 
 
 def flavors(resources: Sequence[Declared]) -> dict[str, list[TpuPool]]:
-    """Return the slices that each ResourceFlavor counts, by name of the flavor."""
+    """Return the slices that each ResourceFlavor counts, by name of the flavor.
+
+    In an existing cluster the slices of a flavor may exist too. Such a flavor is left out, because the plan does not
+    have its slices.
+    """
     pools = tpu_pools(resources)
     labels = {
         object_name(flavor): at(flavor.properties, "spec", "nodeLabels")
         for flavor in select_kind(resources, "ResourceFlavor")
     }
-    return {name: [pool for pool in pools if selected and pool.matches(selected)] for name, selected in labels.items()}
+    found = {name: [pool for pool in pools if selected and pool.matches(selected)] for name, selected in labels.items()}
+    return {name: counted for name, counted in found.items() if counted or name not in _in_existing_cluster(resources)}
+
+
+def _in_existing_cluster(resources: Iterable[Declared]) -> set[str]:
+    """Return the names of the flavors that say which stack of the cluster they belong to."""
+    declared = select_kind(resources, "ResourceFlavor")
+    return {object_name(each) for each in declared if at(each.properties, "metadata", "annotations", STACK_ANNOTATION)}
 
 
 def quotas(resources: Iterable[Declared]) -> list[tuple[Declared, str, int]]:
@@ -179,9 +190,9 @@ def configurations(resources: Iterable[Declared]) -> list[Mapping[str, Any]]:
 
 
 def team_namespaces(resources: Sequence[Declared]) -> list[Declared]:
-    """Return the namespaces in which Kueue holds jobs back."""
+    """Return the namespaces in which Kueue holds jobs back. The Kueue of an existing cluster is not in the plan."""
     keys = ("managedJobsNamespaceSelector", "matchLabels")
-    selectors = [at(settings, *keys) or {} for settings in configurations(resources)]
+    selectors = [at(settings, *keys) or {} for settings in configurations(resources)] or [MANAGED]
     return [
         found
         for found in select_kind(resources, "Namespace")

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,10 @@ from sandbox.programs import (
 )
 
 _POLL_SECONDS = 0.2
+_CORES_USED = 0.9
+"""Part of the cores that a build uses on average, because linking uses only one."""
+_MOST_CORES = 8
+"""With more cores a build is hardly faster."""
 _ERROR_LINES_SHOWN = 5
 
 
@@ -61,9 +65,23 @@ Report = Callable[[BuildProgress], None]
 
 
 def prepare(report: Report) -> Programs:
-    """Return all programs. Missing ones are built."""
+    """Return all programs. Missing ones are built, in the order of PROGRAMS.
+
+    An exception that `report` raises ends the build.
+    """
     _build_missing(PROGRAMS, COPIES, report)
     return found()
+
+
+def missing() -> list[Program]:
+    """Return the programs of the sandbox that must be built."""
+    return [program for program in PROGRAMS if existing(program) is None]
+
+
+def expected_seconds(programs: Iterable[Program]) -> float:
+    """Return about how long a build of these programs takes here with empty caches, without downloads."""
+    cores = min(os.process_cpu_count() or 1, _MOST_CORES)
+    return sum(program.build_seconds for program in programs) / cores / _CORES_USED
 
 
 def prepare_one(program: Program, report: Report) -> Path:
@@ -93,18 +111,20 @@ def _build_missing(programs: Iterable[Program], copies: Iterable[Copy], report: 
             " on PATH, and it is missing; install it from go.dev/dl, or run `make train`, which needs no Go"
         )
     started = time.monotonic()
+
+    def reporting(name: str, index: int) -> Callable[[str], None]:
+        return lambda state: report(BuildProgress(name, index, len(missing), time.monotonic() - started, state))
+
+    # First, because a plan needs the charts of programs that are built last.
+    for copy in absent:
+        with _locked_cache(copy.tool, reporting(copy.name, 0)):
+            _copy_data(copy)
     for index, program in enumerate(missing, 1):
-
-        def progress(state: str, program: Program = program, index: int = index) -> None:
-            report(BuildProgress(program.name, index, len(missing), time.monotonic() - started, state))
-
+        progress = reporting(program.name, index)
         with _locked_cache(program.module, progress):
             if not cached_path(program).is_file():
                 _build(program, progress)
         progress("built")
-    for copy in absent:
-        with _locked_cache(copy.tool, lambda _: None):
-            _copy_data(copy)
 
 
 @contextmanager
@@ -155,15 +175,14 @@ def _run_go(command: list[str], program: Program, progress: Callable[[str], None
     folder = TOOLS / program.module
     with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as build:
         errors = ""
-        while build.returncode is None:
-            progress("building")
-            try:
-                _, errors = build.communicate(timeout=1)
-            except subprocess.TimeoutExpired:
-                continue
-            except KeyboardInterrupt:
-                build.terminate()
-                raise
+        try:
+            while build.returncode is None:
+                progress("building")
+                with suppress(subprocess.TimeoutExpired):
+                    _, errors = build.communicate(timeout=1)
+        except BaseException:
+            build.terminate()
+            raise
     if build.returncode:
         lines = [line for line in errors.strip().splitlines() if not line.startswith("go: downloading")]
         shown = lines[-_ERROR_LINES_SHOWN:]

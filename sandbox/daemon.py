@@ -22,10 +22,6 @@ CHECKOUT = Path(__file__).parent.parent
 READY = "ready"
 """Last phase that `start` reports. From then on nodes, queues and pods work."""
 
-WEBHOOK_PORT = 443
-"""Port on which the API server calls a webhook's Service."""
-
-_FIRST_UNPRIVILEGED_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _START_SECONDS = 120
 _STOP_SECONDS = 60
 _LOG_LINES_SHOWN = 10
@@ -52,13 +48,11 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
     `sandbox.builds.prepare` must have built the programs. `on_phase` receives the name of each phase of the start.
 
     Raises:
-        SandboxError: a port is in use or not allowed for this user, or a server did not start. Nothing is left running.
+        SandboxError: a port is in use, or a server did not start. Nothing is left running.
     """
     if running(site) is not None:
         on_phase(READY)
         return
-    if error := webhook_port_error(os.geteuid(), int(_FIRST_UNPRIVILEGED_PORT.read_text())):
-        raise SandboxError(error)
     if ports := taken_ports(site):
         listed = ", ".join(str(port) for port in ports)
         raise SandboxError(
@@ -78,17 +72,6 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
             start_new_session=True,
         )
     _follow_start(site, daemon, log, on_phase)
-
-
-def webhook_port_error(user: int, first_unprivileged_port: int) -> str | None:
-    """Return why `user` may not listen where Kubernetes calls webhooks; None if the user may."""
-    if user == 0 or first_unprivileged_port <= WEBHOOK_PORT:
-        return None
-    return (
-        f"the sandbox must listen on port {WEBHOOK_PORT} of loopback addresses, and this user may listen from port"
-        f" {first_unprivileged_port} on; run `sudo sysctl net.ipv4.ip_unprivileged_port_start={WEBHOOK_PORT}`,"
-        " or run as root"
-    )
 
 
 def stop(site: Site) -> bool:

@@ -18,7 +18,6 @@ import yaml
 
 from infra.kubernetes import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
-from sandbox.daemon import WEBHOOK_PORT
 from sandbox.programs import OPERATORS, Programs, ProgramsError
 from sandbox.servers import ServerProcess, answers
 from sandbox.site import Site, administrator
@@ -269,7 +268,7 @@ def configuration(settings: Json, address: str, serving: Path) -> Json:
     """
     changed = settings | {
         "leaderElection": {"leaderElect": False},
-        "webhook": {"host": address, "port": WEBHOOK_PORT, "certDir": str(serving)},
+        "webhook": {"host": address, "port": Site.webhook_port, "certDir": str(serving)},
         "health": {"healthProbeBindAddress": f"{address}:{_HEALTH_PORT}"},
         "metrics": {"bindAddress": "0"},
     }

@@ -10,9 +10,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sandbox import certificates, daemon
+from sandbox.egress import Egress
 from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
 from sandbox.programs import found
@@ -30,18 +32,22 @@ def serve(site: Site, stopping: threading.Event) -> int:
     programs = found()
     supervision = Supervision(site.servers)
     workers: list[threading.Thread] = []
+
+    def work(run: Callable[[threading.Event], None]) -> None:
+        workers.append(threading.Thread(target=run, args=(stopping,)))
+        workers[-1].start()
+
     try:
         daemon.report_phase(site, "certificates")
         certificates.ensure(site)
         daemon.report_phase(site, "storage")
         start_gcs(site, programs, supervision)
         daemon.report_phase(site, "API server")
+        work(Egress(site).run)
         start_api(site, programs, supervision)
         start_controllers(site, programs, supervision)
-        agent = NodeAgent(site, Path(sys.executable), daemon.CHECKOUT)
-        for name, run in {"operators": Operators(site, programs).run, "node-agent": agent.run}.items():
-            workers.append(threading.Thread(target=run, args=(stopping,), name=name))
-            workers[-1].start()
+        work(Operators(site, programs).run)
+        work(NodeAgent(site, Path(sys.executable), daemon.CHECKOUT).run)
         daemon.report_phase(site, daemon.READY)
         return _watch(supervision, stopping)
     finally:

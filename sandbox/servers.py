@@ -1,8 +1,8 @@
 """The servers of the sandbox as child processes on loopback: etcd, Kubernetes' control plane, and a GCS server.
 
-Authentication is by client certificates and tokens, authorization is RBAC. Service addresses are loopback addresses, so
-the API server reaches a webhook at its Service without a proxy. The GCS server is fake-gcs-server. A server that ends
-is restarted; operators run in `sandbox.operators`.
+Authentication is by client certificates and tokens, authorization is RBAC. Service addresses are loopback addresses,
+and `sandbox.egress` connects the API server to webhooks. The GCS server is fake-gcs-server. A server that ends is
+restarted; operators run in `sandbox.operators`.
 """
 
 import base64
@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 import urllib3
 
+from sandbox import egress
 from sandbox.programs import Programs
 from sandbox.site import Site, administrator, etcd
 
@@ -290,6 +291,7 @@ def _api_server_flags(site: Site) -> list[str]:
         f"--bind-address={site.address}",
         f"--advertise-address={site.address}",
         f"--secure-port={site.api_server_port}",
+        f"--egress-selector-config-file={egress.write_configuration(site)}",
         "--endpoint-reconciler-type=none",
         f"--service-cluster-ip-range={site.service_cidr}",
         f"--client-ca-file={pki / 'ca.crt'}",

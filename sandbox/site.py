@@ -3,7 +3,8 @@
 Every sandbox owns one block 127.N.0.0/16, so a person's sandbox and a test's never collide and every server keeps its
 well-known port:
 
-    127.N.0.1                  servers: API server 6443, etcd 2379/2380, kubelet 10250, GCS 4443
+    127.N.0.1                  servers: API server 6443, etcd 2379/2380, kubelet 10250, GCS 4443,
+                               webhooks of operators 9443, on their Services' addresses
     127.N.1.1 - 127.N.127.254  pods, one address each
     127.N.128.0/17             Kubernetes Services
 """
@@ -42,6 +43,8 @@ class Site:
     etcd_peer_port: ClassVar[int] = 2380
     kubelet_port: ClassVar[int] = 10250
     gcs_port: ClassVar[int] = 4443
+    webhook_port: ClassVar[int] = 9443
+    """Port of every operator, on its Service's address. Ports below 1024 need root or a sysctl."""
 
     root: Path
     block: int
@@ -67,6 +70,11 @@ class Site:
     def gcs_options(self) -> dict[str, str]:
         """Return the options with which gcsfs uses the local GCS server from outside of pods."""
         return {"endpoint_url": self.gcs_url, "token": "anon", "project": "sandbox"}
+
+    @property
+    def egress_name(self) -> str:
+        """Return the abstract name of the Unix socket of `sandbox.egress`."""
+        return f"tpu-multislice-{self.address}"
 
     @property
     def service_cidr(self) -> str:

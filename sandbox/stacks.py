@@ -28,7 +28,7 @@ class SandboxStacks(Stacks):
                 f"expected a sandbox in the folder {root}, found none; create it with `make up`"
             ) from None
         self.sandbox = root
-        self._pulumi = str(found().path("pulumi"))
+        self._pulumi = str(found(["pulumi"]).path("pulumi"))
 
     @override
     def ask(self, *arguments: str) -> str:

@@ -16,6 +16,9 @@ _PULL_REQUESTS = "refs/pull/*/merge"
 _DRIFT_READER = "driftReader"
 _DRIFT_PERMISSIONS = "container.secrets.get,storage.managedFolders.get"
 """Permissions that `multislice drift` needs and that no narrow predefined role has."""
+_BUDGET_BRAKE = "budgetBrake"
+_BRAKE_PERMISSIONS = "container.thirdPartyObjects.update"
+"""Permission that `multislice enforce-budget` needs to stop a queue, and that no role for reading has."""
 _POOL, _PROVIDER = "github", "repository"
 _SERVICES = ("cloudkms", "iam", "iamcredentials", "sts")
 _GRANTS = "roles/resourcemanager.projectIamAdmin"
@@ -29,6 +32,7 @@ class Work(Enum):
     PREVIEW = "previews"
     DRIFT = "drift"
     DEPLOY = "deployments"
+    BUDGET = "budget"
 
 
 _ROLES = {
@@ -38,8 +42,16 @@ _ROLES = {
         "roles/compute.viewer",
         "roles/container.viewer",
         "roles/iam.securityReviewer",
+        "roles/monitoring.notificationChannelViewer",
+        "roles/serviceusage.serviceUsageConsumer",
         "roles/storage.bucketViewer",
         f"projects/{{}}/roles/{_DRIFT_READER}",
+    ),
+    Work.BUDGET: (
+        "roles/container.viewer",
+        "roles/storage.bucketViewer",
+        "roles/storage.objectViewer",
+        f"projects/{{}}/roles/{_BUDGET_BRAKE}",
     ),
     Work.DEPLOY: (
         "roles/artifactregistry.admin",
@@ -47,6 +59,7 @@ _ROLES = {
         "roles/container.admin",
         "roles/iam.serviceAccountAdmin",
         "roles/iam.serviceAccountUser",
+        "roles/monitoring.notificationChannelEditor",
         _GRANTS,
         "roles/serviceusage.serviceUsageAdmin",
         "roles/storage.admin",
@@ -109,6 +122,7 @@ def environments(places: Sequence[Place], ephemeral: str, unattended: Sequence[s
         for name, work, branches, reviewed in (
             (f"preview-{place.stack}", Work.PREVIEW, both, True),
             (f"drift-{place.stack}", Work.DRIFT, (MAIN,), False),
+            (f"budget-{place.stack}", Work.BUDGET, (MAIN,), False),
             (place.stack, Work.DEPLOY, (MAIN,), attended),
         ):
             made.append(Environment(name, place, work, f"github-{name}", branches, reviewed))
@@ -135,8 +149,8 @@ def prepare_project(project: str, repository_id: int) -> Iterator[Command]:
         ),
         makes=True,
     )
-    role = ("iam", "roles", "create", _DRIFT_READER, *inside, "--permissions", _DRIFT_PERMISSIONS)
-    yield Command(role, makes=True)
+    for name, permissions in ((_DRIFT_READER, _DRIFT_PERMISSIONS), (_BUDGET_BRAKE, _BRAKE_PERMISSIONS)):
+        yield Command(("iam", "roles", "create", name, *inside, "--permissions", permissions), makes=True)
 
 
 def prepare_environment(environment: Environment, number: str, repository: str) -> Iterator[Command]:

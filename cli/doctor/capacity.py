@@ -207,7 +207,8 @@ def pools(scope: Scope) -> Findings:
     """Check the state of the node pools in GKE."""
     google = scope.in_google()
     cluster = scope.up.outputs["cluster"]
-    path = f"/v1/projects/{google.project}/locations/{google.region}/clusters/{cluster}/nodePools"
+    location = scope.up.outputs.get("location", google.region)
+    path = f"/v1/projects/{google.project}/locations/{location}/clusters/{cluster}/nodePools"
     for pool in google.get("container", path).get("nodePools", []):
         subject, status = f"pool {pool['name']}", pool.get("status", "unknown")
         words = [each.get("message", "") for each in pool.get("conditions", [])] or [pool.get("statusMessage", "")]

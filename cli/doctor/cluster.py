@@ -50,6 +50,11 @@ def operators(scope: Scope) -> Findings:
     from infra.operators import JOBSET, KUEUE
 
     wanted = {JOBSET_NAMESPACE: ("JobSet", JOBSET.version), KUEUE_NAMESPACE: ("Kueue", KUEUE.version)}
+    existing = scope.settings.cluster.existing if scope.settings else None
+    if existing is not None:
+        hows = {"JobSet": existing.jobset, "Kueue": existing.kueue}
+        # Every update checks those that others installed.
+        wanted = {namespace: each for namespace, each in wanted.items() if hows[each[0]] == "install"}
     for namespace, (name, version) in wanted.items():
         found = {
             deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "unknown").removeprefix("v")

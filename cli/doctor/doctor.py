@@ -41,7 +41,7 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
     """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud."""
-    checks = tuple(examine(_scope(stack, sandbox)))
+    checks = tuple(examine(scope_of(stack, sandbox)))
     answer = to_json({"stack": stack, "checks": checks})
     write(answer, [_table(stack, checks)], Form.JSON if as_json else Form.TEXT, console)
     return NEGATIVE if any(check.verdict is Verdict.FAILED for check in checks) else 0
@@ -77,7 +77,8 @@ def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) 
     return checks
 
 
-def _scope(stack: str, sandbox: Path | None) -> Scope:
+def scope_of(stack: str, sandbox: Path | None) -> Scope:
+    """Return the stack that checks examine. What is missing is a result of the checks."""
     try:
         settings = stack_file.read(stack_file.find(stack))
     except Halt:

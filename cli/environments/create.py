@@ -199,6 +199,9 @@ def derive(content: Mapping[str, Any], name: str, environment: Environment) -> d
         "teams": {team: {**section, "namespace": f"{name}-{section['namespace']}"} for team, section in teams.items()},
         "environment": environment.model_dump(),
     }
+    if budget := config.get(f"{PREFIX}budget"):
+        # The alerts of the source already count everything in the project.
+        own["budget"] = {key: value for key, value in budget.items() if key != "alerts"}
     return {**content, "config": config | {f"{PREFIX}{section}": value for section, value in own.items()}}
 
 

@@ -16,6 +16,7 @@ from cli.answer import Form, as_json, write
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files, environment_in
 from infra.cost import BILL_OUTPUT, Bill, read_bill
+from infra.money import HOURS_PER_DAY
 from infra.review.table import UNKNOWN, Table
 from infra.settings.schema import Environment
 from infra.stacks import StacksError
@@ -127,7 +128,7 @@ def _table(found: Sequence[Listed]) -> Table:
         title="Environments",
         verdict=f"{len(found)}, of which {over} expired" if found else "none",
         state="bad" if any(each.source is None for each in found) else "notable" if over else "good",
-        columns=("name", "from", "expires", "age", "$/h at most", "file"),
+        columns=("name", "from", "expires", "age", "$/h at most", "$/day", "file"),
         rows=[_row(each) for each in found],
         notes=[f"{each.name}: {each.trouble}" for each in found if each.trouble],
     )
@@ -140,6 +141,12 @@ def _row(each: Listed) -> tuple[str, ...]:
         each.source or UNKNOWN,
         f"{each.expires_at or UNKNOWN}{' (expired)' if each.expired else ''}",
         UNKNOWN if minutes is None else f"{minutes // 60} h {minutes % 60} min",
-        UNKNOWN if each.usd_per_hour is None else f"{each.usd_per_hour:.2f}{' and more' if each.unpriced else ''}",
+        *(_price(each, hours, decimals) for hours, decimals in ((1, 2), (HOURS_PER_DAY, 0))),
         "here" if each.file else "not here",
     )
+
+
+def _price(each: Listed, hours: int, decimals: int) -> str:
+    if each.usd_per_hour is None:
+        return UNKNOWN
+    return f"{each.usd_per_hour * hours:.{decimals}f}{' and more' if each.unpriced else ''}"

@@ -135,7 +135,7 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
         advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
-        hang = "after training.step_timeout_minutes the hosts exit with code 24, and the job restarts"
+        hang = "after training.step_timeout_minutes, or a container's heartbeat.silence_seconds, the job restarts"
         return Finding(Cause.SILENT, what, at, (f"last step: {training.step} of {training.steps}",), (advice, hang))
     if training.step:
         left = duration(training.seconds_left())

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from cli.explain.finding import Cause, Finding, submit_again
-from cli.observed.snapshot import Job, Snapshot
+from cli.observed.snapshot import Job, Queue, Snapshot
 from cli.render import counted
 from infra.job_state import Condition, Kind, State, Workload
 from infra.names import QUEUE_LABEL
@@ -68,7 +68,7 @@ def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
     said = workload.condition("QuotaReserved")
     queue = next((queue for queue in snapshot.queues if queue.name == job.place.queue), None)
     if queue and queue.active and not queue.active.holds:
-        yield _closed(snapshot, queue.name, queue.active)
+        yield _over_budget(snapshot, queue) if queue.over_budget else _closed(snapshot, queue.name, queue.active)
         return
     if workload.requeue_at and workload.requeue_at > snapshot.at:
         seconds = round(workload.requeue_at - snapshot.at)
@@ -77,6 +77,16 @@ def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
         return
     if said is not None:
         yield _refused(snapshot, job, workload, said)
+
+
+def _over_budget(snapshot: Snapshot, queue: Queue) -> Finding:
+    advice = (
+        f"to resume its jobs, raise budget.usd_total in the stack file of {snapshot.stack}, then run: multislice"
+        f" enforce-budget {snapshot.options}"
+    )
+    since = queue.active.since if queue.active else None
+    what = f"Queue {queue.name} admits no job, because the budget of the stack is used up."
+    return Finding(Cause.QUEUE_CLOSED, what, since, (queue.over_budget,), (advice,))
 
 
 def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:

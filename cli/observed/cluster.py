@@ -28,6 +28,7 @@ from infra.job_state import (
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
 from infra.names import (
     ACCELERATOR_LABEL,
+    BUDGET_ANNOTATION,
     EVENTS,
     HEAD,
     JOB_INDEX_LABEL,
@@ -249,6 +250,7 @@ def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
         pending=status.get("pendingWorkloads", 0),
         admitted=status.get("reservingWorkloads", 0),
         conditions=conditions(found),
+        over_budget=found["metadata"].get("annotations", {}).get(BUDGET_ANNOTATION, ""),
     )
 
 

@@ -53,6 +53,8 @@ class Queue:
     pending: int
     admitted: int
     conditions: tuple[Condition, ...]
+    over_budget: str = ""
+    """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
 
     @property
     def active(self) -> Condition | None:

@@ -1,12 +1,13 @@
 """Contents of a review and a preview of a stack, as objects. The caller supplies cluster data, time and preflights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
 from infra.admission.rehearsal import Verdict, rehearse_stack
 from infra.cost import Bill, bill
+from infra.money import HOURS_PER_DAY
 from infra.readiness import doubts, expiry_errors, placeholders
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.stack import Settings
@@ -102,6 +103,8 @@ class Review(Spec):
     """Why `up` refuses the stack although its settings are valid: its time is over, or example values are left."""
     doubts: tuple[str, ...] = ()
     """Values that are probably wrong and that a person should check."""
+    existing: tuple[str, ...] = ()
+    """What exists already and the stack leaves alone, as sentences."""
     bill: Bill
     jobs: tuple[JobReview, ...]
     calibration: Calibration
@@ -139,6 +142,7 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
             map(str, (*expiry_errors(settings.budget, settings.environment, known.at), *placeholders(settings)))
         ),
         doubts=tuple(map(str, doubts(settings))),
+        existing=tuple(_existing(settings)),
         bill=costs,
         jobs=tuple(
             JobReview(
@@ -153,6 +157,20 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
         ),
         calibration=load_calibration(),
     )
+
+
+def _existing(settings: Settings) -> Iterator[str]:
+    network, cluster = settings.network.existing, settings.cluster.existing
+    if network is not None:
+        project = network.project or settings.cloud.project
+        yield f"network {network.network} of {project}, with its subnet {network.subnet}"
+    if cluster is not None:
+        found = [name for name, how in (("JobSet", cluster.jobset), ("Kueue", cluster.kueue)) if how == "found"]
+        with_these = f", with its {' and '.join(found)}" if found else ""
+        yield f"cluster {cluster.name} in {cluster.location}{with_these}"
+    for name, group in settings.slices.items():
+        if group.existing:
+            yield f"the {group.count} node pools of {name}"
 
 
 def _plan(settings: Settings, job: AnyJob, spec: JobSpec | None) -> JobPlan:
@@ -206,7 +224,7 @@ def _paces(spec: JobSpec, preflight: PreflightResult, usd_per_hour: float | None
                 tokens_per_second_per_chip=step.tokens_per_second_per_chip,
                 tokens_per_day=per_day,
                 days=days,
-                usd=None if usd_per_hour is None else usd_per_hour * 24 * days,
+                usd=None if usd_per_hour is None else usd_per_hour * HOURS_PER_DAY * days,
             )
         )
     return tuple(paces)

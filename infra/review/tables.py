@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from infra.admission.rehearsal import Outcome
 from infra.cost import Amount, Bill, Delta, GroupBill, JobBill, JobGroupBill, SweepBill
+from infra.money import HOURS_PER_DAY, dollars, per_hour, signed_per_hour
 from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
@@ -25,7 +26,7 @@ _NO_JOBS = Table(
 def tables(review: Review) -> list[Table]:
     """Return the tables of a review, in order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
-    return [*_ready(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
+    return [*_ready(review), *_existing(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
 
 
 def submission_tables(review: Review) -> list[Table]:
@@ -42,7 +43,7 @@ def _job_price(bill: Bill) -> Table:
     """Return the price of jobs while they hold their chips."""
     first = [job.groups[0].usd_per_hour for job in bill.jobs]
     known = [usd for usd in first if usd is not None]
-    amount = f"{_usd(sum(known))} an hour, {_usd(24 * sum(known))} a day while it runs"
+    amount = f"{per_hour(sum(known))} while it runs"
     unknown = len(known) < len(first)
     return Table(
         title="Price",
@@ -59,7 +60,7 @@ def _job_price(bill: Bill) -> Table:
 
 
 def _day(group: JobGroupBill) -> str:
-    return _amount(None if group.usd_per_hour is None else 24 * group.usd_per_hour, 2)
+    return _amount(None if group.usd_per_hour is None else HOURS_PER_DAY * group.usd_per_hour, 2)
 
 
 def _ready(review: Review) -> Iterable[Table]:
@@ -71,13 +72,19 @@ def _ready(review: Review) -> Iterable[Table]:
         yield Table("Ready", "perhaps: check these values, which cannot be verified from here", "notable", notes=notes)
 
 
+def _existing(review: Review) -> Iterable[Table]:
+    if review.existing:
+        verdict = "the stack joins what exists already, and a destroy leaves it as it was"
+        yield Table("Existing", verdict, "good", notes=[f"- {line}" for line in review.existing])
+
+
 def _price(review: Review) -> Table:
     bill = review.bill
     return Table(
         title="Price",
         verdict=spent(bill),
         state="notable" if bill.at_most.unknown else "good",
-        columns=("group", "slices", "shape", "chips", "capacity", "$/chip h", "$/h", "$/month"),
+        columns=("group", "slices", "shape", "chips", "capacity", "$/chip h", "$/h", "$/day", "$/month"),
         rows=[*map(_group, bill.groups), *_sums(bill)],
         notes=[
             *_sources(bill),
@@ -90,13 +97,13 @@ def _price(review: Review) -> Table:
 
 
 def spent(bill: Bill) -> str:
-    """Return the cost of a stack per hour, as text."""
+    """Return the cost of a stack per hour and per day, as text."""
     at_once = f"{_per_hour(bill.at_once)} as soon as it is up"
     return at_once if bill.at_most == bill.at_once else f"{at_once}, at most {_per_hour(bill.at_most)}"
 
 
 def _per_hour(amount: Amount) -> str:
-    known = f"{_usd(amount.usd_per_hour)} an hour"
+    known = per_hour(amount.usd_per_hour)
     if not amount.unknown:
         return known
     unknown = f"an unknown price for {', '.join(amount.unknown)}"
@@ -112,6 +119,7 @@ def _group(group: GroupBill) -> tuple[str, ...]:
         group.capacity,
         _amount(group.rate.usd_per_chip_hour, 4),
         _amount(group.usd_per_hour, 2),
+        _amount(None if group.usd_per_hour is None else group.usd_per_hour * HOURS_PER_DAY, 0),
         _amount(group.usd_per_month, 0),
     )
 
@@ -125,7 +133,8 @@ def _sums(bill: Bill) -> Iterable[tuple[str, ...]]:
 
 
 def _sum(name: str, amount: Amount) -> tuple[str, ...]:
-    cells = (_known(amount, amount.usd_per_hour, 2), _known(amount, amount.usd_per_month, 0))
+    usd = amount.usd_per_hour
+    cells = (_known(amount, usd, 2), _known(amount, usd * HOURS_PER_DAY, 0), _known(amount, amount.usd_per_month, 0))
     return (name, "", "", "", "", "", *cells)
 
 
@@ -147,7 +156,7 @@ def _sources(bill: Bill) -> Iterable[str]:
 def _most(job: JobBill) -> Iterable[str]:
     for group in job.groups:
         if group.usd_at_most is not None:
-            most = _usd(group.usd_at_most)
+            most = dollars(group.usd_at_most)
             yield f"{job.name} is stopped after {job.max_hours:g} hours: at most {most} on {group.group}."
 
 
@@ -157,7 +166,7 @@ def _all_runs(sweep: SweepBill) -> str:
         (sweep.usd, "{} for all steps by the estimates"),
         (sweep.usd_at_most, "at most {}, when each is stopped by its max_hours"),
     )
-    known = [text.format(_usd(usd)) for usd, text in amounts if usd is not None]
+    known = [text.format(dollars(usd)) for usd, text in amounts if usd is not None]
     cost = "; ".join(known) or "at an unknown price, since they have neither estimates nor max_hours"
     return f"{sweep.name}: {sweep.runs} runs, queued one after another for team {sweep.team}; together {cost}."
 
@@ -167,21 +176,21 @@ def _difference(delta: Delta) -> Iterable[str]:
         yield "Same cost as the deployed stack."
         return
     changes = (
-        f"{change.name} {change.chips_before} to {change.chips} chips"
-        f" ({UNKNOWN if change.usd_per_hour is None else _format_signed(change.usd_per_hour)} an hour)"
+        f"{change.name} {change.chips_before} to {change.chips} chips,"
+        f" {UNKNOWN if change.usd_per_hour is None else signed_per_hour(change.usd_per_hour)}"
         for change in delta.groups
     )
     yield (
-        f"Compared with the deployed stack: {_more(delta.at_once)} an hour at once,"
-        f" {_more(delta.at_most)} at most; {', '.join(changes)}."
+        f"Compared with the deployed stack: {_more(delta.at_once)} at once,"
+        f" {_more(delta.at_most)} at most; {'; '.join(changes)}."
     )
 
 
 def _more(amount: Amount) -> str:
     """Return a sum of differences, marked if unknown amounts have to be added."""
     if not amount.unknown:
-        return _format_signed(amount.usd_per_hour)
-    return f"{_format_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
+        return signed_per_hour(amount.usd_per_hour)
+    return f"{signed_per_hour(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
 
 
 def _queue(review: Review, job: JobReview) -> Table:
@@ -197,14 +206,6 @@ def _queue(review: Review, job: JobReview) -> Table:
 
 def _amount(amount: float | None, decimals: int) -> str:
     return UNKNOWN if amount is None else f"{amount:,.{decimals}f}"
-
-
-def _usd(amount: float) -> str:
-    return f"${amount:,.2f}"
-
-
-def _format_signed(amount: float) -> str:
-    return f"{'-' if amount < 0 else '+'}{_usd(abs(amount))}"
 
 
 _RESUMED = {

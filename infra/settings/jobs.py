@@ -243,6 +243,9 @@ class ContainerJob(Job):
     """Whether an init container with the trainer's image checks the results of all chips before the program starts. A
     host with a bad chip is named in the log and in the job's folder. The job then restarts, which counts against
     `max_restarts`."""
+    records: bool = False
+    """Whether the program keeps records with the package `multislice_run`. Restarts, alerts, `status`, `explain` and
+    `report` then work as for the trainer; see `docs/how-to/your-trainer.md`."""
     heartbeat: Heartbeat | None = None
     """Sign of life of the program. Default: none, so a hanging program holds its chips until it ends or reaches
     `max_hours`."""

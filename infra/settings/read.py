@@ -12,7 +12,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
 from pydantic import TypeAdapter, ValidationError
 
-from infra.settings import rules_cloud, rules_jobs, rules_teams
+from infra.settings import rules_cloud, rules_existing, rules_jobs, rules_teams
 from infra.settings.errors import (
     FieldError,
     SettingsError,
@@ -176,9 +176,16 @@ def check(draft: Draft) -> Iterator[FieldError]:
             shapes[name] = draft.slices[name].shape
             yield from rules_cloud.check_slices(name, draft)
     yield from rules_cloud.check(draft, shapes)
+    yield from rules_existing.check(draft)
     yield from rules_teams.check(draft, shapes)
     yield from rules_jobs.check(draft, shapes)
     yield from rules_teams.check_money(draft, shapes)
+
+
+def refuse(errors: Iterable[FieldError]) -> None:
+    """Raise SettingsError with all errors, if there are any."""
+    if found := list(dict.fromkeys(errors)):
+        raise SettingsError(found)
 
 
 def check_jobs(draft: Draft) -> Iterator[FieldError]:

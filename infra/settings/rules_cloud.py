@@ -148,6 +148,8 @@ def _encryption_key(draft: Draft) -> Iterator[FieldError]:
 
 
 def _used_ranges(draft: Draft) -> _Ranges:
+    if draft.network.existing or (draft.cluster and draft.cluster.existing):
+        return {}
     second = any(group.second_network for group in draft.slices.values())
     return {name: IPv4Network(getattr(draft.network, name)) for name in _PREFIXES if name != "second_nodes" or second}
 
@@ -219,7 +221,7 @@ def narrowest_prefix(addresses: int) -> int:
 def _controllers(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     """Yield an error if the system nodes are too small for JobSet's and Kueue's controllers."""
     machine = machine_size(draft.cluster.system_machine_type) if draft.cluster else None
-    if draft.cluster is None or machine is None:
+    if draft.cluster is None or draft.cluster.existing or machine is None:
         return
     hosts = sum(draft.slices[name].hosts for name in shapes)
     on_one_node = _CONTROLLERS if draft.cluster.system_nodes == 1 else 1
@@ -252,7 +254,7 @@ def _environment(draft: Draft) -> Iterator[FieldError]:
     """Yield what would keep an environment from ending, or affect other stacks."""
     if draft.environment is None or draft.cluster is None:
         return
-    if draft.cluster.deletion_protection:
+    if draft.cluster.deletion_protection and not draft.cluster.existing:
         expected = "false, since an environment is destroyed at its end"
         fix = "set it false, or remove the section environment"
         yield FieldError("cluster.deletion_protection", expected, "true", fix)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from infra.controllers import machine_size
+from infra.names import METRICS_PORT_NAME
 from infra.pods import most_of_host, requested_of_host
 from infra.programs import (
     PATHWAYS_PORTS,
@@ -17,6 +18,7 @@ from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.settings.schema import DATASETS_FOLDER
 from infra.settings.stack import Draft, join_names
 from infra.tpu import SliceShape, all_shapes
+from workloads.spec import METRICS_PORT
 
 _FREE = ("HOME", "PATH", "TMPDIR")
 """Variables of the container that the stack file may change."""
@@ -28,13 +30,17 @@ _TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
 
 def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
     """Yield the errors of one job, on slices of `shape` if that is known."""
-    if job.check_slices and job.backend == "pathways":
-        expected = "false together with backend: pathways, whose servers hold the chips"
-        yield FieldError(f"{path}.check_slices", expected, "true", "remove it")
+    for name in ("check_slices", "records"):
+        if getattr(job, name) and job.backend == "pathways":
+            expected = "false together with backend: pathways, whose servers hold the chips"
+            yield FieldError(f"{path}.{name}", expected, "true", "remove it")
     yield from _variables(path, job, draft)
     for name, port in job.ports.items():
         if name == TPU_METRICS_PORT_NAME or port == TPU_METRICS_PORT:
             expected = f"a port other than {TPU_METRICS_PORT_NAME} {TPU_METRICS_PORT}, where libtpu answers GKE"
+            yield FieldError(f"{path}.ports.{name}", expected, f"{name} {port}", "choose another")
+        if job.records and (name == METRICS_PORT_NAME or port == METRICS_PORT):
+            expected = f"a port other than {METRICS_PORT_NAME} {METRICS_PORT}, where records serves metrics"
             yield FieldError(f"{path}.ports.{name}", expected, f"{name} {port}", "choose another")
     yield from _rights(path, job, draft)
     yield from _folders(path, job)
@@ -192,7 +198,7 @@ def _head(path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape: 
         for name in sorted({"head_vcpus", "head_memory_gib"} & runtime.model_fields_set):
             expected = "nothing on slices of one host, which the head shares: it takes half of what is requested there"
             yield FieldError(f"{path}.pathways.{name}", expected, str(getattr(runtime, name)), "remove it")
-    elif draft.cluster:
+    elif draft.cluster and not draft.cluster.existing:
         machine = draft.cluster.system_machine_type
         size = machine_size(machine)
         if size and size.millicores <= runtime.head_vcpus * 1000:

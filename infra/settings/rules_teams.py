@@ -58,7 +58,8 @@ def _quotas(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
 
 
 def _members(path: str, team: Team, draft: Draft) -> Iterator[FieldError]:
-    if team.members.groups and draft.cluster and draft.cluster.security_group is None:
+    own = draft.cluster if draft.cluster and not draft.cluster.existing else None
+    if team.members.groups and own and own.security_group is None:
         yield FieldError(
             f"{path}.members.groups",
             "no groups, since the cluster does not ask Google who is in a group",

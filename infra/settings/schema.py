@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from infra.capacity import Capacity
 from infra.settings.values import (
+    BillingAccount,
     BucketName,
     Cidr,
     ClusterName,
@@ -34,6 +35,7 @@ _MIDNIGHT_OF_PULUMI = " 00:00:00 +0000 UTC"
 """Suffix that Pulumi adds to a date without quotation marks in the stack file."""
 
 Chips = Annotated[WholeNumber, Field(ge=0)]
+Controller = Literal["found", "install"]
 Placement = Literal["exclusive-topology", "topology-aware"]
 Usd = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
 
@@ -47,8 +49,29 @@ class Cloud(Spec):
     """Zone of the system nodes, and of every slice group without its own zone."""
 
 
+class ExistingNetwork(Spec):
+    """A VPC and a subnet that exist already. They need Private Google Access, and Cloud NAT for images of JobSet and
+    Kueue."""
+
+    project: ProjectName | None = None
+    """Project of the network. Another project than `cloud.project` is the host project of a Shared VPC. Default:
+    `cloud.project`."""
+    network: DnsLabel
+    """Name of the VPC."""
+    subnet: DnsLabel
+    """Name of the subnet of the nodes, in `cloud.region`."""
+    pods: DnsLabel
+    """Name of the subnet's secondary range for pods."""
+    services: DnsLabel
+    """Name of the subnet's secondary range for Services."""
+
+
 class Network(Spec):
-    """Address ranges of the VPC. They must not overlap with those of peered networks."""
+    """Address ranges of the VPC that the stack creates, or an existing VPC. Ranges must not overlap with those of
+    peered networks."""
+
+    existing: ExistingNetwork | None = None
+    """Existing VPC in which the cluster is created. Default: the stack creates a VPC."""
 
     nodes: Cidr = "10.0.0.0/18"
     """Address range of nodes, one address each. It can be widened in place; any other change needs a new cluster."""
@@ -78,18 +101,35 @@ class MaintenanceWindow(Spec):
         return self
 
 
+class ExistingCluster(Spec):
+    """A GKE Standard cluster that exists already. The stack adds node pools, queues and jobs, and a destroy leaves
+    everything else as it was. See `docs/how-to/existing-cluster.md`."""
+
+    name: Annotated[str, Field(pattern="^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    """Name of the cluster, in `cloud.project`."""
+    location: str
+    """Region or zone of the cluster, in `cloud.region`."""
+    jobset: Controller = "found"
+    """`found`: JobSet is in the cluster. `install`: the stack installs it."""
+    kueue: Controller = "found"
+    """`found`: Kueue is in the cluster and keeps its configuration. `install`: the stack installs it."""
+
+
 class Cluster(Spec):
-    """The GKE cluster and the small node pool for its controllers."""
+    """The GKE cluster and the small node pool for its controllers, or an existing cluster."""
 
     name: ClusterName
-    """Name of the cluster, and prefix of all other names in the project. A change needs a new cluster."""
-    release_channel: Literal["RAPID", "REGULAR", "STABLE"]
-    deletion_protection: bool
+    """Name of the cluster, and prefix of all other names in the project. With `existing` only the prefix, also of
+    names in the cluster. A change needs a new cluster."""
+    existing: ExistingCluster | None = None
+    """Existing cluster, to which only `name` may be added. Default: the stack creates a cluster."""
+    release_channel: Literal["RAPID", "REGULAR", "STABLE"] = "REGULAR"
+    deletion_protection: bool = True
     """Whether GKE refuses to delete the cluster. Before `destroy`, set this to false and run `up`."""
-    system_machine_type: CpuMachine
+    system_machine_type: CpuMachine = "e2-standard-4"
     """Machine type of the CPU nodes that run JobSet, Kueue and GKE's own pods. The requests of JobSet and Kueue grow
     with the number of TPU hosts and may take half of a machine."""
-    system_nodes: PositiveInt
+    system_nodes: PositiveInt = 1
     authorized_networks: Mapping[str, Cidr] = {}
     """Networks, by name, that may reach the control plane's IP endpoint. Default: none. Then there is no such endpoint,
     and the only access is the DNS endpoint, which requires a Google identity."""
@@ -133,7 +173,10 @@ class SliceGroup(Spec):
     (https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading). Default: none."""
     second_network: bool = False
     """Whether hosts use their second network interface, on a separate network. It benefits only pods of a job with
-    `host_network`."""
+    `host_network`. Not with an existing network or cluster."""
+    existing: bool = False
+    """Whether the node pools exist already in an existing cluster: `count` pools, one for each slice, whose nodes have
+    the label `slice-group` with the name of the group. The stack creates none and deletes none."""
 
     @property
     def shape(self) -> SliceShape:
@@ -165,7 +208,7 @@ class Quota(Spec):
 
 
 def _as_quota(written: object) -> object:
-    return written if isinstance(written, Mapping) else {"chips": written}
+    return written if isinstance(written, Mapping | Quota) else {"chips": written}
 
 
 TeamQuota = Annotated[Quota, BeforeValidator(_as_quota, json_schema_input_type=Chips | Quota)]
@@ -275,6 +318,21 @@ def _as_date(written: object) -> object:
     return written.removesuffix(_MIDNIGHT_OF_PULUMI) if isinstance(written, str) else written
 
 
+class BudgetAlerts(Spec):
+    """A budget of Cloud Billing, which sends emails and stops nothing. It counts everything that is billed in
+    `cloud.project`, also by other stacks."""
+
+    billing_account: BillingAccount
+    """Cloud Billing account that pays for the project. Whoever runs `up` needs `roles/billing.costsManager` on it."""
+    usd_per_month: PositiveInt
+    """US dollars per calendar month. The currency of the account must be USD."""
+    at_percent: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (50, 90, 100)
+    """Percentages of `usd_per_month` at which an alert is sent. Another one is sent when the forecast for the month
+    reaches 100 %."""
+    emails: Annotated[tuple[Email, ...], Field(max_length=5)] = ()
+    """Addresses to alert, at most 5. Default: the billing administrators and users of the account."""
+
+
 class Budget(Spec):
     """Maximum cost of the stack. A plan that costs more is refused. Only chips count."""
 
@@ -284,10 +342,13 @@ class Budget(Spec):
     usd_total: Usd | None = None
     """Maximum US dollars that all jobs together may cost while they hold chips. Each job needs `max_hours`, because an
     estimate of its steps would not stop it. A changed job counts from zero again. Idle slices do not count.
+    `multislice enforce-budget` counts what all runs of all jobs have used, and stops them when it is this much.
     Default: no limit."""
     expires_on: Annotated[date, BeforeValidator(_as_date)] | None = None
     """Last day on which the stack may be changed, in UTC. After that day previews and updates are refused, but not
     `destroy`. Default: none."""
+    alerts: BudgetAlerts | None = None
+    """Alerts of Cloud Billing about all costs of the project. Default: none."""
 
 
 class Environment(Spec):

@@ -1,13 +1,13 @@
 """A whole stack file: the draft that the rules check, and the `Settings` that the rest of the program uses."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 from pydantic import InstanceOf
 
 from infra.controllers import Resources
-from infra.names import ON_HOSTS, team_folder
+from infra.names import MANAGED_BY, ON_HOSTS, team_folder
 from infra.settings.errors import FieldError, nearest
 from infra.settings.jobs import AnyJob, ContainerJob, Job, PodLevel, Section, TrainingJob
 from infra.settings.schema import (
@@ -31,7 +31,7 @@ from infra.tpu import SliceShape
 type Shapes = Mapping[str, SliceShape]
 """Shapes of the slice groups that GKE offers, by group."""
 
-_LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
+LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
 """Default size of a head, sufficient for a program that only starts work on the hosts of slices."""
 
 
@@ -50,22 +50,22 @@ class DraftJob:
 class Draft:
     """The sections of a stack file. Sections that could not be read are `None` or missing."""
 
-    cloud: Cloud | None
-    cluster: Cluster | None
-    slices: Mapping[str, SliceGroup]
+    cloud: Cloud | None = None
+    cluster: Cluster | None = None
+    slices: Mapping[str, SliceGroup] = field(default_factory=dict[str, SliceGroup])
     """Valid sections."""
-    written_slices: Mapping[str, Section]
+    written_slices: Mapping[str, Section] = field(default_factory=dict[str, Section])
     """Names of all sections, so that a job may refer to a group that has an error."""
-    teams: Mapping[str, Team]
-    written_teams: Mapping[str, Section]
-    jobs: tuple[DraftJob, ...]
-    datasets: Datasets | None
-    network: Network
-    scheduling: Scheduling
-    prices: Prices
-    budget: Budget | None
-    environment: Environment | None
-    secrets: tuple[str, ...]
+    teams: Mapping[str, Team] = field(default_factory=dict[str, Team])
+    written_teams: Mapping[str, Section] = field(default_factory=dict[str, Section])
+    jobs: tuple[DraftJob, ...] = ()
+    datasets: Datasets | None = None
+    network: Network = Network()
+    scheduling: Scheduling = Scheduling()
+    prices: Prices = Prices()
+    budget: Budget | None = None
+    environment: Environment | None = None
+    secrets: tuple[str, ...] = ()
     """Names of the stack file's secrets."""
 
     @property
@@ -83,6 +83,17 @@ def check_name(path: str, kind: str, name: str, known: Collection[str], fix: str
     """Yield the error of a name that is not among the `known` ones of this kind, unless none is known."""
     if known and name not in known:
         yield FieldError(path, f"{kind} {join_names(known)}", repr(name), fix, nearest(name, known))
+
+
+def written_folders(
+    teams: Mapping[str, Team], folders: Mapping[str, Sequence[str]], host_network_teams: Collection[str]
+) -> Mapping[str, Sequence[str]]:
+    """Return the folders of the checkpoint bucket that pods write to, by namespace, and by `ON_HOSTS` for host
+    networks. Each team has one of its own, and `folders` by team."""
+    written = {name: [team_folder(team.namespace), *folders.get(name, ())] for name, team in teams.items()}
+    by_namespace = {teams[name].namespace: own for name, own in written.items()}
+    on_hosts = [folder for name in sorted(host_network_teams) for folder in written[name]]
+    return by_namespace | ({ON_HOSTS: on_hosts} if on_hosts else {})
 
 
 class Settings(Options):
@@ -117,22 +128,27 @@ class Settings(Options):
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
 
     @property
+    def prefix(self) -> str:
+        """Return the prefix of names in the cluster that every stack would give alike. Empty in the stack's own
+        cluster."""
+        return f"{self.cluster.name}-" if self.cluster.existing else ""
+
+    @property
     def written_folders(self) -> Mapping[str, Sequence[str]]:
-        """Return the folders of the checkpoint bucket that pods write to, by namespace, and by `ON_HOSTS` for host
-        networks."""
-        teams = {name: [team_folder(team.namespace)] for name, team in self.teams.items()}
-        for name, job in self.jobs.items():
-            teams[job.team].append(name)
-        by_namespace = {self.teams[name].namespace: written for name, written in teams.items()}
-        on_hosts = [folder for name in sorted(self.host_network_teams) for folder in teams[name]]
-        return by_namespace | ({ON_HOSTS: on_hosts} if on_hosts else {})
+        """Return the folders of the checkpoint bucket that pods write to, as `written_folders` does."""
+        return written_folders(self.teams, self.job_folders, self.host_network_teams)
+
+    @property
+    def job_folders(self) -> Mapping[str, Sequence[str]]:
+        """Return the folders of the jobs of each team."""
+        return {team: [name for name, job in self.jobs.items() if job.team == team] for team in self.teams}
 
     @property
     def resource_labels(self) -> Mapping[str, str]:
         """Return the labels of all billed resources. Never empty, because GKE ignores the removal of a pool's last
         label."""
         of_environment = self.environment.labels if self.environment else {}
-        return {"managed-by": "tpu-multislice", **self.labels, **of_environment}
+        return {**MANAGED_BY, **self.labels, **of_environment}
 
     @property
     def second_network(self) -> bool:
@@ -153,6 +169,11 @@ class Settings(Options):
         return {name: job for name, job in self.jobs.items() if isinstance(job, TrainingJob)}
 
     @property
+    def recorded_jobs(self) -> list[str]:
+        """Return the names of the jobs that write the files of a report."""
+        return [name for name, job in self.jobs.items() if not isinstance(job, ContainerJob) or job.records]
+
+    @property
     def host_network_teams(self) -> frozenset[str]:
         """Return the teams with a job whose pods use the network of their host."""
         return frozenset(job.team for job in self.jobs.values() if job.host_network)
@@ -171,7 +192,7 @@ class Settings(Options):
     def head_limits(self) -> Mapping[str, Resources]:
         """Return the largest requests of a pod without chips, by team: the size of the largest head of its Pathways
         jobs."""
-        heads = {name: [_LEAST_HEAD_LIMIT] for name in self.teams}
+        heads = {name: [LEAST_HEAD_LIMIT] for name in self.teams}
         for job in self.jobs.values():
             if isinstance(job, ContainerJob) and job.pathways:
                 size = Resources(1000 * job.pathways.head_vcpus, 1024 * job.pathways.head_memory_gib)

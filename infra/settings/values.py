@@ -1,6 +1,6 @@
 """Value types of a stack file: texts that must match a pattern, and the placeholder of a secret.
 
-Secrets pass from Pulumi to the cluster only in `infra.jobs`. Everywhere else settings contain `Hidden` in their place.
+Secrets pass from Pulumi to the cluster only in `infra.job`. Everywhere else settings contain `Hidden` in their place.
 """
 
 import re
@@ -111,6 +111,13 @@ KmsKey = Annotated[
     _matching(
         r"projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+",
         "a key by its full name, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY",
+    ),
+]
+BillingAccount = Annotated[
+    str,
+    _matching(
+        r"[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}",
+        "an account as `gcloud billing accounts list` shows it, such as 012345-6789AB-CDEF01",
     ),
 ]
 CpuMachine = Annotated[

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from policy.plan import (
+    BILLING_BUDGET,
     BUCKET,
     CLUSTER,
     FIREWALL,
@@ -131,6 +132,18 @@ def _cleaned_repository(repository: Declared) -> Iterator[str]:
         yield "expected a clean-up policy that deletes images, got nothing"
 
 
+def _alerts(budget: Declared) -> Iterator[str]:
+    if not every(budget.properties, "budgetFilter", "projects"):
+        yield "expected budgetFilter.projects to be set, got nothing, which means all projects of the account"
+    thresholds = [at(rule, "thresholdPercent") for rule in every(budget.properties, "thresholdRules")]
+    if not any(percent <= 1 for percent in thresholds):
+        yield "expected an alert at or before 100 % of the amount, got none"
+    rule = at(budget.properties, "allUpdatesRule")
+    channels = rule and (at(rule, "monitoringNotificationChannels") or at(rule, "pubsubTopic"))
+    if at(rule, "disableDefaultIamRecipients") and not channels:
+        yield "expected someone to alert, got no channel and no default recipients"
+
+
 RULES: tuple[Rule, ...] = (
     ResourceRule(
         id="no-public-grant",
@@ -240,5 +253,16 @@ RULES: tuple[Rule, ...] = (
             BUCKET: must_be_set("labels"),
             REPOSITORY: must_be_set("labels"),
         },
+    ),
+    ResourceRule(
+        id="budget-alerts",
+        severity="medium",
+        title="A billing budget counts the project and alerts people before it is used up",
+        why="A budget without a filter counts all projects of the account, and one that alerts no one, or only later,"
+        " looks like a limit and is none.",
+        fix="Declare it with budget.alerts of the stack file, or set budgetFilter.projects, a threshold of 1.0 or less"
+        " and recipients.",
+        link="https://cloud.google.com/billing/docs/how-to/budgets",
+        checks={BILLING_BUDGET: _alerts},
     ),
 )

@@ -68,6 +68,7 @@ def _slug(resource_type: str) -> str:
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
+SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
 BUCKET = "gcp:storage/bucket:Bucket"
 PROJECT_MEMBER = "gcp:projects/iAMMember:IAMMember"
 PROJECT_SERVICE = "gcp:projects/service:Service"

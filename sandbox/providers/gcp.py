@@ -7,7 +7,7 @@ from typing import override
 
 from infra.kubernetes import ApiServer, Json
 from sandbox import programs, site
-from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, Cloud, ResourceType, fill, row
+from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, SUBNETWORK, Cloud, ResourceType, fill, row
 from sandbox.providers.cluster import wait_ready
 from sandbox.providers.effects import BucketEffect, ClusterEffect, Effect, NodePoolEffect
 from sandbox.providers.plugin import Diff, HalfMade, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
@@ -117,6 +117,10 @@ class GcpPlugin(Plugin):
                 places = {"project": project, "location": self._facts().get("location")} | arguments
                 resource_id = fill(row(CLUSTER).id, places)
                 found, missing = self._cloud.find(CLUSTER, resource_id), f"{resource_id} not found"
+                found = found and {**found, **self._seen_of(found)}
+            case "gcp:compute/getSubnetwork:getSubnetwork":
+                resource_id = fill(row(SUBNETWORK).id, {**self._facts(), "project": project} | arguments)
+                found, missing = self._cloud.find(SUBNETWORK, resource_id), f"{resource_id} not found"
             case "gcp:storage/getBucket:getBucket":
                 resource_id = str(arguments["name"])
                 found = self._cloud.find(BUCKET, resource_id)
@@ -126,6 +130,20 @@ class GcpPlugin(Plugin):
         if found is None:
             raise Refusal(missing)
         return {"id": resource_id, **_as_data_source(found)}
+
+    def _seen_of(self, cluster: Json) -> Json:
+        """Return what Google computes of a cluster and the program does not declare: its pools and the addresses of
+        its pods."""
+        pools = [
+            pool for _, pool in self._cloud.every(NODE_POOL) if pool["cluster"].rpartition("/")[2] == cluster["name"]
+        ]
+        subnet = self._cloud.find(SUBNETWORK, str(cluster.get("subnetwork", ""))) or {}
+        ranges = {each["rangeName"]: each["ipCidrRange"] for each in subnet.get("secondaryIpRanges", [])}
+        of_pods = cluster.get("ipAllocationPolicy", {}).get("clusterSecondaryRangeName")
+        return {
+            "nodePools": [{"name": pool["name"]} for pool in pools],
+            **({"clusterIpv4Cidr": ranges[of_pods]} if of_pods in ranges else {}),
+        }
 
     def _effect(self, urn: str) -> Effect:
         return self._effects.get(type_of(urn), Effect())

@@ -143,7 +143,7 @@ class KubernetesPlugin(Plugin):
         if reason := await asyncio.to_thread(self._unreachable):
             raise Refusal(reason)
         try:
-            return await charts.construct(request, programs.found(), self.version)
+            return await charts.construct(request, programs.found(programs.ENGINE), self.version)
         except ProgramsError as error:
             raise Refusal(str(error)) from None
 

@@ -1,6 +1,8 @@
 """The end of the shared stack: nothing left to change, nothing left behind; and what a later `up` finds again."""
 
 import io
+import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,13 +16,28 @@ from infra.names import IN_USE, KUEUE_NAMESPACE
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared
-from tests.chain.stack import Chain, ignore, processes_of, wait_until
+from tests.chain.stack import Chain, Operations, ignore, processes_of, wait_until
+from tests.infra.former import former_state
 
 
 @pytest.mark.costs(cpu_seconds=40)
 def test_a_clean_stack_shows_no_change_even_after_a_refresh_has_read_what_controllers_wrote(stack: Chain):
     engine = stack.engine_on(shared())
     engine.refresh(ignore)
+    assert set(engine.preview(ignore).change_summary) == {"same"}
+
+
+@pytest.mark.complete
+def test_a_stack_that_an_earlier_program_deployed_keeps_all_its_resources(stack: Chain, tmp_path: Path):
+    exported = json.loads(stack.pulumi("stack", "export", "--stack", "local").stdout)
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps({**exported, "deployment": former_state(exported["deployment"])}))
+    imported = stack.pulumi("stack", "import", "--stack", "local", "--file", str(earlier))
+    assert imported.returncode == 0, imported.stderr
+    engine, operations = stack.engine_on(shared()), Operations()
+    engine.preview(operations)
+    engine.up(operations)
+    assert operations.changes == set()
     assert set(engine.preview(ignore).change_summary) == {"same"}
 
 

@@ -51,11 +51,18 @@ def test_no_credential_is_in_clear_in_the_state(stack: Chain):
 
 def test_nothing_of_the_sandbox_and_its_hosts_listens_beyond_loopback(stack: Chain):
     hosts = [psutil.Process(stack.host_pid(f"{JOB}-slice-{number}-{host}")) for number in (0, 1) for host in (0, 1)]
-    listening = _addresses_listened_on([*processes_of(stack.site), *hosts])
+    listening = _listened_on([*processes_of(stack.site), *hosts])
     assert len(listening) > 5
-    assert [address for address in listening if not address.is_loopback] == []
+    assert [address for address, _ in listening if not address.is_loopback] == []
 
 
-def _addresses_listened_on(processes: list[psutil.Process]) -> list[IPv4Address | IPv6Address]:
+def test_an_ordinary_user_may_listen_on_every_port_of_the_sandbox(stack: Chain):
+    ports = [port for _, port in _listened_on(processes_of(stack.site))]
+    assert ports.count(stack.site.webhook_port) == len((JOBSET_NAMESPACE, KUEUE_NAMESPACE))
+    assert [port for port in ports if port < 1024] == []
+
+
+def _listened_on(processes: list[psutil.Process]) -> list[tuple[IPv4Address | IPv6Address, int]]:
     connections = [connection for process in processes for connection in process.net_connections()]
-    return [ip_address(connection.laddr.ip) for connection in connections if connection.status == psutil.CONN_LISTEN]
+    listening = [connection for connection in connections if connection.status == psutil.CONN_LISTEN]
+    return [(ip_address(connection.laddr.ip), connection.laddr.port) for connection in listening]

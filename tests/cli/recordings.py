@@ -26,8 +26,11 @@ def error_event(message: str) -> EngineEvent:
     return EngineEvent.from_json({"sequence": 0, "timestamp": 0, "diagnosticEvent": event})
 
 
+_EXPECTED = {Phase.PROGRAMS: 400.0, Phase.CONTROL_PLANE: 10.0, Phase.PLAN: 10.0, Phase.INFRASTRUCTURE: 30.0}
+
+
 def building() -> Progress:
-    progress = Progress("tpu-multislice · local", UP_PHASES).begin(Phase.PROGRAMS, START)
+    progress = Progress("tpu-multislice · local", UP_PHASES, expected=_EXPECTED).begin(Phase.PROGRAMS, START)
     return progress.describe(Phase.PROGRAMS, "3 of 10: building kube-controller-manager")
 
 

@@ -50,7 +50,7 @@ def test_the_table_has_answers_within_100_columns() -> None:
     # v5p has no price, so it comes last.
     assert [line.split()[2] for line in lines if " x v" in line] == ["v6e", "v6e", "v5p", "v5p"]
     assert any("unknown" in line and "v5p 4x4x8" in line for line in lines)
-    assert "- a chip-hour of v6e, on-demand in nowhere: $2.0 in us-east5 (a list, 2026)" in lines
+    assert "- a chip-hour of v6e, on-demand in nowhere: $2.0 ($48.00 a day) in us-east5 (a list, 2026)" in lines
     assert "- a chip-hour of v5p, on-demand in nowhere: nobody knows" in lines
 
 

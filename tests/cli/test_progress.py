@@ -4,7 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
-from cli.progress import UP_PHASES, Phase, Progress, engine, engine_done, label, lines, screen, times
+from cli.progress import (
+    UP_PHASES,
+    Phase,
+    Progress,
+    about,
+    announcement,
+    engine,
+    engine_done,
+    label,
+    lines,
+    screen,
+    times,
+)
 from tests.cli import recordings
 from tests.cli.api_objects import START
 from tests.cli.shown import check, text
@@ -37,6 +49,17 @@ def test_a_wide_terminal_is_not_filled() -> None:
 
 def test_the_times_table_has_one_row_per_phase() -> None:
     check("times", text(times(recordings.applied()), 80))
+
+
+def test_the_announcement_has_the_likely_time_of_each_phase_and_of_all() -> None:
+    check("announcement", text(announcement(recordings.building()), 80))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(3, "about 10 s"), (44, "about 40 s"), (114, "about 110 s"), (130, "about 2 min")]
+)
+def test_likely_times_are_rough(seconds: float, shown: str) -> None:
+    assert about(seconds) == shown
 
 
 def test_each_change_of_a_phase_is_one_line() -> None:

@@ -41,7 +41,7 @@ def shown(form: Form, outputs: Path | None = None, workloads: Path | None = None
 @pytest.mark.usefixtures("prod")
 def test_text_markdown_and_object_tell_the_same_price() -> None:
     assert "$752.64 an hour" in shown(Form.TEXT)
-    assert shown(Form.MARKDOWN).startswith("### Price\n\n**$752.64 an hour as soon as it is up**\n")
+    assert shown(Form.MARKDOWN).startswith("### Price\n\n**$752.64 an hour ($18,063.36 a day) as soon as it is up**\n")
     assert Review.model_validate_json(shown(Form.JSON)).bill.at_once.usd_per_hour == 752.64
 
 
@@ -57,7 +57,7 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
 
     text = shown(Form.TEXT, outputs, workloads)
 
-    assert "-$188.16 an hour at once" in text
+    assert "-$188.16 an hour (-$4,515.84 a day) at once" in text
     assert "preempts 1 running" in text
 
 

@@ -1,10 +1,13 @@
+import io
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
@@ -16,7 +19,7 @@ from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PO
 from tests.cli.api_server import Played
 from tests.cli.shown import console, read_output
 from tests.cli.standing import finish, stack, waiting
-from tests.workloads.report.runs import crashed_and_resumed
+from tests.workloads.report.runs import crashed_and_resumed, event
 
 ALL_PATHS = (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
 
@@ -44,6 +47,27 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "training step 5 of 5, run one, resumed at step 2" in lines
     assert "spent $54.00 so far" in lines
     assert "0 0 Running gke-slice-0-0" in lines
+
+
+def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, tmp_path: Path) -> None:
+    run = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+
+    def drawn() -> str:
+        screen = io.StringIO()
+        terminal = Console(file=screen, force_terminal=True, width=100)
+        watch = Watch(stack(server, tmp_path), "tiny", terminal, hint="kill -9 42", wait=_interrupt)
+        with suppress(KeyboardInterrupt):
+            watch.follow()
+        return screen.getvalue()
+
+    assert "kill -9 42" not in drawn()
+    with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
+        ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
+    assert "try: kill -9 42" in drawn()
+
+
+def _interrupt(_: float) -> None:
+    raise KeyboardInterrupt
 
 
 def with_two_slices(server: Played, storage: Path) -> Deployed:

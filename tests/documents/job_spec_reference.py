@@ -3,9 +3,10 @@
 import ast
 import inspect
 
+from multislice_run import pod
 from tests.documents.model_fields import COLUMNS, meanings, models, one_line, table, texts_below
 from tests.documents.pages import MADE
-from workloads.spec import JobSpec, pod, training
+from workloads.spec import JobSpec, training
 
 _HEAD = f"""# The job specification
 

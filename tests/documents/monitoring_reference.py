@@ -3,8 +3,8 @@
 import re
 
 from infra.monitoring import VALUE, Alert, load_declared
+from multislice_run.exposition import FAMILIES, Family
 from tests.made_part import with_part
-from workloads.training.exposition import FAMILIES, Family
 
 NUMBERS = ("<!-- numbers: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
 ALERTS_OF = ("<!-- alerts: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of alerts -->\n")

@@ -3,9 +3,9 @@
 import re
 
 from cli.environments.create import LONGEST
+from multislice_run.pod import BAD_HOST_CHARACTERS
 from tests.documents.pages import DOCS, ROOT
 from workloads.call.parcel import MOST_BYTES
-from workloads.spec.pod import BAD_HOST_CHARACTERS
 from workloads.spec.slices import MOST_DEVICES, MOST_SLICES
 
 LIMITS = (DOCS / "explanation" / "limits.md").read_text()

@@ -7,6 +7,7 @@ import pytest
 from tests.documents import (
     command_line_reference,
     compiler_reference,
+    confirmed_reference,
     exit_codes_reference,
     how_to_index,
     job_spec_reference,
@@ -24,6 +25,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "reference/compiler.md": lambda: compiler_reference.with_tables((DOCS / "reference" / "compiler.md").read_text()),
     "reference/exit-codes.md": exit_codes_reference.reference,
     "reference/command-line.md": command_line_reference.reference,
+    "reference/confirmed.md": confirmed_reference.reference,
     "reference/policy.md": lambda: policy_reference.with_table((DOCS / "reference" / "policy.md").read_text()),
     # The last one: it names the others.
     "how-to/index.md": how_to_index.reference,

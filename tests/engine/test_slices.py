@@ -48,7 +48,7 @@ class Slices:
         google = gcp.Provider("google", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
         groups = {name: SliceGroup.model_validate(group) for name, group in self.groups.items()}
         endpoint = f"{self.site.address}:{self.site.api_server_port if self.answers else 1}"
-        args = TpuSlicesArgs(CLOUD, "c", "c", endpoint, "nodes@x", groups, {"team": self.team}, None)
+        args = TpuSlicesArgs(CLOUD, "c", endpoint, "nodes@x", groups, {"team": self.team}, None, CLOUD.region)
         TpuSlices("slices", args, pulumi.ResourceOptions(provider=google))
 
     @property

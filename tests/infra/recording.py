@@ -83,9 +83,10 @@ class Recording:
 class _Cloud(mocks.Mocks):
     """Echoes inputs; adds the outputs that the program reads, which a first preview cannot know."""
 
-    def __init__(self, *, knows_outputs: bool, buckets: Mapping[str, str]) -> None:
+    def __init__(self, *, knows_outputs: bool, buckets: Mapping[str, str], answers: Mapping[str, Values]) -> None:
         self._knows_outputs = knows_outputs
         self._buckets = buckets
+        self._answers = answers
 
     @override
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, Values]:
@@ -110,6 +111,7 @@ class _Cloud(mocks.Mocks):
             "gcp:storage/getBucket:getBucket": {"location": self._buckets.get(args.args.get("name", ""))},
             "gcp:organizations/getProject:getProject": {"number": PROJECT_NUMBER},
             "pulumi:pulumi:readStackOutputs": {"outputs": {}},
+            **self._answers,
         }
         return answers[args.token], []
 
@@ -138,16 +140,17 @@ def run_program(
     preview: bool = False,
     secret: Sequence[str] = (),
     buckets: Mapping[str, str] = MappingProxyType({}),
+    answers: Mapping[str, Values] = MappingProxyType({}),
 ) -> Recording:
     """The registrations of `__main__.py` under a stack file with these values.
 
     `preview` is that of a new stack; of the sections `secret` some part is secret, as in Pulumi; `buckets` exist:
-    their locations by name.
+    their locations by name. `answers` are what further functions of Google Cloud answer, by token.
     """
     # Pulumi takes the thread's event loop; whoever called asyncio.run before has left none.
     asyncio.set_event_loop(asyncio.new_event_loop())
     recording = Recording()
-    cloud = _Cloud(knows_outputs=not preview, buckets=buckets)
+    cloud = _Cloud(knows_outputs=not preview, buckets=buckets, answers=answers)
     runtime.set_mocks(cloud, "tpu-multislice", "test", preview, monitor=_Monitor(cloud, recording))
     config = {f"tpu-multislice:{section}": json.dumps(value) for section, value in values.items()}
     runtime.set_all_config(config, [f"tpu-multislice:{section}" for section in secret])

@@ -17,7 +17,12 @@ from tests.infra.recording import ROOT
 
 _OTHER_THAN_API = frozenset({"project", "region", "deletionProtection"})
 """Arguments of the address or of the provider itself, whatever the type."""
-_TYPES = {"boolean": bool, "integer": int, "string": str}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "string": (str,),
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,11 @@ BODIES = {
         "artifactregistry",
         "Repository",
         {"location": None, "repositoryId": "name", "cleanupPolicies[]": "cleanupPolicies.ID"},
+    ),
+    "gcp:billing/budget:Budget": Body(
+        "billingbudgets",
+        "GoogleCloudBillingBudgetsV1Budget",
+        {"billingAccount": None, "allUpdatesRule": "notificationsRule"},
     ),
     "gcp:compute/firewall:Firewall": Body(
         "compute", "Firewall", {"allows[]": "allowed[]", "allows[].protocol": "allowed[].IPProtocol"}
@@ -75,6 +85,7 @@ BODIES = {
             "nodeLocations[]": "locations[]",
         },
     ),
+    "gcp:monitoring/notificationChannel:NotificationChannel": Body("monitoring", "NotificationChannel"),
     "gcp:serviceaccount/account:Account": Body(
         "iam", "CreateServiceAccountRequest", {"displayName": "serviceAccount.displayName"}
     ),
@@ -139,9 +150,11 @@ def fault(body: Body, path: str, value: Any) -> str | None:
     schema = at(schemas(body.api), schemas(body.api)[body.schema], sent)
     if schema is None:
         return f"{path}: {body.schema} has no {sent}"
-    # Numbers of 64 bits are texts in JSON.
-    kind = int if schema.get("format") in ("int64", "uint64") else _TYPES.get(schema.get("type", ""))
-    if kind is None or type(value) is not kind:
+    kinds = _TYPES.get(schema.get("type", ""), ())
+    # Numbers of 64 bits are texts in JSON, and some arguments of the provider are such texts.
+    if schema.get("format") in ("int64", "uint64"):
+        kinds = (int, str) if str(value).isdigit() else (int,)
+    if type(value) not in kinds:
         return f"{path}: expected {schema.get('type')}, got {value!r}"
     # The provider leaves an empty text out.
     if value and value not in schema.get("enum", [value]):

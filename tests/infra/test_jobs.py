@@ -6,18 +6,19 @@ from typing import Any
 import pytest
 from pulumi.runtime import rpc
 
+from infra.job import usd_per_job_hour
 from infra.jobs import (
     KEPT_SECONDS,
     CallJob,
     call_jobset,
     call_secret,
     call_spec_of,
-    usd_per_job_hour,
 )
 from infra.jobset import render
 from infra.names import METRICS_PORT_NAME
 from infra.published import Published
 from infra.settings.read import parse
+from infra.submission import FleetPlace
 from tests.infra.one_job import only_group, only_job, only_submission, template_of
 from tests.infra.recording import Recording, Values, run_program
 from workloads.spec import CALL_KEY_VARIABLE, CallSpec, SliceSpec
@@ -50,7 +51,7 @@ def test_groups_of_different_prices_leave_the_price_of_the_job_open(
     job = job.model_copy(update={"slices": slices})
     either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
     chips = job.slices.count * group.shape.chips
-    assert usd_per_job_hour(either, job) == (None if usd_per_hour is None else usd_per_hour * chips)
+    assert usd_per_job_hour(FleetPlace.of(either), job) == (None if usd_per_hour is None else usd_per_hour * chips)
 
 
 CANARY = "hf_canary"

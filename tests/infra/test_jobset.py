@@ -9,6 +9,7 @@ from infra.settings.read import parse
 from tests.infra.job_failure import action
 from tests.infra.one_job import only_spec, submitted
 from tests.infra.recording import Values
+from tests.infra.settings.test_containers import rendered
 from workloads.spec import ExitCode
 
 ACTIONS = {
@@ -42,6 +43,27 @@ def test_every_exit_code_has_an_action() -> None:
 )
 def test_an_exit_code_leads_to_its_action(values: Values, code: int, disrupted: bool, expected: str) -> None:
     assert action(render(submitted(values)), code, disrupted=disrupted) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "records", "expected"),
+    [
+        (ExitCode.DIVERGED, True, "FailJobSet"),
+        (ExitCode.PREEMPTED, True, "RestartJobSetAndIgnoreMaxRestarts"),
+        # The nodes of a bad host are marked only by the trainer.
+        (ExitCode.BAD_HOST, True, "RestartJobSet"),
+        (ExitCode.CRASH, True, "RestartJobSet"),
+        (ExitCode.DIVERGED, False, "RestartJobSet"),
+        (ExitCode.PREEMPTED, False, "RestartJobSet"),
+    ],
+)
+def test_exit_codes_of_a_program_have_their_meaning_only_with_records(
+    values: Values, code: int, records: bool, expected: str
+) -> None:
+    assert action(rendered(values, records=records), code) == expected
+    assert action(rendered(values, records=records), code, disrupted=True) == (
+        expected if expected == "FailJobSet" else "RestartJobSetAndIgnoreMaxRestarts"
+    )
 
 
 def test_the_pods_get_the_minimum_number_of_slices(values: Values) -> None:

@@ -22,7 +22,7 @@ def _log_holders(monkeypatch: pytest.MonkeyPatch, operation: str, answer: Callab
     monkeypatch.setattr(ApiServer, "at", lambda host: host)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(live, "holders", lambda *_: answer())
     endpoint = cast(Any, type("Known", (), {"future": lambda _: asyncio.sleep(0, "host")})())
-    live.explain_stuck_deletes(endpoint)
+    live.explain_stuck_deletes("told-when-stuck", endpoint)
     failure = pulumi.ErrorHookArgs(
         urn="urn",
         id="id",

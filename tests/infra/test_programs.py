@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from infra.job_state import Kind, kind_of
 from infra.jobset import render
+from infra.names import METRICS_PORT_NAME
 from infra.settings.read import parse
 from infra.submission import submission
 from sandbox.node_agent.environment import declared_variables
@@ -20,7 +22,7 @@ from tests.infra.test_jobs import call
 from tests.infra.test_pathways import rendered as rendered_by_pathways
 from tests.infra.test_pathways import stack_with
 from tests.sandbox.node_agent.pods import pod, surroundings
-from workloads.spec import CALL_KEY_VARIABLE, SliceSpec
+from workloads.spec import CALL_KEY_VARIABLE, METRICS_PORT, SliceSpec
 
 LABELS = {
     "jobset.sigs.k8s.io/replicatedjob-replicas": "2",
@@ -170,3 +172,27 @@ def test_it_needs_the_trainers_image(values: Values) -> None:
 def test_it_is_refused_where_the_servers_of_pathways_hold_the_chips(values: Values) -> None:
     stack = with_container(values, check_slices=True, **PATHWAYS_JOB) | {"image": {"reference": TRAINER}}
     assert "whose servers hold the chips" in errors_of(stack)["jobs.serve.check_slices"]
+
+
+def test_a_program_with_records_is_told_where_to_serve_metrics_and_which_file_to_touch(values: Values) -> None:
+    beat = {"file": "/tmp/alive", "silence_seconds": 60}
+    jobset = rendered(values, records=True, heartbeat=beat)
+    (program,) = template_of(jobset)["spec"]["containers"]
+    variables = {each["name"]: each for each in program["env"]}
+    assert variables["METRICS_ADDRESS"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert variables["JOB_HEARTBEAT_FILE"]["value"] == "/tmp/alive"
+    assert {"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT} in program["ports"]
+    assert kind_of(jobset) is Kind.TRAINING
+    assert kind_of(rendered(values, heartbeat=beat)) is Kind.CONTAINER
+
+
+@pytest.mark.parametrize(
+    ("job", "path", "words"),
+    [
+        ({"ports": {"metrics": 8000}}, "ports.metrics", "a port other than metrics 9464"),
+        ({"ports": {"other": METRICS_PORT}}, "ports.other", "a port other than metrics 9464"),
+        (PATHWAYS_JOB, "records", "whose servers hold the chips"),
+    ],
+)
+def test_records_are_refused_where_they_cannot_be_kept(values: Values, job: Values, path: str, words: str) -> None:
+    assert words in errors_of(with_container(values, records=True, **job))[f"jobs.serve.{path}"]

@@ -38,13 +38,15 @@ def shared() -> Values:
     values["teams"]["research"]["members"] = {"users": ["ada@example.com"]}
     quota = {"trillium": 0, "reserved": 8}
     values["teams"]["product"] = {"namespace": "product", "quota": quota, "members": {"users": ["bob@example.com"]}}
+    alerts = {"billing_account": "0A1B2C-345678-9D0E1F", "usd_per_month": 10, "emails": ["carol@example.com"]}
+    values["budget"] = {"usd_per_hour": 1e6, "alerts": alerts}
     values["cluster"]["authorized_networks"] = {"office": "203.0.113.0/24"}
     return values
 
 
 def test_a_team_learns_nothing_of_groups_it_cannot_use_of_people_or_of_access_to_the_cluster(shared: Values) -> None:
     text = records(shared)["research"].model_dump_json()
-    for secret in ("ada@", "bob@", "cornerstone", "0.77", "reserved", "203.0.113"):
+    for secret in ("ada@", "bob@", "carol@", "0A1B2C", "cornerstone", "0.77", "reserved", "203.0.113"):
         assert secret not in text
     found = records(shared)["research"]
     assert found.teams["product"].quota.keys() == {"trillium"}

@@ -41,7 +41,9 @@ def test_gke_accepts_every_slice_of_every_capacity(shape: SliceShape) -> None:
     for capacity in _kinds(shape):
         written = {"generation": shape.generation, "topology": shape.topology, "machine_type": shape.machine_type}
         group = SliceGroup.model_validate(written | {"count": 1, "capacity": capacity})
-        args = TpuSlicesArgs(settings.cloud, "dev", "dev", "dev.example", "nodes@x", {"extra": group}, {"a": "b"}, None)
+        args = TpuSlicesArgs(
+            settings.cloud, "dev", "dev.example", "nodes@x", {"extra": group}, {"a": "b"}, None, settings.cloud.region
+        )
         pool = _inputs(pool_args("extra-0", "extra", "placed" if policy else None, args))
         require_valid(pool, CLUSTER, policy)
         assert ("placementPolicy" in pool) == shape.multi_host

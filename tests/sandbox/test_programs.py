@@ -17,12 +17,15 @@ from sandbox.programs import (
     ProgramsError,
     version_of,
 )
+from tests.sandbox.node_agent.pods import runs
 
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PULUMI_HOME", raising=False)
     # Where the fake Go puts what it downloads.
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / "path").mkdir()
@@ -76,7 +79,7 @@ def test_without_go_and_programs_the_error_names_go_and_what_is_missing(empty_ca
 
 
 def test_found_never_builds(empty_cache: Path):
-    with pytest.raises(ProgramsError, match="not built yet: etcd.*charts/kueue.*make programs"):
+    with pytest.raises(ProgramsError, match="not built yet: pulumi.*charts/kueue.*make programs"):
         programs.found()
 
 
@@ -123,18 +126,79 @@ def test_a_program_on_path_is_taken_only_in_the_right_version(empty_cache: Path)
     assert programs.existing(kubectl) == empty_cache / "path" / "kubectl"
 
 
+def test_a_right_program_is_found_behind_a_wrong_one_and_in_pulumis_folder(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pulumi = next(program for program in PROGRAMS if program.name == "pulumi")
+    ours, other = empty_cache / "home" / ".pulumi" / "bin", empty_cache / "other" / "bin"
+    for folder, version in ((other, "0.1.0"), (ours, version_of(pulumi))):
+        folder.mkdir(parents=True)
+        executable(folder / "pulumi", f"/bin/echo v{version}")
+    monkeypatch.setenv("HOME", str(empty_cache / "home"))
+    monkeypatch.setenv("PATH", f"{empty_cache / 'path'}:{other}")
+    assert programs.existing(pulumi) == ours / "pulumi"
+    with_fake_go(empty_cache, BUILD)
+    lines: list[BuildProgress] = []
+    assert builds.prepare(lines.append).path("pulumi") == ours / "pulumi"
+    assert "pulumi" not in {line.name for line in lines}
+
+
+def test_a_broken_program_on_path_is_built_instead(empty_cache: Path):
+    (empty_cache / "path" / "kubectl").write_text("no program")
+    (empty_cache / "path" / "kubectl").chmod(0o755)
+    assert programs.existing(next(program for program in PROGRAMS if program.name == "kubectl")) is None
+
+
+def test_a_plan_needs_only_the_programs_that_are_built_first(empty_cache: Path):
+    with_fake_go(empty_cache, BUILD)
+    stopped_after = len(programs.ENGINE)
+
+    def stop(line: BuildProgress) -> None:
+        if line.index > stopped_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        builds.prepare(stop)
+    engine = programs.found(programs.ENGINE)
+    assert engine.path("pulumi").is_file()
+    assert engine.operator("kueue", None).chart.is_dir()
+    with pytest.raises(ProgramsError, match="not built yet: kubectl; build them with `make programs`"):
+        engine.path("kubectl")
+
+
+def test_a_stopped_build_ends_its_compiler(empty_cache: Path):
+    with_fake_go(empty_cache, f"echo $$ > {empty_cache}/pid; exec sleep 60")
+
+    def stop(_: BuildProgress) -> None:
+        if (empty_cache / "pid").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        builds.prepare(stop)
+    assert not runs(int((empty_cache / "pid").read_text()))
+
+
+def test_the_expected_time_is_that_of_the_missing_programs(empty_cache: Path):
+    everything = builds.expected_seconds(builds.missing())
+    with_fake_go(empty_cache, BUILD)
+    builds.prepare_one(PROGRAMS[0], ignore)
+    assert 0 < builds.expected_seconds(builds.missing()) < everything
+    builds.prepare(ignore)
+    assert builds.expected_seconds(builds.missing()) == 0
+
+
 def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
     with_fake_go(empty_cache, BUILD)
-    first = builds.prepare(ignore).path("helm")
+    first = builds.prepare(ignore).path("etcd")
     copied = empty_cache / "tools"
     for folder in (lock.parent for lock in programs.TOOLS.glob("*/go.mod")):
         (copied / folder.name).mkdir(parents=True)
         for name in ("go.mod", "go.sum"):
             (copied / folder.name / name).write_text((folder / name).read_text())
-    (copied / "helm" / "go.sum").write_text("changed")
+    (copied / "kubernetes" / "go.sum").write_text("changed")
     monkeypatch.setattr(programs, "TOOLS", copied)
     monkeypatch.setattr(builds, "TOOLS", copied)
-    assert builds.prepare(ignore).path("helm") != first
+    assert builds.prepare(ignore).path("etcd") != first
     assert os.path.exists(first)
 
 

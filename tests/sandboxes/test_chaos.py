@@ -12,9 +12,10 @@ from chaos.sabotage import add_sabotages
 from chaos.target import END_SECONDS, NAMESPACE, STEADY, Fault, Target, comes_with_the_job
 from chaos.trial import carry_out
 from chaos.verdict import Expected
-from infra.jobs import usd_per_job_hour
+from infra.job import usd_per_job_hour
 from infra.programs import PRICE_KEY
 from infra.settings.read import parse
+from infra.submission import FleetPlace
 from tests.chain.stack import Chain, ignore
 from tests.infra.one_job import only_job
 from tests.infra.recording import stack_values
@@ -48,7 +49,7 @@ def test_every_fault_has_a_name_of_its_own() -> None:
 def test_a_start_records_the_price_that_the_program_declares(target: Target) -> None:
     (start,) = target.history(STEADY).starts
     settings = parse(stack_values("local"))
-    assert start.usd_per_hour == usd_per_job_hour(settings, only_job(settings))
+    assert start.usd_per_hour == usd_per_job_hour(FleetPlace.of(settings), only_job(settings))
 
 
 def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(target: Target) -> None:

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from workloads.spec import ExitCode
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("multislice_run", "workloads")
 _NODE = {
     "python_version": "3.13",
     "python_full_version": "3.13.0",
@@ -86,8 +87,8 @@ def test_every_locked_package_is_pinned_by_version_and_hash() -> None:
 
 
 def _imported() -> Iterator[str]:
-    """Yield the top-level names of all modules that `workloads` imports, without the standard library and its own."""
-    for file in (ROOT / "workloads").rglob("*.py"):
+    """Yield the top-level names of all modules that the image's own import, without the standard library and those."""
+    for file in (file for package in PACKAGES for file in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -95,7 +96,7 @@ def _imported() -> Iterator[str]:
                 names = [node.module or ""]
             else:
                 continue
-            yield from {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"workloads"}
+            yield from {name.split(".")[0] for name in names} - sys.stdlib_module_names - set(PACKAGES)
 
 
 def test_what_the_trainer_imports_is_locked_for_the_nodes_that_run_it() -> None:
@@ -125,7 +126,7 @@ def test_a_package_is_installed_only_if_its_hash_is_in_the_lock(locked: str, ins
 
 def test_all_that_is_copied_exists_and_is_let_in() -> None:
     copied = [source for rest in _all("COPY") for source in rest.split()[:-1]]
-    assert {"LICENSE", "workloads"} <= set(copied)
+    assert {"LICENSE", *PACKAGES} <= set(copied)
     for source in copied:
         assert (ROOT / source).exists()
         assert _lets_in(source)
@@ -174,7 +175,8 @@ def test_without_further_orders_it_starts_the_trainer_which_asks_for_a_job(tmp_p
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the image's command in a folder with the image's files."""
     assert command[0] == "python"
-    (folder / "workloads").symlink_to(ROOT / "workloads")
+    for package in PACKAGES:
+        (folder / package).symlink_to(ROOT / package)
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [sys.executable, *command[1:]], cwd=folder, env=environment, capture_output=True, text=True, check=False

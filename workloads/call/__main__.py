@@ -22,7 +22,7 @@ Run one host process of a call of a function. There are no arguments; environmen
   {START_VARIABLE:<20} number of restarts before this attempt
 
 and GKE's variables, as for python -m workloads.training. For the exit codes, see ExitCode in
-workloads/spec/pod.py.
+multislice_run/pod.py.
 """
 
 
@@ -40,8 +40,8 @@ def main() -> None:
     # Processes that the function starts must not inherit the key.
     del os.environ[CALL_KEY_VARIABLE]
     # JAX is imported late so that --help and the error of an invalid specification appear at once.
+    from multislice_run.start import Start
     from workloads.call.host import run_host
-    from workloads.training.start import Start
 
     run_host(spec, private_key, Start(run_id, attempt, began, None, spec.slices.count, None), os.environ)
 

@@ -20,6 +20,8 @@ from typing import NoReturn
 import jax
 from etils import epath
 
+from multislice_run.ending import Failure
+from multislice_run.start import Start
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Seals
 from workloads.call.function import (
     Function,
@@ -34,11 +36,9 @@ from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec, ExitCode
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
-from workloads.training.ending import Failure
 from workloads.training.failures import InvalidSpec, is_peer_lost
 from workloads.training.joining import HostProcess, hang
 from workloads.training.runtime import Expectation, Processes
-from workloads.training.start import Start
 from workloads.training.watchdog import Watchdog
 
 _RETURNED_KEY, _TAKEN_KEY = "returned", "taken"

@@ -5,45 +5,15 @@ so the pieces add up to the whole. The pieces of an attempt, and the downtime af
 cost in that attempt.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import groupby
 from math import fsum, inf
 
+from multislice_run.causes import ENDS_A_PIECE, Cause
 from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
-
-
-class Cause(StrEnum):
-    """What time was spent on."""
-
-    PRODUCTIVE = "productive steps"
-    INPUT = "steps waiting for the host"
-    LOST = "lost work"
-    SAVE = "saves"
-    COMPARE = "comparing slices"
-    EVALUATION = "evaluation"
-    COMPILE = "compilation"
-    RESTORE = "restore"
-    START = "start of hosts"
-    WAITING = "waiting for hosts"
-    HUNG = "hung"
-    DOWN = "down"
-    OTHER = "other"
-
-
-ENDS_A_PIECE = {
-    "start": Cause.START,
-    "restore": Cause.RESTORE,
-    "compile": Cause.COMPILE,
-    "save": Cause.SAVE,
-    "slices_agree": Cause.COMPARE,
-    "Evaluation": Cause.EVALUATION,
-    # At the end, and after SIGTERM, the loop waits until the last checkpoint is complete.
-    "RunSummary": Cause.SAVE,
-}
-"""Cause of a piece of the leader's time, by the event at its end."""
 
 ENDINGS = {
     ExitCode.DONE.name: Cause.OTHER,
@@ -221,11 +191,15 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
         if cause := ENDS_A_PIECE.get(event.name):
             rolled_back = ROLLBACK if cause is Cause.RESTORE else ""
             pieces.append(_Piece(event.time, cause, before if event.time <= ready else rolled_back))
+    ends = sorted([*(piece.until for piece in pieces), *(step.time for step in start.steps)])
     for place, step in enumerate(start.steps):
         if lost_after := lost.get((start.number, place)):
             pieces.append(_Piece(step.time, Cause.LOST, lost_after))
         else:
-            pieces.append(_Piece(step.time - step.seconds + step.host_seconds, Cause.INPUT))
+            # Times are rounded, so that a step may seem to begin before what precedes it has ended.
+            earlier = bisect_left(ends, step.time)
+            began = max([*ends[earlier - 1 : earlier], step.time - step.seconds + step.host_seconds])
+            pieces.append(_Piece(began, Cause.INPUT))
             pieces.append(_Piece(step.time, Cause.PRODUCTIVE))
     yield from sorted(pieces, key=lambda piece: piece.until)
     last = ENDINGS.get(start.ending, Cause.LOST)

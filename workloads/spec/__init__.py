@@ -8,6 +8,31 @@ that the pod returns. It imports neither JAX nor Pulumi, so both sides can impor
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
+from multislice_run.pod import (
+    API_ACCESS_PATH,
+    BAD_HOST_CHARACTERS,
+    BAD_HOST_KEY,
+    CALL_KEY_VARIABLE,
+    CALL_SPEC_VARIABLE,
+    FATAL_CODES,
+    HEARTBEAT_VARIABLE,
+    IMAGE_VARIABLE,
+    JOB_FOLDER_VARIABLE,
+    JOB_SPEC_VARIABLE,
+    METRICS_ADDRESS_VARIABLE,
+    METRICS_PORT,
+    NODE_VARIABLE,
+    PRICE_VARIABLE,
+    PROFILE_REQUEST,
+    PROFILES,
+    RUN_ID_VARIABLE,
+    SLICES_VARIABLE,
+    START_VARIABLE,
+    UNCOUNTED_CODES,
+    XPROF_FOLDER,
+    ExitCode,
+    cause_order,
+)
 from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.compiler import LIBTPU_VARIABLE, CompilerSpec, rendered
 from workloads.spec.data import (
@@ -21,29 +46,6 @@ from workloads.spec.data import (
 )
 from workloads.spec.job import CallSpec, JobSpec, Preset, StorageSpec, load_preset, preset_names
 from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec
-from workloads.spec.pod import (
-    API_ACCESS_PATH,
-    BAD_HOST_CHARACTERS,
-    BAD_HOST_KEY,
-    CALL_KEY_VARIABLE,
-    CALL_SPEC_VARIABLE,
-    FATAL_CODES,
-    IMAGE_VARIABLE,
-    JOB_FOLDER_VARIABLE,
-    JOB_SPEC_VARIABLE,
-    METRICS_ADDRESS_VARIABLE,
-    METRICS_PORT,
-    NODE_VARIABLE,
-    PRICE_VARIABLE,
-    PROFILE_REQUEST,
-    PROFILES,
-    RUN_ID_VARIABLE,
-    SLICES_VARIABLE,
-    START_VARIABLE,
-    XPROF_FOLDER,
-    ExitCode,
-    cause_order,
-)
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
 from workloads.spec.training import (
     CHANGEABLE,

@@ -4,7 +4,6 @@ This module reads the job's environment variables; the work is in `host`.
 """
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from multislice_run.start import Start
 from workloads.spec import (
     IMAGE_VARIABLE,
     JOB_SPEC_VARIABLE,
@@ -38,7 +38,7 @@ Training has no arguments; environment variables set everything:
   MEGASCALE_COORDINATOR_ADDRESS  first host of the first slice (label of JobSet)
   JAX_COMPILATION_CACHE_DIR      folder that keeps compiled programs between attempts (optional)
 
-For the exit codes, see ExitCode in workloads/spec/pod.py.
+For the exit codes, see ExitCode in multislice_run/pod.py.
 """
 
 
@@ -55,38 +55,26 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     try:
-        spec, run_id, attempt = submission(os.environ)
+        spec, start = submission(os.environ, began)
     except InvalidSpec as fault:
         # Without a specification, there is neither storage to write to nor another host to inform.
         print(f"stopped: {fault}", file=sys.stderr)
         sys.exit(fault.code)
     # JAX is imported late so that --help and the error of an invalid specification appear at once.
     from workloads.training.host import run_host
-    from workloads.training.start import Start
 
-    image, price = os.environ.get(IMAGE_VARIABLE), usd_per_hour(os.environ)
-    start = Start(run_id, attempt, began, image, spec.slices.count, price)
     run_host(spec, start, os.environ)
 
 
-def submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:
-    """Return the job, the name of this submission, and the number of restarts so far."""
+def submission(environment: Mapping[str, str], began: float) -> tuple[JobSpec, Start]:
+    """Return the job and this start of it. `began` is the Unix time at which the process began."""
     try:
         spec = JobSpec.model_validate_json(environment[JOB_SPEC_VARIABLE])
-        return spec, environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
+        return spec, Start.of(environment, began, spec.slices.count)
     except KeyError as missing:
         raise InvalidSpec(f"{missing.args[0]} must be set; see python -m workloads.training --help") from None
     except (ValidationError, ValueError) as fault:
         raise InvalidSpec(f"the job specification is not valid: {fault}") from None
-
-
-def usd_per_hour(environment: Mapping[str, str]) -> float | None:
-    """Return the job's price. `None` if it is missing or not valid, because that must not end a job."""
-    try:
-        price = float(environment.get(PRICE_VARIABLE, ""))
-    except ValueError:
-        return None
-    return price if math.isfinite(price) and price >= 0 else None
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 
 from etils import epath
 
+from multislice_run.start import Start
 from workloads.spec import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, SLICES_VARIABLE, START_VARIABLE, ExitCode, SliceSpec
 from workloads.training import slice_check
 from workloads.training.failures import BadHost
 from workloads.training.joining import HostProcess, hang
 from workloads.training.quarantine import OwnNode, set_aside
 from workloads.training.runtime import Place, Processes
-from workloads.training.start import Start
 from workloads.training.start_check import open_devices, require_devices
 from workloads.training.watchdog import Watchdog
 

@@ -1,20 +1,14 @@
-"""Failures with a known cause, and the exit code that reports each to the JobSet.
-
-`ending` has what a process does before it exits.
-"""
+"""The trainer's failures with a known cause, in addition to those of every program (`multislice_run.failures`)."""
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
+from multislice_run.failures import Preempted as Preempted
+from multislice_run.failures import Stopped as TrainingStopped
+from multislice_run.failures import exit_code as exit_code
+from multislice_run.failures import is_out_of_memory
+from multislice_run.failures import is_peer_lost as is_peer_lost
 from workloads.spec import ExitCode
-
-
-class TrainingStopped(Exception):
-    """Base of the stops with a known cause. The message is a sentence for the log."""
-
-    code: ClassVar[ExitCode] = ExitCode.CRASH
-    agreed: ClassVar[bool] = True
-    """Whether every process stops at the same place, so that they can wait for each other."""
 
 
 class InvalidSpec(TrainingStopped):
@@ -61,12 +55,6 @@ class DataUnreadable(TrainingStopped):
     """This host cannot read the rows of its next step from storage."""
 
     agreed = False
-
-
-class Preempted(TrainingStopped):
-    """The job got SIGTERM. Its state is saved."""
-
-    code = ExitCode.PREEMPTED
 
 
 class NoDevices(TrainingStopped):
@@ -130,29 +118,7 @@ def first_of(faults: Sequence[str]) -> str:
     return faults[0] if len(faults) == 1 else f"{faults[0]} and {len(faults) - 1} more"
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a device or its compiler ran out of memory."""
-    # jaxlib has only one exception type. The status name is the stable part of its text.
-    return "RESOURCE_EXHAUSTED" in str(error)
-
-
 def is_out_of_vmem(error: BaseException) -> bool:
     """Return whether a program needs more than a core's fast memory. A larger slice does not help, because it has the
     same memory per core."""
     return is_out_of_memory(error) and "memory space vmem" in str(error)
-
-
-def is_peer_lost(error: BaseException) -> bool:
-    """Return whether a collective failed because another host is gone."""
-    # Only Gloo, for CPU devices, raises this. A collective of TPUs waits until JAX aborts the process. The exception
-    # has no specific type.
-    return "Gloo" in str(error)
-
-
-def exit_code(error: BaseException) -> ExitCode:
-    """Return the exit code of `error`."""
-    if isinstance(error, TrainingStopped):
-        return error.code
-    if is_peer_lost(error):
-        return ExitCode.PEER_LOST
-    return ExitCode.OUT_OF_MEMORY if is_out_of_memory(error) else ExitCode.CRASH

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 from etils import epath
 
+from multislice_run.ending import Failure
+from multislice_run.live_metrics import LiveMetrics, look_back, serve
+from multislice_run.start import Start
 from workloads.spec import JobSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
-from workloads.training.ending import Failure
 from workloads.training.failures import TrainingStopped
 from workloads.training.joining import HostProcess, hang
-from workloads.training.live_metrics import LiveMetrics, look_back, serve
 from workloads.training.loop import train
-from workloads.training.start import Start
 from workloads.training.start_check import on_present_slices
 from workloads.training.trackers import require_packages
 from workloads.training.watchdog import Watchdog

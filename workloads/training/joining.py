@@ -4,17 +4,16 @@ This includes the checks before the join, the roll and the watchdog around it, a
 It imports no models or checkpoints.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Self
 
 from etils import epath
 
+from multislice_run.ending import Ending, Failure
+from multislice_run.start import Start
 from workloads.spec import SliceSpec
-from workloads.training.ending import Ending, Failure
 from workloads.training.failures import TrainingStopped
 from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
-from workloads.training.start import Start
 from workloads.training.start_check import Roll, require_place
 from workloads.training.watchdog import Watchdog
 
@@ -24,8 +23,6 @@ class HostProcess:
 
     def __init__(self, storage: epath.Path, start: Start, environment: Mapping[str, str]):
         """`storage` is the folder of the roll and of failures."""
-        # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
-        logging.getLogger("gcsfs").setLevel(logging.ERROR)
         self.place = Place.of(environment)
         self.ending = Ending(storage, start, self.place.host)
         self.processes = Processes(0, 1, self.place.host)

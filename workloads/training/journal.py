@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from multislice_run.ledger import Ledger
+from multislice_run.live_metrics import LiveMetrics
+from multislice_run.start import Start
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
-from workloads.training.live_metrics import LiveMetrics
-from workloads.training.metrics import Ledger
 from workloads.training.pace import Pace, compare
 from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
-from workloads.training.start import Start
 from workloads.training.step import StepResult
 from workloads.training.step_metrics import Result, StepMetrics
 from workloads.training.trackers import Trackers
@@ -66,7 +66,7 @@ class Journal:
     def record_start(self, start: Start, spec: JobSpec) -> None:
         """Record the start of this attempt, and whether it has fewer slices than the job."""
         slices, batch = spec.slices.count, spec.training.global_batch
-        self.live.set_schedule(self.schedule, slices)
+        self.live.set_schedule(self.schedule.steps, self.schedule.save_every_minutes * 60, slices)
         about = {name: value for name, value in asdict(start).items() if name != "image"}
         self.record("start", **about, host=self.processes.host, slices=slices)
         if slices < start.asked_slices:

@@ -14,6 +14,9 @@ from dataclasses import asdict
 
 import jax
 
+from multislice_run.ledger import Ledger
+from multislice_run.live_metrics import LiveMetrics
+from multislice_run.start import Start
 from workloads.progress import CheckpointSaved, Evaluation, Outcome, RolledBack, RunStarted, RunSummary
 from workloads.spec import JobSpec
 from workloads.training.attention_trial import settle
@@ -23,17 +26,14 @@ from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal, StepUnderWay
-from workloads.training.live_metrics import LiveMetrics
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
-from workloads.training.metrics import Ledger
 from workloads.training.parameter_folder import read_about
 from workloads.training.profile import StepProfiler
 from workloads.training.resumption import Position, at_batch, settings_change
 from workloads.training.rows import cache_folder, load_rows
 from workloads.training.runs import manifest, open_run
 from workloads.training.runtime import Processes
-from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, TrainState, compiler_options
 from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of

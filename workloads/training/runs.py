@@ -31,6 +31,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
+from multislice_run.ledger import next_start
 from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
@@ -140,7 +141,7 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[s
     fault = _record(folder / "manifest.json", manifest, spec.allow_changes)
     if not fault and _current(storage) != run:
         (storage / "current.json").write_text(json.dumps({"run": run}))
-    return run, _next_start(folder / "ledger"), fault
+    return run, next_start(folder / "ledger"), fault
 
 
 def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
@@ -250,9 +251,3 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
     except OSError:
         return None
-
-
-def _next_start(ledger: epath.Path) -> int:
-    """Return the number of the latest attempt that left a ledger, plus one."""
-    names = [path.name for path in ledger.iterdir()] if ledger.exists() else []
-    return max((int(name.split("-")[0]) + 1 for name in names if name.endswith(".jsonl")), default=0)

@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
+from multislice_run.place import Place as Place
 from workloads.training.failures import BadHostStays, HostMissing, Suspect
 
 
@@ -82,45 +82,6 @@ FAILURE_KEY = "failure"
 
 FAILURE_IS_HEARD_SECONDS = 4.0
 """Time for the others to notice a failure. Every host checks once a second and needs a moment to end."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Position of this process in the job, from the variables of GKE and JobSet."""
-
-    hosts: tuple[str, ...]
-    """Hosts of this slice in worker order."""
-    worker: int
-    slice_count: int
-    slice: int
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Self:
-        """Return the place in `environment`. Its variables have the same precedence as in JAX
-        (jax/_src/clusters/cloud_tpu_cluster.py)."""
-        # On 7x, the names have ports.
-        named = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
-        path = environment.get("TPU_PROCESS_ADDRESSES_PATH")
-        addresses = Path(path).read_text().strip() if path else named
-        return cls(
-            tuple(address.partition(":")[0] for address in (addresses or socket.gethostname()).split(",")),
-            int(environment.get("TPU_WORKER_ID", "0")),
-            int(environment.get("MEGASCALE_NUM_SLICES", "1")),
-            int(environment.get("MEGASCALE_SLICE_ID", "0")),
-        )
-
-    @property
-    def host(self) -> str:
-        return self.hosts[self.worker]
-
-    @property
-    def process(self) -> int:
-        """Index among all processes, in JAX's order."""
-        return self.slice * len(self.hosts) + self.worker
-
-    @property
-    def alone(self) -> bool:
-        return len(self.hosts) * self.slice_count == 1
 
 
 @dataclass(frozen=True)

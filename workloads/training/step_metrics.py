@@ -12,17 +12,14 @@ from typing import Any, Self
 
 import jax
 
+from multislice_run.ledger import StepFile
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
-from workloads.training.metrics import LineFile
 from workloads.training.pace import Pace
 from workloads.training.resumption import Position
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
 from workloads.training.step import StepResult
-
-ENTRIES_PER_PART = 5000
-"""Number of lines in one part of the file. Only the last part is rewritten: about 1.5 MB, within a second."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,12 @@ class StepMetrics:
         self._flops = flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora)
         self._recent: deque[tuple[float, float]] = deque(maxlen=spec.training.compare_hosts_every_steps)
         self._devices = jax.local_devices()
-        self._run = run
-        self._part = 0
-        self._lines: LineFile | None = None
+        self._lines = StepFile(run.steps, run.start) if processes.leads else None
 
     def __enter__(self) -> Self:
-        if self._processes.leads:
-            self._open_part()
+        if self._lines:
+            self._lines.__enter__()
         return self
-
-    def _open_part(self) -> None:
-        self._lines = LineFile(self._run.steps / f"{self._run.start}-{self._part}.jsonl").__enter__()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._lines:
@@ -96,10 +88,6 @@ class StepMetrics:
             "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],
             "device_peak_bytes_in_use": [each.get("peak_bytes_in_use") for each in stats],
         }
-        if self._lines and len(self._lines.entries) >= ENTRIES_PER_PART:
-            self._lines.__exit__(None, None, None)
-            self._part += 1
-            self._open_part()
         if self._lines:
             self._lines.add(**line)
         return line

@@ -17,8 +17,8 @@ from typing import Self
 
 import jax
 
+from multislice_run.ending import Ending, Failure
 from workloads.spec import ExitCode
-from workloads.training.ending import Ending, Failure
 from workloads.training.runtime import Expectation, Processes
 
 SILENT_SECONDS = 5.0

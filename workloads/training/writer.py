@@ -32,9 +32,9 @@ from typing import Self
 
 from etils import epath
 
+from multislice_run.ledger import write_whole
 from workloads.spec import FATAL_CODES, ExitCode
 from workloads.training.failures import InvalidSpec, PathTaken, TrainingStopped
-from workloads.training.metrics import write_whole
 from workloads.training.runtime import Processes
 
 RENEWED_EVERY_SECONDS = 10.0

@@ -12,7 +12,10 @@ from tests.infra.recording import ROOT
 PLACES = [Place(stack, f"project-{stack}", f"projects/project-{stack}/key") for stack in ("dev", "staging", "prod")]
 ALL = environments(PLACES, "dev", ["dev"])
 SECRETS = "container.secrets.get"
-OWN_ROLES = {"driftReader": {SECRETS, "storage.managedFolders.get"}}
+OWN_ROLES = {
+    "driftReader": {SECRETS, "storage.managedFolders.get"},
+    "budgetBrake": {"container.thirdPartyObjects.update"},
+}
 
 
 def commands(environment: Environment) -> list[str]:
@@ -66,7 +69,7 @@ def test_unreviewed_code_gets_no_credentials(environment: Environment) -> None:
 
 def test_deployments_wait_for_a_review_but_those_that_are_excused() -> None:
     assert {each.name for each in ALL if not each.reviewed} == {
-        "dev", "expiry", "drift-dev", "drift-staging", "drift-prod"
+        "dev", "expiry", "drift-dev", "drift-staging", "drift-prod", "budget-dev", "budget-staging", "budget-prod"
     }  # fmt: skip
 
 
@@ -92,6 +95,12 @@ def test_who_looks_decrypts_and_changes_nothing_in_the_state(environment: Enviro
     assert "storage.objectViewer" in text
     assert "storage.objectUser" not in text
     assert allowed(environment) & changes() == set()
+
+
+@pytest.mark.parametrize("environment", of(Work.BUDGET), ids=lambda each: each.name)
+def test_what_enforces_a_budget_reads_the_records_and_stops_queues(environment: Environment) -> None:
+    assert allowed(environment) & changes() == {"container.thirdPartyObjects.update"}
+    assert USES["looking into a cluster"] | USES["data sets"] <= allowed(environment)
 
 
 @pytest.mark.parametrize("environment", of(Work.DEPLOY), ids=lambda each: each.name)

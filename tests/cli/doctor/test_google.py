@@ -88,7 +88,7 @@ def test_services_that_are_off_are_named_with_the_command_that_switches_them_on(
     with scope(healthy(), tmp_path, cloud) as found:
         answer = [fault for fault in faults(found) if fault[:2] == ("APIs", "services")]
     ((_, _, says, fix),) = answer
-    assert says.startswith("not enabled: artifactregistry, cloudresourcemanager, container")
+    assert says.startswith("not enabled: artifactregistry, billingbudgets, cloudresourcemanager, container")
     assert fix.startswith("gcloud services enable artifactregistry.googleapis.com")
 
 

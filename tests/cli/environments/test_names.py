@@ -13,6 +13,7 @@ from tests.infra.recording import Recording, Registration, Values, run_program, 
 _END = "2026-11-21T18:00:00Z"
 _OF_THE_PROJECT = {
     "gcp:artifactregistry/repository:Repository": ("location", "repositoryId"),
+    "gcp:billing/budget:Budget": ("billingAccount", "displayName"),
     "gcp:compute/firewall:Firewall": ("name",),
     "gcp:compute/network:Network": ("name",),
     "gcp:compute/resourcePolicy:ResourcePolicy": ("region", "name"),
@@ -21,6 +22,7 @@ _OF_THE_PROJECT = {
     "gcp:compute/subnetwork:Subnetwork": ("region", "name"),
     "gcp:container/cluster:Cluster": ("location", "name"),
     "gcp:container/nodePool:NodePool": ("location", "cluster", "name"),
+    "gcp:monitoring/notificationChannel:NotificationChannel": ("displayName",),
     "gcp:serviceaccount/account:Account": ("accountId",),
     "gcp:storage/bucket:Bucket": ("name",),
     "gcp:storage/bucketIAMMember:BucketIAMMember": ("bucket", "role", "member"),
@@ -45,6 +47,8 @@ def source() -> Values:
     values["job"]["host_network"] = True
     registry = "us-east5-docker.pkg.dev/my-project/multislice-dev"
     values["image"] = {"reference": f"{registry}/trainer@sha256:{64 * '0'}"}
+    alerts = {"billing_account": "012345-6789AB-CDEF01", "usd_per_month": 30000, "emails": ["ada@example.com"]}
+    values["budget"] = {"expires_on": "2999-12-31", "alerts": alerts}
     return values
 
 
@@ -69,6 +73,13 @@ def test_no_two_stacks_share_a_resource_of_the_cloud_or_a_grant(programs: dict[s
                 assert owners.setdefault(identity, stack) == stack
     kinds = {identity[0] for identity in owners}
     assert kinds == set(_OF_THE_PROJECT), "the test sees every kind of resource that the program can declare"
+
+
+def test_an_environment_keeps_the_limits_of_its_source_whose_alerts_count_it_already(
+    source: Values, programs: dict[str, Recording]
+) -> None:
+    assert environment_of(source, "pr-1")["budget"] == {"expires_on": "2999-12-31"}
+    assert len(programs["dev"].of_type("gcp:billing/budget:Budget")) == 1
 
 
 def test_what_they_do_share_stays_when_one_is_destroyed(programs: dict[str, Recording]) -> None:

@@ -110,6 +110,15 @@ def test_a_queue_that_admits_nothing_comes_before_what_it_says_of_the_job(reason
     assert (found.cause, words in found.what) == (Cause.QUEUE_CLOSED, True)
 
 
+def test_a_queue_that_a_used_up_budget_stopped_is_reported_with_how_to_raise_the_budget() -> None:
+    job = replace(JOB, workload=workload(said("QuotaReserved", False, "Inadmissible", "is inactive")))
+    stopped, used = said("Active", False, "Stopped", "Can't admit new workloads"), "$12.00 of $10.00 used"
+    queue = Queue("research", "research", (), 1, 0, (stopped,), over_budget=used)
+    (found,) = explain(Snapshot("dev", "-s dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
+    assert (found.cause, found.evidence) == (Cause.QUEUE_CLOSED, (used,))
+    assert "multislice enforce-budget -s dev" in found.next[0]
+
+
 def test_a_job_that_rests_after_an_eviction_is_reported_when_it_is_looked_at_again() -> None:
     found = only(replace(JOB, workload=replace(workload(), requeue_at=NOW + 60)))
     assert (found.cause, "in 60 s" in found.what) == (Cause.BACKING_OFF, True)

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from infra.monitoring import VALUE, Alert, load_declared, rule_groups
+from multislice_run.exposition import FAMILIES, Exposition
 from tests.infra.monitoring.series import FIRING, HEALTHY, ONE_JOB, QUIET, Case, Series
-from workloads.training.exposition import FAMILIES, Exposition
 
 ALERTS = load_declared().every_alert
 GROUPS: Any = rule_groups("all", ALERTS)

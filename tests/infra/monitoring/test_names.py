@@ -10,10 +10,10 @@ import pytest
 
 from infra.monitoring import load_declared
 from infra.operators import JOBSET, KUEUE
+from multislice_run.exposition import FAMILIES
 from sandbox.programs import TOOLS
 from workloads.report.goodput import Cause
 from workloads.spec import ExitCode
-from workloads.training.exposition import FAMILIES
 
 _OF_PROMETHEUS = {"up"}
 _DECLARED = load_declared()

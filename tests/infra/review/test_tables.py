@@ -19,20 +19,21 @@ def show(values: Values, known: Known) -> str:
     return as_text(tables(review("test", parse(values), known)))
 
 
-def test_each_group_is_listed_with_its_price_per_hour_and_month() -> None:
+def test_each_group_is_listed_with_its_price_per_hour_day_and_month() -> None:
     text = show(own("dev"), NOTHING)
-    assert text.startswith("Price  $19.44 an hour as soon as it is up\n")
-    assert "trillium        2   v6e 2x4      16   spot         1.2150   19.44    14,191" in text
+    assert text.startswith("Price  $19.44 an hour ($466.56 a day) as soon as it is up\n")
+    assert "trillium        2   v6e 2x4      16   spot         1.2150   19.44     467    14,191" in text
     assert "us-east5, 2026-08" in text
 
 
 def test_an_unknown_price_is_never_shown_as_zero() -> None:
     values = own("staging")
     text = show(values, NOTHING)
-    assert "Price  $0.00 an hour as soon as it is up, at most an unknown price for trillium\n" in text
+    assert "Price  $0.00 an hour ($0.00 a day) as soon as it is up, at most an unknown price for trillium\n" in text
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "spot", "count": 1}
     mixed = show(values, NOTHING)
-    assert "at most $19.44 an hour and an unknown price for trillium" in mixed
+    most = "at most $19.44 an hour ($466.56 a day) and an unknown price for trillium"
+    assert most in " ".join(mixed.splitlines())
     assert "19.44 + ?" in mixed
     assert [row.split()[:2] for row in mixed.splitlines() if row.startswith("all ")] == [
         ["all", "flex-start"],
@@ -50,7 +51,7 @@ def test_a_submitted_job_shows_its_own_price_per_day_and_its_place_in_the_queue(
     values = own("dev")
     values["job"]["slices"]["count"] = 1
     text = as_text(submission_tables(review("test", parse(values), NOTHING)))
-    assert text.startswith("Price  $9.72 an hour, $233.28 a day while it runs\n")
+    assert text.startswith("Price  $9.72 an hour ($233.28 a day) while it runs\n")
     assert "is admitted at once, on v6e-2x4-spot-trillium" in text
     # Members have no stack file to compile the step from.
     assert "preflight" not in text
@@ -63,11 +64,12 @@ def test_the_difference_to_what_is_deployed_is_signed() -> None:
     before = bill(parse(values), {}, None)
     assert "Same cost as the deployed stack." in show(values, replace(NOTHING, deployed=before))
     values["slices"]["trillium"]["count"] = 3
-    assert "+$9.72 an hour at once, +$9.72 at most; trillium 16 to 24 chips (+$9.72 an hour)" in " ".join(
-        show(values, replace(NOTHING, deployed=before)).split("\n")
+    assert (
+        "(+$233.28 a day) at once, +$9.72 an hour (+$233.28 a day) at most; trillium 16 to 24 chips, +$9.72"
+        in " ".join(show(values, replace(NOTHING, deployed=before)).split("\n"))
     )
     fewer = bill(parse(values), {}, None)
-    assert "-$9.72 an hour at once" in show(own("dev"), replace(NOTHING, deployed=fewer))
+    assert "-$9.72 an hour (-$233.28 a day) at once" in show(own("dev"), replace(NOTHING, deployed=fewer))
 
 
 def test_an_unknown_difference_is_never_shown_as_none() -> None:
@@ -75,10 +77,10 @@ def test_an_unknown_difference_is_never_shown_as_none() -> None:
     before = bill(parse(values), {}, None)
     values["slices"]["trillium"]["count"] = 3
     text = " ".join(show(values, replace(NOTHING, deployed=before)).split("\n"))
-    assert "+$0.00 an hour at once, unknown at most; trillium 32 to 48 chips (unknown an hour)" in text
+    assert "+$0.00 an hour (+$0.00 a day) at once, unknown at most; trillium 32 to 48 chips, unknown" in text
     values["slices"]["trillium"] |= {"count": 2, "capacity": {"kind": "reservation", "name": "chips"}}
     text = " ".join(show(values, replace(NOTHING, deployed=before)).split("\n"))
-    assert "trillium 32 to 32 chips (unknown an hour)" in text
+    assert "trillium 32 to 32 chips, unknown" in text
 
 
 def test_who_is_pushed_out_is_named() -> None:

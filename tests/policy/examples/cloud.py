@@ -1,6 +1,6 @@
 """Plans that keep and break the rules of `policy.rules.cloud`."""
 
-from policy.plan import FIREWALL, Declared
+from policy.plan import BILLING_BUDGET, FIREWALL, Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import alone, among, bucket, cluster, repository, several, spot_pool, system_pool
 
@@ -16,6 +16,16 @@ def _grant(rule: str, member: str, role: str, resource_type: str = _ON_PROJECT) 
 
 def _firewall(name: str) -> Declared:
     return declared(FIREWALL, name, {"sourceRanges": ["10.0.0.0/8"], "allows": [{"protocol": "tcp"}]})
+
+
+def _budget(name: str) -> Declared:
+    properties = {
+        "billingAccount": "012345-6789AB-CDEF01",
+        "budgetFilter": {"projects": ["projects/123"]},
+        "thresholdRules": [{"thresholdPercent": 0.5}],
+        "allUpdatesRule": {"disableDefaultIamRecipients": True, "monitoringNotificationChannels": ["channel"]},
+    }
+    return declared(BILLING_BUDGET, name, properties)
 
 
 EXAMPLES: dict[str, Example] = {
@@ -81,5 +91,13 @@ EXAMPLES: dict[str, Example] = {
         (repository, ("labels", None)),
         (cluster, ("resourceLabels", None)),
         (system_pool, ("nodeConfig.resourceLabels", {})),
+    ),
+    **alone(
+        "budget-alerts",
+        _budget,
+        "which means all projects of the account",
+        ("budgetFilter", None),
+        ("thresholdRules", [{"thresholdPercent": 1.5}]),
+        ("allUpdatesRule.monitoringNotificationChannels", []),
     ),
 }

@@ -10,6 +10,7 @@ from sandbox.providers.values import UNKNOWN, Secret, merge
 from sandbox.site import Site
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
+BUDGET = "gcp:billing/budget:Budget"
 DNS = {"endpoint": "127.64.0.1:6443"}
 NETWORK = "gcp:compute/network:Network"
 SEED = b"\x01\x02\x03\x04\x05"
@@ -36,6 +37,19 @@ def test_a_resource_without_a_name_is_named_and_keeps_it(plugin: GcpPlugin) -> N
     assert named == {"name": "net-0102030"}
     assert plugin.check(urn(NETWORK, "net"), named, {}, b"other") == named
     assert plugin.check(urn(NETWORK, "net"), named, {"name": "mine"}, SEED) == {"name": "mine"}
+
+
+def test_another_amount_changes_a_budget_in_place_and_another_account_needs_a_new_one(plugin: GcpPlugin) -> None:
+    inputs = {
+        "billingAccount": "012345-6789AB-CDEF01",
+        "displayName": "dev",
+        "amount": {"specifiedAmount": {"units": "5"}},
+    }
+    budget = created(plugin, BUDGET, inputs)
+    assert budget.id == "billingAccounts/012345-6789AB-CDEF01/budgets/dev"
+    more = plugin.diff(budget, inputs | {"amount": {"specifiedAmount": {"units": "6"}}})
+    assert ([change.path for change in more.changes], more.replaces) == (["amount.specifiedAmount.units"], frozenset())
+    assert plugin.diff(budget, inputs | {"billingAccount": "A"}).replaces == {"billingAccount"}
 
 
 def test_what_the_cloud_computes_is_unknown_in_a_preview_and_known_after(plugin: GcpPlugin) -> None:
@@ -141,6 +155,25 @@ def test_an_existing_cluster_has_the_form_of_the_data_source(plugin: GcpPlugin, 
     found = plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "location": "us-east5"})
     assert found["controlPlaneEndpointsConfigs"] == [{"dnsEndpointConfigs": [DNS]}]
     assert found["resourceLabels"] == {"team": "a"}
+
+
+def test_an_existing_cluster_shows_its_node_pools_and_the_addresses_of_its_pods(
+    plugin: GcpPlugin, tmp_path: Path
+) -> None:
+    ranges = [{"rangeName": "pods", "ipCidrRange": "10.32.0.0/14"}]
+    declared = {"name": "nodes", "region": "us-east5", "ipCidrRange": "10.5.0.0/20", "secondaryIpRanges": ranges}
+    subnet = created(plugin, "gcp:compute/subnetwork:Subnetwork", declared)
+    cloud = Cloud(tmp_path / "cloud")
+    record = {"name": "c", "subnetwork": subnet.id, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}}
+    cloud.keep(CLUSTER, "projects/my-project/locations/us-east5/clusters/c", record)
+    cloud.keep(NODE_POOL, "id", {"name": "trillium-0", "cluster": "projects/my-project/locations/us-east5/clusters/c"})
+    found = plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "location": "us-east5"})
+    assert (found["clusterIpv4Cidr"], found["nodePools"]) == ("10.32.0.0/14", [{"name": "trillium-0"}])
+    place = {"name": "nodes", "region": "us-east5"}
+    found = plugin.invoke("gcp:compute/getSubnetwork:getSubnetwork", place)
+    assert (found["ipCidrRange"], found["secondaryIpRanges"]) == ("10.5.0.0/20", ranges)
+    with pytest.raises(Refusal, match="^projects/host/regions/us-east5/subnetworks/nodes not found$"):
+        plugin.invoke("gcp:compute/getSubnetwork:getSubnetwork", {**place, "project": "host"})
 
 
 def test_a_missing_cluster_is_an_error(plugin: GcpPlugin) -> None:

@@ -30,7 +30,8 @@ def test_an_entry_has_the_key_of_the_trainer_s_own_compilation_from_wherever_it_
     pytest.importorskip("libtpu")
     written, cache, elsewhere = tmp_path / "spec.json", tmp_path / "cache", tmp_path / "image"
     written.write_text(v6e_job().model_dump_json())
-    shutil.copytree(ROOT / "workloads", elsewhere / "workloads")
+    for package in ("multislice_run", "workloads"):
+        shutil.copytree(ROOT / package, elsewhere / package)
     fill = ["-m", "workloads.preflight", str(written), "--keep", str(tmp_path), "--compile-cache", str(cache)]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
 

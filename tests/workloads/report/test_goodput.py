@@ -41,6 +41,16 @@ def test_the_comparison_of_slices_is_a_cause_of_its_own(tmp_path: Path) -> None:
     assert (spent["comparing slices"], spent["steps waiting for the host"]) == (2.0, 0.5)
 
 
+def test_rounded_times_give_the_time_of_a_step_to_no_other_cause(tmp_path: Path) -> None:
+    ledger = [began(1), event(1, "RunStarted", step=0), event(3, "save", step=2)]
+    rounded = [step(1, 1.9996, seconds=1.0), step(2, 2.5, seconds=0.5008), step(3, 3.5, seconds=0.5004)]
+    run = write_run(tmp_path, {"0-0": ledger}, {"0-0": rounded})
+    spent = {part.name: part.seconds for part in goodput(history(run).starts).parts}
+    assert spent["productive steps"] == pytest.approx(1.9996 - 1 + 0.5004 + 0.5)
+    assert spent["saves"] == 0.5
+    assert "steps waiting for the host" not in spent
+
+
 def test_each_start_and_the_time_after_it_cost_the_price_of_that_start(tmp_path: Path) -> None:
     found = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 7200.0)).starts)
     assert [(start.seconds, start.usd) for start in found.starts] == [(30.0, 30.0), (12.0, 24.0)]

@@ -8,16 +8,16 @@ import jax
 import pytest
 from jax.sharding import Mesh
 
+from multislice_run.live_metrics import LiveMetrics
+from multislice_run.start import Start
 from workloads.progress import Line, StepProgress
 from workloads.spec import JobSpec, MeshSpec, SliceSpec
 from workloads.training.data import Batches
 from workloads.training.failures import Preempted
-from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.mesh import build_mesh
 from workloads.training.rows import load_rows
 from workloads.training.runtime import Processes
-from workloads.training.start import Start
 from workloads.training.step import Program
 
 type Capture = pytest.CaptureFixture[str]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from multislice_run.ending import LINGER_SECONDS
 from tests.processes import running_hosts
 from tests.workloads.hosts import TIMEOUT_SECONDS, first_code, sabotage
 from tests.workloads.jobs import small_job
 from workloads.spec import ExitCode, JobSpec
-from workloads.training.ending import LINGER_SECONDS
 
 STEP_MINUTES = 0.75
 """Time limit of a step. It is far longer than the first step takes to compile on cores that other tests use too, and

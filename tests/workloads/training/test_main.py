@@ -8,7 +8,6 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import ExitCode
-from workloads.training.__main__ import usd_per_hour
 
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -46,14 +45,6 @@ def test_a_job_for_other_slices_is_refused_before_anything_waits(tmp_path: Path)
     record = json.loads(path.read_text())
     assert record["cause"].startswith(cause)
     assert (record["host"], record["code"]) == ("host-b", ExitCode.INVALID_SPEC)
-
-
-@pytest.mark.parametrize(
-    ("written", "price"),
-    [("43.2", 43.2), ("0", 0.0), (None, None), ("", None), ("much", None), ("nan", None), ("inf", None), ("-1", None)],
-)
-def test_a_price_that_cannot_be_read_is_unknown(written: str | None, price: float | None) -> None:
-    assert usd_per_hour({} if written is None else {"USD_PER_HOUR": written}) == price
 
 
 @pytest.mark.costs(cpu_seconds=8)

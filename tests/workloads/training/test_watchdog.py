@@ -13,10 +13,10 @@ BLOCKED = """
 import sys, threading
 from etils import epath
 from workloads.training.runtime import Deadline
-from workloads.training.ending import Ending
+from multislice_run.ending import Ending
 from workloads.training.joining import hang
 from workloads.training.runtime import Processes
-from workloads.training.start import Start
+from multislice_run.start import Start
 from workloads.training.watchdog import Watchdog
 
 def blocked():

@@ -1,0 +1,1 @@
+"""`multislice confirm` records which assumptions about Google Cloud and TPUs hold on a deployed stack."""

@@ -1,0 +1,211 @@
+"""The component `Job`: a job in the queue of its team, with its Secret and its price."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from infra import jobset
+from infra.cost import job_group_bills
+from infra.names import MAX_TIME_LABEL, PRICE_KEY, PRIORITY_LABEL, QUEUE_LABEL, jobs_folder, price_name, secret_name
+from infra.objects import KubernetesObject, mark_ours
+from infra.queues import local_queue
+from infra.settings import rules_jobs, rules_teams
+from infra.settings.errors import FieldError
+from infra.settings.jobs import AnyJob, TrainingJob
+from infra.settings.jobs import Job as AnyKind
+from infra.settings.read import refuse
+from infra.settings.stack import Draft, DraftJob, Settings
+from infra.settings.values import HIDDEN, NAMESPACE, SECRETS
+from infra.submission import FleetPlace, submission_to
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobArgs:
+    """A job, its fleet and its image.
+
+    Raises:
+        SettingsError: the job does not fit the fleet; lists all errors.
+    """
+
+    fleet: FleetPlace
+    """Fleet that runs the job: `Fleet.place`, or one written by hand for a fleet of another program."""
+    job: AnyJob
+    """Section of a stack file: `TrainingJob` or `ContainerJob`."""
+    image: pulumi.Input[str] | None = None
+    """Trainer's image by digest. Required by training jobs, and by container jobs with `check_slices`."""
+    secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict[str, pulumi.Input[str]])
+    """Environment variables of the pods that Pulumi keeps as secrets, by name. Default: none."""
+    files: str | None = None
+    """URL of the folder that contains the job's folder. Default: the folder `jobs` of its team in the fleet's
+    bucket."""
+    replaced_with: Sequence[pulumi.Resource] = ()
+    """Resources whose replacement replaces the JobSet, such as those that its slices depend on. Default: none."""
+    only: bool = False
+    """Whether it is the only job of a stack, which may be so old that its resources have no job's name."""
+
+    def __post_init__(self) -> None:
+        refuse(self._errors())
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        name: str,
+        fleet: FleetPlace,
+        image: pulumi.Input[str] | None,
+        footings: Mapping[str, pulumi.Resource],
+    ) -> Self:
+        """Return a job of a stack file. `footings` are the records that each group's slices depend on
+        (`infra.guard`)."""
+        job = settings.jobs[name]
+        return cls(
+            fleet=fleet,
+            job=job,
+            image=image,
+            secrets=_configured_secrets(settings.secrets_of(job)),
+            files=f"gs://{settings.checkpoint_bucket}",
+            replaced_with=[footings[group] for group in job.slices.groups],
+            only=len(settings.jobs) == 1,
+        )
+
+    @property
+    def variables(self) -> Sequence[str]:
+        """Return the names of the secrets that its pods get."""
+        return sorted(self.secrets if self.job.secrets is None else set(self.job.secrets))
+
+    def _errors(self) -> Iterator[FieldError]:
+        fleet, job = self.fleet, self.job
+        draft = Draft(
+            cloud=fleet.cloud,
+            slices=fleet.slices,
+            written_slices=dict.fromkeys(fleet.slices, {}),
+            teams=fleet.teams,
+            written_teams=dict.fromkeys(fleet.teams, {}),
+            jobs=(DraftJob("job", job.model_dump(), job),),
+            datasets=fleet.datasets,
+            scheduling=fleet.scheduling,
+            secrets=tuple(self.secrets),
+        )
+        shapes = {name: group.shape for name, group in fleet.slices.items()}
+        yield from rules_teams.check(draft, shapes)
+        yield from rules_jobs.check(draft, shapes)
+        yield from rules_jobs.check_secrets(dict.fromkeys(self.secrets, HIDDEN))
+        if self.image is None and (isinstance(job, TrainingJob) or job.check_slices):
+            yield FieldError("image", "the trainer's image by digest", "nothing", "pass image, or a container job")
+
+
+class Job(pulumi.ComponentResource):
+    """A JobSet with its own queue, so that the job can be paused, its price, and a Secret if it has secrets."""
+
+    jobset: KubernetesObject
+
+    def __init__(self, name: str, args: JobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        needs = pulumi.ResourceOptions(depends_on=list(args.fleet.needs))
+        super().__init__("tpu-multislice:infra:Job", name, None, pulumi.ResourceOptions.merge(opts, needs))
+        namespace = args.fleet.teams[args.job.team].namespace
+        around = [self._queue(name, args), *self._price(name, args, namespace), *self._secret(name, args, namespace)]
+        self.jobset = self._jobset(name, args, around)
+        self.register_outputs({"name": args.job.name, "namespace": namespace})
+
+    def _queue(self, name: str, args: JobArgs) -> pulumi.Resource:
+        team = args.job.team
+        rendered = mark_ours(local_queue(team, args.fleet.teams[team], args.job))
+        among_queues = pulumi.Alias(parent=pulumi.create_urn("queues", "tpu-multislice:infra:Queues"))
+        return KubernetesObject(f"queue-{team}.{name}", rendered, self._with_cluster(args, [among_queues]))
+
+    def _price(self, name: str, args: JobArgs, namespace: str) -> Iterator[pulumi.Resource]:
+        """Declare the known price of the job, which each start records in the job's ledger. A changed price is updated
+        in place and leaves the job unchanged."""
+        usd_per_hour = usd_per_job_hour(args.fleet, args.job)
+        if usd_per_hour is not None:
+            yield kubernetes.core.v1.ConfigMap(
+                f"price-{name}",
+                metadata=kubernetes.meta.v1.ObjectMetaArgs(name=price_name(args.job.name), namespace=namespace),
+                data={PRICE_KEY: str(usd_per_hour)},
+                opts=self._with_cluster(args, _former_names("price", args)),
+            )
+
+    def _secret(self, name: str, args: JobArgs, namespace: str) -> Iterator[pulumi.Resource]:
+        """Declare the Secret, the only way from Pulumi's configuration to the cluster. A changed value is updated in
+        place, because running pods refer to the Secret by its name."""
+        if args.variables:
+            announced = pulumi.ResourceHookBinding(before_update=[_announce_rotation(name, args.job.name, namespace)])
+            own = pulumi.ResourceOptions(hooks=announced)
+            yield kubernetes.core.v1.Secret(
+                f"secrets-{name}",
+                metadata=kubernetes.meta.v1.ObjectMetaArgs(name=secret_name(args.job.name), namespace=namespace),
+                string_data={each: pulumi.Output.secret(args.secrets[each]) for each in args.variables},
+                opts=pulumi.ResourceOptions.merge(self._with_cluster(args, _former_names("secrets", args)), own),
+            )
+
+    def _jobset(self, name: str, args: JobArgs, around: Sequence[pulumi.Resource]) -> KubernetesObject:
+        """Declare the JobSet.
+
+        Changes that JobSet or Kueue would refuse while it runs replace it, and so does everything in `replaced_with`.
+        Two JobSets of the same name cannot coexist, so the old one is deleted first.
+        """
+        files = args.files or f"gs://{args.fleet.bucket}/{jobs_folder(args.fleet.teams[args.job.team].namespace)}"
+        submitted = submission_to(args.fleet, args.job, args.image, files=files, secrets=args.variables)
+        fixed = [QUEUE_LABEL, MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
+        options = pulumi.ResourceOptions(
+            parent=self,
+            depends_on=list(around),
+            replace_on_changes=["spec", *(f'metadata.labels["{label}"]' for label in fixed)],
+            replace_with=list(args.replaced_with),
+            delete_before_replace=True,
+            aliases=_former_names("training", args),
+        )
+        return KubernetesObject(f"job-{name}", jobset.render(submitted), options)
+
+    def _with_cluster(self, args: JobArgs, aliases: Sequence[pulumi.Alias]) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, deleted_with=args.fleet.cluster, aliases=list(aliases))
+
+
+def _former_names(name: str, args: JobArgs) -> list[pulumi.Alias]:
+    """Return the places at which older stacks have a resource: without a parent, and in a stack that could have only
+    one job under `name`."""
+    at_top = pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)
+    return [at_top, pulumi.Alias(name=name, parent=pulumi.ROOT_STACK_RESOURCE)] if args.only else [at_top]
+
+
+def _configured_secrets(names: Sequence[str]) -> Mapping[str, pulumi.Input[str]]:
+    """Return the values of the section `secrets` in Pulumi's configuration."""
+    if not names:
+        return {}
+    values = pulumi.Config(NAMESPACE).require_secret_object(SECRETS)
+    return {name: values[name] for name in names}
+
+
+def usd_per_job_hour(fleet: FleetPlace, job: AnyKind) -> float | None:
+    """Return what all slices of a job cost per hour.
+
+    `None` if the price of a group that it may run on is unknown or if prices differ, because pods do not know which
+    group Kueue chose."""
+    bills = job_group_bills(job, fleet.groups_of(job), fleet.cloud, fleet.prices, hours=None)
+    prices = {bill.usd_per_hour for bill in bills}
+    return prices.pop() if len(prices) == 1 else None
+
+
+def _announce_rotation(name: str, job: str, namespace: str) -> pulumi.ResourceHook:
+    """Return a hook that logs, also in previews, which secrets change and when the job will see them."""
+
+    async def announce(change: pulumi.ResourceHookArgs) -> None:
+        old, new = [await _data(inputs or {}) for inputs in (change.old_inputs, change.new_inputs)]
+        changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+        if changed:
+            pulumi.log.warn(
+                f"secrets of job {job} change: {', '.join(changed)}. Its running pods keep the old values until the"
+                " job's next start, whatever causes it. To restart it now from its last checkpoint:"
+                f" kubectl delete jobset {job} -n {namespace}, then pulumi up --refresh"
+            )
+
+    name = f"changed-secrets-of-{name}-are-told"
+    return pulumi.ResourceHook(name, announce, pulumi.ResourceHookOptions(on_dry_run=True))
+
+
+async def _data(inputs: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the Secret's data, which the SDK passes to a hook as an output."""
+    return await pulumi.Output.from_input(inputs.get("data", {})).future() or {}

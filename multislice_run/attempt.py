@@ -1,0 +1,234 @@
+"""Keeps the records of a program of your own, so that commands and alerts treat it as the trainer of this repository.
+
+    with Attempt(steps=1000) as attempt:
+        state, step = restore(attempt.folder / "checkpoints")
+        attempt.resumed(step)
+        while step < 1000:
+            state, loss = train(state)
+            step += 1
+            attempt.step(step, loss=loss, tokens=65536)
+            stopping = attempt.stopping(step)
+            if stopping or step % 100 == 0:
+                save(state, step)
+                attempt.saved(step)
+            if stopping:
+                raise Preempted(f"SIGTERM: stopped after step {step}, which is saved")
+
+Every host of the job runs it. Host 0 of slice 0, the leader, writes the ledger and the steps of the run. Every host
+serves metrics and records its own failure. An exception ends the process with an exit code that the JobSet knows:
+that of a `Stopped`, or of what the exception means.
+"""
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from etils import epath
+
+from multislice_run.ending import LINGER_SECONDS, Ending, Failure
+from multislice_run.failures import Preempted as Preempted
+from multislice_run.failures import Stopped, exit_code
+from multislice_run.ledger import Ledger, StepFile, next_start, write_whole
+from multislice_run.live_metrics import LiveMetrics, look_back, serve
+from multislice_run.place import Place
+from multislice_run.pod import (
+    HEARTBEAT_VARIABLE,
+    IMAGE_VARIABLE,
+    JOB_FOLDER_VARIABLE,
+    RUN_ID_VARIABLE,
+    START_VARIABLE,
+    ExitCode,
+)
+from multislice_run.start import Start
+
+_BY_HAND = {RUN_ID_VARIABLE: "by-hand", START_VARIABLE: "0"}
+"""Variables of a program that was started by hand."""
+
+
+class NoJobFolder(Stopped):
+    """The environment does not say where records belong."""
+
+    code = ExitCode.INVALID_SPEC
+
+
+class Attempt:
+    """One attempt of the program on this host. It is a context manager that ends the process for every exception."""
+
+    def __init__(
+        self,
+        steps: int,
+        *,
+        run: str = "main",
+        save_every_minutes: float | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ):
+        """Read the position of this host, but write nothing yet.
+
+        Args:
+            steps: number of the run's last step.
+            run: name of the run that this attempt continues. Another name begins a new run in the same job.
+            save_every_minutes: longest time between two saves, for the alert on saves that are too old. Default: no
+                such alert.
+            environment: variables of the pod.
+
+        Raises:
+            NoJobFolder: JOB_FOLDER is not set.
+        """
+        if JOB_FOLDER_VARIABLE not in environment:
+            raise NoJobFolder(
+                f"{JOB_FOLDER_VARIABLE} must be set to a folder for the program's files, as in pods of a job; to run"
+                f" it by hand, write {JOB_FOLDER_VARIABLE}=/tmp/job before the command"
+            )
+        place = self._place = Place.of(environment)
+        self.leads = place.process == 0
+        """Whether this host writes the ledger, and prints for all hosts."""
+        self.job_folder = epath.Path(environment[JOB_FOLDER_VARIABLE])
+        self.folder = self.job_folder / "runs" / run
+        """Folder of the run, also for its checkpoints. It is the same on all hosts and in all attempts."""
+        self.hosts = len(place.hosts) * place.slice_count
+        """Number of hosts of the job."""
+        self.steps = steps
+        self.last_step = 0
+        """Step that was restored or recorded last."""
+        self._start = Start.of({**_BY_HAND, **environment}, time.time(), place.slice_count)
+        self._ending = Ending(self.job_folder, self._start, place.host)
+        self._live = LiveMetrics(self._start, leads=self.leads)
+        self._live.set_schedule(steps, save_every_minutes and 60 * save_every_minutes, place.slice_count)
+        self._environment = environment
+        self._heartbeat = environment.get(HEARTBEAT_VARIABLE)
+        self._sigterm = threading.Event()
+        self._files: tuple[Ledger, StepFile] | None = None
+        self._resumed = False
+        self._skipped = 0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Self:
+        # JAX replaces this handler when it joins several hosts; `stopping` then asks JAX.
+        signal.signal(signal.SIGTERM, lambda *_: self._sigterm.set())
+        serve(self._live, self._environment)
+        look_back(self._live, self.job_folder, self._start)
+        if self.leads:
+            self._open()
+        facts = {name: value for name, value in vars(self._start).items() if name != "image"}
+        self._record("start", **facts, host=self._place.host, slices=self._place.slice_count)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        failed = error is not None and exit_code(error) != ExitCode.DONE
+        for file in reversed(self._files or ()):
+            file.__exit__(kind, error if failed else None, trace)
+        if not failed or error is None:
+            return
+        if isinstance(error, Stopped) and error.agreed and self.leads and not self._place.alone:
+            # The other hosts lose their connection when the leader ends, so that it ends last.
+            time.sleep(LINGER_SECONDS)
+        self._ending.fail(Failure.of(error, self._place.host))
+
+    def resumed(self, step: int) -> None:
+        """Record that the program has restored its state after `step`, or begins a new run if `step` is 0.
+
+        Call it once, before the first step. In a program that never calls it, all time until the end of its first step
+        counts as compilation.
+        """
+        self._resumed = True
+        self.last_step = step
+        if step:
+            self._record("restore", step=step)
+        outcome = "new" if not step else "resumed" if step < self.steps else "already complete"
+        self._record("RunStarted", run=self.folder.name, outcome=outcome, step=step, steps=self.steps)
+
+    def compiled(self) -> None:
+        """Record that the time since the last record was compilation. It is optional: without it, compilation counts
+        as part of the first step."""
+        self._record("compile")
+
+    def step(
+        self,
+        number: int,
+        *,
+        loss: float | None = None,
+        tokens: int | None = None,
+        waited_seconds: float = 0.0,
+        skipped: bool = False,
+    ) -> None:
+        """Record that a step has ended, whose results the host has read. Its time is that since the last record.
+
+        Args:
+            number: number of steps of the run that are done.
+            loss: loss of the step. A loss that is not finite is recorded as such.
+            tokens: tokens of the step on all hosts.
+            waited_seconds: part of the step's time in which the devices waited for this host, such as for data.
+            skipped: whether the step changed nothing, for example because its loss was not finite.
+        """
+        if not self._resumed:
+            self.compiled()
+            self.resumed(number - 1)
+        self.last_step = number
+        seconds = self._cut()
+        self._skipped += skipped
+        line: dict[str, Any] = {
+            "step": number,
+            "time": round(time.time(), 3),
+            # JSON has neither NaN nor infinities.
+            **({} if loss is None else {"loss": float(loss) if math.isfinite(loss) else None}),
+            "skipped": skipped,
+            "skipped_steps": self._skipped,
+            "step_seconds": seconds,
+            "host_seconds": min(waited_seconds, seconds),
+            "tokens_per_second": tokens / seconds if tokens and seconds else None,
+        }
+        self._live.record_step(line)
+        if self._files:
+            self._files[1].add(**line)
+
+    def saved(self, step: int) -> None:
+        """Record that the checkpoint of `step` is complete. The time since the last record counts as saving."""
+        self._record("save", step=step)
+        self._record("CheckpointSaved", step=step, folder=str(self.folder))
+
+    def evaluated(self, step: int, loss: float) -> None:
+        """Record the loss on held-out data. The time since the last record counts as evaluation."""
+        self._record("Evaluation", step=step, loss=float(loss))
+
+    def stopping(self, step: int) -> bool:
+        """Return whether the job received SIGTERM: save, then raise `Preempted`. Ask after every step.
+
+        In a program that joined several hosts by `jax.distributed.initialize`, one of them is enough, and all get the
+        same answer after the same step. Other programs have to agree on it, as hosts receive it at different steps.
+        """
+        jax = sys.modules.get("jax")
+        if jax and jax.process_count() > 1:
+            from jax.experimental import multihost_utils
+
+            return multihost_utils.reached_preemption_sync_point(step)
+        return self._sigterm.is_set()
+
+    def _open(self) -> None:
+        number = next_start(self.folder / "ledger")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        facts = {"spec": {"name": self.job_folder.name}, "image": self._environment.get(IMAGE_VARIABLE)}
+        write_whole(self.folder / "manifest.json", json.dumps(facts, indent=2) + "\n")
+        write_whole(self.job_folder / "current.json", json.dumps({"run": self.folder.name}))
+        ledger = Ledger(self.folder / "ledger" / f"{number}-0.jsonl").__enter__()
+        self._files = ledger, StepFile(self.folder / "steps", number).__enter__()
+
+    def _record(self, event: str, **facts: object) -> None:
+        self._cut()
+        self._live.record_event(event, facts)
+        if self._files:
+            self._files[0].record(event, **facts)
+
+    def _cut(self) -> float:
+        """Return the seconds since the last record, and give the sign of life."""
+        if self._heartbeat:
+            Path(self._heartbeat).touch()
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        return seconds

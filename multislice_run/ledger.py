@@ -1,0 +1,125 @@
+"""Writes lines and records to storage in the background, and the ledger `<start>-<process>.jsonl`.
+
+Object stores cannot append, so the content of a file is kept in memory and a background thread rewrites the whole file.
+"""
+
+import json
+import threading
+import time
+from typing import Self
+
+from etils import epath
+
+from multislice_run.failures import exit_code
+from multislice_run.pod import exit_name
+
+SHORTEST_INTERVAL_SECONDS = 2.0
+
+ENTRIES_PER_PART = 5000
+"""Number of lines in one part of the file of steps. Only the last part is rewritten: about 1.5 MB, within a second."""
+
+IDLE_PER_WRITE = 20
+"""Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
+
+
+class LineFile:
+    """JSON lines for one file. It is a context manager that writes the rest when it ends.
+
+    A storage error does not stop training: it is printed, and the next write includes the same lines.
+    """
+
+    def __init__(self, path: epath.Path):
+        self.path = path
+        self.entries: list[str] = []
+        self._stored = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._write_in_background, name=path.name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._closed.set()
+        self._thread.join()
+        self._write()
+
+    def add(self, **facts: object) -> None:
+        """Add a line, which is written in the background."""
+        self.entries.append(json.dumps(facts))
+
+    def _write_in_background(self) -> None:
+        pause = SHORTEST_INTERVAL_SECONDS
+        while not self._closed.wait(pause):
+            began = time.monotonic()
+            self._write()
+            pause = max(SHORTEST_INTERVAL_SECONDS, IDLE_PER_WRITE * (time.monotonic() - began))
+
+    def _write(self) -> None:
+        entries = self.entries[:]
+        if len(entries) == self._stored:
+            return
+        try:
+            write_whole(self.path, "\n".join(entries) + "\n")
+        except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
+            lacking = len(entries) - self._stored
+            print(f"{self.path} lacks its last {lacking} entries: {type(error).__name__}: {error}", flush=True)
+            return
+        self._stored = len(entries)
+
+
+class Ledger(LineFile):
+    """Records events, the last of which is the end of the attempt."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        cause = "done" if error is None else type(error).__name__
+        code = 0 if error is None else exit_code(error)
+        self.record("stop", cause=cause, message=str(error or ""), code=exit_name(code))
+        super().__exit__(kind, error, trace)
+
+    def record(self, event: str, **facts: object) -> None:
+        self.add(time=round(time.time(), 3), event=event, **facts)
+
+
+class StepFile:
+    """Writes the lines of steps as `<start>-<part>.jsonl` in a folder. It is a context manager like `LineFile`."""
+
+    def __init__(self, folder: epath.Path, start: int):
+        self._folder, self._start = folder, start
+        self._part = 0
+        self._lines = self._part_file()
+
+    def __enter__(self) -> Self:
+        self._lines.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._lines.__exit__(kind, error, trace)
+
+    def add(self, **facts: object) -> None:
+        if len(self._lines.entries) >= ENTRIES_PER_PART:
+            self._lines.__exit__(None, None, None)
+            self._part += 1
+            self._lines = self._part_file().__enter__()
+        self._lines.add(**facts)
+
+    def _part_file(self) -> LineFile:
+        return LineFile(self._folder / f"{self._start}-{self._part}.jsonl")
+
+
+def next_start(ledgers: epath.Path) -> int:
+    """Return the number of the latest attempt that left a ledger, plus one."""
+    names = [path.name for path in ledgers.iterdir()] if ledgers.exists() else []
+    return max((int(name.split("-")[0]) + 1 for name in names if name.endswith(".jsonl")), default=0)
+
+
+def write_whole(path: epath.Path, text: str) -> None:
+    """Write a file atomically: readers find the old or the new text, even after a crash."""
+    if "://" in str(path):
+        # An object appears only when its upload is complete, and a rename would be a copy.
+        path.write_text(text)
+        return
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)

@@ -1,0 +1,136 @@
+"""Metrics of a host while it trains, and the HTTP server that collectors read them from.
+
+Time is counted by the causes of the report, from the same events (`causes`), except for what is only
+known later: work that a crash lost, and downtime. An error of the server is logged, and training continues.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from wsgiref.simple_server import WSGIServer
+
+from etils import epath
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+
+from multislice_run import exposition
+from multislice_run.causes import ENDS_A_PIECE, Cause
+from multislice_run.exposition import Exposition
+from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
+from multislice_run.start import PastEnd, Start, past_ends
+
+
+class LiveMetrics(Exposition):
+    """The metrics of one attempt on one host."""
+
+    def __init__(self, start: Start, *, leads: bool, clock: Callable[[], float] = time.time):
+        super().__init__(leads)
+        self._clock = clock
+        self._cut = start.began
+        self.set(exposition.STARTED, start.began)
+        self.set(exposition.RESTARTS, start.restart_attempt)
+        self.set(exposition.ASKED_SLICES, start.asked_slices)
+        if start.usd_per_hour is not None:
+            self.set(exposition.PRICE, start.usd_per_hour)
+        # Counters exist from the beginning, so that rates include the first increase.
+        for counter in (exposition.STEPS, exposition.SKIPPED_STEPS, exposition.ROLLBACKS):
+            self.set(counter, 0)
+        for cause in _COUNTED:
+            self.set(exposition.SECONDS, 0, cause)
+
+    def text(self) -> str:
+        """Return all present values, in the text format of Prometheus."""
+        return generate_latest(self).decode()
+
+    def set_schedule(self, steps: int, save_interval_seconds: float | None, slices: int) -> None:
+        self.set(exposition.PLANNED_STEPS, steps)
+        if save_interval_seconds is not None:
+            self.set(exposition.SAVE_INTERVAL, save_interval_seconds)
+        self.set(exposition.SLICES, slices)
+
+    def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
+        for code, end in ends.items():
+            self.set(exposition.ENDS, end.count, code)
+            self.set(exposition.LAST_END, end.last, code)
+
+    def record_event(self, event: str, values: Mapping[str, Any]) -> None:
+        if cause := ENDS_A_PIECE.get(event):
+            self.add(exposition.SECONDS, self._cut_now(), cause)
+        if event in ("RunStarted", "restore"):
+            # No work after this point is lost yet.
+            self.set(exposition.STEP, values["step"])
+            self.set(exposition.SAFE_SINCE, self._clock())
+        elif event == "CheckpointSaved":
+            self.set(exposition.SAVED_STEP, values["step"])
+            self.set(exposition.SAFE_SINCE, self._clock())
+        elif event == "Evaluation":
+            self.set(exposition.HELD_OUT_LOSS, values["loss"])
+        elif event == "RolledBack":
+            self.set(exposition.ROLLBACKS, values["number"])
+
+    def record_step(self, line: Mapping[str, Any]) -> None:
+        """Count the step of a line of `steps/`. What the program does not know may be missing in it."""
+        self.add(exposition.STEPS, 1)
+        self.add(exposition.STEP_SECONDS, line["step_seconds"])
+        self.add(exposition.HOST_SECONDS, line["host_seconds"])
+        self.set(exposition.LAST_STEP, self._clock())
+        self.set(exposition.STEP, line["step"])
+        for family, name in ((exposition.LOSS, "loss"), (exposition.GRADIENT_NORM, "gradient_norm")):
+            if name in line:
+                # JSON has no NaN, so the line has null in its place.
+                self.set(family, math.nan if line[name] is None else line[name])
+        for family, name in ((exposition.TOKENS_PER_SECOND, "tokens_per_second"), (exposition.MFU, "mfu")):
+            if line.get(name) is not None:
+                self.set(family, line[name])
+        self.set(exposition.SKIPPED_STEPS, line["skipped_steps"])
+        for family, name in _OF_DEVICES:
+            used = [each for each in line.get(name, ()) if each is not None]
+            if used:
+                self.set(family, max(used))
+        seconds = self._cut_now()
+        waited = min(seconds, line["host_seconds"])
+        self.add(exposition.SECONDS, waited, Cause.INPUT)
+        self.add(exposition.SECONDS, seconds - waited, Cause.LOST if line["skipped"] else Cause.PRODUCTIVE)
+
+    def _cut_now(self) -> float:
+        """Return the seconds since the last call. Never negative, even if the machine's clock is set back."""
+        now = self._clock()
+        seconds, self._cut = now - self._cut, now
+        return max(0.0, seconds)
+
+
+_OF_DEVICES = (
+    (exposition.MEMORY, "device_bytes_in_use"),
+    (exposition.PEAK_MEMORY, "device_peak_bytes_in_use"),
+)
+_COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.INPUT, Cause.PRODUCTIVE, Cause.LOST)
+"""Causes that an attempt can know while it runs."""
+
+
+def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METRICS_PORT) -> WSGIServer | None:
+    """Serve `metrics` for as long as the process lives. `None`: the environment names no address, or it is taken."""
+    address = environment.get(METRICS_ADDRESS_VARIABLE)
+    if not address:
+        return None
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server, _ = start_http_server(port, address, registry)
+    except OSError as error:
+        print(f"no metrics are served at {address}:{port}: {error}; training continues", flush=True)
+        return None
+    return server
+
+
+def look_back(metrics: LiveMetrics, storage: epath.Path, start: Start) -> None:
+    """Let the leader publish how earlier attempts ended, once it has read it from storage."""
+
+    def read() -> None:
+        try:
+            metrics.set_past_ends(past_ends(storage, start))
+        except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
+            print(f"metrics lack the ends of earlier attempts: {type(error).__name__}: {error}", flush=True)
+
+    if metrics.leads:
+        threading.Thread(target=read, name="past-ends", daemon=True).start()

@@ -1,0 +1,46 @@
+"""Position of a process in its job, from the variables that GKE and JobSet give to the pod."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Place:
+    """Position of this process in the job, from the variables of GKE and JobSet."""
+
+    hosts: tuple[str, ...]
+    """Hosts of this slice in worker order."""
+    worker: int
+    slice_count: int
+    slice: int
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Return the place in `environment`. Its variables have the same precedence as in JAX
+        (jax/_src/clusters/cloud_tpu_cluster.py)."""
+        # On 7x, the names have ports.
+        named = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
+        path = environment.get("TPU_PROCESS_ADDRESSES_PATH")
+        addresses = Path(path).read_text().strip() if path else named
+        return cls(
+            tuple(address.partition(":")[0] for address in (addresses or socket.gethostname()).split(",")),
+            int(environment.get("TPU_WORKER_ID", "0")),
+            int(environment.get("MEGASCALE_NUM_SLICES", "1")),
+            int(environment.get("MEGASCALE_SLICE_ID", "0")),
+        )
+
+    @property
+    def host(self) -> str:
+        return self.hosts[self.worker]
+
+    @property
+    def process(self) -> int:
+        """Index among all processes, in JAX's order."""
+        return self.slice * len(self.hosts) + self.worker
+
+    @property
+    def alone(self) -> bool:
+        return len(self.hosts) * self.slice_count == 1

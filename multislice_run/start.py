@@ -1,0 +1,105 @@
+"""The facts of one attempt of a job that its processes get, and how earlier attempts of its submission ended."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Self
+
+from etils import epath
+
+from multislice_run.pod import IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, exit_name
+
+
+@dataclass(frozen=True)
+class Start:
+    """One attempt of the job: one run of its processes."""
+
+    run_id: str
+    restart_attempt: int
+    began: float
+    """Unix time at which this host's process began."""
+    image: str | None
+    """Container image with its digest. `None` if unknown."""
+    asked_slices: int
+    """Number of slices that the job asks for."""
+    usd_per_hour: float | None
+    """Price of all of these slices. `None` if unknown."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], began: float, asked_slices: int) -> Self:
+        """Return the start that the pod's variables describe.
+
+        Raises:
+            KeyError: a variable is missing.
+            ValueError: the number of restarts is not a number.
+        """
+        run_id, restarts = environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
+        return cls(run_id, restarts, began, environment.get(IMAGE_VARIABLE), asked_slices, usd_per_hour(environment))
+
+
+def usd_per_hour(environment: Mapping[str, str]) -> float | None:
+    """Return the job's price. `None` if it is missing or not valid, because that must not end a job."""
+    try:
+        price = float(environment.get(PRICE_VARIABLE, ""))
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price >= 0 else None
+
+
+@dataclass(frozen=True)
+class PastEnd:
+    """Attempts that ended with the same exit code."""
+
+    count: int
+    last: float
+    """Unix time of the last end."""
+
+
+def past_ends(storage: epath.Path, start: Start) -> dict[str, PastEnd]:
+    """Return the ends before `start` by the name of their exit code, one for each restart of the JobSet."""
+    ends: dict[str, PastEnd] = {}
+    for record in _first_words(storage / "failures" / start.run_id, start.restart_attempt):
+        code = exit_name(record.code)
+        before = ends.get(code, PastEnd(0, 0.0))
+        ends[code] = PastEnd(before.count + 1, max(before.last, record.time))
+    return ends
+
+
+def _first_words(folder: epath.Path, restarts: int) -> Iterator["_Record"]:
+    """Yield for each earlier restart the record of a host that failed itself. After a hang, every host has a record."""
+    if not folder.exists():
+        return
+    paths = sorted((path for path in folder.iterdir() if path.suffix == ".json"), key=_restart_and_second)
+    for restart, of_one_start in groupby(paths, key=lambda path: _restart_and_second(path)[0]):
+        if restart >= restarts:
+            # This is the current attempt, where a host may keep a record of a failure that may come.
+            return
+        records = filter(None, map(_read, of_one_start))
+        first = next((record for record in records if not record.elsewhere), None)
+        if first:
+            yield first
+
+
+def _restart_and_second(path: epath.Path) -> tuple[int, int]:
+    _, restart, second = path.stem.rsplit("-", 2)
+    return int(restart), int(second)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The facts of a failure record that count here. `ending` writes it."""
+
+    code: int
+    time: float
+    elsewhere: bool
+
+
+def _read(path: epath.Path) -> _Record | None:
+    try:
+        facts = json.loads(path.read_bytes())
+        return _Record(int(facts["code"]), float(facts["time"]), bool(facts.get("elsewhere", False)))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        # It is being written or damaged. The other records of this attempt have the same failure.
+        return None

@@ -1,0 +1,86 @@
+"""What a stack needs of an existing cluster or subnet, as Google Cloud describes it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from infra.existing.google import cluster_doubts, cluster_errors, dns_endpoint, subnet_errors
+from infra.existing.needs import Needs
+from infra.settings.read import parse
+from infra.settings.schema import ExistingNetwork
+from tests.infra.recording import DNS_ENDPOINT, stack_values
+
+FITTING: dict[str, Any] = {
+    "name": "shared",
+    "masterVersion": "1.34.1-gke.100",
+    "controlPlaneEndpointsConfigs": [
+        {"dnsEndpointConfigs": [{"endpoint": DNS_ENDPOINT, "allowExternalTraffic": True}]}
+    ],
+    "workloadIdentityConfigs": [{"workloadPool": "my-project.svc.id.goog"}],
+    "monitoringConfigs": [{"managedPrometheuses": [{"enabled": True}]}],
+    "addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": True}]}],
+    "authenticatorGroupsConfigs": [{"securityGroup": "gke-security-groups@example.com"}],
+    "databaseEncryptions": [{"state": "ENCRYPTED"}],
+    "datapathProvider": "ADVANCED_DATAPATH",
+    "privateClusterConfigs": [{"enablePrivateNodes": True}],
+    "clusterIpv4Cidr": "10.32.0.0/14",
+    "servicesIpv4Cidr": "10.40.0.0/20",
+}
+
+
+@pytest.fixture
+def needs() -> Needs:
+    """Everything that a stack can ask for."""
+    values: Any = stack_values("dev")
+    values["cluster"] = {"name": "research", "existing": {"name": "shared", "location": "us-east5"}}
+    settings = parse(values)
+    assert settings.cluster.existing
+    return replace(Needs.of(settings, settings.cluster.existing), mounts=True, secrets=True, groups=True)
+
+
+def test_a_cluster_with_all_that_the_stack_asks_for_fits(needs: Needs) -> None:
+    assert not list(cluster_errors(FITTING, needs))
+    assert not list(cluster_doubts(FITTING))
+    assert dns_endpoint(FITTING) == DNS_ENDPOINT
+
+
+def test_everything_that_is_missing_is_named_at_once_with_the_command_that_adds_it(needs: Needs) -> None:
+    found = {error.path: error for error in cluster_errors({"masterVersion": "1.34.1-gke.100"}, needs)}
+    assert found.keys() == {"cluster.existing", "datasets.mount", "monitoring.enabled", "teams", "secrets"}
+    commands = [error.fix for error in cluster_errors({"masterVersion": "1.29.9-gke.1"}, needs)]
+    assert all("gcloud container clusters update shared --location=us-east5" in command for command in commands)
+    assert len(commands) == 7
+
+
+def test_what_the_stack_does_not_use_is_not_asked_for(needs: Needs) -> None:
+    plain = replace(needs, mounts=False, monitored=False, secrets=False, groups=False)
+    assert {error.path for error in cluster_errors({"masterVersion": "1.34.1-gke.100"}, plain)} == {"cluster.existing"}
+
+
+def test_an_autopilot_cluster_is_refused_without_further_advice(needs: Needs) -> None:
+    (error,) = cluster_errors(FITTING | {"enableAutopilot": True}, needs)
+    assert error.got == "Autopilot"
+
+
+def test_an_endpoint_for_machines_inside_of_google_cloud_alone_does_not_do() -> None:
+    inside = {"controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [{"endpoint": DNS_ENDPOINT}]}]}
+    assert dns_endpoint(inside) is None
+
+
+def test_a_cluster_that_enforces_no_network_policies_is_a_doubt() -> None:
+    assert list(cluster_doubts(FITTING | {"datapathProvider": ""}))
+    assert not list(cluster_doubts(FITTING | {"datapathProvider": "", "networkPolicies": [{"enabled": True}]}))
+
+
+def test_a_subnet_has_the_ranges_that_the_stack_file_names_and_reaches_google_privately() -> None:
+    wanted = ExistingNetwork(network="corporate", subnet="tpus", pods="tpu-pods", services="tpu-services")
+    ranges = [{"rangeName": name, "ipCidrRange": "10.0.0.0/20"} for name in ("tpu-pods", "tpu-services")]
+    found = {
+        "network": "https://www.googleapis.com/compute/v1/projects/host/global/networks/corporate",
+        "secondaryIpRanges": ranges,
+        "privateIpGoogleAccess": True,
+    }
+    assert not list(subnet_errors(found, wanted))
+    bad = {**found, "secondaryIpRanges": ranges[:1], "privateIpGoogleAccess": False, "network": "default"}
+    assert [error.path.rpartition(".")[2] for error in subnet_errors(bad, wanted)] == ["network", "services", "subnet"]

@@ -1,0 +1,38 @@
+"""What a fleet refuses."""
+
+from typing import Any
+
+import pytest
+
+from infra.access import Allowance
+from infra.cluster import ClusterPlace, SubnetNames
+from infra.fleet import FleetArgs
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
+from infra.settings.schema import Quota
+from tests.infra.recording import stack_values
+
+SETTINGS = parse(stack_values("local"))
+CLUSTER = ClusterPlace(name="c", endpoint="c.example", node_account="nodes@x")
+
+
+def _errors(cluster: ClusterPlace = CLUSTER, **changes: Any) -> list[str]:
+    arguments = {"cloud": SETTINGS.cloud, "slices": SETTINGS.slices, "teams": SETTINGS.teams, "bucket": "b"}
+    try:
+        FleetArgs(**{**arguments, "cluster": cluster, **changes})
+    except SettingsError as refused:
+        return [error.path for error in refused.errors]
+    return []
+
+
+def test_all_errors_of_a_fleet_are_reported_before_anything_is_declared() -> None:
+    team = SETTINGS.teams["research"].model_copy(update={"quota": {"other": Quota(chips=8)}})
+    found = _errors(teams={"research": team}, allowances={"others": Allowance()})
+    assert found == ["teams.research.quota", "allowances.others"]
+
+
+@pytest.mark.parametrize(("second", "wrong"), [(None, True), (SubnetNames("a", "b"), False)])
+def test_a_second_interface_needs_a_second_network(second: SubnetNames | None, wrong: bool) -> None:
+    group = SETTINGS.slices["trillium"].model_copy(update={"topology": "4x4", "second_network": True})
+    cluster = ClusterPlace(name="c", endpoint="c.example", node_account="nodes@x", second_network=second)
+    assert ("slices.trillium.second_network" in _errors(cluster, slices={"trillium": group})) == wrong

@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from multislice_run import ledger as metrics
+from multislice_run.ledger import Ledger, LineFile, StepFile
+from tests.workloads.hosts import wait_until
+from workloads.training.failures import Preempted
+
+
+def events(path: Path) -> list[tuple[str, object]]:
+    return [(line["event"], line.get("step", line.get("cause"))) for line in map(json.loads, path.open())]
+
+
+def test_events_and_the_cause_of_the_end_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "0-0.jsonl"
+    with Ledger(epath.Path(path)) as ledger:
+        ledger.record("save", step=4)
+    assert events(path) == [("save", 4), ("stop", "done")]
+
+
+def test_a_failure_is_written_before_it_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "0-0.jsonl"
+    with pytest.raises(Preempted), Ledger(epath.Path(path)):
+        raise Preempted("SIGTERM")
+    assert events(path) == [("stop", "Preempted")]
+    assert json.loads(path.read_text())["code"] == "PREEMPTED"
+
+
+def test_events_reach_storage_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "SHORTEST_INTERVAL_SECONDS", 0.01)
+    path = tmp_path / "0-0.jsonl"
+    with Ledger(epath.Path(path)) as ledger:
+        ledger.record("save", step=4)
+        wait_until(path.exists)
+        assert events(path) == [("save", 4)]
+
+
+def test_storage_that_fails_ends_no_training_and_gets_everything_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metrics, "SHORTEST_INTERVAL_SECONDS", 0.01)
+    path = tmp_path / "run" / "0-0.jsonl"
+    with LineFile(epath.Path(path)) as file:
+        path.parent.rmdir()
+        file.add(step=1)
+        said: list[str] = []
+        wait_until(lambda: said.append(capsys.readouterr().out) or any(said))
+        path.parent.mkdir()
+        file.add(step=2)
+    assert "".join(said).startswith(f"{path} lacks its last 1 entries: FileNotFoundError")
+    assert [json.loads(line) for line in path.open()] == [{"step": 1}, {"step": 2}]
+
+
+def test_storage_that_fails_does_not_hide_why_a_job_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "0-0.jsonl"
+
+    def stop() -> None:
+        path.parent.rmdir()
+        raise Preempted("SIGTERM")
+
+    with pytest.raises(Preempted), Ledger(epath.Path(path)):
+        stop()
+
+
+def test_steps_begin_a_new_file_before_the_old_one_gets_slow_to_rewrite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "ENTRIES_PER_PART", 2)
+    with StepFile(epath.Path(tmp_path), start=3) as steps:
+        for number in range(5):
+            steps.add(step=number)
+    written = {path.name: [json.loads(line)["step"] for line in path.open()] for path in tmp_path.iterdir()}
+    assert written == {"3-0.jsonl": [0, 1], "3-1.jsonl": [2, 3], "3-2.jsonl": [4]}

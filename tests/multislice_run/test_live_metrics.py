@@ -1,0 +1,192 @@
+import http.client
+import math
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from etils import epath
+
+from multislice_run.exposition import FAMILIES
+from multislice_run.live_metrics import LiveMetrics, look_back, serve
+from multislice_run.start import PastEnd, Start
+from tests.workloads.exposed import Numbers, numbers
+from tests.workloads.hosts import wait_until
+from tests.workloads.jobs import small_job
+from tests.workloads.training.running import run
+from workloads.report.goodput import ENDS_A_PIECE, Cause
+from workloads.spec import METRICS_ADDRESS_VARIABLE
+
+pytestmark = pytest.mark.costs(cpu_seconds=15)
+
+_OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
+_UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
+
+START = Start("run-1", 2, 1000.0, None, 4, 86.4)
+
+
+@dataclass
+class Clock:
+    now: float = START.began
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def line(step: int, **changed: Any) -> Mapping[str, Any]:
+    return {
+        "step": step,
+        "loss": 2.5,
+        "gradient_norm": 0.5,
+        "skipped": False,
+        "skipped_steps": 0,
+        "step_seconds": 2.0,
+        "host_seconds": 0.5,
+        "tokens_per_second": 1000.0,
+        "mfu": None,
+        "device_bytes_in_use": [3, 7],
+        "device_peak_bytes_in_use": [8, 9],
+        **changed,
+    }
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def live(clock: Clock) -> LiveMetrics:
+    return LiveMetrics(START, leads=True, clock=clock)
+
+
+def by_cause(found: Numbers) -> dict[str, float]:
+    return {cause: seconds for cause, seconds in found["trainer_seconds_total"].items() if seconds}
+
+
+def test_a_step_is_recorded(live: LiveMetrics, clock: Clock) -> None:
+    clock.now = 1002.0
+    live.record_step(line(7))
+    found = numbers(live.text())
+    assert found["trainer_step"] == {"": 7}
+    assert found["trainer_loss"] == {"": 2.5}
+    assert found["trainer_last_step_time_seconds"] == {"": 1002}
+    assert found["trainer_hbm_used_bytes"] == {"": 7}
+    assert found["trainer_hbm_peak_bytes"] == {"": 9}
+    assert "trainer_mfu_ratio" not in found
+    live.record_step(line(8, loss=None, mfu=0.4))
+    found = numbers(live.text())
+    assert math.isnan(found["trainer_loss"][""])
+    assert found["trainer_mfu_ratio"] == {"": 0.4}
+    assert (found["trainer_restarts"], found["trainer_usd_per_hour"]) == ({"": 2}, {"": 86.4})
+
+
+def test_time_counts_for_the_causes_of_the_report(live: LiveMetrics, clock: Clock) -> None:
+    pieces: list[tuple[str, float]] = [("start", 30), ("restore", 20), ("compile", 10), ("save", 4), ("Evaluation", 6)]
+    for event, seconds in pieces:
+        clock.now += seconds
+        live.record_event(event, {"step": 3, "loss": 1.0})
+        assert by_cause(numbers(live.text()))[ENDS_A_PIECE[event]] == pytest.approx(seconds)
+    clock.now += 2
+    live.record_step(line(4))
+    clock.now += 2
+    live.record_step(line(5, skipped=True, loss=None, skipped_steps=1))
+    spent = by_cause(numbers(live.text()))
+    assert (spent[Cause.PRODUCTIVE], spent[Cause.INPUT], spent[Cause.LOST]) == (1.5, 1.0, 1.5)
+    assert sum(spent.values()) == pytest.approx(clock.now - START.began)
+
+
+def test_a_clock_that_is_set_back_takes_no_time_away(live: LiveMetrics, clock: Clock) -> None:
+    clock.now = 500.0
+    live.record_event("compile", {})
+    assert by_cause(numbers(live.text())) == {}
+
+
+def test_work_is_safe_from_the_first_step_on_and_from_each_complete_save(live: LiveMetrics, clock: Clock) -> None:
+    def safe_since() -> float:
+        return numbers(live.text())["trainer_safe_time_seconds"][""]
+
+    clock.now = 1100.0
+    live.record_event("RunStarted", {"step": 3})
+    assert safe_since() == 1100
+    clock.now = 1200.0
+    live.record_event("save", {"step": 5})
+    assert safe_since() == 1100
+    live.record_event("CheckpointSaved", {"step": 5})
+    assert safe_since() == 1200
+    assert numbers(live.text())["trainer_saved_step"] == {"": 5}
+
+
+def test_what_is_the_same_for_the_job_is_reported_only_by_its_leader(clock: Clock) -> None:
+    hosts = {leads: LiveMetrics(START, leads=leads, clock=clock) for leads in (True, False)}
+    for metrics in hosts.values():
+        metrics.record_step(line(1))
+        metrics.set_past_ends({"HANG": PastEnd(1, 900.0)})
+    leader, other = (set(numbers(metrics.text())) for metrics in hosts.values())
+    assert other == leader - {family.name for family in FAMILIES if family.leader_only}
+    assert "trainer_host_seconds_total" in other
+
+
+def test_a_run_has_every_family_except_those_of_chips_and_past_ends(tmp_path: Path) -> None:
+    # CPU devices have no rated peak and report no memory, and there was no attempt before this one.
+    began = time.time()
+    found = numbers(run(small_job(tmp_path, steps=4, evaluate_every_steps=2)).text())
+    assert {family.name for family in FAMILIES} - set(found) == _UNTOLD
+    assert (found["trainer_step"], found["trainer_saved_step"], found["trainer_steps_total"]) == ({"": 4},) * 3
+    assert by_cause(found).keys() >= {Cause.PRODUCTIVE, Cause.COMPILE, Cause.EVALUATION, Cause.SAVE}
+    assert sum(by_cause(found).values()) <= time.time() - began
+
+
+FIRST_START = Start("run-1", 1, 1000.0, None, 2, None)
+HERE = {METRICS_ADDRESS_VARIABLE: "127.0.0.1"}
+
+
+def asked(port: int, path: str) -> tuple[int, str | None, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.getheader("Content-Type"), answer.read().decode()
+
+
+def test_whoever_asks_gets_the_numbers_of_now() -> None:
+    live = LiveMetrics(FIRST_START, leads=True)
+    server = serve(live, HERE, port=0)
+    assert server
+    status, kind, text = asked(server.server_address[1], "/metrics")
+    assert status == 200
+    assert kind
+    assert kind.startswith("text/plain")
+    assert numbers(text)["trainer_restarts"] == {"": 1}
+    server.shutdown()
+    server.server_close()
+
+
+def test_without_an_address_or_with_a_port_that_is_taken_nothing_is_served(capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve(LiveMetrics(FIRST_START, leads=True), {}) is None
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert serve(LiveMetrics(FIRST_START, leads=True), HERE, port) is None
+    assert f"no metrics are served at 127.0.0.1:{port}" in capsys.readouterr().out
+
+
+def test_the_leader_reports_how_earlier_starts_ended(tmp_path: Path) -> None:
+    folder = tmp_path / "failures" / "run-1"
+    folder.mkdir(parents=True)
+    record = '{"cause": "bad", "host": "host-3", "code": 23, "time": 1234.5, "elsewhere": false}'
+    (folder / "host-3-0-1000.json").write_text(record)
+    live = LiveMetrics(FIRST_START, leads=True)
+    look_back(live, epath.Path(tmp_path), FIRST_START)
+    wait_until(lambda: "trainer_ends" in live.text())
+    assert numbers(live.text())["trainer_last_end_time_seconds"] == {"BAD_HOST": 1234.5}
+
+
+def test_storage_that_fails_costs_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "failures").mkdir()
+    (tmp_path / "failures" / "run-1").write_text("no folder")
+    look_back(LiveMetrics(FIRST_START, leads=True), epath.Path(tmp_path), FIRST_START)
+    said: list[str] = []
+    wait_until(lambda: said.append(capsys.readouterr().out) or any(said))
+    assert "".join(said).startswith("metrics lack the ends of earlier attempts: NotADirectoryError")
