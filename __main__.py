@@ -40,7 +40,7 @@ fleet = Fleet("fleet", FleetArgs.of(settings, cluster), on_both)
 jobs_args = {name: JobArgs.of(settings, name, fleet.place, image, footings) for name in settings.jobs}
 jobs = [Job(name, args, ResourceOptions(provider=kubernetes)) for name, args in jobs_args.items()]
 
-alerts = budget_alerts(settings, cluster.project_number, on_google(foundation.apis))
+alerts = budget_alerts(settings, foundation.project_number, on_google(foundation.apis))
 records = published_records(settings, image, after(kubernetes, fleet, deleted_with=cluster.resource))
 declared = [foundation, bucket, fleet, *jobs, *records, *alerts]
 guard.close([*declared, built] if built else declared, after(kubernetes, fleet, deleted_with=cluster.resource))

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,11 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
+from infra.project import ProjectError
 from infra.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
-from workloads.terminal import inert
+from workloads.terminal import Terminal, inert
 
 if TYPE_CHECKING:
     from infra.review.table import Table
@@ -37,17 +39,22 @@ class Halt(Exception):
         self.exit_status = exit_status
 
 
-def exit_status(command: Callable[[], int]) -> int:
+def write_error(message: str, *, in_json: bool) -> None:
+    """Write an error to stderr, as text or as one JSON object `{"error": MESSAGE}`."""
+    sys.stderr.write(f"{as_json({'error': message}, indent=None)}\n" if in_json else inert(f"{message}\n"))
+
+
+def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
     """Run `command` and return its exit status. Errors go to stderr as a message without a traceback."""
     try:
         status = command()
         # Flush here, so that an error in writing the rest counts as an error of the command.
         sys.stdout.flush()
-    except (Halt, ProgramsError, SandboxError, StacksError) as error:
-        sys.stderr.write(inert(f"{error}\n"))
+    except (Halt, ProgramsError, ProjectError, SandboxError, StacksError) as error:
+        write_error(str(error), in_json=in_json)
         return error.exit_status if isinstance(error, Halt) else 1
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
+    except (KeyboardInterrupt, EOFError):  # Ctrl-C, or Ctrl-D at a question.
+        write_error("stopped", in_json=in_json)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # Rich raises SystemExit if the reader has closed the pipe. Python would try to write the rest at exit.
@@ -72,6 +79,11 @@ class Form(StrEnum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+
+
+def waiting(text: str) -> AbstractContextManager[object]:
+    """Show `text` with a spinner on a terminal until the context ends. It goes to stderr, away from the answer."""
+    return Terminal(stderr=True).status(text)
 
 
 def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.answer import NEGATIVE, Halt
-from cli.sandbox_folder import SANDBOX
+from cli.answer import NEGATIVE, Halt, waiting
+from cli.sandbox_folder import default_sandbox, is_of_sandbox
 from infra.job_state import Object
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
@@ -71,13 +71,14 @@ class Deployed:
 
     @property
     def options(self) -> str:
-        """Options with which a command selects the stack, such as `-s dev --engine sandbox` or `--namespace team`."""
+        """Options with which a command selects the stack, such as `-s dev --sandbox` or `--namespace team`."""
         if self.kubectl:
             return shlex.join(self.kubectl.words)
         words = ["-s", self.stack]
-        if self.sandbox is not None:
-            words += ["--engine", "sandbox"]
-            words += ["--sandbox", str(self.sandbox)] if self.sandbox != SANDBOX else []
+        if self.sandbox is not None and self.sandbox.resolve() != default_sandbox().resolve():
+            words += ["--sandbox", str(self.sandbox)]
+        elif self.sandbox is not None and not is_of_sandbox(self.stack):
+            words += ["--sandbox"]
         return shlex.join(words)
 
     @property
@@ -144,9 +145,10 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     """
     where = stacks_in(sandbox)
     try:
-        outputs = where.outputs(stack)
+        with waiting(f"reading the outputs of {stack}"):
+            outputs = where.outputs(stack)
     except StacksError as error:
-        other = "--engine sandbox" if sandbox is None else "--engine pulumi"
+        other = "--sandbox" if sandbox is None else "--engine pulumi"
         raise Halt(
             f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}\nBring it up, or use {other}"
         ) from None

@@ -9,20 +9,17 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Halt, exit_status
+from cli.answer import Halt
 from cli.phases import Display, operate, phase, recover, start_control_plane
 from cli.progress import DOWN_PHASES, Phase, Progress
-from cli.sandbox_folder import SANDBOX, lock_sandbox
+from cli.sandbox_folder import lock_sandbox
 from infra.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
-from workloads.terminal import Terminal
 
 _DESTROY_ADVICE = (
     "The sandbox is still running. Fix the cause and run `make down` again. `make down ARGS=--stop-jobs` stops running"
@@ -120,28 +117,3 @@ def _remove(site: Site, settings: Path, display: Display, consent: Consent) -> b
 
 def _say(console: Console, message: str) -> None:
     console.print(message, markup=False, highlight=False, soft_wrap=True)
-
-
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-
-
-@app.command()
-def main(
-    stack: Annotated[str, typer.Option(help="Name of the stack file stacks/Pulumi.STACK.yaml.")] = "local",
-    sandbox: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the sandbox.")] = SANDBOX,
-    delete_checkpoints: Annotated[
-        bool, typer.Option("--delete-checkpoints", help="Delete the whole folder of the sandbox.")
-    ] = False,
-    stop_jobs: Annotated[bool, typer.Option("--stop-jobs", help="Stop running jobs, which save first.")] = False,
-    foreign_objects: Annotated[
-        bool, typer.Option("--foreign-objects", help="Also delete queues and namespaces that the stack did not create.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete checkpoints without confirmation.")] = False,
-) -> None:
-    """Destroy a stack of the sandbox and stop the sandbox."""
-    consent = Consent(delete_checkpoints, yes, stop_jobs, foreign_objects)
-    raise typer.Exit(exit_status(lambda: down(stack_file.find(stack), sandbox, consent, Terminal(highlight=False))))
-
-
-if __name__ == "__main__":
-    app(prog_name="python -m cli.down")

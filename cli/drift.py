@@ -15,11 +15,10 @@ from pulumi.automation.events import StepEventMetadata
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import NEGATIVE, Form, write
+from cli.answer import NEGATIVE, Form, waiting, write
 from infra.review.preview import Difference, Drift, Drifted, drift_tables
 from infra.review.review import Change
 from sandbox.engine import Engine
-from workloads.terminal import Terminal
 
 _STEP = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<name>[^.\[\]]+)')
 
@@ -31,9 +30,7 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     """
     path = stack_file.find(stack)
     stack_file.read(path)
-    # Progress goes to stderr, because another program may read the answer.
-    waiting = Terminal(stderr=True).status(f"refreshing every object of {stack}")
-    with engines.open_engine(path, sandbox) as engine, waiting:
+    with engines.open_engine(path, sandbox) as engine, waiting(f"refreshing every object of {stack}"):
         found = find_drift(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:

@@ -16,9 +16,9 @@ from pulumi.automation.events import StepEventMetadata
 from cli import stack_file
 from cli.answer import Halt
 from cli.sandbox_folder import find_sandbox, lock_sandbox
+from infra.project import find_project
 from infra.review.review import Change, Finding
 from sandbox import programs
-from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack
 
 _LEFT_ALONE = ("same", "read", "refresh")
@@ -41,7 +41,7 @@ OnEvent = Callable[[EngineEvent], None]
 class PulumiEngine:
     """Previews an existing stack with the user's own Pulumi, its plugins, credentials and backend.
 
-    It runs the program of `Pulumi.yaml` with the stack file of the checkout.
+    It runs the program of `Pulumi.yaml` with the stack file of the project.
     """
 
     def __init__(self, stack: str, policy: PolicyPack | None = None) -> None:
@@ -65,12 +65,12 @@ class PulumiEngine:
     @cached_property
     def _stack(self) -> automation.Stack:
         try:
-            return automation.Stack.select(self._name, _Checkout(work_dir=str(CHECKOUT)))
+            return automation.Stack.select(self._name, _Checkout(work_dir=str(find_project())))
         except (OSError, subprocess.CalledProcessError, automation.InvalidVersionError) as error:
             got = "none" if isinstance(error, FileNotFoundError) else f"one that does not print its version: {error}"
             raise Halt(
                 f"--engine pulumi needs the program `pulumi` on PATH, got {got}; install it"
-                " (https://www.pulumi.com/docs/install/) or use --engine sandbox"
+                " (https://www.pulumi.com/docs/install/) or use the sandbox"
             ) from None
         except automation.StackNotFoundError:
             raise Halt(
@@ -80,11 +80,11 @@ class PulumiEngine:
 
 
 class _Checkout(automation.LocalWorkspace):
-    """The repository as Pulumi's workspace."""
+    """The project as Pulumi's workspace."""
 
     @override
     def select_stack(self, stack_name: str) -> None:
-        """Check that the stack exists. The stack that the user selected in this checkout stays selected."""
+        """Check that the stack exists. The stack that the user selected in this project stays selected."""
         self._run_pulumi_cmd_sync(["stack", "--stack", stack_name])
 
 

@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.answer import Halt
+from cli.answer import Form
 from cli.environments.commands import environments
+from cli.lifecycle import lifecycle
 from cli.options import (
     ClusterCommand,
     Commands,
     Engine,
     Job,
-    Json,
-    Markdown,
     On,
+    Output,
     Sandbox,
     Stack,
+    TableOutput,
+    Yes,
     folder_of,
-    form_of,
     kubectl,
 )
+from cli.selected import STACK_VARIABLE, default_stack
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def _version(wanted: bool) -> None:
 app = typer.Typer(
     cls=Commands,
     name="multislice",
-    help="Price, check, watch and control a stack of TPU slices.",
+    help="Create, price, deploy, watch and control a stack of TPU slices.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -57,6 +59,7 @@ def _options(
     """Options of the command without a subcommand."""
 
 
+app.add_typer(lifecycle)
 app.add_typer(environments)
 
 
@@ -69,14 +72,12 @@ def review(
     workloads: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Output of `kubectl get workloads -A -o json`.")
     ] = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    output: TableOutput = Form.TEXT,
 ) -> int:
     """Review price, queue, memory and speed of a stack. Exit status 2: a job cannot run, or `up` would fail."""
-    form = form_of(json, markdown)
     from cli import review as command
 
-    return command.review(stack, outputs, workloads, form, Terminal(highlight=False))
+    return command.review(stack, outputs, workloads, output, Terminal(highlight=False))
 
 
 @app.command()
@@ -90,17 +91,19 @@ def preview(
         Path | None, typer.Option(metavar="FILE", help="File to save the plan to, for `pulumi up --plan FILE`.")
     ] = None,
     sandbox: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the sandbox whose state to compare with.")
+        Path | None,
+        typer.Option(
+            metavar="[DIR]",
+            help="Compare with the state of the sandbox in this folder. Without a folder: .sandbox in the project.",
+        ),
     ] = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    output: TableOutput = Form.TEXT,
 ) -> int:
     """Preview changes, policy, price and queue of a stack. Exit status 2: a rule forbids it, or a job cannot run."""
-    form = form_of(json, markdown)
     from cli import preview as command
 
-    request = command.PreviewRequest(stack, engine, save_plan, sandbox)
-    return command.preview(request, form, Terminal(highlight=False))
+    request = command.PreviewRequest(stack, engine, save_plan, sandbox and folder_of(None, engine, sandbox))
+    return command.preview(request, output, Terminal(highlight=False))
 
 
 @app.command()
@@ -112,14 +115,12 @@ def preflight(
     compare_compile: Annotated[
         bool, typer.Option("--compare-compile", help="Compile with each value of `compile` and compare the results.")
     ] = False,
-    json: Json = False,
-    markdown: Markdown = False,
+    output: TableOutput = Form.TEXT,
 ) -> int:
     """Compile a stack's training jobs to see if they fit and how fast they are. Exit status 2: one does not fit."""
-    form = form_of(json, markdown)
     from cli import preflight as command
 
-    return command.preflight(stack, form, compile_cache, Terminal(highlight=False), compare_compile)
+    return command.preflight(stack, output, compile_cache, Terminal(highlight=False), compare_compile)
 
 
 def _amount(text: str) -> float:
@@ -140,26 +141,21 @@ def plan(
     zone: Annotated[str | None, typer.Option(help="Zone whose prices to use. Default: the cheapest zone.")] = None,
     capacity: Annotated[Literal["on-demand", "spot"], typer.Option(help="Capacity whose prices to use.")] = "on-demand",
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="File for a chart of cost against time.")] = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    output: TableOutput = Form.TEXT,
 ) -> int:
     """List the slices that can train a preset by a deadline, from a table of compiled steps. Exit status 2: none."""
-    form = form_of(json, markdown)
     from cli import plan as command
 
     prices = command.chip_prices(zone, capacity)
-    return command.plan(command.goal(preset, tokens, days), prices, by, svg, form, Terminal(highlight=False))
+    return command.plan(command.goal(preset, tokens, days), prices, by, svg, output, Terminal(highlight=False))
 
 
 @app.command()
-def drift(
-    stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False, markdown: Markdown = False
-) -> int:
+def drift(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: TableOutput = Form.TEXT) -> int:
     """Show changes made outside of Pulumi, and what `up` would do about them. Exit status 2: drift was found."""
-    form = form_of(json, markdown)
     from cli import drift as command
 
-    return command.drift(stack, folder_of(engine, sandbox), form, Terminal(highlight=False))
+    return command.drift(stack, folder_of(stack, engine, sandbox), output, Terminal(highlight=False))
 
 
 @app.command(cls=ClusterCommand)
@@ -169,24 +165,23 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job has ended.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object; with --watch, one per line after each change.")
-    ] = False,
+    output: Output = "text",
 ) -> int:
     """Show slices, queues and a job: step, loss, time left, dollars. Exit status 2: with --watch, failed or missing."""
     from cli.status import Watch
     from cli.status import status as command
 
     found, console = _deployed(stack, engine, sandbox), Terminal(highlight=False)
-    return Watch(found, job, console, json).run() if watch else command(found, job, console, json=json)
+    in_json = output == "json"
+    return Watch(found, job, console, in_json).run() if watch else command(found, job, console, json=in_json)
 
 
 @app.command("list", cls=ClusterCommand)
-def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
+def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
     """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
     from cli.status import jobs
 
-    return jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=json)
+    return jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=output == "json")
 
 
 @app.command(cls=ClusterCommand)
@@ -212,7 +207,7 @@ def logs(
     ] = None,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Annotated[bool, typer.Option("--json", help="Print each line as one JSON object.")] = False,
+    output: Output = "text",
 ) -> int:
     """Show logs of a job. Exit status 2: the job has failed."""
     for name, given, other, also in (
@@ -224,17 +219,17 @@ def logs(
     from cli.logs import Selection, span
     from cli.logs import logs as command
 
-    selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, json)
-    folder = folder_of(engine, sandbox)
+    selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, output == "json")
+    folder = folder_of(stack, engine, sandbox)
     return command(_deployed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
 
 
 @app.command(cls=ClusterCommand)
-def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
+def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
     """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
     from cli.explain.explain import command
 
-    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=json)
+    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=output == "json")
 
 
 @app.command(cls=ClusterCommand)
@@ -243,12 +238,12 @@ def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 to listen on. 0: any free port.")] = 0,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the URL as one JSON object.")] = False,
+    output: Output = "text",
 ) -> int:
     """Serve live pages about a stack and its jobs to browsers on this machine."""
     from cli.dashboard import dashboard as command
 
-    return command(_deployed(stack, engine, sandbox), port, Terminal(highlight=False), json=json)
+    return command(_deployed(stack, engine, sandbox), port, Terminal(highlight=False), json=output == "json")
 
 
 @app.command()
@@ -257,26 +252,36 @@ def report(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="Storage path of a job (a folder or gs://BUCKET/JOB), folder of one run or, with --stack, name of a"
-            " job. Default: the stack's only training job.",
+            help="Storage path of a job (a folder or gs://BUCKET/JOB), folder of one run, or name of a job of the"
+            " stack. Default: the stack's only training job.",
         ),
     ] = None,
     stack: Annotated[
-        str | None, typer.Option("--stack", "-s", help="Stack whose checkpoint bucket has the files of the job.")
+        str | None,
+        typer.Option(
+            "--stack",
+            "-s",
+            envvar=STACK_VARIABLE,
+            help="Stack whose checkpoint bucket has the files of the job. Default: the stack that Pulumi has selected.",
+        ),
     ] = None,
     engine: On = None,
     sandbox: Sandbox = None,
-    output: Annotated[
+    page: Annotated[
         str | None, typer.Option(metavar="FILE", help="File for the page. Default: report.html in the run's folder.")
     ] = None,
-    json: Json = False,
+    output: Output = "text",
 ) -> int:
     """Report the time and money spent in a run of a job, by cause, error and start, and write an HTML page."""
     from cli import report as command
     from workloads.report.command import Asked
 
-    folder = command.folder(target, stack, folder_of(engine, sandbox))
-    return command.report(Asked(folder, output, json), Terminal(highlight=False))
+    if target and command.is_folder(target, stack):
+        folder = target
+    else:
+        named = stack or default_stack()
+        folder = command.folder(target, named, folder_of(named, engine, sandbox))
+    return command.report(Asked(folder, page, output == "json"), Terminal(highlight=False))
 
 
 _Words = Annotated[
@@ -301,11 +306,11 @@ def submit(
     priority: _Priority = None,
     max_restarts: _MaxRestarts = None,
     max_hours: _MaxHours = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only review the job.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Json = False,
+    output: Output = "text",
 ) -> int:
     """Submit a job to a team's queue after a review. Exit status 2: a rule forbids it, or it cannot run."""
     from cli import submit as command
@@ -313,7 +318,7 @@ def submit(
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
     wish = command.read_wish(words or [], flags)
     found = _deployed(stack, engine, sandbox)
-    return command.submit(found, wish, Terminal(highlight=False), yes=yes, dry_run=dry_run, json=json)
+    return command.submit(found, wish, Terminal(highlight=False), yes=yes, dry_run=dry_run, json=output == "json")
 
 
 @app.command(cls=ClusterCommand)
@@ -341,83 +346,77 @@ def render(
 def cancel(
     stack: Stack,
     job: Job = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Json = False,
+    output: Output = "text",
 ) -> int:
     """Cancel a job and keep its checkpoints. Exit status 2: the job had already ended."""
     from cli.cancel import cancel as command
 
-    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=json)
+    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=output == "json")
 
 
 @app.command("enforce-budget")
-def enforce_budget(
-    stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False, markdown: Markdown = False
-) -> int:
+def enforce_budget(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: TableOutput = Form.TEXT) -> int:
     """Stop the queues of a stack whose budget.usd_total is used up. Exit status 2: it is used up."""
-    form = form_of(json, markdown)
     from cli.enforce_budget import enforce_budget as command
 
-    return command(_deployed(stack, engine, sandbox), form, Terminal(highlight=False))
+    return command(_deployed(stack, engine, sandbox), output, Terminal(highlight=False))
 
 
 @app.command(cls=ClusterCommand)
 def profile(
     stack: Stack,
     job: Job = None,
-    output: Annotated[
+    folder: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder for the profile. Default: ./profile-JOB.", show_default=False),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the steps.")] = 600.0,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Json = False,
+    output: Output = "text",
 ) -> int:
     """Profile five steps of a running job on all its hosts. Exit status 2: the job is not training."""
     from cli.profile import profile as command
 
-    return command(_deployed(stack, engine, sandbox), job, output, wait, Terminal(highlight=False), as_json=json)
+    in_json = output == "json"
+    return command(_deployed(stack, engine, sandbox), job, folder, wait, Terminal(highlight=False), as_json=in_json)
 
 
 @app.command()
-def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> int:
+def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
     """Check a stack for problems and show how to repair them. Exit status 2: a check failed."""
     from cli.doctor.doctor import doctor as command
 
-    return command(stack, folder_of(engine, sandbox), Terminal(highlight=False), as_json=json)
+    return command(stack, folder_of(stack, engine, sandbox), Terminal(highlight=False), as_json=output == "json")
 
 
 @app.command()
 def confirm(
     stack: Stack,
-    output: Annotated[
+    file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File for the answers. Default: ./confirmation.json.")
     ] = None,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    output: TableOutput = Form.TEXT,
 ) -> int:
     """Record which assumptions about Google Cloud and TPUs hold on a stack. Exit status 2: one does not hold."""
-    form = form_of(json, markdown)
     from cli.confirm.confirm import OUTPUT
     from cli.confirm.confirm import confirm as command
 
-    return command(_deployed(stack, engine, sandbox), output or OUTPUT, form, Terminal(highlight=False))
+    return command(_deployed(stack, engine, sandbox), file or OUTPUT, output, Terminal(highlight=False))
 
 
 def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
     from cli.deployed import Kubectl, deployed, deployed_by_kubeconfig
 
     if chosen := Kubectl(**kubectl()):
-        if stack or engine or sandbox:
-            raise Halt(f"expected --stack or {' '.join(chosen.words)}, got both")
         return deployed_by_kubeconfig(chosen)
-    assert stack, "ClusterCommand requires one of the two"
-    return deployed(stack, folder_of(engine, sandbox))
+    assert stack, "a command without a kubeconfig has a stack"
+    return deployed(stack, folder_of(stack, engine, sandbox))
 
 
 def main() -> None:

@@ -4,9 +4,10 @@ Completion reads the stack files of this checkout, so that pressing Tab does not
 that cannot be read.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,8 +16,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from cli import stack_file
-from cli.answer import Form, Halt, exit_status
-from cli.sandbox_folder import SANDBOX
+from cli.answer import Form, Halt, exit_status, write_error
+from cli.sandbox_folder import DEFAULT, default_sandbox, is_of_sandbox
+from cli.selected import STACK_VARIABLE, default_stack
 
 
 def complete_stacks(incomplete: str) -> list[str]:
@@ -35,23 +37,37 @@ def names_of_jobs(stack: str | None) -> list[str]:
 
 
 def _jobs_of(stack: str) -> list[str]:
-    try:
-        sections = stack_file.sections(stack_file.content(stack_file.find(stack))["config"])
-    except Halt:
-        return []
+    sections = stack_file.peek(stack)
     several, only = sections.get("jobs"), sections.get("job")
     named = only.get("name") if isinstance(only, Mapping) else None
     return [str(name) for name in (*(several if isinstance(several, Mapping) else ()), named) if name]
 
 
+def _or_default(context: typer.Context, given: str) -> str:
+    return given if given or context.resilient_parsing else default_stack()
+
+
 Stack = Annotated[
     str,
     typer.Option(
-        "--stack", "-s", help="Name of the stack file stacks/Pulumi.STACK.yaml.", autocompletion=complete_stacks
+        "--stack",
+        "-s",
+        envvar=STACK_VARIABLE,
+        default_factory=str,
+        callback=_or_default,
+        show_default="the stack that Pulumi has selected",
+        help="Name of the stack file stacks/Pulumi.STACK.yaml.",
+        autocompletion=complete_stacks,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown for a comment on a pull request.")]
+Output = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Format of the answer and of errors.")]
+TableOutput = Annotated[
+    Form,
+    typer.Option(
+        "--output", "-o", help="Format of the answer and of errors. markdown: for a comment on a pull request."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Job = Annotated[
     str | None,
     typer.Argument(
@@ -62,7 +78,8 @@ Job = Annotated[
 ]
 
 
-_chosen: ContextVar[Mapping[str, str | None]] = ContextVar("kubectl")
+_NO_CHOICE = dict[str, str | None].fromkeys(("kubeconfig", "context", "namespace"))
+_chosen: ContextVar[Mapping[str, str | None]] = ContextVar("kubectl", default=_NO_CHOICE)
 
 
 def _kubectl(
@@ -89,15 +106,30 @@ class ClusterCommand(TyperCommand):
         declared = typer.Typer(add_completion=False)
         declared.command()(_kubectl)
         self._kubectl = typer.main.get_command(declared).params
-        next(each for each in self.params if each.name == "stack").required = False
+        # The stack that Pulumi has selected is only needed without a kubeconfig.
+        next(each for each in self.params if each.name == "stack").callback = None
         self.params += self._kubectl
 
     def invoke(self, ctx: Any) -> Any:
         chosen = {str(each.name): ctx.params.pop(each.name) for each in self._kubectl}
-        if ctx.params["stack"] is None and not any(chosen.values()):
-            raise typer.BadParameter("expected --stack, or --namespace, --context or --kubeconfig, got none of them")
-        _chosen.set(chosen)
-        return super().invoke(ctx)
+        if any(chosen.values()):
+            given = [name for name in ("stack", "engine", "sandbox") if _is_typed(ctx, name)]
+            if given:
+                words = ", ".join(f"--{name}" for name, value in chosen.items() if value)
+                raise Halt(f"expected --stack or {words}, got {words} and --{', --'.join(given)}")
+            ctx.params["stack"] = None
+        else:
+            ctx.params["stack"] = ctx.params["stack"] or default_stack()
+        token = _chosen.set(chosen)
+        try:
+            return super().invoke(ctx)
+        finally:
+            _chosen.reset(token)
+
+
+def _is_typed(context: Any, name: str) -> bool:
+    """Return whether an option is on the command line, not only in the environment."""
+    return context.get_parameter_source(name).name == "COMMANDLINE"
 
 
 def kubectl() -> Mapping[str, str | None]:
@@ -109,22 +141,46 @@ class Commands(TyperGroup):
     """Exits with the status that a command returns, or with 1 after a wrong command line: typer's 2 has a meaning."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with _without_answer():
-            return super().parse_args(ctx, args)
+        ctx.meta[_IN_JSON] = _in_json(args)
+        with _without_answer(ctx):
+            return super().parse_args(ctx, list(_with_folder(args)))
 
     def invoke(self, ctx: Any) -> Any:
         command = super().invoke
-        with _without_answer():
-            raise typer.Exit(exit_status(lambda: command(ctx)))
+        with _without_answer(ctx):
+            raise typer.Exit(exit_status(lambda: command(ctx), in_json=ctx.meta[_IN_JSON]))
+
+
+_IN_JSON = "cli.options.in_json"
+"""Key of a command line's context: whether errors are printed as JSON."""
 
 
 @contextmanager
-def _without_answer() -> Generator[None]:
+def _without_answer(context: Any) -> Generator[None]:
     try:
         yield
     except TyperException as error:
+        if context.meta[_IN_JSON]:
+            write_error(error.format_message(), in_json=True)
+            raise typer.Exit(1) from None
         error.exit_code = 1
         raise
+
+
+def _in_json(words: Sequence[str]) -> bool:
+    """Return whether a command line asks for JSON, even if the rest of it is wrong."""
+    pairs = zip(words, words[1:], strict=False)
+    return not {"--output=json", "-ojson"}.isdisjoint(words) or any(
+        option in ("--output", "-o") and value == "json" for option, value in pairs
+    )
+
+
+def _with_folder(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a command line, with the default folder after an option `--sandbox` without a folder."""
+    for word, following in zip_longest(words, words[1:]):
+        yield word
+        if word == "--sandbox" and (following is None or following.startswith("-")):
+            yield str(DEFAULT)
 
 
 Engine = Literal["pulumi", "sandbox"]
@@ -133,24 +189,28 @@ On = Annotated[
     Engine | None,
     typer.Option(
         "--engine",
-        help="pulumi: your own Pulumi and its backend. sandbox: the sandbox on this machine. Default: pulumi, or"
-        " sandbox with --sandbox.",
+        help="pulumi: your own Pulumi and its backend. sandbox: the sandbox on this machine. Default: sandbox with"
+        " --sandbox or if the stack file has cloud.project: sandbox, otherwise pulumi.",
     ),
 ]
 Sandbox = Annotated[
-    Path | None, typer.Option("--sandbox", metavar="DIR", help=f"Folder of the sandbox. Default: {SANDBOX}.")
+    Path | None,
+    typer.Option(
+        "--sandbox",
+        metavar="[DIR]",
+        help=f"Use the sandbox in this folder. Without a folder: {DEFAULT} in the project.",
+    ),
 ]
 
 
-def folder_of(engine: Engine | None, sandbox: Path | None) -> Path | None:
-    """Return the folder of the sandbox to use. None: use the user's own Pulumi. Raise Halt if both are given."""
+def folder_of(stack: str | None, engine: Engine | None, sandbox: Path | None) -> Path | None:
+    """Return the folder of the sandbox that has the stack. None: use the user's own Pulumi.
+
+    Raise Halt if the options contradict each other.
+    """
     if engine == "pulumi" and sandbox:
         raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {sandbox}")
-    return (sandbox or SANDBOX) if engine == "sandbox" or sandbox else None
-
-
-def form_of(json: bool, markdown: bool) -> Form:
-    """Return the output format that the two options select."""
-    if json and markdown:
-        raise typer.BadParameter("expected only one of --json and --markdown, got both")
-    return Form.JSON if json else Form.MARKDOWN if markdown else Form.TEXT
+    if sandbox and sandbox != DEFAULT:
+        return sandbox
+    implied = engine is None and stack is not None and is_of_sandbox(stack)
+    return default_sandbox() if sandbox or engine == "sandbox" or implied else None

@@ -18,8 +18,8 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import NEGATIVE, Form, Halt, write
-from cli.environments.files import OURS, POLICY
+from cli.answer import NEGATIVE, Form, Halt, waiting, write
+from cli.environments.files import files_of_project, policy_pack
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules
@@ -27,7 +27,6 @@ from policy.rules import ALL_POLICIES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
-from workloads.terminal import Terminal
 
 _WITHOUT_RULES = (
     "expected the engine to run the policy pack, got a preview without it; the full output of"
@@ -60,9 +59,7 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
     path = stack_file.find(request.stack)
     stack_file.read(path)
     policy = _policy(request.stack)
-    # Progress goes to stderr, because another program may read the answer.
-    waiting = Terminal(stderr=True).status(f"the engine plans {request.stack}")
-    with _engine(request, path, policy) as engine, waiting:
+    with _engine(request, path, policy) as engine, waiting(f"the engine plans {request.stack}"):
         found = run_preview(request.stack, engine, request.save_plan)
     if form is Form.MARKDOWN:
         console.out(comment(found))
@@ -113,8 +110,6 @@ def _write_review_to(file: Path) -> Generator[None]:
 
 @contextmanager
 def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generator[Previewing]:
-    if request.engine == "pulumi" and request.sandbox:
-        raise Halt(f"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox {request.sandbox}")
     if request.engine == "sandbox" and not request.sandbox:
         with tempfile.TemporaryDirectory() as folder:
             yield Engine(create(Path(folder)), programs.found(programs.ENGINE), path, policy)
@@ -124,7 +119,7 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
 
 
 def _policy(stack: str) -> PolicyPack:
-    settings = OURS.policy(stack)
+    settings = files_of_project().policy(stack)
     if not settings.is_file():
         raise Halt(
             f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
@@ -139,4 +134,4 @@ def _policy(stack: str) -> PolicyPack:
     # Pulumi refuses exceptions for a rule that is not in the pack, without naming the rule.
     if unknown := unknown_rules(cast(dict[str, object], found), ALL_POLICIES):
         raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
-    return PolicyPack(POLICY, settings)
+    return PolicyPack(policy_pack(), settings)

@@ -19,18 +19,19 @@ def report(asked: Asked, console: Console) -> int:
         raise Halt(str(error)) from None
 
 
-def folder(target: str | None, stack: str | None, sandbox: Path | None) -> str:
-    """Return the folder of a report: `target` if it is a path, or the folder of the stack's job of that name.
+def is_folder(target: str, stack: str | None) -> bool:
+    """Return whether `target` is a path. Otherwise it is the name of a job."""
+    return "/" in target or (stack is None and Path(target).exists())
 
-    `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud. Raise Halt if a stack
-    is needed, or one of its jobs.
+
+def folder(job: str | None, stack: str, sandbox: Path | None) -> str:
+    """Return the folder of a stack's job, or of its only training job if `job` is None.
+
+    `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud. Raise Halt unless it
+    is one job.
     """
-    if target and (stack is None or "/" in target):
-        return target
-    if stack is None:
-        raise Halt("expected a folder, gs://BUCKET/JOB, or --stack STACK for the job of a stack, got none of these")
     settings = stack_file.read(stack_file.find(stack))
-    jobs = [target] if target else list(settings.recorded_jobs)
+    jobs = [job] if job else list(settings.recorded_jobs)
     if len(jobs) != 1:
         raise Halt(f"expected the name of one job with a report, because stack {stack} has {', '.join(jobs) or 'none'}")
     if sandbox is None:

@@ -1,16 +1,32 @@
 """Finds and locks the sandbox that a command uses."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from cli import stack_file
 from cli.answer import Halt
+from infra.project import find_project
 from sandbox.site import Site, load
 
-SANDBOX = Path(".sandbox")
+DEFAULT = Path(".sandbox")
+"""Folder of the sandbox in the folder of the project."""
+_PROJECT = "sandbox"
+"""Google Cloud project that the file of a stack for the sandbox names."""
+
+
+def default_sandbox() -> Path:
+    """Return the default folder of the sandbox. Raise ProjectError if there is no project."""
+    return find_project() / DEFAULT
+
+
+def is_of_sandbox(stack: str) -> bool:
+    """Return whether the file of a stack is for the sandbox: its `cloud.project` is `sandbox`."""
+    cloud = stack_file.peek(stack).get("cloud")
+    return isinstance(cloud, Mapping) and cloud.get("project") == _PROJECT
 
 
 def find_sandbox(root: Path) -> Site:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from cli.answer import Halt
+from infra.project import STACKS, find_project
 from infra.settings.errors import FieldError, SettingsError, nearest, show
 from infra.settings.values import NAMESPACE
-from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
     from infra.settings.stack import Settings
 
-FOLDER = CHECKOUT / "stacks"
 PREFIX = f"{NAMESPACE}:"
 """Prefix of the program's own keys in `config`."""
 _ADVICE = "Nothing was started. Fix the file and run the command again"
@@ -48,14 +47,19 @@ for _tag, (_form, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_form})$"), list(_first))
 
 
+def stacks_folder() -> Path:
+    """Return the folder of the project's stack files. Raise ProjectError if there is no project."""
+    return find_project() / STACKS
+
+
 def names(folder: Path | None = None) -> list[str]:
-    """Return the stacks with a stack file in `folder`. Default: the folder of the checkout."""
-    return sorted(stack_name(path) for path in (folder or FOLDER).glob("Pulumi.*.yaml") if path.is_file())
+    """Return the stacks with a stack file in `folder`. Default: the folder of the project."""
+    return sorted(stack_name(path) for path in (folder or stacks_folder()).glob("Pulumi.*.yaml") if path.is_file())
 
 
 def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Path:
     """Return the stack file of `stack`, the value of `option`. Raise Halt with all stacks if it is missing."""
-    folder = folder or FOLDER
+    folder = folder or stacks_folder()
     path = folder / f"Pulumi.{stack}.yaml"
     if path.is_file():
         return path
@@ -93,6 +97,14 @@ def expanded(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
         return dict(config)
     others = {key: value for key, value in config.items() if not key.startswith(PREFIX)}
     return others | {f"{PREFIX}{name}": value for name, value in expand(own, stack).items()}
+
+
+def peek(stack: str) -> dict[str, Any]:
+    """Return the sections of a stack as written, without checking them. Empty if the file cannot be read."""
+    try:
+        return sections(content(find(stack))["config"])
+    except Halt:
+        return {}
 
 
 def read(path: Path) -> "Settings":
@@ -145,7 +157,8 @@ def content(path: Path) -> dict[str, Any]:
     keys = [str(key) for key in cast(dict[object, object], found)] if isinstance(found, dict) else []
     got = f"config: {show(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else show(found)
     meant = "did you mean config? " if nearest("config", keys) else ""
-    raise Halt(f"{meant}{path} must be YAML with a mapping `config`, got {got}; see {FOLDER} for examples\n{_ADVICE}")
+    needed = "must be YAML with a mapping `config`"
+    raise Halt(f"{meant}{path} {needed}, got {got}; see {stacks_folder()} for examples\n{_ADVICE}")
 
 
 def loaded(path: Path, content: str = "a mapping `config`") -> object:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from cli.answer import NEGATIVE, as_json
+from cli.answer import NEGATIVE, as_json, waiting
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
@@ -41,16 +41,21 @@ _STYLES = {
     State.FAILED: "bold red",
 }
 
+_READING = "reading the cluster and the records of its jobs"
+
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
     """Print the stack and the job `name`, or all jobs of the stack if it is None."""
     observer = Observer(deployed)
-    if name:
-        snapshot, job = observer.job(name)
-        found = [job]
-    else:
-        snapshot = require_answer(observer.look(*(() if deployed.kubectl else (place.name for place in deployed.jobs))))
-        found = [job for job in snapshot.jobs if job.declared or deployed.kubectl]
+    with waiting(_READING):
+        if name:
+            snapshot, job = observer.job(name)
+            found = [job]
+        else:
+            snapshot = require_answer(
+                observer.look(*(() if deployed.kubectl else (place.name for place in deployed.jobs)))
+            )
+            found = [job for job in snapshot.jobs if job.declared or deployed.kubectl]
     if json:
         console.out(_object(snapshot, found))
     else:
@@ -60,7 +65,8 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
 
 def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     """Print all jobs in the namespaces of the stack's teams."""
-    snapshot = require_answer(Observer(deployed).look())
+    with waiting(_READING):
+        snapshot = require_answer(Observer(deployed).look())
     found = [summary(job, snapshot.at) for job in snapshot.jobs]
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))

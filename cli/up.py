@@ -8,21 +8,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from cli import stack_file
-from cli.answer import INTERRUPTED, Halt, exit_status
+from cli.answer import INTERRUPTED, Halt
 from cli.deployed import from_outputs
 from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
 from cli.render import WIDTH, exit_words
-from cli.sandbox_folder import SANDBOX, lock_sandbox
+from cli.sandbox_folder import lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.job_state import DELETED, Outcome, Pod, State
 from infra.names import QUEUE_LABEL
@@ -30,7 +29,6 @@ from sandbox import builds, certificates, daemon
 from sandbox.programs import Program, Programs
 from sandbox.site import Site, create, pod_folder
 from sandbox.stacks import stacks_in
-from workloads.terminal import Terminal
 
 _FIRST_PHASES = (Phase.PROGRAMS, Phase.PLAN, Phase.CONTROL_PLANE, Phase.INFRASTRUCTURE)
 """Order of the phases if programs must be built: the engine plans while the others are built."""
@@ -254,19 +252,3 @@ def _short(path: Path) -> str:
         if path.is_relative_to(base):
             return f"{prefix}{path.relative_to(base)}"
     return str(path)
-
-
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-
-
-@app.command()
-def main(
-    stack: Annotated[str, typer.Option(help="Name of the stack file stacks/Pulumi.STACK.yaml.")] = "local",
-    sandbox: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the sandbox.")] = SANDBOX,
-) -> None:
-    """Deploy a stack in the sandbox and follow its job."""
-    raise typer.Exit(exit_status(lambda: up(stack_file.find(stack), sandbox, Terminal(highlight=False))))
-
-
-if __name__ == "__main__":
-    app(prog_name="python -m cli.up")

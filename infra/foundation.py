@@ -78,6 +78,8 @@ class Foundation(pulumi.ComponentResource):
     """Repository of the trainer's image."""
     cluster: ClusterPlace
     """Cluster for a `Fleet`."""
+    project_number: pulumi.Output[str]
+    """Number that Google assigned to the project."""
 
     def __init__(self, name: str, args: FoundationArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("tpu-multislice:infra:Foundation", name, None, opts)
@@ -86,6 +88,8 @@ class Foundation(pulumi.ComponentResource):
         self.apis = GoogleApis(f"{prefix}apis", cloud.project, inside())
         place = RepositoryPlace(cloud.region, args.cluster.name)
         self.repository = image_repository(f"{prefix}images", place, labels, inside(self.apis))
+        number = pulumi.InvokeOutputOptions(parent=self, depends_on=[self.apis])
+        self.project_number = project_number(cloud.project, number)
         account = f"{args.cluster.name}-nodes"
         nodes_args = NodeIdentityArgs(cloud.project, account, self.repository, args.repositories)
         nodes = NodeIdentity(f"{prefix}nodes", nodes_args, inside(self.apis))
@@ -102,7 +106,7 @@ class Foundation(pulumi.ComponentResource):
             endpoint=found.endpoint,
             node_account=nodes.email,
             ranges=found.ranges,
-            project_number=self._project_number(args),
+            project_number=self.project_number,
             shared=found.shared,
         )
 
@@ -123,9 +127,6 @@ class Foundation(pulumi.ComponentResource):
             node_account=nodes.email,
             ranges=args.found.ranges if args.found else args.network,
             second_network=network.second.names if network and network.second else None,
-            project_number=self._project_number(args),
+            project_number=self.project_number,
             resource=cluster.resource,
         )
-
-    def _project_number(self, args: FoundationArgs) -> pulumi.Output[str]:
-        return project_number(args.cloud.project, pulumi.InvokeOutputOptions(parent=self, depends_on=[self.apis]))

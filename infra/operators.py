@@ -3,7 +3,7 @@
 Queues and jobs need those webhooks, so they depend on this component.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -106,7 +106,7 @@ class Operators(pulumi.ComponentResource):
         )
 
     def _chart(
-        self, release: Release, namespace: str, values: dict[str, object], after: list[pulumi.Resource]
+        self, release: Release, namespace: str, values: dict[str, object], after: Sequence[pulumi.Resource]
     ) -> kubernetes.helm.v4.Chart:
         in_namespace = kubernetes.core.v1.Namespace(
             f"{self._prefix}{namespace}",

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.kubernetes import ApiServer, CredentialsError
-
-CHECKOUT = Path(__file__).parent.parent
+from infra.project import ProjectError, find_project
 
 
 class StacksError(Exception):
@@ -26,9 +25,13 @@ class Stacks:
         """Run a Pulumi command and return its output.
 
         Raises:
-            StacksError: it fails, or `pulumi` is not installed.
+            StacksError: it fails, `pulumi` is not installed, or the working folder is not in a project.
         """
-        return run_command(["pulumi", *arguments, "--non-interactive"], CHECKOUT, None)
+        try:
+            project = find_project()
+        except ProjectError as error:
+            raise StacksError(str(error)) from None
+        return run_command(["pulumi", *arguments, "--non-interactive"], project, None)
 
     def outputs(self, stack: str) -> dict[str, Any]:
         """Return the outputs of a stack's last update.

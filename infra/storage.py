@@ -4,15 +4,18 @@ The bucket outlives everything else, except in an environment: `pulumi destroy` 
 the next `up` of a stack with this bucket adopts it. `workloads/Dockerfile` defines the image. Pods refer to it by
 digest, whether it was built or not."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
+from infra.project import CHECKOUT, find_project
 from infra.settings.jobs import ContainerJob
 from infra.settings.schema import Image
 from infra.settings.stack import Settings
@@ -191,10 +194,12 @@ def built_image(
     if image is None or image.reference:
         return None
     destination = _destination(repository)
+    # Relative, so that the state does not depend on where the project is.
+    sources = Path(os.path.relpath(CHECKOUT, find_project()))
     return docker_build.Image(
         name,
-        context=docker_build.BuildContextArgs(location="."),
-        dockerfile=docker_build.DockerfileArgs(location="workloads/Dockerfile"),
+        context=docker_build.BuildContextArgs(location=str(sources)),
+        dockerfile=docker_build.DockerfileArgs(location=str(sources / "workloads" / "Dockerfile")),
         platforms=[docker_build.Platform.LINUX_AMD64],
         # Without a tag: two builds of the same sources differ in time stamps, and tags never move.
         exports=[

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from infra.project import CHECKOUT
 from sandbox.servers import holds_within, log_end
 from sandbox.site import Site, taken_ports
-
-CHECKOUT = Path(__file__).parent.parent
 
 READY = "ready"
 """Last phase that `start` reports. From then on nodes, queues and pods work."""

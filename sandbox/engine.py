@@ -1,6 +1,6 @@
 """The real Pulumi engine on one stack of the sandbox, through the Automation API.
 
-The program is the repository's own `__main__.py`. The state is in the site's folder, and the plugins are those of
+The program is the project's own `__main__.py`. The state is in the site's folder, and the plugins are those of
 `sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the stack file, because the engine writes
 its salt into the stack file. The sandbox does not have the key of the secrets in that file and uses placeholders for
 them.
@@ -24,8 +24,9 @@ import yaml
 from pulumi import automation
 
 from infra.kubernetes import UNREACHABLE
+from infra.project import PROJECT_FILE, find_project
 from infra.settings.values import NAMESPACE, SECRETS, hide_encrypted, is_encrypted
-from sandbox.daemon import CHECKOUT, SandboxError
+from sandbox.daemon import SandboxError
 from sandbox.programs import Programs
 from sandbox.providers.charts import local_charts
 from sandbox.providers.installation import install, published_plugin
@@ -112,11 +113,11 @@ class Engine:
         self._pack_settings = [str(policy.settings)] if policy else None
 
     def program(self) -> None:
-        """Declare the resources, with the repository's own program."""
+        """Declare the resources, with the project's own program."""
         if published_plugin():
             charts = local_charts(self._programs, self._site.root / "charts")
             pulumi.runtime.register_resource_transform(charts)
-        runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
+        runpy.run_path(str(find_project() / "__main__.py"), run_name="__main__")
 
     def recover(self) -> str | None:
         """Remove the lock of an engine that was killed, and add the resources that it had created to the state.
@@ -296,7 +297,7 @@ def project_folder(site: Site) -> Path:
     """Pulumi's working folder; its stack files are copies."""
     project = site.root / "project"
     (project / "stacks").mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(CHECKOUT / "Pulumi.yaml", project / "Pulumi.yaml")
+    shutil.copyfile(find_project() / PROJECT_FILE, project / PROJECT_FILE)
     (site.root / "state").mkdir(exist_ok=True)
     return project
 

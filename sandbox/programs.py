@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-TOOLS = Path(__file__).parent.parent / "tools"
+from infra.project import CHECKOUT
+
+TOOLS = CHECKOUT / "tools"
 
 _VERSION_SECONDS = 30
 """Longest time that an installed program may take to print its version."""
@@ -102,7 +104,8 @@ PROGRAMS = (
     *(_operator(name, "kubernetes", build_seconds) for name, build_seconds in (("jobset", 10), ("kueue", 64))),
     _kubernetes("kubectl", ("version", "--client"), build_seconds=18),
 )
-"""All programs of the sandbox, in the order in which `make up` needs them."""
+"""All programs of the sandbox, in the order in which `make up` needs them. Helm shares the Go module of Kubernetes and
+the GCS server that of Pulumi, so that the packages they have in common are compiled once."""
 
 ENGINE = ("pulumi", "helm")
 """Names of the programs that a plan needs."""

@@ -72,7 +72,7 @@ def set_up(
 
     def done() -> None:
         wish = command.Wish(repository, stack or STACKS, ephemeral, reviewer, unattended or ())
-        for line in command.set_up(wish, stack_file.FOLDER, apply=apply):
+        for line in command.set_up(wish, stack_file.stacks_folder(), apply=apply):
             print(line, flush=True)
 
     _run(done)

@@ -18,9 +18,9 @@ from typing import Any, cast
 import yaml
 
 from cli.answer import Halt
+from infra.project import CHECKOUT
 from workloads.spec import Spec
 
-CHECKOUT = Path(__file__).parent.parent.parent
 IMAGE_LOCK = CHECKOUT / "requirements" / "image.txt"
 _LICENCES = CHECKOUT / "requirements" / "licences.yaml"
 _CLASSIFIER = "License :: "

@@ -39,7 +39,7 @@ class Evidence:
     """Result of `doctor`."""
     drift: Drift
     policies: int | None
-    """Number of the stack's admission policies in the cluster. None: they cannot be read."""
+    """Number of policies that protect running jobs of stacks in the cluster. None: they cannot be read."""
     histories: Mapping[str, tuple[History, ...]]
     """Runs of each training job of the stack."""
     preflights: Mapping[str, PreflightResult]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import NEGATIVE, Form, Halt, write
+from cli.answer import NEGATIVE, Form, Halt, waiting, write
 from cli.answer import as_json as to_json
 from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
@@ -41,7 +41,8 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
     """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud."""
-    checks = tuple(examine(scope_of(stack, sandbox)))
+    with waiting(f"checking {stack}"):
+        checks = tuple(examine(scope_of(stack, sandbox)))
     answer = to_json({"stack": stack, "checks": checks})
     write(answer, [_table(stack, checks)], Form.JSON if as_json else Form.TEXT, console)
     return NEGATIVE if any(check.verdict is Verdict.FAILED for check in checks) else 0

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, override
 
-from cli.environments.files import POLICY, Files
+from cli.environments.files import Files, policy_pack
 from cli.sandbox_folder import lock_sandbox
+from infra.project import find_project
 from infra.stacks import Stacks, StacksError, explain_parse_errors
 from sandbox import daemon, programs
-from sandbox.daemon import CHECKOUT
 from sandbox.stacks import SandboxStacks
 
 _STACK = "pulumi:pulumi:Stack"
@@ -73,29 +73,34 @@ class Backend:
                 if resource.get("custom") and not resource["type"].startswith((_STACK, _PROVIDER))
             ]
 
-    def up(self, name: str) -> None:
-        """Create the stack if it does not exist, and deploy its file under the rules of a preview."""
+    def up(self, name: str, *, yes: bool = True) -> None:
+        """Create the stack if it does not exist, and deploy its file under the rules of a preview.
+
+        Pulumi asks for confirmation unless `yes`.
+        """
         if name not in self.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         settings = self._files.policy(name)
-        pack = ("--policy-pack", str(POLICY), "--policy-pack-config", str(settings)) if settings.is_file() else ()
-        self._follow("up", "--yes", "--stack", name, *pack)
+        pack = (
+            ("--policy-pack", str(policy_pack()), "--policy-pack-config", str(settings)) if settings.is_file() else ()
+        )
+        self._follow("up", "--stack", name, *pack, yes=yes)
 
     def restore(self, name: str) -> None:
         """Write the stack file as it was in the last update."""
         self._stacks.ask("config", "refresh", "--force", "--stack", name)
 
-    def destroy(self, name: str) -> None:
-        """Destroy all resources, including running jobs."""
-        self._follow("destroy", "--yes", "--stack", name)
+    def destroy(self, name: str, *, yes: bool = True) -> None:
+        """Destroy all resources. Pulumi asks for confirmation unless `yes`."""
+        self._follow("destroy", "--stack", name, yes=yes)
 
     def remove(self, name: str) -> None:
         self._stacks.ask("stack", "rm", "--yes", name)
 
-    def _follow(self, *arguments: str) -> None:
+    def _follow(self, *arguments: str, yes: bool) -> None:
         """Run a command whose output goes to stderr, where the user can watch it."""
-        command = ["pulumi", *arguments, "--non-interactive"]
-        ended = subprocess.run(command, cwd=CHECKOUT, stdout=sys.stderr, check=False)
+        command = ["pulumi", *arguments, *(("--yes", "--non-interactive") if yes else ())]
+        ended = subprocess.run(command, cwd=find_project(), stdout=sys.stderr, check=False)
         if ended.returncode:
             raise StacksError(f"`{' '.join(command)}` failed; its output says why")
 
@@ -108,7 +113,7 @@ class SandboxBackend(Backend):
         self._site = stacks.site
 
     @override
-    def up(self, name: str) -> None:
+    def up(self, name: str, *, yes: bool = True) -> None:
         self._operate(lambda: self._engine(name).up(lambda _: None))
 
     @override
@@ -120,7 +125,7 @@ class SandboxBackend(Backend):
         shutil.copyfile(project_folder(self._site) / "stacks" / written.name, written)
 
     @override
-    def destroy(self, name: str) -> None:
+    def destroy(self, name: str, *, yes: bool = True) -> None:
         self._operate(lambda: self._engine(name).destroy(lambda _: None))
 
     def _operate(self, operation: Callable[[], object]) -> None:
@@ -139,7 +144,7 @@ class SandboxBackend(Backend):
         from sandbox.engine import Engine, PolicyPack
 
         settings = self._files.policy(name)
-        policy = PolicyPack(POLICY, settings) if settings.is_file() else None
+        policy = PolicyPack(policy_pack(), settings) if settings.is_file() else None
         return Engine(self._site, programs.found(), self._files.stack(name), policy)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.answer import Form
-from cli.options import Engine, Json, Markdown, On, Sandbox, folder_of, form_of
+from cli.options import Engine, On, Output, Sandbox, TableOutput, folder_of
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -24,16 +24,15 @@ def create_environment(
     only_file: Annotated[bool, typer.Option("--only-file", help="Write the files without deploying.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Json = False,
+    output: Output = "text",
 ) -> int:
     """Create an environment from a stack and deploy it."""
     from cli.environments import create as command
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
 
     wish = command.Wish(name, source, ttl)
-    backend = None if only_file else _backend(engine, sandbox)
-    form = Form.JSON if json else Form.TEXT
-    return command.create(wish, backend, OURS, _now(), form, Terminal(highlight=False))
+    backend = None if only_file else _backend(source, engine, sandbox)
+    return command.create(wish, backend, files_of_project(), _now(), Form(output), Terminal(highlight=False))
 
 
 @environments.command("destroy")
@@ -42,17 +41,17 @@ def destroy_environment(
     expired: Annotated[bool, typer.Option("--expired", help="Destroy all expired environments.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    output: TableOutput = Form.TEXT,
 ) -> int:
     """Destroy an environment with its running jobs and checkpoints. Exit status 1: some resources remain."""
-    form = form_of(json, markdown)
     if (name is None) != expired:
         raise typer.BadParameter("expected one of NAME and --expired, got both or neither")
     from cli.environments import destroy as command
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
 
-    return command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Terminal(highlight=False))
+    return command.destroy(
+        name, _backend(name, engine, sandbox), files_of_project(), _now(), output, Terminal(highlight=False)
+    )
 
 
 @environments.command("list")
@@ -60,25 +59,23 @@ def list_environments(
     expired: Annotated[bool, typer.Option("--expired", help="List only expired environments.")] = False,
     engine: On = None,
     sandbox: Sandbox = None,
-    json: Json = False,
-    markdown: Markdown = False,
+    output: TableOutput = Form.TEXT,
 ) -> int:
     """List environments of the backend. Exit status 1: a stack cannot be read; 2: with --expired, some have expired."""
-    form = form_of(json, markdown)
     from cli.environments import listing as command
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
 
-    backend = _backend(engine, sandbox)
-    return command.show(backend, OURS, _now(), form, Terminal(highlight=False), expired=expired)
+    backend = _backend(None, engine, sandbox)
+    return command.show(backend, files_of_project(), _now(), output, Terminal(highlight=False), expired=expired)
 
 
-def _backend(engine: Engine | None, sandbox: Path | None) -> "Backend":
+def _backend(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Backend":
     from cli.environments.backend import Backend, SandboxBackend
-    from cli.environments.files import OURS
+    from cli.environments.files import files_of_project
     from sandbox.stacks import SandboxStacks, stacks_in
 
-    stacks = stacks_in(folder_of(engine, sandbox))
-    return SandboxBackend(OURS, stacks) if isinstance(stacks, SandboxStacks) else Backend(OURS, stacks)
+    stacks, files = stacks_in(folder_of(stack, engine, sandbox)), files_of_project()
+    return SandboxBackend(files, stacks) if isinstance(stacks, SandboxStacks) else Backend(files, stacks)
 
 
 def _now() -> datetime:

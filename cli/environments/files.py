@@ -9,9 +9,9 @@ from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from cli import stack_file
 from cli.answer import Halt
+from infra.project import CHECKOUT, STACKS, find_project
 from infra.settings.errors import SettingsError
 from infra.settings.schema import Environment
-from sandbox.daemon import CHECKOUT
 
 _KEY = f"{stack_file.PREFIX}environment"
 
@@ -72,7 +72,20 @@ class Files:
 
 
 POLICY = CHECKOUT / "policy"
-OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
+"""Folder of the program's policy pack."""
+PACK_FILE = "PulumiPolicy.yaml"
+
+
+def files_of_project() -> Files:
+    """Return the folders of the project. Raise ProjectError if there is no project."""
+    project = find_project()
+    return Files(project / STACKS, project / "policy" / STACKS)
+
+
+def policy_pack() -> Path:
+    """Return the folder of the project's policy pack, which may have rules of its own, or of the program's."""
+    own = find_project() / "policy"
+    return own if (own / PACK_FILE).is_file() else POLICY
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:

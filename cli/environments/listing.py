@@ -12,7 +12,7 @@ from datetime import datetime
 from pydantic import ValidationError
 from rich.console import Console
 
-from cli.answer import Form, as_json, write
+from cli.answer import Form, as_json, waiting, write
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files, environment_in
 from infra.cost import BILL_OUTPUT, Bill, read_bill
@@ -95,7 +95,8 @@ def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> 
 
 def show(backend: Backend, files: Files, now: datetime, form: Form, console: Console, *, expired: bool) -> int:
     """Print the environments and return the exit status."""
-    found = listing(backend, files, now, expired=expired)
+    with waiting("reading the stacks of the backend"):
+        found = listing(backend, files, now, expired=expired)
     write(as_json({"environments": found}), [_table(found)], form, console)
     if any(each.source is None for each in found):
         return SOME_UNREADABLE

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from cli.answer import as_json
+from cli.answer import as_json, waiting
 from cli.deployed import Deployed
 from cli.explain import hosts, queueing
 from cli.explain.finding import Finding
@@ -17,7 +17,8 @@ from infra.job_state import State
 
 def command(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
     """Print what delays a job or ended it. Return the exit status."""
-    snapshot, job = Observer(deployed).job(name)
+    with waiting("reading the cluster and the records of the job"):
+        snapshot, job = Observer(deployed).job(name)
     found = explain(snapshot, job)
     if json:
         console.out(as_json({"job": job.place.name, "state": job.state, "findings": found, "notes": snapshot.notes}))

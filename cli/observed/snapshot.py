@@ -152,7 +152,7 @@ class Snapshot:
 
     stack: str
     options: str
-    """Options with which a command selects the stack, such as `-s dev --engine sandbox`."""
+    """Options with which a command selects the stack, such as `-s dev --sandbox`."""
     cluster: str
     at: float
     in_sandbox: bool = False

@@ -166,7 +166,7 @@ def comment(previewed: Previewed) -> str:
 def _cut(whole: str, stack: str) -> str:
     note = (
         f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MOST_CHARACTERS:,} are posted."
-        f" Run `bin/multislice preview -s {stack}` to see everything**"
+        f" Run `multislice preview -s {stack}` to see everything**"
     )
     room = MOST_CHARACTERS - len(note) - len(f"\n\n{_CLOSED}")
     # Not within a line, because half a table row breaks the table.

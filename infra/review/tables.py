@@ -249,7 +249,7 @@ def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
     arrays = found.biggest_arrays[:shown] if found else ()
     return Table(
         title=job_title("Chips", review, job),
-        verdict=_fit(found) if found else f"not compiled yet: run bin/multislice preflight -s {review.stack}",
+        verdict=_fit(found) if found else f"not compiled yet: run multislice preflight -s {review.stack}",
         state="good" if found and found.fits else "bad" if found and found.fits is False else "notable",
         columns=("largest arrays of a device", "shape", "GiB"),
         rows=[(array.what, array.shape, f"{array.gib:.2f}") for array in arrays],

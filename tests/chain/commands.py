@@ -33,7 +33,7 @@ def typed(chain: Chain, *words: str) -> str:
 
 def answered(chain: Chain, *words: str) -> dict[str, Any]:
     """The answer of a command that succeeds, as JSON."""
-    return json.loads(typed(chain, *words, "--json"))
+    return json.loads(typed(chain, *words, "-o", "json"))
 
 
 def run(chain: Chain, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,7 @@ CONFIGURATION: Json = {
     "health": {"healthProbeBindAddress": ":8081"},
     "webhook": {"port": 9443},
     "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
-    "waitForPodsReady": {"timeout": "5m"},
+    "waitForPodsReady": {"timeout": "25m"},
 }
 """Unlike that of a stack: it counts CPU and memory, and does not hold back jobs without a queue."""
 _KINDS = (
@@ -67,7 +67,9 @@ class Owner:
         provider = gcp.Provider("google", project=PROJECT, region=REGION, zone=ZONE)
         on_google = pulumi.ResourceOptions(provider=provider)
         cluster = _cluster(on_google)
-        endpoint = cluster.control_plane_endpoints_config.apply(lambda found: str(found.dns_endpoint_config.endpoint))
+        endpoint = cluster.control_plane_endpoints_config.apply(
+            lambda found: str(found.dns_endpoint_config and found.dns_endpoint_config.endpoint)
+        )
         inside = kubernetes_provider("inside", endpoint, pulumi.ResourceOptions(depends_on=[cluster]))
         options = pulumi.ResourceOptions(provider=inside)
         jobset = _controller(JOBSET, {}, options, [])
@@ -120,7 +122,7 @@ def _cluster(options: pulumi.ResourceOptions) -> gcp.container.Cluster:
         private_cluster_config={"enable_private_nodes": True},
         opts=options,
     )
-    pool = {"machine_type": "e2-standard-4"}
+    pool = gcp.container.NodePoolNodeConfigArgs(machine_type="e2-standard-4")
     gcp.container.NodePool(
         "pool", name="default-pool", cluster=cluster.id, node_count=1, node_config=pool, opts=options
     )

@@ -56,7 +56,7 @@ def _own_stack_files(stack: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
 def enforced(stack: Chain, values: Values) -> tuple[int, Any]:
     """Exit status and answer of the command about a stack file with these values."""
     stack.written(values)
-    line = ["enforce-budget", "-s", "local", "--engine", "sandbox", "--sandbox", str(stack.site.root), "--json"]
+    line = ["enforce-budget", "-s", "local", "--engine", "sandbox", "--sandbox", str(stack.site.root), "-o", "json"]
     ended = CliRunner().invoke(app, line)
     assert ended.exit_code in (0, 2), ended.output
     return ended.exit_code, json.loads(ended.stdout)

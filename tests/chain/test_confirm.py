@@ -19,8 +19,8 @@ pytestmark = pytest.mark.complete
 def asked(stack: Chain, monkeypatch: pytest.MonkeyPatch, output: Path) -> tuple[int, str]:
     stack.written(shared())
     monkeypatch.setattr(stack_file, "FOLDER", stack.folder)
-    line = ["confirm", "-s", "local", "--engine", "sandbox", "--sandbox", str(stack.site.root), "--output", str(output)]
-    ended = CliRunner().invoke(app, [*line, "--json"])
+    line = ["confirm", "-s", "local", "--engine", "sandbox", "--sandbox", str(stack.site.root), "--file", str(output)]
+    ended = CliRunner().invoke(app, [*line, "-o", "json"])
     return ended.exit_code, ended.output
 
 

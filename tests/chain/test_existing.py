@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -50,10 +50,7 @@ def test_names_of_others_are_refused_before_anything_is_changed(guest: Chain, be
     )
     engine = guest.engine_on(clash)
     for attempt in (engine.preview, engine.up):
-        events: list[EngineEvent] = []
-        with pytest.raises(CommandError):
-            attempt(events.append)
-        told = "".join(event.diagnostic_event.message for event in events if event.diagnostic_event)
+        told = _refusal(attempt)
         assert f"teams.{TEAM}: expected a name that is free in clusterqueues, got '{TEAM}'; rename the team" in told
         assert f"teams.{TEAM}.namespace: expected a name that is free in namespaces" in told
     assert Owner(guest).possessions(guest.api) == before
@@ -62,10 +59,7 @@ def test_names_of_others_are_refused_before_anything_is_changed(guest: Chain, be
 def test_what_the_cluster_does_not_have_is_refused_with_the_command_that_adds_it(guest: Chain) -> None:
     lacking = attached(datasets={"bucket": "corpora", "mount": True})
     lacking["slices"]["trillium"]["existing"] = True
-    events: list[EngineEvent] = []
-    with pytest.raises(CommandError):
-        guest.engine_on(lacking).preview(events.append)
-    told = "".join(event.diagnostic_event.message for event in events if event.diagnostic_event)
+    told = _refusal(guest.engine_on(lacking).preview)
     assert "--update-addons=GcsFuseCsiDriver=ENABLED" in told
     assert "2 node pools whose nodes have the label slice-group=trillium, got none" in told
 
@@ -95,6 +89,14 @@ def test_a_destroy_leaves_the_cluster_its_kueue_and_its_queues_byte_for_byte(
     left = {name for name in after.keys() - before.keys() if not _is_kept(name)}
     assert not left
     assert {name: after.get(name) for name in before} == before
+
+
+def _refusal(attempt: Callable[[Callable[[EngineEvent], None]], object]) -> str:
+    """All that the engine says when it refuses."""
+    events: list[EngineEvent] = []
+    with pytest.raises(CommandError) as refused:
+        attempt(events.append)
+    return str(refused.value) + "".join(each.diagnostic_event.message for each in events if each.diagnostic_event)
 
 
 def _is_kept(name: str) -> bool:

@@ -60,7 +60,7 @@ def test_logs_are_those_that_the_command_line_asks_for(finished: Chain):
     assert typed(finished, "logs", JOB, "--host", "slice-0-0").splitlines() == leaders
     assert typed(finished, "logs", JOB, "--tail", "2").splitlines() == leaders[-2:]
     assert typed(finished, "logs", JOB, "--since", "1h").splitlines() == leaders
-    assert [json.loads(line)["text"] for line in typed(finished, "logs", JOB, "--json").splitlines()] == leaders
+    assert [json.loads(line)["text"] for line in typed(finished, "logs", JOB, "-o", "json").splitlines()] == leaders
     named = [line.partition("  ") for line in typed(finished, "logs", JOB, "--all").splitlines()]
     assert [text for host, _, text in named if host == "slice-0-0"] == leaders
     other = [text for host, _, text in named if host == "slice-1-0"]

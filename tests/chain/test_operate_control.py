@@ -68,14 +68,14 @@ def queued(stack: Chain) -> str:
 
 def test_a_profile_of_all_hosts_is_brought_here(stack: Chain) -> None:
     folder = stack.folder / "profile"
-    told = answered(stack, "profile", JOB, "--output", str(folder))
+    told = answered(stack, "profile", JOB, "--folder", str(folder))
     assert told["hosts"] == 2
     assert told["steps"][1] - told["steps"][0] == 4
     assert len(list(folder.glob("plugins/profile/*/*.xplane.pb"))) == 2
 
 
 def test_doctor_asks_each_group_and_finds_no_fault_in_a_team_on_hold(stack: Chain) -> None:
-    ended = run(stack, "doctor", "--json")
+    ended = run(stack, "doctor", "-o", "json")
     assert ended.returncode == 0, ended.stdout
     checks = json.loads(ended.stdout)["checks"]
     assert {check["group"] for check in checks if check["verdict"] == "ok"} == {

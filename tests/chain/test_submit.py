@@ -112,17 +112,17 @@ def test_a_member_trains_and_sees_the_job_without_access_to_pulumi(stack: Chain,
     assert "a day) while it runs" in shown
     assert "dry run: nothing was submitted" in shown
     assert ada.api.find(f"{JOBSETS.format('first')}/mine") is None
-    answer = json.loads(ada.typed("submit", file, "--yes", "--json"))
+    answer = json.loads(ada.typed("submit", file, "--yes", "-o", "json"))
     assert (answer["submitted"], answer["jobs"]) == (True, ["mine"])
-    listed = json.loads(ada.typed("list", "--json"))
+    listed = json.loads(ada.typed("list", "-o", "json"))
     assert [job["name"] for job in listed["jobs"]] == ["mine"]
     assert "mine" in ada.typed("explain", "mine")
     assert _end(ada, "mine")["terminalState"] == "Completed"
     assert "step 6" in ada.typed("logs", "mine")
-    status = json.loads(ada.typed("status", "--json"))
+    status = json.loads(ada.typed("status", "-o", "json"))
     assert [(job["name"], job["state"]) for job in status["jobs"]] == [("mine", "completed")]
     # Without credentials for the bucket the rest is shown.
-    assert "gs://sandbox-local-checkpoints/teams/first/jobs/mine: " in ada.typed("status", "mine", "--json")
+    assert "gs://sandbox-local-checkpoints/teams/first/jobs/mine: " in ada.typed("status", "mine", "-o", "json")
     folder = stack.site.buckets / "sandbox-local-checkpoints" / "teams" / "first" / "jobs" / "mine"
     assert [*folder.glob("runs/*/steps/*.jsonl")]
     assert "expected a new name, got mine" in ada.refused("submit", file, "--yes")

@@ -179,7 +179,7 @@ def test_up_carries_out_the_very_plan_that_the_preview_saved() -> None:
 def test_every_stack_that_is_deployed_is_previewed_and_watched_for_drift() -> None:
     deployed = [job["with"]["stack"] for name, job in jobs() if name.startswith("deploy/") and "with" in job]
     matrices = {name: job["strategy"]["matrix"]["stack"] for name, job in jobs() if "stack" in str(job.get("strategy"))}
-    assert matrices.keys() == {"preview/cloud", "preview/offline", "drift/drift"}
+    assert matrices.keys() == {"preview/cloud", "preview/offline", "drift/drift", "budget/enforce"}
     assert all(stacks == deployed for stacks in matrices.values())
     assert all((ROOT / "stacks" / f"Pulumi.{stack}.yaml").exists() for stack in deployed)
 

@@ -73,7 +73,7 @@ OTHER_VERSION = "to have the outputs of this version, got no .*; run `pulumi up 
 @pytest.mark.parametrize(
     ("prints", "status", "message"),
     [
-        ("error: no stack named 'dev' found", 255, "no stack named 'dev' found\nBring it up, or use --engine sandbox"),
+        ("error: no stack named 'dev' found", 255, "no stack named 'dev' found\nBring it up, or use --sandbox"),
         *((prints, 0, WRONG_JSON) for prints in ("No version is set\n{}", "", "[]", "[1]", '"up"')),
         ('{"bill": {}}', 0, "got one without a cluster; run `pulumi up --stack dev`"),
         ('{"endpoint": "gke.example", "cluster": "dev", "jobs": [{"name": "one"}]}', 0, OTHER_VERSION),
@@ -99,8 +99,8 @@ def test_a_pulumi_that_cannot_be_run_is_reported(tmp_path: Path, monkeypatch: py
     ("sandbox", "options"),
     [
         (None, "-s dev"),
-        (Path(".sandbox"), "-s dev --engine sandbox"),
-        (Path("/a b"), "-s dev --engine sandbox --sandbox '/a b'"),
+        (Path(".sandbox"), "-s dev --sandbox"),
+        (Path("/a b"), "-s dev --sandbox '/a b'"),
     ],
 )
 def test_the_options_of_a_command_select_the_stack_in_its_engine(sandbox: Path | None, options: str):

@@ -32,7 +32,9 @@ def held(seconds: int, past: int = 0) -> Values:
 @pytest.fixture
 def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Played) -> Values:
     """The sections of the stack file of `dev`, which has a budget that is not used up."""
-    monkeypatch.setattr(stack_file, "FOLDER", tmp_path)
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "Pulumi.yaml").touch()
+    monkeypatch.chdir(tmp_path)
     server.collections[WORKLOADS] = [held(10)]
     found = stack_values("dev")
     found["job"]["max_hours"] = 1
@@ -43,7 +45,7 @@ def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Played) -> V
 
 def write(values: Values, folder: Path) -> None:
     config = {f"{stack_file.PREFIX}{section}": value for section, value in values.items()}
-    (folder / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": config}))
+    (folder / "stacks" / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": config}))
 
 
 def enforced(server: Played, storage: Path) -> Any:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from cli.deployed import Deployed
 from cli.multislice import app
-from cli.sandbox_folder import SANDBOX
+from cli.sandbox_folder import DEFAULT
 from sandbox.site import create
 from tests.cli import api_objects
 from tests.cli.api_objects import JOBSETS, PODS, WORKLOADS, stamped
@@ -67,7 +67,8 @@ def answer(*words: str) -> dict[str, Any]:
         ([], None),
         (["--engine", "pulumi"], None),
         (["--sandbox", "here"], Path("here")),
-        (["--engine", "sandbox"], SANDBOX),
+        (["--engine", "sandbox"], DEFAULT),
+        (["--sandbox"], DEFAULT),
         (["--engine", "sandbox", "--sandbox", "here"], Path("here")),
     ],
 )
@@ -79,10 +80,12 @@ def test_a_stack_is_looked_for_where_the_command_line_says(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "Pulumi.yaml").touch()
     monkeypatch.chdir(tmp_path)
-    create(sandbox or SANDBOX)
+    create(sandbox or DEFAULT)
     run(command, *words)
-    assert asked == [("dev", sandbox)]
+    assert asked == [("dev", tmp_path / DEFAULT if sandbox == DEFAULT else sandbox)]
 
 
 @pytest.mark.usefixtures("ended")
@@ -129,7 +132,7 @@ def test_since_a_time_ago_leaves_out_what_is_older(ended: Played) -> None:
 
 @pytest.mark.usefixtures("ended")
 def test_logs_as_json_are_an_object_for_each_line() -> None:
-    reported = [json.loads(line) for line in lines("--json")]
+    reported = [json.loads(line) for line in lines("-o", "json")]
     assert [(line["host"], line["attempt"], line["text"]) for line in reported] == [
         ("slice-0-0", 0, f"{LEADER} one"),
         ("slice-0-0", 0, f"{LEADER} two"),
@@ -159,7 +162,7 @@ def print_and_end_once_followed(server: Played, terminal: str) -> None:
 def test_the_status_of_a_stack_is_for_people_unless_json_is_asked_for() -> None:
     for words in ([], ["tiny"]):
         assert "dev · cluster dev · $21.60 an hour" in run("status", *words).stdout
-        reported = answer("status", *words, "--json")
+        reported = answer("status", *words, "-o", "json")
         assert [(job["name"], job["state"], job["usd"]) for job in reported["jobs"]] == [("tiny", "running", 54.0)]
     assert "got 'other'" in run("status", "other", exit_status=1).stderr
 
@@ -177,7 +180,7 @@ def test_a_watch_is_a_line_for_each_change_and_ends_with_the_job(
 @pytest.mark.parametrize(("terminal", "exit_status"), [("Completed", 0), ("Failed", 2)])
 def test_a_watch_as_json_is_an_object_for_each_change(server: Played, terminal: str, exit_status: int) -> None:
     finish(server, terminal)
-    (line,) = run("status", "--watch", "--json", exit_status=exit_status).stdout.splitlines()
+    (line,) = run("status", "--watch", "-o", "json", exit_status=exit_status).stdout.splitlines()
     assert [job["state"] for job in json.loads(line)["jobs"]] == [terminal.lower()]
     assert "got 'other'" in run("status", "other", "--watch", exit_status=1).stderr
 
@@ -185,14 +188,14 @@ def test_a_watch_as_json_is_an_object_for_each_change(server: Played, terminal: 
 def test_the_list_of_jobs_is_for_people_unless_json_is_asked_for(server: Played) -> None:
     server.change(JOBSETS, api_objects.jobset(name="by-hand"))
     assert [line.split()[0] for line in run("list").stdout.splitlines()[1:3]] == ["tiny", "by-hand"]
-    assert [job["name"] for job in answer("list", "--json")["jobs"]] == ["tiny", "by-hand"]
+    assert [job["name"] for job in answer("list", "-o", "json")["jobs"]] == ["tiny", "by-hand"]
 
 
 def test_an_explanation_is_for_people_unless_json_is_asked_for(server: Played) -> None:
     server.collections[WORKLOADS] = [waiting("tiny")]
     for words in ([], ["tiny"]):
         assert "-> to run it earlier, raise its `priority` in the stack file" in run("explain", *words).stdout
-        reported = answer("explain", *words, "--json")
+        reported = answer("explain", *words, "-o", "json")
         assert (reported["job"], [finding["cause"] for finding in reported["findings"]]) == ("tiny", ["quota taken"])
     assert "got 'other'" in run("explain", "other", exit_status=1).stderr
 
@@ -200,7 +203,7 @@ def test_an_explanation_is_for_people_unless_json_is_asked_for(server: Played) -
 def test_a_report_is_of_the_job_and_written_where_it_is_asked_for(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     job = str(tmp_path / "tiny")
-    found = CliRunner().invoke(app, ["report", job, "--output", str(page), "--json"])
+    found = CliRunner().invoke(app, ["report", job, "--page", str(page), "-o", "json"])
     assert (found.exit_code, json.loads(found.stdout)["goodput"]["usd"]) == (0, 54.0)
     assert page.read_text().startswith("<!doctype html>")
     assert "goodput" in CliRunner().invoke(app, ["report", job]).stdout

@@ -17,7 +17,8 @@ from cli.environments.files import Files
 from cli.multislice import app
 from cli.options import Engine
 from cli.preview import PreviewRequest
-from cli.sandbox_folder import SANDBOX
+from cli.sandbox_folder import DEFAULT
+from sandbox.daemon import CHECKOUT
 from sandbox.engine import PolicyPack
 from tests.cli.environments.conftest import stacks_of_our_own
 from tests.cli.environments.remembered import Remembered
@@ -40,16 +41,29 @@ def read_output(*words: str, exit_status: int = 0) -> str:
 
 def forms_of(*words: str, exit_status: int = 0) -> list[str]:
     """Return the output format of each answer, which is recognised by what only that format has."""
-    answers = [read_output(*words, *form, exit_status=exit_status) for form in ((), ("--json",), ("--markdown",))]
+    answers = [
+        read_output(*words, *form, exit_status=exit_status)
+        for form in (
+            (),
+            (
+                "-o",
+                "json",
+            ),
+            (
+                "-o",
+                "markdown",
+            ),
+        )
+    ]
     return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
 
 
 def test_a_plan_is_printed_drawn_and_sorted_as_requested(tmp_path: Path) -> None:
     drawing = tmp_path / "plan.svg"
-    by_days = json.loads(read_output(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "--json"))
+    by_days = json.loads(read_output(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "-o", "json"))
     assert drawing.read_text().startswith("<svg")
     assert (by_days["goal"]["tokens"], by_days["goal"]["days"]) == (1e12, 30)
-    by_dollars = json.loads(read_output(*PLAN, "--capacity", "on-demand", "--json"))
+    by_dollars = json.loads(read_output(*PLAN, "--capacity", "on-demand", "-o", "json"))
     assert "on-demand in us-east5-a" in read_output(*PLAN, "--zone", "us-east5-a")
     assert by_days["options"][0] != by_dollars["options"][0]
     assert forms_of(*PLAN) == FORMS
@@ -57,7 +71,7 @@ def test_a_plan_is_printed_drawn_and_sorted_as_requested(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("tokens", ["1e12", "1T", "1t", "1000B", "1_000_000_000_000"])
 def test_tokens_are_written_as_people_write_them(tokens: str) -> None:
-    words = ("plan", "--preset", "llama-3.1-8b", "--tokens", tokens, "--days", "30", "--json")
+    words = ("plan", "--preset", "llama-3.1-8b", "--tokens", tokens, "--days", "30", "-o", "json")
     assert json.loads(read_output(*words))["goal"]["tokens"] == 1e12
 
 
@@ -88,7 +102,7 @@ def test_a_preflight_writes_the_compiled_programs_to_the_given_folder(
 ) -> None:
     known(tmp_path, monkeypatch)
     started = followed(monkeypatch)
-    read_output("preflight", "-s", "local", "--json", "--compile-cache", "gs://bucket/programs")
+    read_output("preflight", "-s", "local", "-o", "json", "--compile-cache", "gs://bucket/programs")
     assert [command[-2:] for command in started] == [["--compile-cache", "gs://bucket/programs"]]
 
 
@@ -97,9 +111,9 @@ def test_a_known_preflight_is_compiled_again_for_the_other_choice_of_compile_onl
 ) -> None:
     known(tmp_path, monkeypatch)
     started = followed(monkeypatch)
-    read_output("preflight", "-s", "local", "--json")
+    read_output("preflight", "-s", "local", "-o", "json")
     assert started == []
-    read_output("preflight", "-s", "local", "--json", "--compare-compile")
+    read_output("preflight", "-s", "local", "-o", "json", "--compare-compile")
     assert [command[-1] for command in started] == ["--compare-compile"]
 
 
@@ -133,10 +147,14 @@ def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch:
     monkeypatch.setattr("cli.preview._engine", of)
     words = ("preview", "-s", "dev")
     assert forms_of(*words) == FORMS
-    read_output(*words, "--engine", "pulumi", "--save-plan", "plan.json", "--sandbox", "here")
+    read_output(*words, "--engine", "pulumi", "--save-plan", "plan.json")
+    read_output(*words, "--sandbox", "here")
     plain = PreviewRequest("dev", "sandbox", None, None)
-    assert asked == [plain] * 3 + [replace(plain, engine="pulumi", save_plan=Path("plan.json"), sandbox=Path("here"))]
-    assert engine.saved == [None] * 3 + [Path("plan.json")]
+    assert asked == [plain] * 3 + [
+        replace(plain, engine="pulumi", save_plan=Path("plan.json")),
+        replace(plain, sandbox=Path("here")),
+    ]
+    assert engine.saved == [None] * 3 + [Path("plan.json"), None]
 
 
 def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +169,7 @@ def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.Mon
     assert forms_of(*words, exit_status=2) == FORMS
     read_output(*words, "--engine", "sandbox", exit_status=2)
     read_output(*words, "--engine", "sandbox", "--sandbox", "here", exit_status=2)
-    assert asked == [("Pulumi.dev.yaml", sandbox) for sandbox in (None, None, None, SANDBOX, Path("here"))]
+    assert asked == [("Pulumi.dev.yaml", sandbox) for sandbox in (None, None, None, CHECKOUT / DEFAULT, Path("here"))]
 
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
@@ -173,12 +191,12 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
     found = Remembered(Files(tmp_path / "stacks", tmp_path / "policies"), NOW)
     found.up("dev")
 
-    def of(engine: Engine, sandbox: Path) -> Remembered:
+    def of(stack: str | None, engine: Engine, sandbox: Path) -> Remembered:
         assert (engine, sandbox) == ("sandbox", Path("here"))
         return found
 
     monkeypatch.setattr("cli.environments.commands._backend", of)
-    monkeypatch.setattr("cli.environments.files.OURS", found.files)
+    monkeypatch.setattr("cli.environments.files.files_of_project", lambda: found.files)
     return found
 
 
@@ -197,7 +215,7 @@ def names(answer: str) -> list[str]:
 def test_an_environment_is_made_of_the_stack_for_the_time_that_is_asked_for(backend: Remembered) -> None:
     env("create", "pr-1", "--from", "dev", "--ttl", "8h")
     assert "pr-1" in backend.stacks
-    (listed,) = json.loads(env("list", "--json"))["environments"]
+    (listed,) = json.loads(env("list", "-o", "json"))["environments"]
     assert (listed["name"], listed["source"], listed["expires_at"]) == ("pr-1", "dev", "2026-03-01T18:00:00Z")
 
 
@@ -206,18 +224,18 @@ def test_an_environment_of_files_alone_is_not_brought_up(backend: Remembered) ->
     assert "pulumi stack init pr-1" in env("create", "pr-1", "--from", "dev", "--ttl", "8h", "--only-file")
     assert "pr-1" not in backend.stacks
     assert backend.files.stack("pr-1").exists()
-    assert json.loads(env("create", "pr-2", "--from", "dev", "--ttl", "8h", "--json"))["name"] == "pr-2"
+    assert json.loads(env("create", "pr-2", "--from", "dev", "--ttl", "8h", "-o", "json"))["name"] == "pr-2"
 
 
 @pytest.mark.usefixtures("backend")
 def test_environments_are_listed_all_or_those_alone_whose_time_is_over(clock: list[datetime]) -> None:
     env("create", "pr-1", "--from", "dev", "--ttl", "8h")
     env("create", "pr-2", "--from", "dev", "--ttl", "2d")
-    assert names(env("list", "--expired", "--json")) == []
+    assert names(env("list", "--expired", "-o", "json")) == []
     clock.append(NOW + timedelta(hours=9))
-    assert names(env("list", "--json")) == ["pr-1", "pr-2"]
-    assert names(env("list", "--expired", "--json", exit_status=2)) == ["pr-1"]
-    assert "| --" in env("list", "--markdown")
+    assert names(env("list", "-o", "json")) == ["pr-1", "pr-2"]
+    assert names(env("list", "--expired", "-o", "json", exit_status=2)) == ["pr-1"]
+    assert "| --" in env("list", "-o", "markdown")
     assert not env("list").startswith(("{", "#"))
 
 
@@ -227,7 +245,7 @@ def test_environments_are_destroyed_by_name_or_when_their_time_is_over(
     for name, ttl in (("pr-1", "8h"), ("pr-2", "2d"), ("pr-3", "2d")):
         env("create", name, "--from", "dev", "--ttl", ttl)
     clock.append(NOW + timedelta(hours=9))
-    assert "| --" in env("destroy", "--expired", "--markdown")
+    assert "| --" in env("destroy", "--expired", "-o", "markdown")
     assert [*backend.stacks] == ["dev", "pr-2", "pr-3"]
-    assert names(env("destroy", "pr-3", "--json")) == ["pr-3"]
+    assert names(env("destroy", "pr-3", "-o", "json")) == ["pr-3"]
     assert [*backend.stacks] == ["dev", "pr-2"]

@@ -10,8 +10,9 @@ from pulumi.automation import CommandError, EngineEvent
 from pulumi.automation._cmd import CommandResult
 from rich.console import Console
 
+from cli import stack_file
 from cli.answer import Form, Halt
-from cli.environments.files import OURS, Files
+from cli.environments.files import Files, files_of_project
 from cli.preview import PreviewRequest, preview, run_preview
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from tests.cli.shown import read_output
@@ -44,8 +45,9 @@ class Played:
 
 @pytest.mark.costs(cpu_seconds=15)
 def test_a_plan_is_made_offline_and_everything_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_expiry(OURS.policy("dev"), tmp_path)
-    monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
+    without_expiry(files_of_project().policy("dev"), tmp_path)
+    files = Files(stack_file.stacks_folder(), tmp_path)
+    monkeypatch.setattr("cli.preview.files_of_project", lambda: files)
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
     found = Previewed.model_validate_json(read_output(console))
@@ -91,10 +93,6 @@ def test_a_preview_that_did_not_check_the_rules_does_not_pass() -> None:
     [
         (replace(DEV, stack="prd"), r"--stack must name a file .*, got 'prd'; choose one of: dev, "),
         (replace(DEV, sandbox=Path("nowhere")), r"expected a sandbox in the folder nowhere"),
-        (
-            replace(DEV, engine="pulumi", sandbox=Path("here")),
-            r"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox here",
-        ),
     ],
 )
 def test_what_was_asked_wrongly_is_reported_before_an_engine_starts(asked: PreviewRequest, message: str) -> None:
@@ -114,6 +112,7 @@ def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(
     policy_file: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dev.json").write_text(policy_file)
-    monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
+    files = Files(stack_file.stacks_folder(), tmp_path)
+    monkeypatch.setattr("cli.preview.files_of_project", lambda: files)
     with pytest.raises(Halt, match=message):
         preview(DEV, Form.TEXT, Console())

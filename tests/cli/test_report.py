@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from cli.answer import Halt
-from cli.report import folder, report
+from cli.report import folder, is_folder, report
 from sandbox.site import create
 from tests.cli.shown import read_output
 from tests.workloads.report.runs import crashed_and_resumed
@@ -15,8 +15,10 @@ from workloads.report.command import Asked, Report
 
 
 def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> None:
-    assert folder("runs/here", "dev", None) == "runs/here"
-    assert folder("gs://bucket/job", None, None) == "gs://bucket/job"
+    assert is_folder("runs/here", "dev")
+    assert is_folder("gs://bucket/job", None)
+    assert is_folder(str(tmp_path), None)
+    assert not is_folder("tiny", None)
     assert folder(None, "dev", None) == "gs://my-project-multislice-dev-checkpoints/tiny"
     assert folder("other", "dev", None) == "gs://my-project-multislice-dev-checkpoints/other"
     site = create(tmp_path / "sandbox")
@@ -26,13 +28,12 @@ def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("target", "stack", "message"),
     [
-        (None, None, r"expected a folder, gs://BUCKET/JOB, or --stack STACK"),
         (None, "nowhere", r"--stack must name a file .*, got 'nowhere'; choose one of: "),
         (None, "local", r"expected a sandbox in the folder .*; `make up` creates one"),
     ],
 )
 def test_what_says_too_little_is_refused_with_what_is_missing(
-    target: str | None, stack: str | None, message: str, tmp_path: Path
+    target: str | None, stack: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(Halt, match=message):
         folder(target, stack, tmp_path)

@@ -28,7 +28,7 @@ def prod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = {f"tpu-multislice:{section}": value for section, value in own("prod").items()}
     path = tmp_path / "Pulumi.prod.yaml"
     path.write_text(json.dumps({"config": config}))
-    monkeypatch.setattr("cli.stack_file.FOLDER", tmp_path)
+    monkeypatch.setattr("cli.stack_file.stacks_folder", lambda: tmp_path)
     return path
 
 

@@ -83,5 +83,5 @@ def test_commands_take_a_stack_or_a_kubeconfig(command: str, tmp_path: Path) -> 
     found = CliRunner().invoke(app, [*words, *config])
     assert (found.exit_code, "expected a kubeconfig of a cluster that answers" in found.stderr) == (1, True)
     both = CliRunner().invoke(app, [*words, *config, "-s", "local"])
-    assert (both.exit_code, "got both" in both.stderr) == (1, True)
+    assert (both.exit_code, "and --stack" in both.stderr) == (1, True)
     assert CliRunner().invoke(app, words).exit_code == 1

@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,12 +18,13 @@ from cli.status import Watch
 from cli.up import Place, completed, failed, follow, up, without_jobs
 from infra.job_state import newest
 from sandbox.daemon import CHECKOUT
+from sandbox.programs import ProgramsError
 from sandbox.site import Site, create
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, START
 from tests.cli.api_server import Played
 from tests.cli.explain.cases import JOB, said
-from tests.cli.shown import check, console, text
+from tests.cli.shown import check, console, read_output, text
 from tests.cli.standing import finish, stack
 
 SANDBOX = Site(Path("/home/me/stack/.sandbox"), 64)
@@ -49,8 +51,34 @@ def test_a_folder_with_other_files_never_becomes_a_sandbox(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_first_up_begins_with_the_review_and_what_will_take_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    shown = console()
+
+    with pytest.raises(ProgramsError, match="needs Go"):
+        up(stack_file.find("local"), tmp_path / "sandbox", shown)
+
+    begins, _, _ = read_output(shown).partition("programs: begins")
+    assert "research/tiny (16 chips, priority 500) is admitted at once" in begins
+    assert "built from source, once and besides downloads: pulumi, helm" in begins
+    assert re.search(r"infrastructure +about \d+ s\n", begins)
+    assert re.search(r"The first training step is about \d+ (s|min) away", begins)
+
+
 def test_a_wrong_stack_ends_the_command_with_a_message_before_anything_starts(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cli.up", "--stack", "nowhere", "--sandbox", str(tmp_path / "sandbox")]
+    command = [
+        sys.executable,
+        "-m",
+        "cli.multislice",
+        "up",
+        "--stack",
+        "nowhere",
+        "--sandbox",
+        str(tmp_path / "sandbox"),
+    ]
 
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer
 
-from cli import down, train, up
+from cli import train
 from cli.multislice import app
 from tests.documents.model_fields import one_line
 from tests.documents.pages import MADE, ROOT
@@ -19,12 +19,15 @@ _HEAD = f"""# Command line
 
 Every command, option and default. [Commands](../how-to/index.md) is a shorter table with the pages that describe them.
 
-To use `multislice`, activate the virtual environment of the checkout with `. .venv/bin/activate`, or add the folder
-`bin` to your `PATH`. `multislice --install-completion` makes the shell complete commands, options, stacks and jobs.
+To use `multislice`, install it with `pip install .`, or activate the virtual environment of the checkout with
+`. .venv/bin/activate`. `multislice --install-completion` makes the shell complete commands, options, stacks and jobs.
+
+`make up` and `make down` run `multislice up` and `multislice down` with `--stack local --sandbox`. Pass further options
+in `ARGS`, such as `make down ARGS=--stop-jobs`.
 """
 _COLUMNS = "| Option | Default | Meaning |\n|---|---|---|\n"
 _EXIT_STATUS = re.compile(r"(?:Exit status |; )(\d+): ([^.;]+)")
-_MODULES = {"up": up.app, "down": down.app, "train": train.app}
+_MODULES = {"train": train.app}
 """Commands behind `make` that get their options from `ARGS`."""
 
 
@@ -123,6 +126,8 @@ def _value(parameter: Any) -> str:
     if parameter.param_type_name == "argument" or parameter.is_flag:
         return ""
     kind = parameter.type_descriptor.annotation
+    if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
+        return f" {{{','.join(kind)}}}"
     if get_origin(kind) is Literal:
         return f" {{{','.join(get_args(kind))}}}"
     return f" {parameter.metavar or parameter.name.upper()}"
@@ -131,6 +136,8 @@ def _value(parameter: Any) -> str:
 def _default(parameter: Any) -> str:
     if parameter.required:
         return "required"
+    if isinstance(shown := getattr(parameter, "show_default", None), str):
+        return shown
     default = parameter.default
     if default is None or default is False or callable(default):
         return ""

@@ -13,7 +13,7 @@ _COMMAND = re.compile(
     r"(?:[A-Z_][A-Z0-9_]*=\S+ )*"
     r"(make|python3?|\.venv|(?:bin/)?multislice|pulumi|kubectl|gcloud|gh|docker|pip|tensorboard|xprof)\b"
 )
-_IN_A_SENTENCE = re.compile(r"(?<!`)`((?:[A-Z_][A-Z0-9_]*=\S+ )?(?:bin/multislice|multislice|make|pulumi)\s[^`]+)`")
+_IN_A_SENTENCE = re.compile(r"(?<!`)`((?:[A-Z_][A-Z0-9_]*=\S+ )?(?:multislice|make|pulumi)\s[^`]+)`")
 """A program with an argument; its bare name is no command line."""
 _SCRIPT = re.compile(r"^(for|while|if) ", re.MULTILINE)
 

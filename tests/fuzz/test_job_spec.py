@@ -21,7 +21,7 @@ LARGE = only_spec(parse(stack_values("prod")))
 
 def _read_or_refused(text: str) -> None:
     try:
-        spec, _, _ = submission({JOB_SPEC_VARIABLE: text, RUN_ID_VARIABLE: "run", START_VARIABLE: "0"})
+        spec, _ = submission({JOB_SPEC_VARIABLE: text, RUN_ID_VARIABLE: "run", START_VARIABLE: "0"}, 0.0)
     except InvalidSpec as fault:
         told = str(fault)
     else:

@@ -17,9 +17,15 @@ CLUSTER = ClusterPlace(name="c", endpoint="c.example", node_account="nodes@x")
 
 
 def _errors(cluster: ClusterPlace = CLUSTER, **changes: Any) -> list[str]:
-    arguments = {"cloud": SETTINGS.cloud, "slices": SETTINGS.slices, "teams": SETTINGS.teams, "bucket": "b"}
+    arguments: dict[str, Any] = {
+        "cloud": SETTINGS.cloud,
+        "slices": SETTINGS.slices,
+        "teams": SETTINGS.teams,
+        "bucket": "b",
+        "cluster": cluster,
+    }
     try:
-        FleetArgs(**{**arguments, "cluster": cluster, **changes})
+        FleetArgs(**(arguments | changes))
     except SettingsError as refused:
         return [error.path for error in refused.errors]
     return []

@@ -30,8 +30,9 @@ def test_a_job_that_does_not_fit_its_fleet_is_refused_before_anything_is_declare
 ) -> None:
     job = only_job(SETTINGS)
     JobArgs(fleet=FLEET, job=job, image=IMAGE)
+    valid: dict[str, Any] = {"fleet": FLEET, "job": job.model_copy(update=changed), "image": IMAGE}
     with pytest.raises(SettingsError) as refused:
-        JobArgs(**{"fleet": FLEET, "job": job.model_copy(update=changed), "image": IMAGE, **arguments})
+        JobArgs(**(valid | arguments))
     assert [error.path for error in refused.value.errors] == [wrong]
 
 

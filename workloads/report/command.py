@@ -79,7 +79,9 @@ def report(asked: Asked, console: Console) -> int:
         NoReport: there is no run, it cannot be read, or its page cannot be written to `asked.output`.
     """
     try:
-        history = read_history(find_run(answering(asked.folder)))
+        # Progress goes to stderr, because another program may read the answer.
+        with Terminal(stderr=True).status(f"reading the records in {asked.folder}"):
+            history = read_history(find_run(answering(asked.folder)))
     except (*faults_of_storage(), ImportError) as fault:
         raise NoReport(
             f"{asked.folder}: expected readable files, got {type(fault).__name__}: {fault}; check the name, the network"

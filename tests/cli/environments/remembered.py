@@ -46,7 +46,7 @@ class Remembered(Backend):
     def resources(self, name: str) -> Sequence[str]:
         return self.stacks[name].resources
 
-    def up(self, name: str) -> None:
+    def up(self, name: str, *, yes: bool = True) -> None:
         if self.refuses:
             raise StacksError(self.refuses)
         stack = self.stacks.setdefault(name, Stack())
@@ -56,7 +56,7 @@ class Remembered(Backend):
     def restore(self, name: str) -> None:
         self.files.stack(name).write_text(yaml.safe_dump({"config": dict(self.stacks[name].updates[0].config)}))
 
-    def destroy(self, name: str) -> None:
+    def destroy(self, name: str, *, yes: bool = True) -> None:
         assert self.files.stack(name).exists(), "the engine reads the stack file"
         if self.stacks[name].stays:
             raise StacksError(self.stacks[name].stays)

@@ -137,7 +137,8 @@ def test_nothing_is_left_when_no_stack_could_be_made(backend: Remembered, files:
 def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
     backend: Remembered, files: Files, now: datetime
 ) -> None:
-    def up(name: str) -> None:
+    def up(name: str, *, yes: bool = True) -> None:
+        del yes
         backend.stacks[name] = Stack()
         raise StacksError("a mandatory rule is broken")
 
@@ -147,7 +148,8 @@ def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
 
 
 def test_what_a_failed_update_has_made_can_be_found(backend: Remembered, files: Files, now: datetime) -> None:
-    def up(name: str) -> None:
+    def up(name: str, *, yes: bool = True) -> None:
+        del yes
         Remembered.up(backend, name)
         backend.refuses = "no chips"
         Remembered.up(backend, name)

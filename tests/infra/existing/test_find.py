@@ -54,7 +54,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def attached() -> Values:
     values: Any = stack_values("prod")
     values["cluster"] = {"name": "research", "existing": {"name": "shared", "location": "us-east5"}}
-    values.pop("network", None)
     return values
 
 

@@ -1,0 +1,170 @@
+"""`multislice init` creates a stack file from a few values, and a project for it in a folder without one."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from shutil import copyfile
+from typing import Literal
+
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+
+from cli import stack_file
+from cli.answer import Halt
+from cli.environments.files import PACK_FILE, POLICY, Files
+from infra.cost import price_table
+from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
+from infra.readiness import EXAMPLES
+from infra.settings.errors import FieldError, SettingsError, from_validation
+from infra.settings.read import parse
+from infra.settings.starter import Starter, sections
+from infra.settings.values import NAMESPACE
+from infra.tpu import all_shapes, generation_names, interpret
+
+_EXAMPLE = "dev"
+"""Stack whose exceptions from the policy rules suit a first stack."""
+_SCHEMA = "schema.json"
+_PROGRAM = '''"""The Pulumi program: turns a stack file into a cluster with TPU slices, queues and running jobs."""
+
+import runpy
+
+runpy.run_module("infra.program", run_name="__main__")
+'''
+_POLICY_PACK = '''"""The policy pack, as Pulumi starts it: the rules of the installed program."""
+
+import runpy
+
+runpy.run_module("policy", run_name="__main__")
+'''
+_OPTIONS = {
+    "cluster.name": "NAME",
+    "cloud.project": "--project",
+    "cloud.region": "--region",
+    "cloud.zone": "--zone",
+    "slices": "--generation, --topology",
+    "prices": "--capacity",
+}
+"""Options by the section or value of the stack file that they become."""
+_MOST_CHOICES = 12
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Options of the command. None: not given."""
+
+    project: str | None
+    generation: str | None
+    topology: str | None
+    zone: str | None
+    region: str | None
+    """None: the region of the zone."""
+    capacity: Literal["on-demand", "spot"]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the missing values."""
+        return [name for name, value in asdict(self).items() if value is None and name != "region"]
+
+
+def init(name: str, wish: Wish, console: Console) -> int:
+    """Write the stack file and its policy settings, and the files of a project. Return the exit status.
+
+    Raise Halt with all errors, or if a file already exists. Then nothing is written.
+    """
+    here = working_folder()
+    found = project_above(here)
+    project = found or here
+    files = Files(project / STACKS, project / "policy" / STACKS)
+    copied = {files.policy(name): POLICY / STACKS / f"{_EXAMPLE}.json"}
+    written: dict[Path, str] = {}
+    if found is None:
+        copied[files.stacks / _SCHEMA] = CHECKOUT / STACKS / _SCHEMA
+        written = _of_project(project)
+    if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
+        raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
+    if wish.missing and sys.stdin.isatty():
+        wish = _ask(wish, lambda question: console.input(question, markup=False).strip())
+    written[files.stack(name)] = _stack_file(name, wish)
+    for path in (*copied, *written):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for path, text in written.items():
+        path.write_text(text)
+    for path, source in copied.items():
+        copyfile(source, path)
+    lines = [f"wrote {path}" for path in (*written, *copied)]
+    lines += [f"next: multislice review -s {name}, then multislice up -s {name}"]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _of_project(folder: Path) -> dict[Path, str]:
+    """Return the files of a new project, which runs the installed program."""
+    # Without an environment of its own: Pulumi uses the Python on the PATH, in which this command is installed.
+    runtime = {"description": "TPU slices, queues and training jobs on GKE", "runtime": "python"}
+    described = {"name": NAMESPACE, **runtime, "stackConfigDir": STACKS}
+    return {
+        folder / PROJECT_FILE: yaml.safe_dump(described, sort_keys=False),
+        folder / "__main__.py": _PROGRAM,
+        folder / "policy" / PACK_FILE: yaml.safe_dump(runtime, sort_keys=False),
+        folder / "policy" / "__main__.py": _POLICY_PACK,
+    }
+
+
+def _stack_file(name: str, wish: Wish) -> str:
+    """Return the content of the stack file. Raise Halt with every error of the options."""
+    faults = [f"--{option}: expected a value, got nothing; add it" for option in wish.missing]
+    if wish.project in EXAMPLES:
+        faults.append(f"--project: expected a project of your own, got {wish.project}, which is that of an example")
+    # Values in place of the missing ones, so that the others are checked.
+    zone = wish.zone or f"{wish.region or 'us-east5'}-b"
+    region = wish.region or zone.rpartition("-")[0]
+    given = {key: value for key, value in asdict(wish).items() if value is not None}
+    values = {"project": "missing", "generation": "v6e", "topology": "2x4", "zone": zone, "region": region}
+    try:
+        starter = Starter.model_validate(values | given)
+    except ValidationError as error:
+        wrong = from_validation(error, "", Starter)
+        faults += [f"--{each.path}: expected {each.expected}, got {each.got}" for each in wrong]
+        starter = Starter.model_validate(values | {key: given[key] for key in given.keys() - {e.path for e in wrong}})
+    found = sections(starter, f"multislice-{name}")
+    try:
+        parse(found)
+    except SettingsError as error:
+        faults += dict.fromkeys(map(_as_option, error.errors))
+    if faults:
+        raise Halt("\n".join(faults))
+    config = {f"{stack_file.PREFIX}{key}": value for key, value in found.items()}
+    return f"# yaml-language-server: $schema={_SCHEMA}\n{yaml.safe_dump({'config': config}, sort_keys=False)}"
+
+
+def _as_option(error: FieldError) -> str:
+    """Return an error of the stack file as one of the option that the value is from."""
+    option = next((option for path, option in _OPTIONS.items() if error.path.startswith(path)), error.path)
+    meant = f"did you mean {error.meant}? " if error.meant else ""
+    # There is no stack file to change yet.
+    fix = "" if error.fix.startswith("change ") else f"; {error.fix}"
+    return f"{option}: {meant}expected {error.expected}, got {error.got}{fix}"
+
+
+def _ask(wish: Wish, ask: Callable[[str], str]) -> Wish:
+    """Return the wish with the answers to a question about each missing value."""
+    for name in wish.missing:
+        answer = ""
+        while not answer:
+            answer = ask(f"{name}{_choices(name, wish)}: ")
+        wish = replace(wish, **{name: answer})
+    return wish
+
+
+def _choices(name: str, wish: Wish) -> str:
+    generation = interpret(wish.generation or "", "")[0]
+    places = {row.place: row for row in price_table().prices if row.generation == generation}
+    choices: Mapping[str, list[str]] = {
+        "generation": generation_names(),
+        "topology": list(dict.fromkeys(each.topology for each in all_shapes() if each.generation == generation)),
+        "zone": [f"{place}{'' if row.zone else '-*'}" for place, row in places.items()],
+    }
+    listed = choices.get(name, [])[:_MOST_CHOICES]
+    return f" ({', '.join(listed)}{', ...' if len(choices[name]) > len(listed) else ''})" if listed else ""
