@@ -14,6 +14,7 @@ from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
 from infra.guard import Guard
 from infra.job import Job, JobArgs
+from infra.jobs import published_records
 from infra.objects import after, kubernetes_provider
 from infra.outputs import export_outputs, log_review
 from infra.settings.read import load
@@ -40,7 +41,8 @@ jobs_args = {name: JobArgs.of(settings, name, fleet.place, image, footings) for 
 jobs = [Job(name, args, ResourceOptions(provider=kubernetes)) for name, args in jobs_args.items()]
 
 alerts = budget_alerts(settings, foundation.project_number, on_google(foundation.apis))
-declared = [foundation, bucket, fleet, *jobs, *alerts]
+records = published_records(settings, image, after(kubernetes, fleet, deleted_with=cluster.resource))
+declared = [foundation, bucket, fleet, *jobs, *records, *alerts]
 guard.close([*declared, built] if built else declared, after(kubernetes, fleet, deleted_with=cluster.resource))
-export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
+export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
 log_review(settings, guard, now)

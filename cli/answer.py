@@ -63,6 +63,16 @@ def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
     return status
 
 
+def agree(question: str) -> None:
+    """Ask the user for a confirmation. Raise Halt without one."""
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise Halt(f"{question}\nThis needs a confirmation, and stdin is not a terminal; pass --yes")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Halt("nothing was changed")
+
+
 class Form(StrEnum):
     """Output format of an answer."""
 

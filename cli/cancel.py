@@ -4,13 +4,12 @@ It deletes the JobSet. Pulumi's state still has it, so `up` does not submit it a
 changes. To stop a job for a while, set `paused` in the stack file instead.
 """
 
-import sys
 import time
 from dataclasses import replace
 
 from rich.console import Console
 
-from cli.answer import NEGATIVE, Halt, write_short
+from cli.answer import NEGATIVE, Halt, agree, write_short
 from cli.deployed import Deployed
 from cli.explain.finding import submit_again
 from cli.observed.files import read_files
@@ -32,7 +31,7 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     if job.state.is_end:
         raise Halt(f"expected a waiting or running job, but {place.name} is {job.state}; nothing was changed", NEGATIVE)
     if not yes:
-        _agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
+        agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
     _end(deployed.api, job)
     folder = folder_of(deployed, job)
     job = replace(job, files=read_files(folder)) if folder else job
@@ -50,15 +49,6 @@ def _last_checkpoint(job: Job) -> str:
     if step is not None:
         return f"its last checkpoint is step {step}"
     return "; ".join(job.files.notes) or "it has saved no checkpoint"
-
-
-def _agree(question: str) -> None:
-    if not (sys.stdin and sys.stdin.isatty()):
-        raise Halt(f"{question}\nThis needs a confirmation, and stdin is not a terminal; pass --yes")
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Halt("nothing was changed")
 
 
 def _end(api: ApiServer, job: Job) -> None:

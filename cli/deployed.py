@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.answer import Halt, waiting
+from cli.answer import NEGATIVE, Halt, waiting
 from cli.sandbox_folder import default_sandbox, is_of_sandbox
 from infra.job_state import Object
-from infra.kubernetes import ApiError, ApiServer
-from infra.names import JOBSETS, QUEUE_LABEL, team_of
+from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
+from infra.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
+from infra.published import Published, RecordError, read_published
 from infra.stacks import Stacks, StacksError
 from sandbox.stacks import stacks_in
 
@@ -36,6 +37,23 @@ class JobPlace:
 
 
 @dataclass(frozen=True)
+class Kubectl:
+    """Choice of a cluster and a namespace, in kubectl's words. None: kubectl's own default."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+    @property
+    def words(self) -> list[str]:
+        """Options of a command that make the same choice."""
+        return [word for name, value in vars(self).items() if value for word in (f"--{name}", value)]
+
+
+@dataclass(frozen=True)
 class Deployed:
     """A deployed stack."""
 
@@ -48,10 +66,14 @@ class Deployed:
     jobs: tuple[JobPlace, ...]
     sandbox: Path | None = None
     """Folder of the sandbox that has the stack. None: it is in Google Cloud."""
+    kubectl: Kubectl | None = None
+    """Choice of the cluster by a kubeconfig. None: Pulumi knows the stack."""
 
     @property
     def options(self) -> str:
-        """Options with which a command selects the stack, such as `-s dev --sandbox`."""
+        """Options with which a command selects the stack, such as `-s dev --sandbox` or `--namespace team`."""
+        if self.kubectl:
+            return shlex.join(self.kubectl.words)
         words = ["-s", self.stack]
         if self.sandbox is not None and self.sandbox.resolve() != default_sandbox().resolve():
             words += ["--sandbox", str(self.sandbox)]
@@ -67,6 +89,10 @@ class Deployed:
 
     def job(self, name: str | None) -> JobPlace:
         """Return the stack's own job of a name, or its only job if `name` is None. Raise Halt unless it is one job."""
+        if name is None and self.kubectl:
+            # A member asks about jobs of the team, not only about those of the stack file.
+            found = [JobPlace.of(each, namespace) for namespace in self.namespaces for each in self._jobsets(namespace)]
+            return choose_job(self.stack, found, name)
         return choose_job(self.stack, self.jobs, name)
 
     def find(self, name: str | None) -> JobPlace:
@@ -84,6 +110,12 @@ class Deployed:
 
     def job_folder(self, job: JobPlace) -> str:
         return f"{self.storage}/{job.name}"
+
+    def _jobsets(self, namespace: str) -> Sequence[Object]:
+        try:
+            return self.api.request("GET", JOBSETS.format(namespace))["items"]
+        except UNREACHABLE as error:
+            raise Halt(_advise(error)) from None
 
     def _submitted(self, namespace: str, name: str) -> JobPlace | None:
         try:
@@ -136,3 +168,56 @@ def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deplo
             f"expected stack {stack!r} to have the outputs of this version, got no {error}, because another version"
             f" deployed it; run `pulumi up --stack {stack}`"
         ) from None
+
+
+def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
+    """Return the stack that publishes its record in a namespace, for users without access to Pulumi.
+
+    Raise Halt if the cluster cannot be reached, the user is no member of the namespace's team, or it has no record.
+    """
+    try:
+        api, default = ApiServer.of_kubeconfig(kubectl.kubeconfig, kubectl.context)
+        namespace = kubectl.namespace or default
+        published = read_published(api, namespace)
+    except (*UNREACHABLE, RecordError) as error:
+        raise Halt(_advise(error)) from None
+    if published is None:
+        raise Halt(
+            f"expected the namespace of a team, got {namespace!r}, which has no ConfigMap {PUBLISHED}; pass"
+            " --namespace, or deploy the stack with this version: pulumi up"
+        )
+    jobs = tuple(JobPlace(name, namespace, published.team) for name in published.jobs)
+    outputs = published.outputs
+    return Deployed(published.stack, outputs, api, outputs["checkpoint_bucket"], jobs, kubectl=kubectl)
+
+
+def published_for(deployed: Deployed, team: str | None) -> Published:
+    """Return what a stack publishes for a team, or for its only team if `team` is None.
+
+    Raise Halt if there is no such team, or its record cannot be read.
+    """
+    namespaces: Mapping[str, str] = deployed.outputs.get("queues", {})
+    chosen = [each for each in namespaces if team in (None, each)]
+    if len(chosen) != 1:
+        got = "no team" if team is None else repr(team)
+        raise Halt(
+            f"expected one of the teams of stack {deployed.stack} ({', '.join(namespaces)}), got {got}", NEGATIVE
+        )
+    try:
+        found = read_published(deployed.api, namespaces[chosen[0]])
+    except (*UNREACHABLE, RecordError) as error:
+        raise Halt(_advise(error)) from None
+    if found is None:
+        raise Halt(f"stack {deployed.stack} was deployed by an older version; run `pulumi up --stack {deployed.stack}`")
+    return found
+
+
+def _advise(error: Exception) -> str:
+    if isinstance(error, RecordError):
+        return str(error)
+    if isinstance(error, ApiError) and error.status == FORBIDDEN:
+        return (
+            f"expected the namespace of a team that you are a member of, got: {error}; pass --namespace, or let the"
+            " stack's owner add you to teams.NAME.members"
+        )
+    return f"expected a kubeconfig of a cluster that answers, got: {error}"

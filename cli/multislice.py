@@ -13,7 +13,20 @@ import typer
 from cli.answer import Form
 from cli.environments.commands import environments
 from cli.lifecycle import lifecycle
-from cli.options import Commands, Engine, Job, On, Output, Sandbox, Stack, TableOutput, Yes, folder_of
+from cli.options import (
+    ClusterCommand,
+    Commands,
+    Engine,
+    Job,
+    On,
+    Output,
+    Sandbox,
+    Stack,
+    TableOutput,
+    Yes,
+    folder_of,
+    kubectl,
+)
 from cli.selected import STACK_VARIABLE, default_stack
 from workloads.terminal import Terminal
 
@@ -145,7 +158,7 @@ def drift(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Tabl
     return command.drift(stack, folder_of(stack, engine, sandbox), output, Terminal(highlight=False))
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def status(
     stack: Stack,
     job: Job = None,
@@ -163,7 +176,7 @@ def status(
     return Watch(found, job, console, in_json).run() if watch else command(found, job, console, json=in_json)
 
 
-@app.command("list")
+@app.command("list", cls=ClusterCommand)
 def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
     """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
     from cli.status import jobs
@@ -171,7 +184,7 @@ def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: 
     return jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=output == "json")
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def logs(
     stack: Stack,
     job: Job = None,
@@ -211,7 +224,7 @@ def logs(
     return command(_deployed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
     """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
     from cli.explain.explain import command
@@ -219,7 +232,7 @@ def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox =
     return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=output == "json")
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def dashboard(
     stack: Stack,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 to listen on. 0: any free port.")] = 0,
@@ -271,7 +284,65 @@ def report(
     return command.report(Asked(folder, page, output == "json"), Terminal(highlight=False))
 
 
-@app.command()
+_Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB.yaml", help="File of one job, or the command of a program after --name NAME ... --."),
+]
+_Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the job that runs a command.")]
+_Slices = Annotated[str | None, typer.Option(metavar="GROUP:COUNT", help="Slices of the job that runs a command.")]
+_Image = Annotated[str | None, typer.Option(metavar="REF", help="Image by digest. Default: the trainer's image.")]
+_Priority = Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Priority within the team.")]
+_MaxRestarts = Annotated[int | None, typer.Option(metavar="NUMBER", help="Maximum number of restarts. Default: 0.")]
+_MaxHours = Annotated[float | None, typer.Option(metavar="HOURS", help="Hours that the job may hold chips.")]
+
+
+@app.command(cls=ClusterCommand)
+def submit(
+    stack: Stack,
+    words: _Words = None,
+    name: _Name = None,
+    slices: _Slices = None,
+    image: _Image = None,
+    priority: _Priority = None,
+    max_restarts: _MaxRestarts = None,
+    max_hours: _MaxHours = None,
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only review the job.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    output: Output = "text",
+) -> int:
+    """Submit a job to a team's queue after a review. Exit status 2: a rule forbids it, or it cannot run."""
+    from cli import submit as command
+
+    flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
+    wish = command.read_wish(words or [], flags)
+    found = _deployed(stack, engine, sandbox)
+    return command.submit(found, wish, Terminal(highlight=False), yes=yes, dry_run=dry_run, json=output == "json")
+
+
+@app.command(cls=ClusterCommand)
+def render(
+    stack: Stack,
+    words: _Words = None,
+    name: _Name = None,
+    slices: _Slices = None,
+    image: _Image = None,
+    priority: _Priority = None,
+    max_restarts: _MaxRestarts = None,
+    max_hours: _MaxHours = None,
+    engine: On = None,
+    sandbox: Sandbox = None,
+) -> int:
+    """Print the JobSet of a job as YAML, for kubectl. Exit status 2: a rule forbids it."""
+    from cli import submit as command
+
+    flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
+    wish = command.read_wish(words or [], flags)
+    return command.render(_deployed(stack, engine, sandbox), wish)
+
+
+@app.command(cls=ClusterCommand)
 def cancel(
     stack: Stack,
     job: Job = None,
@@ -294,7 +365,7 @@ def enforce_budget(stack: Stack, engine: On = None, sandbox: Sandbox = None, out
     return command(_deployed(stack, engine, sandbox), output, Terminal(highlight=False))
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def profile(
     stack: Stack,
     job: Job = None,
@@ -339,9 +410,12 @@ def confirm(
     return command(_deployed(stack, engine, sandbox), file or OUTPUT, output, Terminal(highlight=False))
 
 
-def _deployed(stack: str, engine: Engine | None, sandbox: Path | None) -> "Deployed":
-    from cli.deployed import deployed
+def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
+    from cli.deployed import Kubectl, deployed, deployed_by_kubeconfig
 
+    if chosen := Kubectl(**kubectl()):
+        return deployed_by_kubeconfig(chosen)
+    assert stack, "a command without a kubeconfig has a stack"
     return deployed(stack, folder_of(stack, engine, sandbox))
 
 

@@ -6,12 +6,13 @@ that cannot be read.
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from cli import stack_file
@@ -75,6 +76,65 @@ Job = Annotated[
         autocompletion=complete_jobs,
     ),
 ]
+
+
+_NO_CHOICE = dict[str, str | None].fromkeys(("kubeconfig", "context", "namespace"))
+_chosen: ContextVar[Mapping[str, str | None]] = ContextVar("kubectl", default=_NO_CHOICE)
+
+
+def _kubectl(
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Kubeconfig of the cluster, without access to Pulumi. Default: as kubectl."),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig. Default: its current context.")
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of your team. Default: that of the context."),
+    ] = None,
+) -> None:
+    """Declare the options that select a stack by a namespace of its cluster. Each of them replaces `--stack`."""
+
+
+class ClusterCommand(TyperCommand):
+    """A command about a stack that Pulumi or a kubeconfig selects."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        declared = typer.Typer(add_completion=False)
+        declared.command()(_kubectl)
+        self._kubectl = typer.main.get_command(declared).params
+        # The stack that Pulumi has selected is only needed without a kubeconfig.
+        next(each for each in self.params if each.name == "stack").callback = None
+        self.params += self._kubectl
+
+    def invoke(self, ctx: Any) -> Any:
+        chosen = {str(each.name): ctx.params.pop(each.name) for each in self._kubectl}
+        if any(chosen.values()):
+            given = [name for name in ("stack", "engine", "sandbox") if _is_typed(ctx, name)]
+            if given:
+                words = ", ".join(f"--{name}" for name, value in chosen.items() if value)
+                raise Halt(f"expected --stack or {words}, got {words} and --{', --'.join(given)}")
+            ctx.params["stack"] = None
+        else:
+            ctx.params["stack"] = ctx.params["stack"] or default_stack()
+        token = _chosen.set(chosen)
+        try:
+            return super().invoke(ctx)
+        finally:
+            _chosen.reset(token)
+
+
+def _is_typed(context: Any, name: str) -> bool:
+    """Return whether an option is on the command line, not only in the environment."""
+    return context.get_parameter_source(name).name == "COMMANDLINE"
+
+
+def kubectl() -> Mapping[str, str | None]:
+    """Return the kubeconfig, context and namespace that the running command was given."""
+    return _chosen.get()
 
 
 class Commands(TyperGroup):

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cli.answer import NEGATIVE, Halt, write_short
 from cli.deployed import Deployed
-from cli.observed.observe import Observer
+from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job, Snapshot
 from cli.sandbox_folder import find_sandbox
 from infra.job_state import Kind, State
@@ -67,7 +67,7 @@ def profile(
     _require_running(job)
     target = epath.Path(output or f"profile-{job.place.name}")
     try:
-        run = find_run(answering(deployed.job_folder(job.place)))
+        run = find_run(answering(folder_of(deployed, job) or deployed.job_folder(job.place)))
         before = captures(run)
         with _request(deployed, run):
             sys.stderr.write(f"job {job.place.name}: its {job.hosts} hosts will profile the same steps within 10 s\n")

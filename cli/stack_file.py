@@ -161,8 +161,10 @@ def content(path: Path) -> dict[str, Any]:
     raise Halt(f"{meant}{path} {needed}, got {got}; see {stacks_folder()} for examples\n{_ADVICE}")
 
 
-def loaded(path: Path) -> object:
+def loaded(path: Path, content: str = "a mapping `config`") -> object:
     """Return the content of a YAML file, even without settings, as `pulumi stack init` writes it.
+
+    `content` is what an error says about the content that the file must have.
 
     Raise Halt if it is not YAML, has a key twice, or is too large.
     """
@@ -172,7 +174,7 @@ def loaded(path: Path) -> object:
         raise Halt(f"{path} must be YAML, got mappings or lists that are nested too deeply\n{_ADVICE}") from None
     except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
         # PyYAML does not check that a value matches its tag, such as `!!int`.
-        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
+        raise Halt(f"{path} must be YAML with {content}, got: {error}\n{_ADVICE}") from None
 
 
 def _loaded(path: Path) -> Any:

@@ -15,6 +15,7 @@ from infra.names import (
     JOBSET_GROUP,
     KUEUE_GROUP,
     NAMESPACE_LABEL,
+    PUBLISHED,
     RBAC_GROUP,
 )
 from infra.objects import Manifest, manifest
@@ -81,10 +82,12 @@ class Allowance:
 
 def role(namespace: str) -> Manifest:
     """Return the role that allows members to submit, see, suspend and delete jobs, and to read what explains them."""
-    rules = [
+    rules: list[Manifest] = [
         {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
         for group, resources, verbs in _GRANTED
     ]
+    # What the stack publishes, and no other ConfigMap: others may belong to colleagues' programs.
+    rules.append({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": [PUBLISHED]})
     return manifest(f"{RBAC_GROUP}/v1", "Role", MEMBERS, namespace, rules=rules)
 
 

@@ -4,7 +4,7 @@ deployed.
 A price is never guessed. An unlisted price is `None`, with the reason, and an amount names the groups whose price is
 unknown. Only chips and their prices count; `not_included` lists what Google bills in addition."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -235,21 +235,27 @@ class Bill(Spec):
 def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill | None) -> Bill:
     """Return the bill of a plan; `step_seconds` maps jobs to the estimated seconds of a step, where known."""
     cloud, prices = settings.cloud, settings.prices
-    groups = tuple(group_bill(name, group, cloud, prices) for name, group in settings.slices.items())
-    kinds = dict.fromkeys(group.capacity for group in groups)
+    groups = [group_bill(name, group, cloud, prices) for name, group in settings.slices.items()]
     jobs = tuple(
         _job_bill(job, settings.groups_of(job), cloud, prices, step_seconds.get(name))
         for name, job in settings.jobs.items()
     )
+    of_jobs = {"jobs": jobs, "sweeps": tuple(_sweep_bills(settings, {job.name: job for job in jobs}))}
+    delta = _delta(deployed.groups, groups) if deployed else None
+    existing = settings.cluster.existing is not None
+    return stack_bill(groups, existing=existing).model_copy(update=of_jobs | {"delta": delta})
+
+
+def stack_bill(groups: Sequence[GroupBill], *, existing: bool) -> Bill:
+    """Return the bill of slice groups, without jobs. `existing`: the cluster belongs to somebody else."""
+    kinds = dict.fromkeys(group.capacity for group in groups)
     return Bill(
-        groups=groups,
+        groups=tuple(groups),
         at_once=total({group.name: _at_once(group) for group in groups}),
         at_most=total({group.name: group.usd_per_hour for group in groups}),
         by_capacity={kind: total({g.name: g.usd_per_hour for g in groups if g.capacity == kind}) for kind in kinds},
-        jobs=jobs,
-        sweeps=tuple(_sweep_bills(settings, {job.name: job for job in jobs})),
-        not_included=(_OF_ITS_OWNER, *_NOT_IN_THE_BILL[1:]) if settings.cluster.existing else _NOT_IN_THE_BILL,
-        delta=_delta(deployed.groups, groups) if deployed else None,
+        jobs=(),
+        not_included=(_OF_ITS_OWNER, *_NOT_IN_THE_BILL[1:]) if existing else _NOT_IN_THE_BILL,
     )
 
 

@@ -3,6 +3,7 @@
 Everything except `pods_of` is pure. Every command and library that shows a job's state uses `state_of`.
 """
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from infra.names import (
     TPU_RESOURCE,
     team_of,
 )
-from workloads.spec import CALL_SPEC_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
+from workloads.spec import CALL_SPEC_VARIABLE, JOB_FOLDER_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
 
 LEADER = f"{SLICES}-0-0"
 """Leader of a job without a head: host 0 of slice 0."""
@@ -129,6 +130,21 @@ def kind_of(jobset: Object) -> Kind:
     if {JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE} & names:
         return Kind.TRAINING
     return Kind.FUNCTION if CALL_SPEC_VARIABLE in names else Kind.CONTAINER
+
+
+def folder_of(jobset: Object) -> str:
+    """Return the folder of a job in the checkpoint bucket, by its specification or its variable. Empty: it has none."""
+    values = {
+        variable["name"]: variable.get("value", "")
+        for replicated in jobset["spec"]["replicatedJobs"]
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env") or []
+    }
+    try:
+        url = json.loads(values[JOB_SPEC_VARIABLE])["storage"]["path"]
+    except (ValueError, KeyError, TypeError):
+        url = values.get(JOB_FOLDER_VARIABLE, "")
+    return str(url).removeprefix("gs://").partition("/")[2]
 
 
 def leader_of(jobset: Object) -> str:

@@ -1,25 +1,26 @@
-"""The JobSets of function calls, and what their callers need to know of a stack.
+"""The JobSets of submitted jobs and function calls, and the records that members and callers read.
 
-The JobSet of a call is not a resource of the stack. The caller creates it, in the namespace and queue of their team,
-from what the stack exports."""
+Such a JobSet is not a resource of the stack. A member creates it, in the namespace and queue of their team, from what
+the stack publishes."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pulumi
+import pulumi_kubernetes as kubernetes
 
 from infra import jobset
-from infra.names import FUNCTION_ANNOTATION, secret_name
-from infra.settings.jobs import FunctionJob, Functions, JobSlices, Priority
-from infra.settings.schema import Placement, SliceGroup
+from infra.job import usd_per_job_hour
+from infra.names import FUNCTION_ANNOTATION, PUBLISHED, PUBLISHED_KEY, jobs_folder, secret_name
+from infra.objects import Manifest, marks
+from infra.published import Published
+from infra.settings.jobs import AnyJob, FunctionJob, Functions, JobSlices, Priority
 from infra.settings.stack import Settings
-from infra.submission import Submission, slice_spec
-from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
+from infra.submission import FleetPlace, Submission, submission_to
+from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec
 
-CALLS_OUTPUT = "calls"
-"""Name of the stack output for callers of functions."""
 KEPT_SECONDS = 24 * 60 * 60
 """Seconds between a call's end and the deletion of its JobSet, with its logs and the key that verifies its result."""
 GRACE_SECONDS = 10
@@ -27,40 +28,37 @@ GRACE_SECONDS = 10
 _SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
 
 
-class CallSettings(Spec):
-    """What a stack exports for callers of functions on its slices."""
+def published_records(
+    settings: Settings, image: pulumi.Input[str] | None, opts: pulumi.ResourceOptions
+) -> "list[kubernetes.core.v1.ConfigMap]":
+    """Declare what the stack publishes for the members of each team."""
 
-    image: str
-    """Image of the hosts, by digest."""
-    bucket: str
-    """Name of the checkpoint bucket. It contains the files of calls in the folders of their teams."""
-    slices: Mapping[str, SliceGroup]
-    namespaces: Mapping[str, str]
-    """Namespace of each team. A team's queue has the name of the team."""
-    placement: Placement
-    mounted_bucket: str | None
-    """Bucket that the hosts mount as the folder /datasets."""
-    functions: Functions
-    prefix: str = ""
-    """Prefix of the names of priorities in an existing cluster. Default: none."""
+    def record(team: str) -> pulumi.Output[str]:
+        stack = pulumi.get_stack()
+        found = pulumi.Output.from_input(image)
+        return found.apply(lambda known: Published.of(stack, settings, team, known).model_dump_json(indent=1))
 
-    def slices_of(self, group: str, count: int) -> SliceSpec:
-        return slice_spec(self.slices[group].shape, count)
+    return [
+        kubernetes.core.v1.ConfigMap(
+            f"published-{name}",
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(
+                name=PUBLISHED, namespace=team.namespace, annotations=marks(settings.prefix)
+            ),
+            data={PUBLISHED_KEY: record(name)},
+            opts=opts,
+        )
+        for name, team in settings.teams.items()
+    ]
 
 
-def call_settings(settings: Settings, image: pulumi.Input[str]) -> dict[str, Any]:
-    """Return the stack output for callers."""
-    exported = CallSettings(
-        image="",
-        bucket=settings.checkpoint_bucket,
-        slices=settings.slices,
-        namespaces={name: team.namespace for name, team in settings.teams.items()},
-        placement=settings.scheduling.placement,
-        mounted_bucket=settings.mounted_bucket,
-        functions=settings.functions,
-        prefix=settings.prefix,
-    )
-    return {**exported.model_dump(mode="json"), "image": image}
+def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> Manifest:
+    """Return the JobSet of a job that a member submits to the queue of the team. `settings` contain it.
+
+    Its files are below the team's own folder of the bucket, because the pods of the team may write nowhere else.
+    """
+    place, files = FleetPlace.of(settings), f"gs://{published.bucket}/{jobs_folder(published.namespace)}"
+    usual = submission_to(place, job, published.image, files=files, secrets=())
+    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_job_hour(place, job)))
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,9 @@ class CallJob:
     priority: Priority
 
 
-def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
+def call_jobset(call: CallJob, settings: Published) -> dict[str, Any]:
     """Return the JobSet of a call."""
+    assert settings.image, "multislice.place refuses a stack without an image"
     submitted = Submission(
         job=_function_job(call, settings.functions),
         slices=call.spec.slices,

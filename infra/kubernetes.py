@@ -46,6 +46,8 @@ class CredentialsError(RuntimeError):
     """Raised when the credential plugin is missing or returns no credentials."""
 
 
+FORBIDDEN = 403
+"""Status of a request that the user may not make."""
 UNREACHABLE = (ApiError, CredentialsError, urllib3.exceptions.HTTPError, OSError)
 """Errors that a request raises while the API server is unreachable, restarting or refusing requests."""
 
@@ -102,6 +104,34 @@ class ApiServer:
             raise CredentialsError("the credential plugin gave no token")
         pool = urllib3.PoolManager(maxsize=CONNECTIONS)
         return cls(settings.host, pool, credentials=partial(bearer, settings))
+
+    @classmethod
+    def of_kubeconfig(cls, file: str | None, context: str | None) -> "tuple[ApiServer, str]":
+        """Return the cluster and the namespace of a context, as kubectl chooses them: by default the files in
+        KUBECONFIG or ~/.kube/config, their current context, and the namespace `default`.
+
+        Raises:
+            CredentialsError: there is no such file or context, or its credential plugin fails.
+        """
+        from kubernetes import client, config
+
+        settings: Any = client.Configuration()
+        try:
+            config.load_kube_config(file, context, client_configuration=settings)
+            contexts, current = config.list_kube_config_contexts(file)
+        except (config.ConfigException, OSError) as error:
+            raise CredentialsError(str(error)) from error
+        chosen = next((each for each in contexts if each["name"] == context), current)
+        pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            cert_reqs="CERT_REQUIRED" if settings.verify_ssl else "CERT_NONE",
+            ca_certs=settings.ssl_ca_cert,
+            cert_file=settings.cert_file,
+            key_file=settings.key_file,
+            server_hostname=settings.tls_server_name,
+        )
+        server = cls(settings.host, pool, credentials=partial(bearer, settings))
+        return server, chosen["context"].get("namespace", "default")
 
     def request(
         self,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import jobs, live
+from infra import live
 from infra.cluster import ClusterPlace
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.guard import Guard
@@ -23,10 +23,8 @@ from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
 
-def export_outputs(
-    settings: Settings, cluster: ClusterPlace, bucket: gcp.storage.Bucket, image: pulumi.Input[str] | None, bill: Bill
-) -> None:
-    """Export the location of cluster, jobs, queues and files, the data for trainer and callers, and the bill.
+def export_outputs(settings: Settings, cluster: ClusterPlace, bucket: gcp.storage.Bucket, bill: Bill) -> None:
+    """Export the location of cluster, jobs, queues and files, the data for the trainer, and the bill.
 
     `job` and `job_spec` are those of the first training job. Without one, `job` is the first of any kind. A stack
     without jobs has neither.
@@ -44,8 +42,6 @@ def export_outputs(
     for spec in list(job_specs(settings).values())[:1]:
         pulumi.export("job_spec", spec.model_dump())
     pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])
-    if image is not None:
-        pulumi.export(jobs.CALLS_OUTPUT, jobs.call_settings(settings, image))
     export_bill(bill)
     if settings.environment:
         pulumi.export("environment", settings.environment.model_dump())

@@ -250,12 +250,14 @@ def _probes(heartbeat: Heartbeat) -> Manifest:
 
 def _of_the_run(submission: Submission) -> list[Manifest]:
     """Return variables with the run and attempt of the job, its price, and the pod's node."""
-    # By reference, because a price in the pod template would be a change that replaces the running job.
-    price = {"name": price_name(submission.job.name), "key": PRICE_KEY, "optional": True}
+    # By reference, because a price in the pod template would be a change that replaces a running job of the stack.
+    reference = {"name": price_name(submission.job.name), "key": PRICE_KEY, "optional": True}
+    known = submission.usd_per_hour
+    price = {"valueFrom": {"configMapKeyRef": reference}} if known is None else {"value": str(known)}
     return [
         _of_label(RUN_ID_VARIABLE, "jobset-uid"),
         _of_label(START_VARIABLE, "restart-attempt"),
-        {"name": PRICE_VARIABLE, "valueFrom": {"configMapKeyRef": price}},
+        {"name": PRICE_VARIABLE, **price},
         _of_field(NODE_VARIABLE, "spec.nodeName"),
     ]
 

@@ -52,6 +52,8 @@ class Submission:
     start only."""
     secrets: tuple[str, ...]
     """Environment variables that its pods get from the job's Secret."""
+    usd_per_hour: float | None = None
+    """Price that its pods know from the start. `None` if they read it from the ConfigMap of a job of the stack."""
     prefix: str = ""
     """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
 

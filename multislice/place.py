@@ -1,17 +1,16 @@
 """Finds the cluster, bucket, slices and teams of a stack for calls."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from infra import names
-from infra.jobs import CALLS_OUTPUT, CallSettings
-from infra.kubernetes import ApiServer
+from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
+from infra.published import Published, RecordError, join_records, read_published
 from infra.stacks import StacksError
 from infra.tpu import shapes_of_type
-from multislice.errors import NoSuchStack, Refused
+from multislice.errors import NoSuchStack, Refused, cluster
 from sandbox.stacks import SandboxStacks, stacks_in
 from workloads.call.folder import CallFolder, gcs
 
@@ -22,7 +21,7 @@ class Place:
 
     stack: str
     api: ApiServer
-    settings: CallSettings
+    settings: Published
     filesystem: Any
     """fsspec file system of the bucket."""
     sandbox: Path | None
@@ -91,23 +90,57 @@ class Place:
 def place(stack: str, sandbox: str | Path | None) -> Place:
     """Return a stack of the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
+    If Pulumi cannot read the stack, it is that of the kubeconfig's current context: members of a team may have no
+    access to Pulumi's state.
+
     Raises:
-        NoSuchStack: The stack is not up, cannot be reached, or has no outputs for calls.
+        NoSuchStack: The stack is not up, cannot be reached, or has published nothing for calls.
     """
     folder = None if sandbox is None else Path(sandbox)
     try:
         stacks = stacks_in(folder)
         outputs = stacks.outputs(stack)
-        settings = CallSettings.model_validate(outputs.get(CALLS_OUTPUT))
-        filesystem = gcs(**stacks.site.gcs_options) if isinstance(stacks, SandboxStacks) else gcs()
-        return Place(stack, stacks.api(outputs), settings, filesystem, folder)
-    except ValidationError:
-        raise NoSuchStack(
-            f"expected stack {stack} to have the output {CALLS_OUTPUT} of this version; run `pulumi up --stack {stack}`"
-        ) from None
+        api = stacks.api(outputs)
     except StacksError as error:
+        found = _of_kubeconfig(stack) if folder is None else None
+        if found:
+            return found
         here = "without sandbox=" if sandbox is None else f"with sandbox={str(sandbox)!r}"
         raise NoSuchStack(
             f"stack {stack} cannot be read: {error}\n(tried {here}; sandbox= is the folder of the sandbox that has the"
-            " stack, or None for your own Pulumi)"
+            " stack, or None for your own Pulumi or the current context of your kubeconfig)"
         ) from None
+    record = _record(stack, api, outputs.get("queues", {}).values())
+    filesystem = gcs(**stacks.site.gcs_options) if isinstance(stacks, SandboxStacks) else gcs()
+    return Place(stack, api, record, filesystem, folder)
+
+
+def _of_kubeconfig(stack: str) -> Place | None:
+    """Return the stack of the kubeconfig's current context. None: it is another stack, or there is none."""
+    try:
+        api, namespace = ApiServer.of_kubeconfig(None, None)
+        found = read_published(api, namespace)
+    except (*UNREACHABLE, RecordError):
+        return None
+    return Place(stack, api, _record(stack, api, [namespace]), gcs(), None) if found and found.stack == stack else None
+
+
+def _record(stack: str, api: ApiServer, namespaces: Iterable[str]) -> Published:
+    """Return what the stack publishes in those of the namespaces that this user may read."""
+    hint = f"stack {stack} has published nothing for calls"
+    found: list[Published] = []
+    with cluster(stack):
+        for namespace in namespaces:
+            try:
+                record = read_published(api, namespace)
+            except ApiError as error:
+                if error.status != FORBIDDEN:
+                    raise
+                hint = f"no team of stack {stack} has you as a member: {error}"
+                continue
+            except RecordError as error:
+                raise NoSuchStack(str(error)) from None
+            found += [record] if record else []
+    if not any(record.image for record in found):
+        raise NoSuchStack(f"{hint}; it needs an image, and an `up` of this version: run `pulumi up --stack {stack}`")
+    return join_records(found)

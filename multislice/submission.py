@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from infra.jobs import CallJob, Priority, call_jobset, call_secret, call_spec_of
-from infra.kubernetes import UNREACHABLE, ApiError
+from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError
 from infra.names import JOBSETS, SECRETS
 from infra.settings.jobs import HOURS_PER_YEAR
 from multislice.call import Call
@@ -142,9 +142,6 @@ def _remove_files(call: Call) -> None:
         call.files.remove()
 
 
-_FORBIDDEN = 403
-
-
 def attach(call: str, *, stack: str, team: str | None = None, sandbox: str | Path | None = None) -> Call:
     """Return a call that was submitted before. This works on any machine that can reach the stack.
 
@@ -213,7 +210,7 @@ def _seen(stack: Place, call: str, team: str | None) -> tuple[dict[str, CallSpec
                 seen[namespace] = _spec(stack, namespace, call)
             except ApiError as error:
                 # Members of one team may not read the namespaces of others.
-                if error.status != _FORBIDDEN:
+                if error.status != FORBIDDEN:
                     raise
                 hidden.append(namespace)
     return seen, hidden

@@ -57,7 +57,7 @@ def submit_again(snapshot: Snapshot, job: Job) -> str:
     """Return the command that resubmits a job that failed, was cancelled or will not be admitted again."""
     name = job.place.name
     if not job.declared:
-        return f"kubectl delete jobset {name} -n {job.place.namespace}, then apply its file again"
+        return f"kubectl delete jobset {name} -n {job.place.namespace}, then submit it again"
     if snapshot.in_sandbox:
         return "make down, then make up"
     return f"pulumi up --stack {snapshot.stack} --replace '**::job-{name}'"

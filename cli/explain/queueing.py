@@ -101,7 +101,10 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
 
 
 def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) -> Finding:
-    place, raise_priority = f" It is number {job.position} in line." if job.position else "", _raise_priority(snapshot)
+    place, raise_priority = (
+        f" It is number {job.position} in line." if job.position else "",
+        _raise_priority(snapshot, job),
+    )
     since = max(workload.created, said.since)
     evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
     if found := _TOO_SMALL.search(said.message):
@@ -120,7 +123,9 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
     return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
 
 
-def _raise_priority(snapshot: Snapshot) -> str:
+def _raise_priority(snapshot: Snapshot, job: Job) -> str:
+    if job.submitted:
+        return "to run it earlier, cancel it and submit it again with a higher `priority`"
     return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then run `pulumi up`"
 
 
@@ -154,7 +159,7 @@ def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
     goes_on = "nothing to do: it continues from its last checkpoint when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
         what = f"The job was preempted by {_preemptor(snapshot, preempted)}.{back}"
-        advice = (goes_on, _raise_priority(snapshot))
+        advice = (goes_on, _raise_priority(snapshot, job))
         yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else advice)
         return
     reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)

@@ -13,7 +13,18 @@ from typing import Any
 from cli.deployed import Deployed, JobPlace
 from cli.observed.snapshot import Event, Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
-from infra.job_state import Object, Workload, condition, conditions, is_true, kind_of, moment, newest, workload_of
+from infra.job_state import (
+    Object,
+    Workload,
+    condition,
+    conditions,
+    folder_of,
+    is_true,
+    kind_of,
+    moment,
+    newest,
+    workload_of,
+)
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
 from infra.names import (
     ACCELERATOR_LABEL,
@@ -28,6 +39,7 @@ from infra.names import (
     NODE_POOL_LABEL,
     NODES,
     PODS,
+    QUEUE_LABEL,
     QUEUES,
     REPLICATED_JOB_LABEL,
     TOPOLOGY_LABEL,
@@ -145,7 +157,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
     events = found[EVENTS.format(namespace)]
     made: list[Job] = []
     for jobset in found[JOBSETS.format(namespace)]:
-        name = jobset["metadata"]["name"]
+        name, place = jobset["metadata"]["name"], JobPlace.of(jobset, namespace)
         own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
         names = {each["metadata"]["name"] for each in (*jobs[name], *pods[name])} | {name, own.name if own else name}
         told = [_event(each, at) for each in events if each["involvedObject"].get("name") in names]
@@ -153,8 +165,10 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
         slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
         made.append(
             Job(
-                place=JobPlace.of(jobset, namespace),
+                place=place,
+                submitted=jobset["metadata"].get("labels", {}).get(QUEUE_LABEL) == place.queue,
                 kind=kind_of(jobset),
+                folder=folder_of(jobset),
                 uid=jobset["metadata"]["uid"],
                 created=moment(jobset["metadata"], "creationTimestamp", 0.0),
                 suspended=bool(spec.get("suspend", False)),

@@ -11,7 +11,7 @@ from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Failure, Files, read_files
 from cli.observed.snapshot import Job, Snapshot
 from infra.job_state import Kind, Pod
-from infra.names import call_folder
+from infra.names import call_folder, jobs_folder
 from workloads.spec import cause_order
 
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
@@ -145,6 +145,8 @@ def folder_of(deployed: Deployed, job: Job) -> str | None:
     None: the files are unknown, because the job runs another program, or because it was submitted by hand with the
     name of one of the stack's jobs.
     """
+    if job.kind is Kind.TRAINING and job.folder.startswith(f"{jobs_folder(job.place.namespace)}/"):
+        return f"{deployed.storage}/{job.folder}"
     own = {place.name: place.namespace for place in deployed.jobs}
     if own.get(job.place.name, job.place.namespace) != job.place.namespace:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from infra.admission.rehearsal import Outcome
-from infra.cost import Amount, Bill, Delta, GroupBill, JobBill, SweepBill
+from infra.cost import Amount, Bill, Delta, GroupBill, JobBill, JobGroupBill, SweepBill
 from infra.money import HOURS_PER_DAY, dollars, per_hour, signed_per_hour
 from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
@@ -27,6 +27,40 @@ def tables(review: Review) -> list[Table]:
     """Return the tables of a review, in order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
     return [*_ready(review), *_existing(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
+
+
+def submission_tables(review: Review) -> list[Table]:
+    """Return the tables about jobs that a member submits to a stack, in order."""
+    of_jobs = (table for job in review.jobs for table in (_queue(review, job), *_compiled(review, job)))
+    return [*_ready(review), _job_price(review.bill), *of_jobs]
+
+
+def _compiled(review: Review, job: JobReview) -> list[Table]:
+    return chip_tables(review, job) if job.preflight else []
+
+
+def _job_price(bill: Bill) -> Table:
+    """Return the price of jobs while they hold their chips."""
+    first = [job.groups[0].usd_per_hour for job in bill.jobs]
+    known = [usd for usd in first if usd is not None]
+    amount = f"{per_hour(sum(known))} while it runs"
+    unknown = len(known) < len(first)
+    return Table(
+        title="Price",
+        verdict=f"{amount}, and an unknown price" if known and unknown else "unknown" if unknown else amount,
+        state="notable" if unknown else "good",
+        columns=("job", "chips", "group", "capacity", "$/h", "$/day"),
+        rows=[
+            (job.name, str(job.chips), each.group, each.capacity, _amount(each.usd_per_hour, 2), _day(each))
+            for job in bill.jobs
+            for each in job.groups
+        ],
+        notes=[line for job in bill.jobs for line in _most(job)],
+    )
+
+
+def _day(group: JobGroupBill) -> str:
+    return _amount(None if group.usd_per_hour is None else HOURS_PER_DAY * group.usd_per_hour, 2)
 
 
 def _ready(review: Review) -> Iterable[Table]:

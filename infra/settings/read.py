@@ -144,7 +144,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
     meant = {error.path: error.meant for error in unknown if error.meant not in raw}
     sections = Sections({meant.get(key, key): value for key, value in raw.items()})
     sections.errors += unknown
-    draft = _draft(sections)
+    draft = read_draft(sections)
     containers = all(_kind(job.written) == "container" and not job.written.get("check_slices") for job in draft.jobs)
     has_jobs = {SHORT_FORM, JOBS} & sections.raw.keys()
     image = (sections.optional if has_jobs and containers else sections.required)("image", Image)
@@ -190,7 +190,16 @@ def refuse(errors: Iterable[FieldError]) -> None:
         raise SettingsError(found)
 
 
-def _draft(sections: Sections) -> Draft:
+def check_jobs(draft: Draft) -> Iterator[FieldError]:
+    """Yield every error of jobs that are submitted to a stack whose own settings are valid."""
+    shapes = {name: group.shape for name, group in draft.slices.items()}
+    yield from rules_jobs.check(draft, shapes)
+    yield from rules_teams.check_reaches(draft, shapes)
+    yield from rules_teams.check_money(draft, shapes)
+
+
+def read_draft(sections: Sections) -> Draft:
+    """Return the sections that can be read. Their errors are added to `sections`."""
     raw = sections.raw
     return Draft(
         cloud=sections.required("cloud", Cloud),

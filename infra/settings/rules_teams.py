@@ -27,7 +27,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
         yield from _sharing(f"teams.{name}", team, fair=draft.scheduling.fair_sharing)
     if not draft.teams.keys() < draft.written_teams.keys():
         # What a team lends is unknown if its section has an error.
-        yield from _reaches(draft, shapes)
+        yield from check_reaches(draft, shapes)
 
 
 def _namespaces(draft: Draft) -> Iterator[FieldError]:
@@ -100,7 +100,7 @@ def _sharing(path: str, team: Team, *, fair: bool) -> Iterator[FieldError]:
         )
 
 
-def _reaches(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+def check_reaches(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     """Yield an error for each job that its queue could never admit."""
     for path, job in draft.readable_jobs:
         for group in job.slices.groups if job.team in draft.teams else ():

@@ -15,6 +15,7 @@ _ORDER = (
     "test_crash",
     "test_confirm",
     "test_access",
+    "test_submit",
     "test_jobset_variants",
     "test_call",
     "test_finished",

@@ -6,14 +6,20 @@ from pathlib import Path
 import pytest
 
 from cli.answer import Halt
-from cli.deployed import Deployed, JobPlace, deployed
+from cli.deployed import Deployed, JobPlace, Kubectl, deployed, deployed_by_kubeconfig, published_for
+from cli.observed.observe import folder_of
+from cli.observed.snapshot import Job
 from infra.kubernetes import ApiServer
+from infra.names import PUBLISHED, PUBLISHED_KEY
+from infra.published import Published
+from infra.settings.read import parse
 from infra.stacks import StacksError
 from sandbox.site import Site, administrator
 from tests.cli import api_objects, standing
 from tests.cli.api_objects import JOBSETS
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running
+from tests.infra.recording import stack_values
 
 ONE, TWO = JobPlace("one", "research", "research"), JobPlace("two", "product", "product")
 
@@ -152,3 +158,43 @@ def test_a_namespace_that_one_may_not_look_into_has_no_job_of_ones_own(server: P
 def test_a_job_that_is_not_there_is_reported(two_teams: Deployed, name: str) -> None:
     with pytest.raises(Halt, match=f"got {name!r}"):
         two_teams.find(name)
+
+
+def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) -> None:
+    record = Published.of("dev", parse(stack_values("local")), "research", "trainer@sha256:0")
+    played = running()
+    config = tmp_path / "config"
+    at = "/api/v1/namespaces/research/configmaps"
+    played.collections[at] = [
+        {"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.model_dump_json()}}
+    ]
+    host, port = played.server_address[:2]
+    content = {
+        "current-context": "any",
+        "clusters": [{"name": "any", "cluster": {"server": f"http://{host!s}:{port}"}}],
+        "users": [{"name": "any", "user": {}}],
+        "contexts": [{"name": "any", "context": {"cluster": "any", "user": "any"}}],
+    }
+    config.write_text(json.dumps(content))
+    with playing(played):
+        found = deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+        assert (found.stack, found.storage) == ("dev", "gs://sandbox-local-checkpoints")
+        assert found.options == f"--kubeconfig {config} --namespace research"
+        # The only job of the namespace needs no name, whoever submitted it.
+        assert found.job(None).full_name == "research/tiny"
+        assert published_for(found, None) == record
+        with pytest.raises(Halt, match="expected one of the teams of stack dev .research., got 'sales'"):
+            published_for(found, "sales")
+        played.collections[at] = [{"metadata": {"name": "other", "uid": "2"}}]
+        with pytest.raises(Halt, match="expected the namespace of a team, got 'research'"):
+            deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+        played.refused[f"{at}/{PUBLISHED}"] = 403
+        with pytest.raises(Halt, match="a team that you are a member of"):
+            deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+
+
+def test_a_submitted_job_has_its_files_in_the_folder_of_its_team() -> None:
+    place, folder = JobPlace("mine", "research", "research"), "teams/research/jobs/mine"
+    assert folder_of(stack(ONE), Job(place, folder=folder)) == f"gs://bucket/{folder}"
+    # A job may name any folder in its specification.
+    assert folder_of(stack(ONE), Job(place, folder="teams/product/jobs/mine")) == "gs://bucket/mine"

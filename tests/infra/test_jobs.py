@@ -10,14 +10,13 @@ from infra.job import usd_per_job_hour
 from infra.jobs import (
     KEPT_SECONDS,
     CallJob,
-    CallSettings,
     call_jobset,
     call_secret,
-    call_settings,
     call_spec_of,
 )
 from infra.jobset import render
 from infra.names import METRICS_PORT_NAME
+from infra.published import Published
 from infra.settings.read import parse
 from infra.submission import FleetPlace
 from tests.infra.one_job import only_group, only_job, only_submission, template_of
@@ -93,12 +92,12 @@ def test_a_value_is_in_no_other_resource_and_no_output(two_teams: Values) -> Non
 IMAGE = "trainer@sha256:0"
 
 
-def read_call_settings(values: Values) -> CallSettings:
-    return CallSettings.model_validate(call_settings(parse(values), IMAGE))
+def published(values: Values) -> Published:
+    return Published.of("local", parse(values), "research", IMAGE)
 
 
 def call(values: Values, max_hours: float = 24, count: int = 2, backend: Backend = "direct") -> dict[str, Any]:
-    settings = read_call_settings(values)
+    settings = published(values)
     spec = CallSpec(
         id="train-1",
         folder="gs://bucket/calls/train-1",
@@ -112,14 +111,6 @@ def call(values: Values, max_hours: float = 24, count: int = 2, backend: Backend
         return_minutes=10,
     )
     return call_jobset(CallJob(spec, "train", "research", "trillium", "high"), settings)
-
-
-def test_exported_call_settings_can_be_read_for_every_kind_of_capacity(values: Values) -> None:
-    reserved = {"kind": "reservation", "name": "ours", "project": "theirs"}
-    for capacity in ("spot", reserved, {"kind": "flex-start", "max_run_hours": 3}):
-        values["slices"]["trillium"]["capacity"] = capacity
-        found = read_call_settings(values)
-        assert (found.slices, found.image) == (parse(values).slices, IMAGE)
 
 
 def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values) -> None:
@@ -167,12 +158,6 @@ def test_chips_are_free_after_the_limit_though_no_host_can_act(values: Values) -
 def test_a_call_is_known_by_its_jobset_and_other_jobs_are_none(values: Values) -> None:
     found = call_spec_of(call(values))
     assert found
-    assert (found.id, found.slices) == ("train-1", read_call_settings(values).slices_of("trillium", 2))
+    assert (found.id, found.slices) == ("train-1", published(values).slices_of("trillium", 2))
     assert isinstance(found.slices, SliceSpec)
     assert call_spec_of(render(only_submission(parse(values), IMAGE))) is None  # pyright: ignore[reportArgumentType]
-
-
-def test_the_program_exports_what_calls_need(values: Values) -> None:
-    exported = CallSettings.model_validate(run_program(values).exports["calls"])
-    assert exported == read_call_settings(values).model_copy(update={"image": exported.image})
-    assert "@sha256:" in exported.image

@@ -109,3 +109,43 @@ def test_a_plugin_that_is_missing_or_silent_is_a_fault(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CredentialsError):
         ApiServer.at("127.0.0.1:1")
+
+
+def _kubeconfig(site: Site, endpoint: str, path: Path) -> None:
+    """Two contexts of one cluster: `first` without a namespace, and `second`, the current one, with one."""
+    cluster = {"server": f"https://{endpoint}", "certificate-authority": str(site.pki / "ca.crt")}
+    contexts = {"first": {}, "second": {"namespace": "research"}}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "second",
+        "clusters": [{"name": "any", "cluster": cluster}],
+        "users": [{"name": "any", "user": {"token": "ours"}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": "any", "user": "any", **at}} for name, at in contexts.items()
+        ],
+    }
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("context", "namespace"), [(None, "research"), ("first", "default")])
+def test_a_kubeconfig_has_cluster_user_and_namespace(
+    site: Site, credentials: tuple[str, list[str]], tmp_path: Path, context: str | None, namespace: str
+) -> None:
+    endpoint, seen = credentials
+    path = tmp_path / "config"
+    _kubeconfig(site, endpoint, path)
+    server, found = ApiServer.of_kubeconfig(str(path), context)
+    server.request("GET", "/version")
+    assert (found, seen) == (namespace, ["Bearer ours"])
+
+
+@pytest.mark.parametrize("context", [None, "none"])
+def test_a_kubeconfig_or_context_that_does_not_exist_is_an_error(
+    site: Site, tmp_path: Path, context: str | None
+) -> None:
+    path = tmp_path / "config"
+    if context:
+        _kubeconfig(site, "127.0.0.1:1", path)
+    with pytest.raises(CredentialsError):
+        ApiServer.of_kubeconfig(str(path), context)

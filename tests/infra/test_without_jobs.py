@@ -2,6 +2,8 @@
 
 import pytest
 
+from infra.names import PUBLISHED_KEY
+from infra.published import Published
 from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from tests.infra.recording import Recording, Values, run_program, stack_values
@@ -40,14 +42,15 @@ def test_its_resources_are_those_of_the_stack_with_a_job_but_for_the_jobs_own(wi
         ("ManagedFolder", "access-tiny"),
         ("ManagedFolderIamMember", "access-research_tiny"),
     }
-    assert (found.exports["jobs"], "job" in found.exports, "calls" in found.exports) == ([], False, False)
+    assert (found.exports["jobs"], "job" in found.exports) == ([], False)
     assert not found.exports["bill"]["jobs"]
     assert found.exports["bill"]["at_once"]["usd_per_hour"] > 0
 
 
 def test_with_an_image_functions_run_in_it(without_jobs: Values) -> None:
     image = stack_values("prod")["image"]
-    assert run_program(without_jobs | {"image": image}).exports["calls"]["image"] == image["reference"]
+    (record,) = run_program(without_jobs | {"image": image}).starting("kubernetes:core/v1:ConfigMap", "published-")
+    assert Published.model_validate_json(record.inputs["data"][PUBLISHED_KEY]).image == image["reference"]
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import fsspec
 
-from infra.jobs import CallSettings, call_settings, call_spec_of
+from infra.jobs import call_spec_of
 from infra.kubernetes import ApiError, ApiServer, Json
 from infra.names import JOBSETS
+from infra.published import Published, join_records
 from infra.settings.read import parse
 from multislice.packing import pack
 from multislice.place import Place
@@ -78,11 +79,12 @@ class Objects:
                 raise fault
 
 
-def settings(**teams: Any) -> CallSettings:
-    """Return the outputs for calls of the stack `local`, with the teams that are given in addition."""
+def settings(**teams: Any) -> Published:
+    """Return what the stack `local` publishes for calls, with the teams that are given in addition."""
     values = stack_values("local")
     values["teams"] |= {name: {"namespace": namespace, "quota": {"trillium": 0}} for name, namespace in teams.items()}
-    return CallSettings.model_validate(call_settings(parse(values), "trainer@sha256:0"))
+    read = parse(values)
+    return join_records([Published.of("local", read, team, "trainer@sha256:0") for team in read.teams])
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from infra.cost import bill
 from infra.review.review import Known, review
 from infra.review.table import WIDTH, as_text
-from infra.review.tables import preflight_tables, tables
+from infra.review.tables import preflight_tables, submission_tables, tables
 from infra.settings.read import parse
 from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
@@ -45,6 +45,18 @@ def test_what_a_job_may_cost_at_most_follows_from_its_hours() -> None:
     values = own("dev")
     values["job"]["max_hours"] = 10
     assert "tiny is stopped after 10 hours: at most $194.40 on trillium." in show(values, NOTHING)
+
+
+def test_a_submitted_job_shows_its_own_price_per_day_and_its_place_in_the_queue() -> None:
+    values = own("dev")
+    values["job"]["slices"]["count"] = 1
+    text = as_text(submission_tables(review("test", parse(values), NOTHING)))
+    assert text.startswith("Price  $9.72 an hour ($233.28 a day) while it runs\n")
+    assert "is admitted at once, on v6e-2x4-spot-trillium" in text
+    # Members have no stack file to compile the step from.
+    assert "preflight" not in text
+    unknown = as_text(submission_tables(review("test", parse(own("staging")), NOTHING)))
+    assert unknown.startswith("Price  unknown\n")
 
 
 def test_the_difference_to_what_is_deployed_is_signed() -> None:

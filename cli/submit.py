@@ -1,0 +1,229 @@
+"""`multislice submit` reviews a job and submits it to a team's queue; `multislice render` prints its JobSet.
+
+Both need only a kubeconfig of a member of the team. What they know of the stack is in the record that the stack
+publishes in the team's namespace (`infra.published`).
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from rich.console import Console
+
+from cli import stack_file
+from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
+from cli.deployed import Deployed, published_for
+from infra.jobs import submitted_jobset
+from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
+from infra.live import workloads as all_workloads
+from infra.names import JOBSETS, WORKLOADS
+from infra.published import Published
+from infra.review.review import Known, Review, review
+from infra.review.tables import submission_tables
+from infra.settings.errors import SettingsError, show
+from infra.settings.jobs import Section
+from infra.settings.stack import Settings
+from infra.settings.submitted import read_submitted
+from infra.submission import job_specs
+from workloads.preflight_result import cache_folder, cached_all
+
+_OTHERS_HIDDEN = "jobs of other teams are not visible to you: simulated as if they held and wanted no chips"
+_CONFLICT = 409
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Options that describe a job which runs a command."""
+
+    name: str | None
+    slices: str | None
+    image: str | None
+    priority: str | None
+    max_restarts: int | None
+    max_hours: float | None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A job to submit."""
+
+    source: str
+    """Where it is described, for errors."""
+    name: str
+    section: Section
+    """Section of the job in a stack file, without its name."""
+    own_image: bool
+    """Whether the job runs in the trainer's image unless the section names another one."""
+
+    @property
+    def team(self) -> str | None:
+        team = self.section.get("team")
+        return team if isinstance(team, str) else None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job that the rules allow."""
+
+    published: Published
+    settings: Settings
+    manifests: Sequence[Mapping[str, Any]]
+    """Its JobSet, or one for each run of a sweep."""
+
+
+def read_wish(words: Sequence[str], flags: Flags) -> Wish:
+    """Return the job of a file, or the job that runs a command. Raise Halt if the words describe neither."""
+    if flags.name is not None:
+        return _of_command(words, flags.name, flags)
+    given = [f"--{name.replace('_', '-')}" for name, value in vars(flags).items() if value is not None]
+    if len(words) != 1 or given:
+        got = " ".join([*words, *given]) or "nothing"
+        raise Halt(f"expected JOB.yaml, or --name NAME --slices GROUP:COUNT -- COMMAND, got {got}")
+    return _of_file(Path(words[0]))
+
+
+def _of_command(words: Sequence[str], name: str, flags: Flags) -> Wish:
+    group, _, count = (flags.slices or "").partition(":")
+    if not words or not re.fullmatch(r"[1-9]\d*", count):
+        missing = "--slices GROUP:COUNT, such as trillium:2" if words else "a command after --"
+        raise Halt(f"expected {missing}, got {flags.slices!r}" if words else f"expected {missing}, got nothing")
+    section: dict[str, object] = {
+        "kind": "container",
+        "slices": {"group": group, "count": int(count)},
+        "priority": flags.priority or "normal",
+        "max_restarts": flags.max_restarts or 0,
+        "command": list(words),
+    }
+    optional = {"image": flags.image, "max_hours": flags.max_hours}
+    section |= {key: value for key, value in optional.items() if value is not None}
+    return Wish("the command line", name, section, own_image=flags.image is None)
+
+
+def _of_file(path: Path) -> Wish:
+    wanted = "the settings of one job, as below jobs.NAME of a stack file, and its name"
+    found = stack_file.loaded(path, wanted)
+    if not isinstance(found, dict):
+        raise Halt(f"{path} must contain {wanted}, got {show(found)}", NEGATIVE)
+    section = cast(dict[str, object], found)
+    name = section.pop("name", None)
+    if not isinstance(name, str):
+        raise Halt(f"{path}: name: expected the name of the job, got {show(name)}; add `name: my-job`", NEGATIVE)
+    return Wish(str(path), name, section, own_image=False)
+
+
+def prepare(deployed: Deployed, wish: Wish) -> Prepared:
+    """Return the job as JobSets. Raise Halt with every error of it, or if the stack's record cannot be read."""
+    published = published_for(deployed, wish.team)
+    section = {"image": published.image, **wish.section} if wish.own_image else wish.section
+    try:
+        settings = read_submitted(wish.name, section, published)
+    except SettingsError as error:
+        found = "\n".join(f"  - {_worded(str(each), wish)}" for each in error.errors)
+        count = len(error.errors)
+        raise Halt(f"{wish.source} has {count} error(s), nothing was submitted:\n{found}", NEGATIVE) from None
+    jobs = settings.jobs.values()
+    return Prepared(published, settings, [submitted_jobset(published, settings, job) for job in jobs])
+
+
+def _worded(error: str, wish: Wish) -> str:
+    """Return an error of a stack file as one of the submitted job, whose keys are not below `jobs.NAME`."""
+    path = f"jobs.{wish.name}"
+    text = error.replace(f"{path}.", "").replace(f"{path}:", "name:")
+    return text.replace("in the stack file", f"in {wish.source}").replace("to the stack file", f"to {wish.source}")
+
+
+def render(deployed: Deployed, wish: Wish) -> int:
+    """Print the JobSets of a job as YAML. Return the exit status."""
+    yaml.safe_dump_all(prepare(deployed, wish).manifests, sys.stdout, sort_keys=False)
+    return 0
+
+
+def submit(deployed: Deployed, wish: Wish, console: Console, *, yes: bool, dry_run: bool, json: bool) -> int:
+    """Review a job and submit it. Return the exit status. Raise Halt if it is refused or cannot run."""
+    prepared = prepare(deployed, wish)
+    found = _review(deployed.api, prepared)
+    answer = {"submitted": False, "jobs": [*prepared.settings.jobs], "review": found}
+    if not json:
+        write("", submission_tables(found), Form.TEXT, console)
+    if found.refused or not found.can_run:
+        if json:
+            console.out(as_json(answer))
+        raise Halt("; ".join(("the job cannot run, nothing was submitted", *found.refused)), NEGATIVE)
+    for manifest in prepared.manifests:
+        _create(deployed, manifest, only_check=True)
+    if not dry_run:
+        if not yes:
+            agree(f"Submit {', '.join(prepared.settings.jobs)} to the queue of team {prepared.published.team}?")
+        for manifest in prepared.manifests:
+            _create(deployed, manifest, only_check=False)
+    if json:
+        console.out(as_json({**answer, "submitted": not dry_run}))
+    elif dry_run:
+        console.print("dry run: nothing was submitted")
+    else:
+        for name in prepared.settings.jobs:
+            console.print(f"job {prepared.published.namespace}/{name} was submitted")
+            for command, option in (("status", "--watch"), ("logs", "--follow"), ("explain", ""), ("cancel", "")):
+                line = f"  multislice {command} {name} {deployed.options} {option}"
+                console.print(line.rstrip(), style="dim", soft_wrap=True)
+    return 0
+
+
+def _review(api: ApiServer, prepared: Prepared) -> Review:
+    """Return price and simulated admission of the job next to the workloads that this user may see."""
+    live, hidden = _workloads(api, prepared.published.namespace)
+    known = Known(
+        at=datetime.now(UTC),
+        preflights=cached_all(job_specs(prepared.settings), cache_folder(os.environ)),
+        deployed=None,
+        workloads=live,
+    )
+    found = review(prepared.published.stack, prepared.settings, known)
+    if not hidden:
+        return found
+    jobs = [
+        job.model_copy(
+            update={"admission": job.admission.model_copy(update={"unknown": (_OTHERS_HIDDEN, *job.admission.unknown)})}
+        )
+        for job in found.jobs
+    ]
+    return found.model_copy(update={"jobs": tuple(jobs)})
+
+
+def _workloads(api: ApiServer, namespace: str) -> tuple[list[Json], bool]:
+    """Return the Workloads of the cluster, or of the namespace only, and whether others are hidden from this user."""
+    try:
+        try:
+            return all_workloads(api), False
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return api.request("GET", WORKLOADS.format(namespace))["items"], True
+    except UNREACHABLE as error:
+        raise Halt(f"expected the cluster to list the jobs of the queue, got: {error}") from None
+
+
+def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool) -> None:
+    """Create a JobSet, or ask the API server whether it would accept it. Raise Halt if it does not."""
+    namespace, name = (manifest["metadata"][key] for key in ("namespace", "name"))
+    try:
+        query = {"fieldManager": "multislice", **({"dryRun": "All"} if only_check else {})}
+        deployed.api.request("POST", JOBSETS.format(namespace), manifest, query)
+    except ApiError as error:
+        if error.status == _CONFLICT:
+            raise Halt(
+                f"expected a new name, got {name}, which a job in namespace {namespace} has; nothing was submitted."
+                f" Choose another name, or remove that job: multislice cancel {name} {deployed.options}, or if it has"
+                f" ended: kubectl delete jobset {name} -n {namespace}",
+                NEGATIVE,
+            ) from None
+        raise Halt(f"the API server refuses job {name} in namespace {namespace}: {error}", NEGATIVE) from None
+    except UNREACHABLE as error:
+        unknown = "" if only_check else f"; see whether it exists: multislice list {deployed.options}"
+        raise Halt(f"expected the cluster to accept job {name}, got: {error}{unknown}") from None

@@ -1,0 +1,95 @@
+"""Reads jobs that a member of a team submits to a stack, as the stack file's section `jobs` would be read.
+
+The rules are those of the stack file, on the sections that the stack has published for the team. In addition, `up` fits
+a team's namespace to the jobs of the stack file, but not to submitted ones, so their rights have limits."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from infra.published import Published
+from infra.settings.errors import FieldError, SettingsError
+from infra.settings.jobs import AnyJob, ContainerJob, PodLevel, Section, TrainingJob
+from infra.settings.read import JOBS, Sections, check_jobs, read_draft
+from infra.settings.stack import Settings, join_names
+
+_ASK = "or let a job of the stack file have it"
+
+
+def read_submitted(name: str, section: Section, published: Published) -> Settings:
+    """Return the stack as published, with the job or the sweep `name` as its only jobs.
+
+    `section` is the job's section of a stack file. Its default team is that of the record.
+
+    Raises:
+        SettingsError: the job is not valid; lists all errors.
+    """
+    written = {"team": published.team, **section}
+    sections = Sections({**published.sections, JOBS: {name: written}})
+    draft = read_draft(sections)
+    errors = [*sections.errors, *check_jobs(draft)]
+    errors += [error for path, job in draft.readable_jobs for error in _limits(path, job, published)]
+    if errors:
+        raise SettingsError(dict.fromkeys(errors))
+    own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
+    return Settings(**own | {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}})
+
+
+def _limits(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
+    if job.team != published.team and job.team in published.teams:
+        expected = f"{published.team}, the team of namespace {published.namespace}"
+        yield FieldError(f"{path}.team", expected, repr(job.team), "remove it, or submit to the other namespace")
+    if job.name in published.jobs:
+        expected = f"a name other than those of the stack's own jobs: {join_names(published.jobs)}"
+        yield FieldError(path, expected, repr(job.name), "rename the job")
+    if job.paused:
+        fix = "remove it; `multislice cancel` stops a submitted job, and the next submit resumes it"
+        yield FieldError(
+            f"{path}.paused", "false, since only a job of the stack file has a queue of its own", "true", fix
+        )
+    if published.image is None and (isinstance(job, TrainingJob) or job.check_slices):
+        field = "kind" if isinstance(job, TrainingJob) else "check_slices"
+        yield FieldError(
+            f"{path}.{field}",
+            "a job without the trainer's image, which the stack lacks",
+            job.kind,
+            "add image to the stack file",
+        )
+    yield from _order(path, job, [*published.teams[published.team].quota])
+    yield from _rights(path, job, published)
+    if isinstance(job, ContainerJob) and job.pathways:
+        yield from _head(path, job.pathways.head_vcpus, job.pathways.head_memory_gib, published)
+
+
+def _order(path: str, job: AnyJob, tried: list[str]) -> Iterator[FieldError]:
+    """Yield the error of groups in another order than that in which the team's queue tries them."""
+    groups = [group for group in job.slices.groups if group in tried]
+    if groups != sorted(groups, key=tried.index):
+        expected = f"the order of the team's queue: {', '.join(group for group in tried if group in groups)}"
+        yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(groups), "change the order")
+
+
+def _rights(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
+    strictest_first: tuple[PodLevel, ...] = get_args(PodLevel)
+    if job.host_network and not published.host_network:
+        expected = "false, since no job of the stack in this namespace uses the network of its hosts"
+        yield FieldError(f"{path}.host_network", expected, "true", f"remove it, {_ASK}")
+    elif strictest_first.index(job.pod_level) > strictest_first.index(published.pod_level):
+        expected = f"pods of the level {published.pod_level}, which is all that the namespace admits"
+        yield FieldError(path, expected, job.pod_level, f"remove privileged and run_as_user, {_ASK}")
+    elif published.host_network and isinstance(job, ContainerJob):
+        wanted: Mapping[str, object] = {"run_as_user": job.run_as_user, "privileged": job.privileged or None}
+        for name, value in wanted.items():
+            if value is not None:
+                expected = "nothing in a team with a job on the host's network, where every pod is the trainer's user"
+                yield FieldError(f"{path}.{name}", expected, str(value), "remove it")
+
+
+def _head(path: str, vcpus: int, memory_gib: int, published: Published) -> Iterator[FieldError]:
+    limit = published.head_limit
+    for name, got, most in (
+        ("head_vcpus", vcpus, limit.millicores // 1000),
+        ("head_memory_gib", memory_gib, limit.memory_mib // 1024),
+    ):
+        if got > most:
+            expected = f"at most {most}, the largest head of the stack's own jobs in this namespace"
+            yield FieldError(f"{path}.pathways.{name}", expected, str(got), f"lower it, {_ASK}")

@@ -1,0 +1,87 @@
+"""What the words of `multislice submit` describe, and what it says of files that describe nothing."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.answer import NEGATIVE, Halt
+from cli.multislice import app
+from cli.submit import Flags, read_wish
+
+NONE = Flags(None, None, None, None, None, None)
+
+
+def test_a_command_is_a_container_job_of_the_trainers_image(tmp_path: Path) -> None:
+    flags = Flags("probe", "trillium:2", None, None, 3, 1.5)
+    wish = read_wish(["python", "train.py", "--rate", "0.1"], flags)
+    assert (wish.name, wish.own_image, wish.team) == ("probe", True, None)
+    assert wish.section == {
+        "kind": "container",
+        "slices": {"group": "trillium", "count": 2},
+        "priority": "normal",
+        "max_restarts": 3,
+        "max_hours": 1.5,
+        "command": ["python", "train.py", "--rate", "0.1"],
+    }
+
+
+def test_a_file_is_a_section_of_a_stack_file_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: mine\nteam: research\npreset: tiny\n")
+    wish = read_wish([str(path)], NONE)
+    assert (wish.name, wish.team, wish.section) == ("mine", "research", {"team": "research", "preset": "tiny"})
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "says"),
+    [
+        ([], NONE, "got nothing"),
+        (["a.yaml", "b.yaml"], NONE, "got a.yaml b.yaml"),
+        (["a.yaml"], Flags(None, "g:1", None, None, None, None), "got a.yaml --slices"),
+        (["python"], Flags("probe", "trillium", None, None, None, None), "expected --slices GROUP:COUNT"),
+        (["python"], Flags("probe", "trillium:0", None, None, None, None), "expected --slices GROUP:COUNT"),
+        ([], Flags("probe", "trillium:1", None, None, None, None), "expected a command after --"),
+    ],
+)
+def test_words_that_describe_no_job_are_refused(words: list[str], flags: Flags, says: str) -> None:
+    with pytest.raises(Halt) as halted:
+        read_wish(words, flags)
+    assert says in str(halted.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[1, 2]", "must contain the settings of one job"),
+        ("preset: tiny", "name: expected the name of the job, got nothing"),
+        ("name: 7", "name: expected the name of the job, got 7"),
+    ],
+)
+def test_a_file_without_a_job_is_refused(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(Halt) as halted:
+        read_wish([str(path)], NONE)
+    assert (halted.value.exit_status, says in str(halted.value)) == (NEGATIVE, True)
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: 1\na: 2"])
+def test_a_file_that_is_no_yaml_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    found = CliRunner().invoke(app, ["submit", str(path), "-n", "team"])
+    assert (found.exit_code, "must be YAML with the settings of one job" in found.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["status", "list", "logs", "explain", "cancel", "profile", "dashboard", "render"])
+def test_commands_take_a_stack_or_a_kubeconfig(command: str, tmp_path: Path) -> None:
+    words = [command, "job.yaml"] if command == "render" else [command]
+    (tmp_path / "job.yaml").write_text("name: mine\n")
+    words = [word.replace("job.yaml", str(tmp_path / "job.yaml")) for word in words]
+    config = ["--kubeconfig", str(tmp_path / "none")]
+    found = CliRunner().invoke(app, [*words, *config])
+    assert (found.exit_code, "expected a kubeconfig of a cluster that answers" in found.stderr) == (1, True)
+    both = CliRunner().invoke(app, [*words, *config, "-s", "local"])
+    assert (both.exit_code, "and --stack" in both.stderr) == (1, True)
+    assert CliRunner().invoke(app, words).exit_code == 1

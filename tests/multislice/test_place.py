@@ -1,0 +1,52 @@
+"""The stack of calls: from Pulumi, or from the record in a namespace of the kubeconfig's current context."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from kubernetes.config import kube_config
+
+from infra.names import PUBLISHED, PUBLISHED_KEY
+from multislice import NoSuchStack
+from multislice.place import place
+from tests.cli.api_server import Played, playing
+from tests.multislice.known import settings
+
+RECORDS = "/api/v1/namespaces/research/configmaps"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Played]:
+    """A cluster in the kubeconfig, for a user without Pulumi and without a bucket."""
+    played = Played()
+    host, port = played.server_address[:2]
+    context = {"cluster": "any", "user": "any", "namespace": "research"}
+    content = {
+        "current-context": "any",
+        "clusters": [{"name": "any", "cluster": {"server": f"http://{host!s}:{port}"}}],
+        "users": [{"name": "any", "user": {}}],
+        "contexts": [{"name": "any", "context": context}],
+    }
+    (tmp_path / "config").write_text(json.dumps(content))
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("multislice.place.gcs", dict)
+    data = {PUBLISHED_KEY: settings(product="product").model_dump_json()}
+    played.collections[RECORDS] = [{"metadata": {"name": PUBLISHED, "uid": "1"}, "data": data}]
+    with playing(played):
+        yield played
+
+
+def test_without_pulumi_it_is_the_stack_of_the_current_context_and_the_only_team(server: Played) -> None:
+    found = place("local", None)
+    assert (found.stack, found.team(None), [*found.settings.slices]) == ("local", "research", ["trillium"])
+    assert found.url("research", "train-1").startswith("gs://sandbox-local-checkpoints/teams/research/calls/")
+
+
+def test_another_stack_or_one_without_a_record_is_not_taken_for_it(server: Played) -> None:
+    with pytest.raises(NoSuchStack, match="stack prod cannot be read"):
+        place("prod", None)
+    server.collections[RECORDS] = [{"metadata": {"name": "other", "uid": "2"}}]
+    with pytest.raises(NoSuchStack, match="stack local cannot be read"):
+        place("local", None)
