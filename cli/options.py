@@ -78,7 +78,7 @@ Job = Annotated[
 ]
 
 
-_NO_CHOICE = dict[str, str | None].fromkeys(("kubeconfig", "context", "namespace"))
+_NO_CHOICE: Mapping[str, str | None] = {"kubeconfig": None, "context": None, "namespace": None}
 _chosen: ContextVar[Mapping[str, str | None]] = ContextVar("kubectl", default=_NO_CHOICE)
 
 

@@ -118,10 +118,11 @@ class ApiServer:
         settings: Any = client.Configuration()
         try:
             config.load_kube_config(file, context, client_configuration=settings)
-            contexts, current = config.list_kube_config_contexts(file)
+            listed: Any = config.list_kube_config_contexts(file)
         except (config.ConfigException, OSError) as error:
             raise CredentialsError(str(error)) from error
-        chosen = next((each for each in contexts if each["name"] == context), current)
+        contexts, current = listed
+        chosen: Json = next((each for each in contexts if each["name"] == context), current)
         pool = urllib3.PoolManager(
             maxsize=CONNECTIONS,
             cert_reqs="CERT_REQUIRED" if settings.verify_ssl else "CERT_NONE",

@@ -31,7 +31,8 @@ def read_submitted(name: str, section: Section, published: Published) -> Setting
     if errors:
         raise SettingsError(dict.fromkeys(errors))
     own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
-    return Settings(**own | {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}})
+    jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
+    return Settings(**(own | jobs))
 
 
 def _limits(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:

@@ -96,13 +96,14 @@ def test_all_that_is_wrong_with_a_wish_is_reported_at_once(hours: Any, shown: st
 
 
 @pytest.mark.parametrize(("given", "got"), [({}, "neither"), ({"slices": "a", "accelerator": "b"}, "slices 'a' and")])
-def test_slices_are_named_by_their_group_or_by_their_accelerator(given: dict[str, str], got: str) -> None:
+def test_slices_are_named_by_their_group_or_by_their_accelerator(given: dict[str, Any], got: str) -> None:
     with pytest.raises(Refused, match=f"either slices, the name of a slice group, or accelerator.*got {got}"):
         multislice.run("local", **given)
 
 
 def test_an_accelerator_gets_one_slice_unless_more_are_asked_for(objects: Objects) -> None:
-    calls = [multislice.run("local", accelerator="v6e-8", **more)(len).start("abc") for more in ({}, {"count": 2})]
+    given: list[dict[str, Any]] = [{}, {"count": 2}]
+    calls = [multislice.run("local", accelerator="v6e-8", **more)(len).start("abc") for more in given]
     assert [call.spec.slices.count for call in calls] == [1, 2]
 
 
