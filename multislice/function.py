@@ -115,6 +115,12 @@ def _wait_for(call: Call) -> Outcome:
         return Outcome(None, error=error)
 
 
+_AUTO: Backend = "direct"
+"""Backend that `auto` stands for. Kinetic's own for several hosts is named "pathways", but "does not deploy
+Pathways-on-Cloud proxy servers. Each host runs its own JAX process": `_resolve_backend_name` in kinetic/core/core.py and
+docs/guides/distributed_training.md of keras-team/kinetic at a958df4."""
+
+
 def run[**P, R](
     stack: str,
     slices: str | None = None,
@@ -153,10 +159,7 @@ def run[**P, R](
     Raises:
         Refused: An argument is not valid, or the decorated object cannot be called on slices.
     """
-    # Kinetic's backend for several hosts is named "pathways" too, but "does not deploy Pathways-on-Cloud proxy servers.
-    # Each host runs its own JAX process": `_resolve_backend_name` in kinetic/core/core.py and
-    # docs/guides/distributed_training.md of keras-team/kinetic at a958df4. That is `direct` here.
-    chosen = "direct" if backend == "auto" else backend
+    chosen = _AUTO if backend == "auto" else backend
     checks = chosen != "pathways" if check_slices is None else check_slices
     wish = Wish(slices, count, team, priority, max_hours, checks, accelerator, chosen)
     if errors := list(_errors(wish, hosts)):
