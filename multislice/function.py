@@ -117,8 +117,8 @@ def _wait_for(call: Call) -> Outcome:
 
 _AUTO: Backend = "direct"
 """Backend that `auto` stands for. Kinetic's own for several hosts is named "pathways", but "does not deploy
-Pathways-on-Cloud proxy servers. Each host runs its own JAX process": `_resolve_backend_name` in kinetic/core/core.py and
-docs/guides/distributed_training.md of keras-team/kinetic at a958df4."""
+Pathways-on-Cloud proxy servers. Each host runs its own JAX process": `_resolve_backend_name` in
+kinetic/core/core.py and docs/guides/distributed_training.md of keras-team/kinetic at a958df4."""
 
 
 def run[**P, R](
