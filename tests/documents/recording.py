@@ -1,6 +1,6 @@
 """Records a real `make up`, one host of which is killed, for the pictures of the documents.
 
-`python -m tests.documents.pictures --record` runs it in a new sandbox of its own, which takes some minutes.
+`make pictures ARGS=--record` runs it in a new sandbox of its own, which takes some minutes.
 """
 
 import io
@@ -163,7 +163,3 @@ def _records(sandbox: Path) -> Iterator[tuple[str, str]]:
         name = path.relative_to(runs.parent)
         if "checkpoints" not in name.parts:
             yield str(name), path.read_text()
-
-
-if __name__ == "__main__":
-    RECORDING.write_text(record().model_dump_json(indent=1))
