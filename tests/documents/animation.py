@@ -32,7 +32,7 @@ def _export(text: str, title: str, name: str, columns: int, lines: int, code_for
     shown = text.split("\n")[-lines:]
     padded = "\n".join([*shown, *[""] * (lines - len(shown))])
     console = Console(record=True, width=columns, file=io.StringIO(), highlight=False)
-    console.print(Text.from_ansi(padded), no_wrap=True, overflow="ellipsis", end="")
+    console.print(Text.from_ansi(padded), no_wrap=True, overflow="ellipsis")
     return console.export_svg(title=title, code_format=code_format, unique_id=name)
 
 

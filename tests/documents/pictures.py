@@ -5,6 +5,7 @@ looks at it.
 """
 
 import io
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -15,26 +16,25 @@ from etils import epath
 from rich.console import Console
 
 from chaos import report
-from cli import engines
 from infra.cost import bill
 from infra.review import table
 from infra.review.preview import preview_tables
-from infra.review.review import Previewed, review
+from infra.review.review import review
 from infra.review.tables import tables
 from infra.settings.read import parse
-from tests.cli.test_engines import recorded
 from tests.documents import concept_pictures
 from tests.documents.animation import WITHOUT_FONTS, animation
 from tests.documents.pages import DOCS
 from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
 from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUN_PICTURE, long_run, measured
-from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, own, running
 from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
 from workloads.report.history import read_history
 from workloads.report.tables import WIDTH, write
 
+_BLANKS = re.compile(r"\n(\s*\n){2,}")
+"""Several empty lines, as between the live screen and the closing lines."""
 _COMPILED = Path(__file__).parent / "prod_preflight.json"
 """What `multislice preflight -s prod` found and kept."""
 
@@ -46,7 +46,7 @@ def _recorded() -> Recording:
 def _make_up() -> str:
     recording = _recorded()
     struck = next(place for place, frame in enumerate(recording.frames) if frame.part == "after")
-    screens = [frame.screen for frame in recording.frames]
+    screens = [_BLANKS.sub("\n\n", frame.screen) for frame in recording.frames]
     screens[struck - 1] += f"\n\n\x1b[1;33min another terminal: {recording.killed}\x1b[0m"
     return animation(screens, "make up", COLUMNS, LINES)
 
@@ -65,38 +65,25 @@ def _report() -> str:
 
 
 def _preview() -> str:
-    """What the engine told when slices became spot."""
-    values = stack_values("local")
-    known = replace(NOTHING, deployed=bill(parse(values), {}, None), workloads=[])
-    values["slices"]["trillium"]["capacity"] = "spot"
-    events = recorded("to-spot")
-    previewed = Previewed(
-        stack="local",
-        review=review("local", parse(values), known),
-        changes=engines.changes(events),
-        unchanged=engines.unchanged(events),
-        findings=(),
-        errors=(),
-        seconds=8,
-    )
+    """Draw what the engine says when slices become spot."""
     console = _console(table.WIDTH)
-    console.print(table.renderable(preview_tables(previewed)))
+    console.print(table.renderable(preview_tables(_recorded().preview)))
     return _drawn(console, "multislice preview -s local --sandbox .sandbox", "preview")
 
 
 def _review() -> str:
-    """`prod` with one slice more than is deployed."""
+    """Draw the review of `prod` with one slice more than is deployed."""
     values = own("prod")
-    settings = parse(values)
-    values["slices"]["cubes"]["count"] = 5
+    deployed = bill(parse(values), {}, None)
+    values["slices"]["cubes"]["count"] += 1
     known = replace(
         NOTHING,
         preflights={"pretrain": PreflightResult.model_validate_json(_COMPILED.read_text())},
-        deployed=bill(parse(values), {}, None),
+        deployed=deployed,
         workloads=[running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)],
     )
     console = _console(table.WIDTH)
-    console.print(table.renderable(tables(review("prod", settings, known))))
+    console.print(table.renderable(tables(review("prod", parse(values), known))))
     return _drawn(console, "multislice review -s prod", "review")
 
 

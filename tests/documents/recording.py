@@ -17,22 +17,22 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from cli.dashboard import Pages
-from cli.deployed import deployed
+from cli import engines
 from cli.down import Consent, down
-from cli.observed.observe import Observer
+from cli.environments.files import files_of_project, policy_pack
+from cli.preview import run_preview
 from cli.up import up
 from infra.project import find_project
+from infra.review.review import Previewed
+from sandbox.engine import PolicyPack
 from workloads.spec import Spec
 
 RECORDING = Path(__file__).parent / "make_up.json"
 COLUMNS, LINES = 100, 34
-_JOB = "research/tiny"
 _HINT = re.compile(r"try: (kill .*?)\s*$", re.MULTILINE)
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _LOOK_SECONDS = 0.5
 _SECONDS_BEFORE_KILL = 4
-_PAGE_SECONDS = 5
 _KEPT = {"phases": 3, "before": 3, "after": 4, "end": 1}
 """Number of screens of each part of the recording, evenly spaced."""
 
@@ -55,8 +55,8 @@ class Recording(Spec):
     """Command that killed the host."""
     files: dict[str, str]
     """Records of the run by their path below the job's folder."""
-    page: str
-    """Page of the job in the dashboard during the run."""
+    preview: Previewed
+    """Preview of the stack with spot capacity, after the run."""
 
 
 class _Terminal(Console):
@@ -87,18 +87,17 @@ class _Terminal(Console):
 
 @dataclass
 class _Recorder:
-    """Looks at the terminal, kills a host once the screen suggests it, and reads the dashboard afterwards."""
+    """Looks at the terminal, and kills a host once the screen suggests it."""
 
     terminal: _Terminal
     sandbox: Path
     began: float = field(default_factory=time.monotonic)
     frames: list[Frame] = field(default_factory=list[Frame])
     killed: str = ""
-    page: str = ""
     ended: threading.Event = field(default_factory=threading.Event)
 
     def watch(self) -> None:
-        hinted = looked = 0.0
+        hinted = 0.0
         while not self.ended.wait(_LOOK_SECONDS):
             now = time.monotonic()
             self.take("after" if self.killed else "before")
@@ -107,9 +106,6 @@ class _Recorder:
             if hint and not self.killed and now > hinted + _SECONDS_BEFORE_KILL:
                 self.killed = hint[1]
                 subprocess.run(["bash", "-c", self.killed], check=True)
-            elif self.killed and now > looked + _PAGE_SECONDS:
-                looked = now
-                self.page = Pages(Observer(deployed("local", self.sandbox))).job(_JOB) or self.page
 
     def take(self, part: str) -> None:
         """Keep the screen, unless it is the last one still."""
@@ -136,17 +132,27 @@ def record() -> Recording:
             recorder.ended.set()
             thread.join()
             recorder.take("end")
+            os.chdir(home)
             assert (status, bool(recorder.killed)) == (0, True), recorder.frames[-1].screen
             return Recording(
                 frames=tuple(_kept(recorder.frames)),
                 killed=recorder.killed,
                 files=dict(_records(sandbox)),
-                page=recorder.page,
+                preview=_preview(stack, sandbox),
             )
         finally:
             recorder.ended.set()
             down(stack, sandbox, Consent(stop_jobs=True), Console())
             os.chdir(home)
+
+
+def _preview(stack: Path, sandbox: Path) -> Previewed:
+    with tempfile.TemporaryDirectory() as folder:
+        changed = Path(folder) / stack.name
+        changed.write_text(stack.read_text().replace("capacity: on-demand", "capacity: spot"))
+        policy = PolicyPack(policy_pack(), files_of_project().policy("local"))
+        with engines.open_engine(changed, sandbox, policy) as engine:
+            return run_preview("local", engine, None)
 
 
 def _kept(frames: Sequence[Frame]) -> Iterator[Frame]:
