@@ -76,7 +76,7 @@ class _Terminal(Console):
             self.after += objects
         super().print(*objects, **options)  # pyright: ignore[reportArgumentType]
 
-    def screen(self) -> str:
+    def as_lines(self) -> str:
         """Return the live screen as lines with ANSI colours."""
         page = Console(file=io.StringIO(), width=COLUMNS, force_terminal=True, color_system="truecolor")
         for part in [self.live.get_renderable() if self.live else "", *self.after]:
@@ -111,7 +111,7 @@ class _Recorder:
         """Keep the screen, unless it is the last one still."""
         if self.terminal.live is None:
             return
-        screen = self.terminal.screen()
+        screen = self.terminal.as_lines()
         part = "phases" if "control plane" in screen else part
         if not self.frames or self.frames[-1].screen != screen:
             self.frames.append(Frame(seconds=round(time.monotonic() - self.began, 1), part=part, screen=screen))

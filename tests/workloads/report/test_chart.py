@@ -39,7 +39,7 @@ def test_amounts_are_short() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "labels"),
-    [(0.4921, 60.2, ["0", "20", "40", "60"]), (1, 3, ["1", "2", "3"]), (7, 7, ["4", "6", "8", "10"])],
+    [(0.4921, 60.2, ["0", "20", "40", "60", "80"]), (1, 3, ["1", "2", "3"]), (7, 7, ["2", "4", "6", "8", "10", "12"])],
 )
 def test_the_horizontal_axis_has_whole_numbers_at_round_distances(low: float, high: float, labels: list[str]) -> None:
     drawn = line_chart("Loss", "minute", [Line("loss", "c1", [[(low, 5.0), (high, 3.0)]])])
