@@ -56,7 +56,7 @@ class Recording(Spec):
     files: dict[str, str]
     """Records of the run by their path below the job's folder."""
     preview: Previewed
-    """Preview of the stack with spot capacity, after the run."""
+    """Preview of the deployed stack with spot capacity."""
 
 
 class _Terminal(Console):
