@@ -48,6 +48,8 @@ _OPTIONS = {
 }
 """Options by the section or value of the stack file that they become."""
 _MOST_CHOICES = 12
+_EXAMPLE_REGION = "us-east5"
+"""Region in errors about a zone that names none."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,8 @@ def _stack_file(name: str, wish: Wish) -> str:
     if wish.project in EXAMPLES:
         faults.append(f"--project: expected a project of your own, got {wish.project}, which is that of an example")
     # Values in place of the missing ones, so that the others are checked.
-    zone = wish.zone or f"{wish.region or 'us-east5'}-b"
-    region = wish.region or zone.rpartition("-")[0]
+    zone = wish.zone or f"{wish.region or _EXAMPLE_REGION}-b"
+    region = wish.region or zone.rpartition("-")[0] or _EXAMPLE_REGION
     given = {key: value for key, value in asdict(wish).items() if value is not None}
     values = {"project": "missing", "generation": "v6e", "topology": "2x4", "zone": zone, "region": region}
     try:

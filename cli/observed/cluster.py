@@ -39,7 +39,6 @@ from infra.names import (
     NODE_POOL_LABEL,
     NODES,
     PODS,
-    QUEUE_LABEL,
     QUEUES,
     REPLICATED_JOB_LABEL,
     TOPOLOGY_LABEL,
@@ -166,7 +165,6 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
         made.append(
             Job(
                 place=place,
-                submitted=jobset["metadata"].get("labels", {}).get(QUEUE_LABEL) == place.queue,
                 kind=kind_of(jobset),
                 folder=folder_of(jobset),
                 uid=jobset["metadata"]["uid"],

@@ -93,8 +93,6 @@ class Job:
     place: JobPlace
     declared: bool = False
     """Whether the stack file has the job. False: it was submitted by hand."""
-    submitted: bool = False
-    """Whether it is in the team's own queue, to which members submit. The stack's jobs have queues of their own."""
     kind: Kind = Kind.TRAINING
     folder: str = ""
     """Folder in the checkpoint bucket that its specification names, if it is a training job."""

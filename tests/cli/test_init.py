@@ -87,3 +87,12 @@ def test_missing_values_are_asked_for_on_a_terminal(empty_folder: Path, monkeypa
     cloud = yaml.safe_load((empty_folder / "stacks" / "Pulumi.dev.yaml").read_text())["config"]["tpu-multislice:cloud"]
     assert cloud == {"project": "acme-tpus", "region": "us-east5", "zone": "us-east5-b"}
     assert len(asked) == 5
+
+
+def test_the_error_about_a_word_that_is_no_zone_shows_a_zone(empty_folder: Path) -> None:
+    del empty_folder
+    words = ("--project", "acme-tpus", "--generation", "v6e", "--topology", "4x4", "--zone", "mars")
+    assert (
+        "--zone: expected a zone of us-east5, such as us-east5-b, got 'mars'"
+        in run("init", *words, exit_status=1).stderr
+    )

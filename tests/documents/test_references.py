@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.documents import (
+    benchmarks_reference,
     command_line_reference,
     compiler_reference,
     confirmed_reference,
@@ -23,6 +24,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "reference/job-spec.md": job_spec_reference.reference,
     "reference/tpu-table.md": tpu_table_reference.reference,
     "reference/compiler.md": lambda: compiler_reference.with_tables((DOCS / "reference" / "compiler.md").read_text()),
+    "explanation/benchmarks.md": lambda: benchmarks_reference.with_designs(
+        (DOCS / "explanation" / "benchmarks.md").read_text()
+    ),
     "reference/exit-codes.md": exit_codes_reference.reference,
     "reference/command-line.md": command_line_reference.reference,
     "reference/confirmed.md": confirmed_reference.reference,

@@ -43,7 +43,7 @@ def legal_values(draw: st.DrawFn) -> Values:
     # A queued request brings one slice.
     used = 1 if isinstance(capacity, dict) and capacity["kind"] == "queued" else count
     values: dict[str, Any] = stack_values("dev")
-    group, team, job = (draw(st.from_regex(rf"[a-z]{{1,{limit}}}", fullmatch=True)) for limit in (30, 40, 26))
+    group, team, job = (draw(st.from_regex(rf"[a-z]{{1,{limit}}}", fullmatch=True)) for limit in (30, 36, 26))
     values["cloud"]["project"] = draw(st.from_regex(r"[a-z]{6,30}", fullmatch=True))
     values["cluster"]["name"] = draw(st.from_regex(r"[a-z]{1,20}", fullmatch=True))
     values["slices"] = {

@@ -72,7 +72,7 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.cause is Cause.QUOTA_TAKEN
     assert found.what == "The job requests 16 chips, and 8 of them are in use. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("to run it earlier, raise its `priority` in the stack file of dev, then run `pulumi up`",)
+    assert found.next == ("to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up`",)
     assert found.since == 9_000.0
 
 
@@ -233,7 +233,7 @@ def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -
     lines = answered(tmp_path, as_json=False).splitlines()
     assert lines[0] == "tiny  queued"
     assert lines[2].startswith("The job requests 0 chips, and 16 of them are in use. It is number 1 in line.  since ")
-    assert "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `pulumi up`" in [
+    assert "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up`" in [
         line.rstrip() for line in lines
     ]
 
