@@ -124,3 +124,17 @@ def test_what_prevents_a_destroy_is_reported_before_it_begins(
 def test_options_of_the_sandbox_are_refused_for_a_stack_in_google_cloud(project: Path) -> None:
     assert "are for the sandbox" in run("down", "-s", "dev", "--yes", "--stop-jobs", exit_status=1).stderr
     assert calls(project) == []
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_a_stack_that_does_not_exist_is_reported_with_those_that_do(command: str, project: Path) -> None:
+    told = run(command, "-s", "nope", exit_status=1).stderr
+    assert "got 'nope'; choose one of: dev" in told
+    assert calls(project) == []
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_a_missing_pulumi_is_an_error_with_advice(command: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(project))
+    told = run(command, "-s", "dev", "--yes", exit_status=1).stderr
+    assert "expected the program pulumi on the PATH, found none; install Pulumi" in told
