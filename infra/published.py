@@ -31,8 +31,8 @@ from infra.settings.stack import Settings
 from infra.submission import slice_spec
 from workloads.spec import SliceSpec, Spec
 
-_OF_THE_CLUSTER = ("name", "existing", "release_channel", "deletion_protection", "system_machine_type", "system_nodes")
-"""Settings of the cluster that are published: the required ones, which say nothing about access to it."""
+_OF_THE_CLUSTER = ("name", "existing")
+"""Settings of the cluster that are published. The others are not the members' concern."""
 _SECTIONS = (
     "cloud",
     "cluster",

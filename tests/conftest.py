@@ -1,8 +1,9 @@
-"""For all tests: JAX on eight CPU devices, Ctrl-C, property tests, what a test may cost."""
+"""For all tests: JAX on eight CPU devices, Ctrl-C, property tests, what a test may cost, and an end."""
 
 import os
 import signal
 import sys
+import threading
 
 from google.rpc import status_pb2
 from hypothesis import HealthCheck, settings
@@ -34,3 +35,16 @@ settings.load_profile("unhurried")
 settings.register_profile(
     "fuzz", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
+
+_LONGEST_END_SECONDS = 60.0
+
+
+def pytest_terminal_summary(exitstatus: int) -> None:
+    """End the process soon after the tests.
+
+    A program whose engine ended early, such as one that left its plan, may wait for an answer of it forever, and Python
+    waits for the thread of that program.
+    """
+    end = threading.Timer(_LONGEST_END_SECONDS, os._exit, [int(exitstatus)])
+    end.daemon = True
+    end.start()

@@ -50,7 +50,7 @@ def stack(chain: Chain) -> Generator[Chain]:
 
 @pytest.fixture(autouse=True)
 def _own_stack_files(stack: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_file, "FOLDER", stack.folder)
+    monkeypatch.setattr(stack_file, "stacks_folder", lambda: stack.folder)
 
 
 def enforced(stack: Chain, values: Values) -> tuple[int, Any]:

@@ -107,7 +107,7 @@ class TestUnderARunningJob:
         events: list[EngineEvent] = []
         chain.engine_on(_changed(running, _of_group(count=3))).preview(events.append)
         (told,) = reviews(events)
-        assert "trillium 16 to 24 chips (+$21.60 an hour)" in " ".join(told.split())
+        assert "trillium 16 to 24 chips (+$21.60 an hour" in " ".join(told.split())
         assert "research/guarded (16 chips, priority 500) is admitted at once" in told
         assert "no cluster was asked" not in told
 
@@ -128,8 +128,8 @@ class TestUnderARunningJob:
         operations = Operations()
         chain.engine_on(_changed(running, _of_group(count=3))).preview(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
-        assert _touched(operations, "update") == {"bounds-research", "ground"}
-        assert len(operations.changes) == 3
+        assert _touched(operations, "update") == {"bounds-research", "ground", "published-research"}
+        assert len(operations.changes) == 4
 
 
 def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running: Values):
@@ -168,13 +168,14 @@ class TestOnlyWhatMustChangeIsTouched:
         operations = Operations()
         chain.engine_on(_changed(held(), _three_slices)).up(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
-        assert _touched(operations, "update") == {"bounds-research", "ground", "quota-research", "price-held"}
+        updated = {"bounds-research", "ground", "quota-research", "price-held", "published-research"}
+        assert _touched(operations, "update") == updated
         assert _touched(operations, "replace") == {"job-held"}
 
     def test_a_changed_image_replaces_the_job_alone(self, chain: Chain):
         operations = Operations()
         chain.engine_on(_changed(held(), _three_slices, _other_image)).up(operations)
-        assert {name for _, name in operations.changes} == {"job-held"}
+        assert {name for _, name in operations.changes} == {"job-held", "published-research"}
         assert _touched(operations, "replace") == {"job-held"}
 
     def test_a_changed_label_updates_in_place(self, chain: Chain):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.complete
 
 def asked(stack: Chain, monkeypatch: pytest.MonkeyPatch, output: Path) -> tuple[int, str]:
     stack.written(shared())
-    monkeypatch.setattr(stack_file, "FOLDER", stack.folder)
+    monkeypatch.setattr(stack_file, "stacks_folder", lambda: stack.folder)
     line = ["confirm", "-s", "local", "--engine", "sandbox", "--sandbox", str(stack.site.root), "--file", str(output)]
     ended = CliRunner().invoke(app, [*line, "-o", "json"])
     return ended.exit_code, ended.output

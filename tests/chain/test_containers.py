@@ -86,5 +86,5 @@ def test_a_job_that_is_removed_goes_alone(chain: Chain, outputs: Mapping[str, An
     operations = Operations()
     chain.engine_on(values).up(operations)
     own = ("job-meeting", "price-meeting", "queue-research.meeting", "access-meeting", "access-research_meeting")
-    assert operations.changes == {("delete", name) for name in own}
+    assert operations.changes == {("delete", name) for name in own} | {("update", "published-research")}
     assert [job["metadata"]["name"] for job in chain.objects("jobsets")] == ["beside"]
