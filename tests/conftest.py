@@ -45,6 +45,11 @@ def pytest_terminal_summary(exitstatus: int) -> None:
     A program whose engine ended early, such as one that left its plan, may wait for an answer of it forever, and Python
     waits for the thread of that program.
     """
-    end = threading.Timer(_LONGEST_END_SECONDS, os._exit, [int(exitstatus)])
-    end.daemon = True
-    end.start()
+
+    def end() -> None:
+        sys.stdout.flush()
+        os._exit(exitstatus)
+
+    timer = threading.Timer(_LONGEST_END_SECONDS, end)
+    timer.daemon = True
+    timer.start()
