@@ -4,7 +4,7 @@ ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version
 
 RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13
 
-.PHONY: up down train preview test test-all fuzz chaos bench docs lint format programs environment licences sbom audit lock lock-plugins
+.PHONY: up down train preview test test-all fuzz chaos bench docs pictures lint format programs environment licences sbom audit lock lock-plugins
 
 up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
 	@$(PYTHON) -m cli.multislice up --stack local --sandbox $(ARGS)
@@ -35,6 +35,9 @@ bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/explanation/benchma
 
 docs: $(ENVIRONMENT) ## build the documentation in the folder site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet && echo "open site/index.html"
+
+pictures: $(ENVIRONMENT) $(if $(ARGS),programs) ## draw the pictures of the documentation; ARGS=--record records a real `make up` first
+	@$(PYTHON) -m tests.documents.pictures $(ARGS)
 
 lint: $(ENVIRONMENT) ## check formatting, lint rules, strict types and import contracts
 	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && $(PYTHON) -m tests.words && .venv/bin/pyright && .venv/bin/lint-imports

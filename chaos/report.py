@@ -1,37 +1,77 @@
-"""The report of a catalogue: a Markdown table, and a picture of the loss over wall time with the faults marked.
-Pure."""
+"""The report of a catalogue: a Markdown table, and a picture of the recovery time after each fault. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
-from chaos.trial import LongRun, Result, in_a_row
-from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, document, line_chart
+from chaos.faults import GROUPS
+from chaos.trial import LongRun, Result
+from workloads.report.chart import (
+    HEIGHT,
+    WIDTH,
+    Line,
+    Mark,
+    Scale,
+    amount,
+    document,
+    element,
+    line_chart,
+    nice_ticks,
+    text,
+)
+from workloads.report.chart import picture as described
 from workloads.report.goodput import Cause
 
 TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ended", "record", "verdict")
 _NUMBERS = (2, 3, 4)
 _RECORD_CHARACTERS = 160
 """Maximum length of a record's text in the table. `results.json` contains the whole text."""
-
-
-def plot(results: Sequence[Result]) -> str:
-    """Losses of all jobs in sequence over the minutes, with a vertical line where each fault struck."""
-    trials = [*in_a_row(results)]
-    zero = min((result.began for result in trials), default=0.0)
-    pieces = [
-        [((time - zero) / 60, loss) for time, loss in start] for result in trials for start in result.curve if start
-    ]
-    marks = [
-        Mark((result.struck - zero) / 60, f"{result.fault}: {_verdict(result)}", "restart" if result.holds else "fault")
-        for result in trials
-    ]
-    return line_chart("Loss", "minute", [Line("loss", "c1", pieces)], marks)
+_NAMES, _WORDS, _HEADING, _ROW, _AXIS = 200, 160, 32, 18, 30
+"""Sizes in the picture: width of the names and of the words after a bar; height of a heading, a row and the axis."""
 
 
 def picture(results: Sequence[Result]) -> str:
-    """Return the plot as an SVG file."""
-    return document("loss over wall time in minutes; upright lines: faults", plot(results), WIDTH, HEIGHT)
+    """Return the recovery times as an SVG file: a bar for each fault, longest first in each group of the catalogue."""
+    found = [*_groups(results)]
+    height = sum(_HEADING + _ROW * len(group) for _, group in found) + _AXIS
+    ticks = nice_ticks(0.0, max((result.recovery_seconds or 0.0 for result in results), default=0.0))
+    x = Scale(ticks[0], ticks[-1], _NAMES, WIDTH - _WORDS)
+    drawn = [*_axis(ticks, x, height)]
+    top = 0
+    for title, group in found:
+        drawn.append(text(title, 8, top + _HEADING - 8, class_="label strong"))
+        top += _HEADING
+        for result in group:
+            drawn += _bar(result, x, top)
+            top += _ROW
+    words = ". ".join(f"{result.fault}: {_recovery(result)}" for _, group in found for result in group)
+    caption = "seconds from the fault to the next new step"
+    return document(caption, described("Recovery by fault", words, WIDTH, height, *drawn), WIDTH, height)
+
+
+def _groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    for title, faults in GROUPS.items():
+        names = {fault.name for fault in faults}
+        if group := [result for result in results if result.fault in names]:
+            yield title, sorted(group, key=lambda result: -(result.recovery_seconds or 0.0))
+
+
+def _axis(ticks: Sequence[float], x: Scale, height: int) -> Iterator[str]:
+    for tick in ticks:
+        yield element("line", x1=x(tick), x2=x(tick), y1=0, y2=height - _AXIS, class_="grid")
+        yield text(amount(tick), x(tick), height - 8, class_="tick", text_anchor="middle")
+
+
+def _bar(result: Result, x: Scale, top: int) -> Iterator[str]:
+    end = x(result.recovery_seconds or 0.0)
+    style = "fill-1" if result.holds else "fill-bad"
+    yield text(result.fault, _NAMES - 8, top + 13, class_="label", text_anchor="end")
+    yield element("rect", x=_NAMES, y=top + 2, width=end - _NAMES, height=_ROW - 5, class_=style)
+    yield text(_recovery(result), end + 8, top + 13, class_="tick")
+
+
+def _recovery(result: Result) -> str:
+    return f"the job ends: {result.ended_as}" if result.recovery_seconds is None else f"{result.recovery_seconds:.0f} s"
 
 
 def markdown(results: Sequence[Result]) -> str:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -67,23 +67,6 @@ class LongRun(Spec):
     def steps(self) -> int:
         """Return the number of steps that count, without repetitions."""
         return sum(len(start) for start in self.result.curve) - self.result.lost_steps
-
-
-def in_a_row(results: Iterable[Result]) -> Iterator[Result]:
-    """Yield the results with each trial moved to the end of the one before, because a report may contain several
-    runs."""
-    ended: float | None = None
-    for result in results:
-        later = 0.0 if ended is None else ended - result.began
-        ended = result.ended + later
-        yield result.model_copy(
-            update={
-                "began": result.began + later,
-                "struck": result.struck + later,
-                "ended": ended,
-                "curve": tuple(tuple((time + later, loss) for time, loss in start) for start in result.curve),
-            }
-        )
 
 
 _RESULTS = TypeAdapter(tuple[Result, ...])

@@ -24,6 +24,7 @@ def up(stack: str, files: Files, console: Console, *, yes: bool) -> int:
 
     Nothing is deployed if the review says that a job cannot run. Pulumi asks for confirmation unless `yes`.
     """
+    stack_file.find(stack, files.stacks)
     _require_terminal(yes)
     if refused := review(stack, None, None, Form.TEXT, console):
         return refused
@@ -34,8 +35,8 @@ def up(stack: str, files: Files, console: Console, *, yes: bool) -> int:
 
 def down(stack: str, files: Files, console: Console, *, yes: bool) -> int:
     """Destroy a stack and list what remains. Return the exit status. Pulumi asks for confirmation unless `yes`."""
+    settings = stack_file.read(stack_file.find(stack, files.stacks))
     _require_terminal(yes)
-    settings = stack_file.read(files.stack(stack))
     if settings.environment:
         raise Halt(f"{stack} is an environment; destroy it with `multislice env destroy {stack}`")
     if settings.cluster.deletion_protection:

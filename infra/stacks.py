@@ -79,17 +79,28 @@ def explain_parse_errors(command: str) -> Generator[None]:
         ) from None
 
 
+@contextmanager
+def explain_missing_program(name: str) -> Generator[None]:
+    """Turn the error of a program that cannot be started into a StacksError.
+
+    Raises:
+        StacksError: it is not installed, or may not be executed.
+    """
+    try:
+        yield
+    except (FileNotFoundError, PermissionError) as error:
+        got = "found none" if isinstance(error, FileNotFoundError) else f"got: {error.strerror}"
+        raise StacksError(f"expected the program {name} on the PATH, {got}; install Pulumi") from None
+
+
 def run_command(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:
     """Run a command and return its output.
 
     Raises:
         StacksError: it fails, or the program is not installed.
     """
-    try:
+    with explain_missing_program(command[0]):
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    except OSError as error:
-        got = "found none" if isinstance(error, FileNotFoundError) else f"got: {error.strerror}"
-        raise StacksError(f"expected the program {command[0]} on the PATH, {got}; install Pulumi") from None
     if ended.returncode:
         raise StacksError(f"`{' '.join(command)}` failed: {ended.stderr.strip() or ended.stdout.strip()}")
     return ended.stdout

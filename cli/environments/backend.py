@@ -16,7 +16,7 @@ from typing import Any, override
 from cli.environments.files import Files, policy_pack
 from cli.sandbox_folder import lock_sandbox
 from infra.project import find_project
-from infra.stacks import Stacks, StacksError, explain_parse_errors
+from infra.stacks import Stacks, StacksError, explain_missing_program, explain_parse_errors
 from sandbox import daemon, programs
 from sandbox.stacks import SandboxStacks
 
@@ -100,7 +100,8 @@ class Backend:
     def _follow(self, *arguments: str, yes: bool) -> None:
         """Run a command whose output goes to stderr, where the user can watch it."""
         command = ["pulumi", *arguments, *(("--yes", "--non-interactive") if yes else ())]
-        ended = subprocess.run(command, cwd=find_project(), stdout=sys.stderr, check=False)
+        with explain_missing_program("pulumi"):
+            ended = subprocess.run(command, cwd=find_project(), stdout=sys.stderr, check=False)
         if ended.returncode:
             raise StacksError(f"`{' '.join(command)}` failed; its output says why")
 

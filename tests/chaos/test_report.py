@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from chaos import report
 from chaos.trial import LongRun, Strike
 from tests.chaos.known import HELD, LOST
@@ -30,14 +32,17 @@ def test_a_long_record_is_cut_in_the_table() -> None:
     assert "and the last" not in row
 
 
-def test_the_picture_marks_each_fault_where_it_struck() -> None:
-    drawn = report.plot((HELD, LOST))
-    marks = re.findall(r'<line x1="([\d.]+)"[^>]*class="mark (\w+)"', drawn)
-    assert [style for _, style in marks] == ["restart", "fault"]
-    # The first job began at minute 0, the faults struck at 0.5 and 2.5.
-    assert float(marks[0][0]) < float(marks[1][0])
-    assert "follower-killed: holds" in drawn
-    assert drawn.count("<polyline") == 3
+def test_the_picture_has_the_faults_of_a_group_with_the_longest_recovery_first_and_broken_ones_in_red() -> None:
+    later = HELD.model_copy(update={"fault": "leader-killed", "recovery_seconds": 62.8})
+    drawn = report.picture((HELD, later, LOST))
+    shown = re.findall(r'<rect x="200"[^>]* width="([\d.]+)"[^>]*class="([\w-]+)"', drawn)
+    assert [style for _, style in shown] == ["fill-1", "fill-1", "fill-bad"]
+    assert float(shown[0][0]) == pytest.approx(2 * float(shown[1][0]), abs=0.1)
+    assert re.findall(r'class="label">([\w-]+)<|anchor="end">([\w-]+)<', drawn)[:2] == [
+        ("", "leader-killed"),
+        ("", "follower-killed"),
+    ]
+    assert "the job ends: Failed" in drawn
 
 
 def test_a_line_of_the_screen_is_followed_by_what_did_not_hold() -> None:

@@ -1,4 +1,4 @@
-from chaos.trial import LongRun, from_json, in_a_row, long_run_to_json, to_json
+from chaos.trial import LongRun, from_json, long_run_to_json, to_json
 from tests.chaos.known import HELD, LOST
 from tests.chaos.test_report import RUN
 
@@ -15,11 +15,3 @@ def test_a_file_has_a_line_for_each_result_and_numbers_to_a_thousandth() -> None
 
 def test_a_long_run_comes_back_from_its_file_as_it_was() -> None:
     assert LongRun.model_validate_json(long_run_to_json(RUN)) == RUN
-
-
-def test_trials_of_several_runs_are_put_in_a_row() -> None:
-    later = LOST.model_copy(update={"began": 9120.0, "struck": 9150.0, "ended": 9300.0, "curve": (((9130.0, 5.0),),)})
-    first, second = in_a_row((HELD, later))
-    assert first == HELD
-    assert (second.began, second.struck, second.ended) == (HELD.ended, HELD.ended + 30, HELD.ended + 180)
-    assert second.curve == (((HELD.ended + 10, 5.0),),)

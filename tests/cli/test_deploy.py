@@ -1,5 +1,6 @@
 """`multislice up` and `down` of a stack in Google Cloud, with a program `pulumi` that writes down how it is called."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner, Result
 from cli.deploy import down, up
 from cli.environments.files import files_of_project
 from cli.multislice import app
+from infra.stacks import StacksError
 from tests.cli.shown import console, read_output
 
 KEY = "projects/acme-tpus/locations/us-east5/keyRings/pulumi/cryptoKeys/stacks"
@@ -124,3 +126,19 @@ def test_what_prevents_a_destroy_is_reported_before_it_begins(
 def test_options_of_the_sandbox_are_refused_for_a_stack_in_google_cloud(project: Path) -> None:
     assert "are for the sandbox" in run("down", "-s", "dev", "--yes", "--stop-jobs", exit_status=1).stderr
     assert calls(project) == []
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_a_stack_that_does_not_exist_is_reported_with_those_that_do(command: str, project: Path) -> None:
+    told = run(command, "-s", "nope", exit_status=1).stderr
+    assert "got 'nope'; choose one of: dev" in told
+    assert calls(project) == []
+
+
+@pytest.mark.parametrize("command", [up, down])
+def test_a_missing_pulumi_is_an_error_with_advice(
+    command: Callable[..., int], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(project))
+    with pytest.raises(StacksError, match="expected the program pulumi on the PATH, found none; install Pulumi"):
+        command("dev", files_of_project(), console(), yes=True)

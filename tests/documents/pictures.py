@@ -1,4 +1,4 @@
-"""The pictures of the documents. `python -m tests.documents.pictures` draws them again.
+"""The pictures of the documents. `make pictures` draws them again, with `ARGS=--record` from a new recording.
 
 A test draws each of them, and compares none with its file: whoever changes what a picture shows draws it again and
 looks at it.
@@ -6,97 +6,84 @@ looks at it.
 
 import io
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from rich._export_format import CONSOLE_SVG_FORMAT
+from etils import epath
 from rich.console import Console
 
 from chaos import report
-from cli import engines, progress, status
-from cli.observed.files import Files, Training
-from cli.observed.snapshot import Queue, Share, Snapshot
 from infra.cost import bill
 from infra.review import table
 from infra.review.preview import preview_tables
-from infra.review.review import Previewed, review
+from infra.review.review import review
 from infra.review.tables import tables
 from infra.settings.read import parse
-from tests.cli import recordings
-from tests.cli.explain.cases import JOB, NODES, PODS
-from tests.cli.test_engines import recorded
-from tests.cli.test_progress import NOW
 from tests.documents import concept_pictures
+from tests.documents.animation import WITHOUT_FONTS, animation
 from tests.documents.pages import DOCS
+from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
 from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUN_PICTURE, long_run, measured
-from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, own, running
-from tests.workloads.report.runs import crashed_and_resumed, history
 from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
+from workloads.report.history import read_history
 from workloads.report.tables import WIDTH, write
 
-_WITHOUT_FONTS = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-"""No font from another site: whoever looks at the picture has a monospaced one."""
+_BLANKS = re.compile(r"\n(\s*\n){2,}")
+"""Several empty lines, as between the live screen and the closing lines."""
 _COMPILED = Path(__file__).parent / "prod_preflight.json"
 """What `multislice preflight -s prod` found and kept."""
 
 
+def _recorded() -> Recording:
+    return Recording.model_validate_json(RECORDING.read_text())
+
+
 def _make_up() -> str:
-    console = _console(100)
-    console.print(progress.screen(recordings.applied(), NOW, 100))
-    losses = tuple((step, 5.5 - 3 * (step / 200) ** 0.5) for step in range(1, 121))
-    training = Training("new", "r1", 120, 200, losses[-1][1], 41_234.4, 49.6, 3.479, 100, losses)
-    job = replace(JOB, pods=PODS, files=Files(training))
-    queue = Queue("research", "research", (Share("trillium", 16, 16, 0),), 0, 1, ())
-    shown = Snapshot("local", "", "local", JOB.created + 42, nodes=NODES, queues=(queue,), jobs=(job,))
-    console.print(status.screen(shown, [job], 100))
-    console.print("try: kill -9 $(cat .sandbox/pods/*-slice-1-0-*/pid)", style="dim")
-    return _drawn(console, "make up", "make-up")
+    recording = _recorded()
+    struck = next(place for place, frame in enumerate(recording.frames) if frame.part == "after")
+    screens = [_BLANKS.sub("\n\n", frame.screen) for frame in recording.frames]
+    screens[struck - 1] += f"\n\n\x1b[1;33min another terminal: {recording.killed}\x1b[0m"
+    return animation(screens, "make up", COLUMNS, LINES)
 
 
 def _report() -> str:
     console = _console(WIDTH)
+    files = _recorded().files
     with tempfile.TemporaryDirectory() as folder:
-        write(goodput(history(crashed_and_resumed(Path(folder), 752.64, 188.16)).starts), console)
-    return _drawn(console, "multislice report -s prod", "report")
+        for name, text in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        [run] = (Path(folder) / "runs").iterdir()
+        write(goodput(read_history(epath.Path(run)).attempts), console)
+    return _drawn(console, "multislice report -s local --sandbox .sandbox", "report")
 
 
 def _preview() -> str:
-    """What the engine told when slices became spot."""
-    values = stack_values("local")
-    known = replace(NOTHING, deployed=bill(parse(values), {}, None), workloads=[])
-    values["slices"]["trillium"]["capacity"] = "spot"
-    events = recorded("to-spot")
-    previewed = Previewed(
-        stack="local",
-        review=review("local", parse(values), known),
-        changes=engines.changes(events),
-        unchanged=engines.unchanged(events),
-        findings=(),
-        errors=(),
-        seconds=8,
-    )
+    """Draw what the engine says when slices become spot."""
     console = _console(table.WIDTH)
-    console.print(table.renderable(preview_tables(previewed)))
+    console.print(table.renderable(preview_tables(_recorded().preview)))
     return _drawn(console, "multislice preview -s local --sandbox .sandbox", "preview")
 
 
 def _review() -> str:
-    """`prod` with one slice more than is deployed."""
+    """Draw the review of `prod` with one slice more than is deployed."""
     values = own("prod")
-    settings = parse(values)
-    values["slices"]["cubes"]["count"] = 5
+    deployed = bill(parse(values), {}, None)
+    values["slices"]["cubes"]["count"] += 1
     known = replace(
         NOTHING,
         preflights={"pretrain": PreflightResult.model_validate_json(_COMPILED.read_text())},
-        deployed=bill(parse(values), {}, None),
+        deployed=deployed,
         workloads=[running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)],
     )
     console = _console(table.WIDTH)
-    console.print(table.renderable(tables(review("prod", settings, known))))
+    console.print(table.renderable(tables(review("prod", parse(values), known))))
     return _drawn(console, "multislice review -s prod", "review")
 
 
@@ -105,7 +92,7 @@ def _console(width: int) -> Console:
 
 
 def _drawn(console: Console, title: str, unique_id: str) -> str:
-    return console.export_svg(title=title, code_format=_WITHOUT_FONTS, unique_id=unique_id)
+    return console.export_svg(title=title, code_format=WITHOUT_FONTS, unique_id=unique_id)
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
@@ -121,5 +108,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
 
 
 if __name__ == "__main__":
+    if "--record" in sys.argv[1:]:
+        RECORDING.write_text(record().model_dump_json(indent=1) + "\n")
     for name, draw in PICTURES.items():
         (DOCS / name).write_text(draw())

@@ -73,7 +73,7 @@ def without_made_parts(document: str) -> str:
 
 def _faults(results: Sequence[Result]) -> Iterator[str]:
     yield f"\n{_summary(results)}\n\n"
-    yield f"![Loss of every job over wall time. Vertical lines are faults.](../{FAULTS_PICTURE})\n"
+    yield f"![Recovery time after each fault, by affected component](../{FAULTS_PICTURE})\n"
     by_name = {result.fault: result for result in results}
     for title, faults in GROUPS.items():
         found = [(fault, by_name[fault.name]) for fault in faults if fault.name in by_name]

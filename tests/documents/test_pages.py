@@ -10,7 +10,7 @@ import pytest
 from policy.exceptions import read_exceptions
 from policy.pack import finding
 from policy.rules import ALL_RULES
-from tests.documents.pages import PAGES, ROOT, anchors, name_of, without_blocks
+from tests.documents.pages import PAGES, ROOT, anchors, blocks, name_of, without_blocks
 from tests.policy.example import violations
 from tests.policy.examples import EXAMPLES
 
@@ -60,7 +60,7 @@ def test_make_without_a_target_does_nothing_that_costs():
 
 def test_the_finding_and_the_settings_that_are_shown_are_real() -> None:
     text = (ROOT / "docs" / "reference" / "policy.md").read_text()
-    shown = next(block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "Why:" in block)
+    shown = next(block for block in blocks(text, "") if "Why:" in block)
     (rule,) = (rule for rule in ALL_RULES if rule.id == "no-keys")
     (found,) = violations(rule, EXAMPLES["no-keys"].failing)
     assert shown == f"{rule.title}\n{finding(rule, found.message, [])}\n"

@@ -141,8 +141,9 @@ def line_chart(name: str, across: str, lines: Sequence[Line], marks: Sequence[Ma
     if not points:
         return element("p", f"{name}: nothing recorded", class_="quiet")
     xs = [point[0] for point in points] + [mark.x for mark in marks]
+    steps = nice_ticks(min(xs), max(xs))
     ticks = nice_ticks(min(y for _, y in points), max(y for _, y in points))
-    x = Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
+    x = Scale(steps[0], steps[-1], LEFT, WIDTH - RIGHT)
     y = Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
     drawn = [markup for line in lines for markup in _line(line, x, y, across)]
     return picture(
@@ -151,7 +152,7 @@ def line_chart(name: str, across: str, lines: Sequence[Line], marks: Sequence[Ma
         WIDTH,
         HEIGHT,
         *_vertical_axis(ticks, y),
-        *_horizontal_axis(x, across),
+        *_horizontal_axis(steps, x, across),
         *_marks(marks, x),
         *drawn,
         *_legend([line for line in lines if any(line.pieces)]),
@@ -208,9 +209,9 @@ def _vertical_axis(ticks: Sequence[float], y: Scale) -> Iterator[str]:
         yield text(amount(tick), LEFT - 8, y(tick) + 4, class_="tick", text_anchor="end")
 
 
-def _horizontal_axis(x: Scale, across: str) -> Iterator[str]:
-    whole = sorted({float(round(tick)) for tick in nice_ticks(x.low, x.high) if x.low <= tick <= x.high} | {x.low})
-    for tick in whole if x.low < x.high else [x.low]:
+def _horizontal_axis(ticks: Sequence[float], x: Scale, across: str) -> Iterator[str]:
+    whole = sorted({float(round(tick)) for tick in ticks})
+    for tick in [tick for tick in whole if x.low <= tick <= x.high]:
         yield text(amount(tick), x(tick), HEIGHT - BOTTOM + 18, class_="tick", text_anchor="middle")
     yield text(across, WIDTH - RIGHT, HEIGHT - 2, class_="tick", text_anchor="end")
 
