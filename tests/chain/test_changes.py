@@ -107,7 +107,7 @@ class TestUnderARunningJob:
         events: list[EngineEvent] = []
         chain.engine_on(_changed(running, _of_group(count=3))).preview(events.append)
         (told,) = reviews(events)
-        assert "trillium 16 to 24 chips (+$21.60 an hour" in " ".join(told.split())
+        assert "trillium 16 to 24 chips, +$21.60 an hour" in " ".join(told.split())
         assert "research/guarded (16 chips, priority 500) is admitted at once" in told
         assert "no cluster was asked" not in told
 
