@@ -88,7 +88,7 @@ def explain_missing_program(name: str) -> Generator[None]:
     """
     try:
         yield
-    except (FileNotFoundError, PermissionError) as error:
+    except OSError as error:
         got = "found none" if isinstance(error, FileNotFoundError) else f"got: {error.strerror}"
         raise StacksError(f"expected the program {name} on the PATH, {got}; install Pulumi") from None
 
