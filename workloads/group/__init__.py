@@ -1,0 +1,1 @@
+"""The slices of a job with `slice_failure: continue`: who trains together, and what they tell each other."""
