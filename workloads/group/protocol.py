@@ -1,9 +1,9 @@
 """The rules by which the hosts of a group agree, without any input or output: events in, messages out.
 
 Training is a sequence of rounds that all hosts take part in. A round is a step of the optimizer, or an exchange of
-numbers such as those of an evaluation. A host that has everything for the next round says `Ready`; when all hosts of the
-view have said so, the leader says `Decided`, and all of them finish the round. For a step, a host is ready when it holds
-the sum of the gradients of all parts, so nobody applies a sum that another host of the view does not hold.
+numbers such as those of an evaluation. A host that has everything for the next round says `Ready`; when all hosts of
+the view have said so, the leader says `Decided`, and all of them finish the round. For a step, a host is ready when it
+holds the sum of the gradients of all parts, so nobody applies a sum that another host of the view does not hold.
 
     1  Views are numbered, and the first to register view N decides what it is (`view`). Only the hosts of a view can
        finish a round in it, and only together.
@@ -11,16 +11,17 @@ the sum of the gradients of all parts, so nobody applies a sum that another host
        when it loses a host, or when a slice that was lost is complete again and wants to join.
     3  A host that loses the leader reports to the first host of the lowest remaining slice of its view. That one
        registers the next view with the slices whose hosts have all reported, or learns that another host did.
-    4  A new view begins where its hosts are. If one of them has finished a round, the others were ready for it, hold its
-       sum and finish it too. If all are ready for a round whose sum they hold, the lost leader may have decided it, so
-       it is finished. Otherwise no host can have finished it, and it is repeated by the slices of the new view.
+    4  A new view begins where its hosts are. If one of them has finished a round, the others were ready for it, hold
+       its sum and finish it too. If all are ready for a round whose sum they hold, the lost leader may have decided it,
+       so it is finished. Otherwise no host can have finished it, and it is repeated by the slices of the new view.
     5  A slice that is not in the newest view, or whose processes are new, has no state that counts. It asks the leader
        of the newest view to join, and gets the state of another slice.
     6  If no host of the newest view can be reached, a slice registers the next view alone and continues from the last
        checkpoint.
 
-A host that hears of a newer view leaves the older one and never speaks in it again. `tests/workloads/group` explores all
-orders of messages, losses and returns of three slices, and checks that no two hosts ever finish a round differently.
+A host that hears of a newer view leaves the older one and never speaks in it again. `tests/workloads/group` explores
+all orders of messages, losses and returns of three slices, and checks that no two hosts ever finish a round
+differently.
 """
 
 from collections import Counter
@@ -110,7 +111,8 @@ class Member:
 
     def get_ready(self, value: Value, holds: bool) -> Ready:
         """Return what to tell the leader about the next round."""
-        assert self.view is not None and self.finished is not None, "only a host with a state takes part in a round"
+        assert self.view is not None, "a host without a view takes part in no round"
+        assert self.finished is not None, "a host without a state takes part in no round"
         self.ready = Ready(self.me, self.view.number, self.finished + 1, value, holds)
         return self.ready
 
@@ -121,7 +123,8 @@ class Member:
             self.finished = self.decision = None
         if self.finished is None or self.finished == begin.finished:
             return False
-        assert held and held.round == begin.finished, f"{self.me} cannot finish round {begin.finished}: {self.hello}"
+        assert held is not None, f"{self.me} cannot finish round {begin.finished}: {self.hello}"
+        assert held.round == begin.finished, f"{self.me} cannot finish round {begin.finished}: it holds {held.round}"
         self.finished, self.decision = begin.finished, begin.decision
         return True
 
@@ -129,7 +132,8 @@ class Member:
         """Finish the round if the decision belongs to this host's view. Return whether it does."""
         if not self.view or decided.view != self.view.number:
             return False
-        assert self.ready and decided.round == self.ready.round, f"{self.me} is not ready for round {decided.round}"
+        assert self.ready is not None, f"{self.me} is not ready for round {decided.round}"
+        assert self.ready.round == decided.round, f"{self.me} is ready for round {self.ready.round}: {decided}"
         self.finished, self.decision, self.ready = decided.round, decided.decision, None
         return True
 

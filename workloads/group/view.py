@@ -82,7 +82,9 @@ class Register:
     """The views of one attempt of a job."""
 
     def __init__(self, storage: epath.Path, run_id: str, restart: int):
-        self._folder = storage / "groups" / f"{run_id}-{restart}" / "views"
+        self.group = f"{run_id}-{restart}"
+        """Name of the group."""
+        self._folder = storage / "groups" / self.group / "views"
 
     def newest(self, after: int = 0) -> Registered | None:
         """Return the newest view with a number above `after`. `None` if there is none."""

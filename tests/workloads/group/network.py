@@ -252,7 +252,8 @@ class World:
 
     def _register(self, one: int) -> None:
         leader = self.processes[one].leader
-        assert leader and leader.pending
+        assert leader
+        assert leader.pending
         view = leader.pending
         first = view.number == self.newest[0].number + 1
         if first:
@@ -303,7 +304,8 @@ class World:
 
     def _give(self, one: int) -> None:
         member = self.processes[one].member
-        assert member.view and member.finished is not None
+        assert member.view
+        assert member.finished is not None
         self.given.add((member.view.number, member.finished + 1, one))
 
     def _can_sum(self, process: Process) -> bool:
@@ -316,7 +318,8 @@ class World:
     def _sum(self, one: int) -> None:
         process = self.processes[one]
         view, finished = process.member.view, process.member.finished
-        assert view and finished is not None
+        assert view
+        assert finished is not None
         process.sum = (finished + 1, view.slices)
         process.up.append(process.member.get_ready({}, holds=True))
 

@@ -134,6 +134,7 @@ def test_a_round_that_one_survivor_has_finished_is_finished_by_all():
     begin = candidate.register(first=True)
 
     assert begin == Begin(View(2, (1, 2), 1), 4, {"save": True})
+    assert begin
     behind = Member(HostId(1, 0), view, 3, None, held)
     assert behind.begin(begin)
     assert behind.decision == {"save": True}
@@ -150,6 +151,7 @@ def test_a_round_that_not_all_survivors_hold_is_repeated():
     begin = candidate.register(first=True)
 
     assert begin == Begin(View(2, (1, 2), 1), 3, None)
+    assert begin
     member = Member(HostId(1, 0), view, 3, None, held)
     assert not member.begin(begin)
     assert member.ready is None
