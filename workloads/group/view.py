@@ -8,12 +8,16 @@ the register is ever changed.
 """
 
 import json
+import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from etils import epath
 from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 
 class HostId(NamedTuple):
@@ -88,23 +92,40 @@ class Register:
 
     def newest(self, after: int = 0) -> Registered | None:
         """Return the newest view with a number above `after`. `None` if there is none."""
-        number, found = after, ""
-        # On a local file system, a file is empty for a moment after it is created.
-        while self._path(number + 1).exists() and (text := self._path(number + 1).read_text()):
-            number, found = number + 1, text
-        return Registered.of_json(json.loads(found)) if found else None
+        number = after
+        while self._path(number + 1).exists():
+            number += 1
+        return None if number == after else Registered.of_json(json.loads(self._path(number).read_text()))
 
     def create(self, registered: Registered) -> bool:
         """Create a view, and return whether it was the first of its number."""
         path = self._path(registered.view.number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # epath cannot create a file only if it does not exist. The file systems below it can.
-        files, inside = url_to_fs(str(path))
         try:
-            files.pipe_file(inside, json.dumps(registered.to_json()).encode(), mode="create")
+            _create(str(path), json.dumps(registered.to_json()).encode())
         except FileExistsError:
             return False
         return True
 
     def _path(self, number: int) -> epath.Path:
         return self._folder / f"{number}.json"
+
+
+def _create(path: str, content: bytes) -> None:
+    """Create a file with all of its content.
+
+    Raises:
+        FileExistsError: it exists.
+    """
+    # epath cannot create a file only if it does not exist. fsspec can in object stores, but on a local file system two
+    # processes that look at the same moment both create it.
+    files, inside = url_to_fs(path)
+    if not isinstance(files, LocalFileSystem):
+        files.pipe_file(inside, content, mode="create")
+        return
+    whole = f"{inside}.{secrets.token_hex(8)}"
+    try:
+        Path(whole).write_bytes(content)
+        os.link(whole, inside)
+    finally:
+        Path(whole).unlink(missing_ok=True)
