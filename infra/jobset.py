@@ -12,7 +12,11 @@ and lose their own. The pod network costs some bandwidth between slices
 Only the exit codes of the trainer and of programs with `records` have a meaning. Any other program that exits with a
 code other than 0 restarts all slices, which counts against `max_restarts` unless its pod was disrupted. The same is
 true for head and workers of Pathways.
-Such a job succeeds when its head succeeds, whatever the workers do afterwards."""
+Such a job succeeds when its head succeeds, whatever the workers do afterwards.
+
+With `slice_failure: continue`, each slice restarts alone where all slices would restart otherwise. That needs JobSet
+0.12 with the feature gate RestartJob, which `infra.operators` turns on. JobSet then counts restarts for each slice, and
+the number of restarts of the JobSet stays 0."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -118,7 +122,8 @@ def _add_replicas(name: str, replicas: int, job: Manifest, annotations: Mapping[
 
 
 def _failure_policy(job: Job) -> Manifest:
-    """Return what a failed Job means for the JobSet. The first matching rule applies; without one the restart counts.
+    """Return what a failed Job means for the JobSet. The first matching rule applies; without one all slices restart,
+    and the restart counts.
 
     A pod failure policy has only one reason, `PodFailurePolicy`, for all of its rules. The message of the Job
     controller distinguishes them (kubernetes/pkg/controller/job/pod_failure_policy.go).
@@ -128,6 +133,18 @@ def _failure_policy(job: Job) -> Manifest:
         container = _container(job)
         fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(container, FATAL_CODES)])]
         uncounted = [_exit_message(container, _uncounted(job)), *uncounted]
+    if job.slice_failure == "continue":
+        return {
+            "maxRestarts": job.max_restarts,
+            # The pods of another failed slice may take long to end. A slice waits only for its own: its Job can be
+            # created when the one of the same name, which is deleted after its pods, is gone.
+            "restartStrategy": "Recreate",
+            "rules": [
+                *fatal,
+                _failure_rule("RestartUncounted", "RestartJobAndIgnoreMaxRestarts", uncounted),
+                {"name": "RestartSlice", "action": "RestartJob"},
+            ],
+        }
     return {
         "maxRestarts": job.max_restarts,
         # A new attempt must not meet the coordinator of the previous one.

@@ -24,6 +24,12 @@ IMAGE_VARIABLE = "IMAGE"
 START_VARIABLE = "JOB_RESTART_ATTEMPT"
 """Environment variable with the number of restarts before this attempt (JobSet's restart-attempt)."""
 
+SLICE_VARIABLE = "JOB_SLICE"
+SLICE_COUNT_VARIABLE = "JOB_SLICES"
+SLICE_START_VARIABLE = "JOB_SLICE_RESTART_ATTEMPT"
+"""Environment variables of a job whose slices restart one by one: index of the pod's slice (JobSet's job-index), number
+of slices, and number of restarts of this slice alone (JobSet's job-restart-attempt)."""
+
 PRICE_VARIABLE = "USD_PER_HOUR"
 """Environment variable with the price of all slices of the job in USD per hour, for the record. Optional."""
 

@@ -191,7 +191,7 @@ def preflight_key(spec: JobSpec) -> str:
 
     It covers sizes, slices, compiler options, versions and sources.
     """
-    parts = spec.model_dump_json(include={"slices", "mesh", "model", "training"}, exclude=_IRRELEVANT)
+    parts = spec.model_dump_json(include={"slices", "mesh", "model", "training", "slice_failure"}, exclude=_IRRELEVANT)
     digest = hashlib.sha256(parts.encode())
     others = (versions(), _sources_digest(), sorted(spec.compiler_options.items()), sorted(spec.libtpu_args.items()))
     digest.update(repr(others).encode())

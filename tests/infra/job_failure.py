@@ -11,8 +11,9 @@ def action(jobset: Any, code: int, *, disrupted: bool = False) -> str:
     found = (_message(rule, code, disrupted) for rule in rules)
     message = next(f"{text} matching FailJob rule at index {index}" for index, text in enumerate(found) if text)
     for rule in jobset["spec"]["failurePolicy"]["rules"]:
-        assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
-        if any(re.search(pattern, message) for pattern in rule["onJobFailureMessagePatterns"]):
+        assert rule.get("onJobFailureReasons", ["PodFailurePolicy"]) == ["PodFailurePolicy"]
+        patterns = rule.get("onJobFailureMessagePatterns", [""])
+        if any(re.search(pattern, message) for pattern in patterns):
             return rule["action"]
     return "RestartJobSet"
 

@@ -29,6 +29,11 @@ class StorageSpec(Spec):
     """Settings of the optimizer that may differ from those of the earlier run. All other settings must be the same."""
 
 
+SliceFailure = Literal["restart", "continue"]
+"""What the failure of a slice means for the others. `restart`: all slices restart, from the last checkpoint.
+`continue`: only the failed slice restarts, and the others train on."""
+
+
 class JobSpec(Spec):
     """All settings of a job. The plan writes them; the trainer and the preflight read them."""
 
@@ -46,6 +51,11 @@ class JobSpec(Spec):
     every host. A new run begins with these weights, and a run with `training.lora` reads them in each attempt. Default:
     weights are drawn from the seed."""
 
+    slice_failure: Annotated[SliceFailure, Field(exclude_if="restart".__eq__)] = "restart"
+    """What the failure of a slice means for the others. `restart`: all slices are one JAX program, and all restart from
+    the last checkpoint. `continue`: each slice is a JAX program of its own and only the failed one restarts, with the
+    state of another slice. The others train on, as long as they are at least `slices.min_count`."""
+
     trackers: Annotated[TrackersSpec, Field(exclude_if=TrackersSpec().__eq__)] = TrackersSpec()
     compiler: Annotated[CompilerSpec, Field(exclude_if=lambda compiler: compiler == CompilerSpec())] = CompilerSpec()
 
@@ -56,7 +66,22 @@ class JobSpec(Spec):
 
     @property
     def libtpu_args(self) -> dict[str, Value]:
-        return self.compiler.libtpu_args_for(self.slices)
+        """Return the arguments that libtpu starts with."""
+        return self.compiler.libtpu_args_for(self.joined_slices)
+
+    @property
+    def joined_slices(self) -> SliceSpec:
+        """Return the slices of one JAX program: all of the job, or with `slice_failure: continue` only one."""
+        if self.slice_failure == "restart":
+            return self.slices
+        return self.slices.model_copy(update={"count": 1, "min_count": None})
+
+    @property
+    def quorum(self) -> int:
+        """Smallest number of slices that may train. Default with `slice_failure: continue`: all but one."""
+        if self.slice_failure == "continue" and self.slices.min_count is None:
+            return max(1, self.slices.count - 1)
+        return self.slices.fewest
 
     def compiled_otherwise(self) -> Self | None:
         """Return the same job with the other value of `compile`. `None` if it compiles the same program."""
@@ -81,6 +106,8 @@ class JobSpec(Spec):
         """
         if count == self.slices.count:
             return self
+        if self.slice_failure == "continue":
+            raise ValueError(f"slice_failure continue keeps all {self.slices.count} slices, got {count}")
         fewest = None if self.slices.min_count is None else count
         job = self.model_copy(
             update={
@@ -124,6 +151,7 @@ class JobSpec(Spec):
     def _faults(self) -> list[str]:
         sizes = size_faults(self.slices, self.mesh, self.model, self.training)
         faults = [*self._token_faults(), *kernel_faults(self.model, self.training.attention), *sizes]
+        faults += self._faults_of_one_slice() if self.slice_failure == "continue" else self._faults_of_all_slices()
         if self.training.lora and not self.initial_weights:
             faults.append("initial_weights must be the folder of the weights that training.lora adapts, got none")
         if self.training.lora and self.optimizer.kind != "adamw":
@@ -138,6 +166,26 @@ class JobSpec(Spec):
             f"training.{name} must be a token, below model.vocab_size ({size}), got {token}"
             for name, token in named.items()
             if token is not None and token >= size
+        ]
+
+    def _faults_of_one_slice(self) -> list[str]:
+        """Check that each slice can train without the others, on its own equal part of the batch."""
+        count, rows, replica = self.slices.count, self.training.global_batch, self.mesh.replica
+        why = "with slice_failure continue"
+        faults = [] if count > 1 else [f"slices.count must be at least 2 {why}, got {count}"]
+        if replica % count:
+            parts = f"a multiple of slices.count ({count}) {why}, so that each slice holds all weights"
+            faults.append(f"mesh.replica must be {parts}, got {replica}")
+        if rows % count:
+            faults.append(f"training.global_batch must be a multiple of slices.count ({count}) {why}, got {rows}")
+        return faults
+
+    def _faults_of_all_slices(self) -> list[str]:
+        """Check that no setting is only for slices that train without each other."""
+        return [
+            f"training.{name} needs slice_failure continue, got {value}"
+            for name in ("lost_rows", "sync_every")
+            if (value := getattr(self.training, name)) != TrainingSpec.model_fields[name].default
         ]
 
     def _elastic_faults(self) -> list[str]:

@@ -20,7 +20,8 @@ class SliceSpec(Spec):
     min_count: PositiveInt | None = None
     """Smallest number of slices that an attempt may run on, with the same global batch. If the batch does not divide
     evenly over the slices, rows of padding without effect are added. Default: the job runs only on all slices, and
-    `training.global_batch` must divide evenly."""
+    `training.global_batch` must divide evenly. With `slice_failure: continue`, the smallest number of slices that train
+    while the others are lost; default: all but one."""
     hosts: PositiveInt
     """Hosts per slice."""
     chips_per_host: PositiveInt
@@ -48,6 +49,11 @@ class SliceSpec(Spec):
             peak_bf16_tflops_per_chip=0.0,
             hbm_gib_per_chip=0.0,
         )
+
+    @property
+    def fewest(self) -> int:
+        """Smallest number of slices that an attempt may start on if all slices restart together."""
+        return self.count if self.min_count is None else self.min_count
 
     @property
     def total_hosts(self) -> int:

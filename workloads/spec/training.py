@@ -151,6 +151,13 @@ class TrainingSpec(Spec):
     """Weight of the z-loss, which keeps the logits from growing: the mean of log(Z)^2 over the tokens that count, where
     Z is the sum of the exponentials of a token's logits. 0 turns it off; 1e-4 is usual
     (https://arxiv.org/abs/2204.02311, section 5). The reported loss does not include it."""
+    lost_rows: Annotated[Literal["others", "next-step"], Field(exclude_if="others".__eq__)] = "others"
+    """What happens to the rows of a slice that is lost in a step, with `slice_failure: continue`. `others`: the other
+    slices compute them in the same step, so the run is the same as without the loss. `next-step`: the step has only the
+    rows of the slices that are present, and later steps have the rows that follow."""
+    sync_every: Annotated[PositiveInt, Field(exclude_if=(1).__eq__)] = 1
+    """Number of steps between sums over the slices, with `slice_failure: continue`. From 2 on, each slice trains on its
+    own in between (DiLoCo, https://arxiv.org/abs/2311.08105)."""
     compute_dtype: Literal["float32", "bfloat16"]
     """Type of activations, of gathered weights and of gradients between devices. Weights, optimizer state and sums over
     tokens are in float32."""

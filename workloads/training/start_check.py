@@ -34,7 +34,7 @@ def require_place(slices: SliceSpec, place: Place) -> None:
     Raises:
         InvalidSpec: too many or too few slices, another number of hosts, or a place outside of them.
     """
-    fewest = slices.count if slices.min_count is None else slices.min_count
+    fewest = slices.fewest
     faults: list[str] = []
     if not fewest <= place.slice_count <= slices.count:
         expected = slices.count if fewest == slices.count else f"{fewest} to {slices.count}"

@@ -147,6 +147,75 @@ def test_a_least_number_of_slices_must_be_one_that_can_train(changes: dict[str, 
         four_slices(**changes)
 
 
+def _continuing(**changes: Any) -> JobSpec:
+    """Return a job on three slices of two devices whose slices go on without each other, with some values replaced."""
+    whole = small_job(Path("somewhere"), replica=3, fsdp=2, global_batch=12).model_dump()
+    whole["slice_failure"] = "continue"
+    for section, values in changes.items():
+        whole[section] |= values
+    return JobSpec.model_validate(whole)
+
+
+def test_settings_of_slices_that_go_on_are_in_the_pods_environment_only_if_they_are_not_the_defaults() -> None:
+    written = JOB.model_dump_json()
+    assert not [name for name in ("slice_failure", "lost_rows", "sync_every") if name in written]
+    job = _continuing(training={"lost_rows": "next-step", "sync_every": 8})
+    assert JobSpec.model_validate_json(job.model_dump_json()) == job
+    assert (job.slice_failure, job.training.lost_rows, job.training.sync_every) == ("continue", "next-step", 8)
+
+
+def test_everything_that_keeps_slices_from_going_on_is_one_error() -> None:
+    mesh, training = {"replica": 1, "stage": 2, "fsdp": 3}, {"gather_weights": "each-step"}
+    with pytest.raises(ValidationError) as caught:
+        _continuing(slices={"count": 1, "min_count": 1}, mesh=mesh, training=training)
+    assert "slices.count must be at least 2 with slice_failure continue, got 1" in str(caught.value)
+    with pytest.raises(ValidationError) as caught:
+        _continuing(mesh={"replica": 2, "stage": 3, "fsdp": 1}, training=training | {"global_batch": 10})
+    for fault in (
+        "mesh.replica must be a multiple of slices.count (3) with slice_failure continue, so that each slice holds all"
+        " weights, got 2",
+        "training.global_batch must be a multiple of slices.count (3) with slice_failure continue, got 10",
+    ):
+        assert fault in str(caught.value)
+
+
+def test_each_slice_has_an_equal_part_of_the_batch_however_few_may_train() -> None:
+    with pytest.raises(ValidationError, match=r"training.global_batch must be a multiple of slices.count \(3\)"):
+        _continuing(slices={"min_count": 1}, training={"global_batch": 13})
+    assert _continuing(slices={"min_count": 1}, training={"global_batch": 15}).padding_rows == 3
+
+
+@pytest.mark.parametrize(("setting", "value"), [("lost_rows", "next-step"), ("sync_every", 2)])
+def test_settings_of_slices_that_go_on_are_refused_where_all_slices_restart(setting: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=f"training.{setting} needs slice_failure continue, got {value}"):
+        four_slices(training={setting: value})
+
+
+@pytest.mark.parametrize(
+    ("min_count", "quorum", "without"),
+    [(None, 2, 3), (1, 1, 1), (2, 2, 2), (3, 3, 3)],
+)
+def test_all_slices_but_one_may_train_alone_unless_the_job_says_otherwise(
+    min_count: int | None, quorum: int, without: int
+) -> None:
+    job = _continuing(slices={"min_count": min_count})
+    assert (job.quorum, job.model_copy(update={"slice_failure": "restart"}).quorum) == (quorum, without)
+
+
+def test_slices_that_go_on_keep_their_number() -> None:
+    job = _continuing(slices={"min_count": 1})
+    assert job.on_slices(3) == job
+    with pytest.raises(ValueError, match="slice_failure continue keeps all 3 slices, got 2"):
+        job.on_slices(2)
+
+
+def test_libtpu_joins_no_slices_that_go_on_without_each_other() -> None:
+    whole = _continuing().model_dump()
+    whole["slices"]["generation"] = "v6e"
+    assert not JobSpec.model_validate(whole).libtpu_args
+    assert JobSpec.model_validate(whole | {"slice_failure": "restart"}).libtpu_args
+
+
 def test_a_batch_smaller_than_the_devices_leaves_some_with_padding_only() -> None:
     job = four_slices(slices={"min_count": 1}, training={"global_batch": 3})
     assert (job.rows_per_device, job.training.batch_rows(job.mesh.data_shards), job.padding) == (1, 8, 0.625)
