@@ -17,7 +17,16 @@ from typing import Self
 
 from sandbox.site import can_listen
 from sandbox.tpu_environment import JAX_COORDINATOR_PORT, TpuWorker, cluster_variables, cpu_devices
-from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec, SliceSpec
+from workloads.spec import (
+    JOB_SPEC_VARIABLE,
+    RUN_ID_VARIABLE,
+    SLICE_COUNT_VARIABLE,
+    SLICE_START_VARIABLE,
+    SLICE_VARIABLE,
+    START_VARIABLE,
+    JobSpec,
+    SliceSpec,
+)
 
 KILL_GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL. Hosts of a broken job hang in a collective and cannot handle SIGTERM."""
@@ -86,40 +95,63 @@ class Hosts:
 def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
     """Start all host processes of a training job. See `start_program`."""
     variables = {JOB_SPEC_VARIABLE: spec.model_dump_json(), **environment}
-    return start_program("workloads.training", spec.slices, run_id, attempt, logs, variables)
+    joined = spec.slice_failure == "restart"
+    return start_program("workloads.training", spec.slices, run_id, attempt, logs, variables, joined)
 
 
 def start_program(
-    module: str, slices: SliceSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]
+    module: str,
+    slices: SliceSpec,
+    run_id: str,
+    attempt: int,
+    logs: Path,
+    environment: Mapping[str, str],
+    joined: bool = True,
 ) -> Hosts:
     """Start `python -m MODULE` on every host of the slices, with the output in the folder `logs`.
 
     Each host gets the environment of this process without variables of another cluster, then the variables of its own
-    place, then `environment`.
+    place, then `environment`. Slices that are not `joined` are a JAX world each.
     """
-    logs.mkdir(parents=True, exist_ok=True)
     addresses = _free_addresses(slices.count * slices.hosts)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    variables = {RUN_ID_VARIABLE: run_id, START_VARIABLE: str(attempt), **environment}
     hosts: list[Host] = []
-    for number, address in enumerate(addresses):
-        slice_id, worker_id = divmod(number, slices.hosts)
+    for slice_id in range(slices.count):
         of_slice = tuple(addresses[slice_id * slices.hosts : (slice_id + 1) * slices.hosts])
-        worker = TpuWorker(of_slice, worker_id, slice_id, slices.count, coordinator=addresses[0])
-        variables = {
-            **inherited,
-            RUN_ID_VARIABLE: run_id,
-            START_VARIABLE: str(attempt),
-            **cluster_variables(worker),
-            **cpu_devices(slices.devices_per_host, address),
-            **environment,
-        }
-        log = logs / f"slice-{slice_id}-host-{worker_id}.log"
-        command = [sys.executable, "-m", module]
-        with log.open("wb") as output:
-            # In a process group of its own, Ctrl-C does not reach the host. This command stops it.
-            process = subprocess.Popen(command, env=variables, stdout=output, stderr=subprocess.STDOUT, process_group=0)
-        hosts.append(Host(address, log, process))
+        worlds = (slice_id, slices.count, addresses[0]) if joined else (0, 1, of_slice[0])
+        own = {} if joined else slice_variables(slice_id, slices.count, restarts=0)
+        for worker_id in range(slices.hosts):
+            log = logs / f"slice-{slice_id}-host-{worker_id}.log"
+            worker = TpuWorker(of_slice, worker_id, *worlds)
+            hosts.append(start_host(module, slices, worker, log, {**own, **variables}))
     return Hosts(hosts)
+
+
+def start_host(module: str, slices: SliceSpec, worker: TpuWorker, log: Path, environment: Mapping[str, str]) -> Host:
+    """Start `python -m MODULE` on one host, with its output in `log`."""
+    address = worker.slice_hostnames[worker.worker_id]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    place = {**cluster_variables(worker), **cpu_devices(slices.devices_per_host, address)}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        # In a process group of its own, Ctrl-C does not reach the host. This command stops it.
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            env={**inherited, **place, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+    return Host(address, log, process)
+
+
+def slice_variables(slice_id: int, slices: int, restarts: int) -> dict[str, str]:
+    """Return the variables of a slice that is a JAX world of its own."""
+    return {
+        SLICE_VARIABLE: str(slice_id),
+        SLICE_COUNT_VARIABLE: str(slices),
+        SLICE_START_VARIABLE: str(restarts),
+    }
 
 
 def _free_addresses(count: int) -> list[str]:

@@ -49,6 +49,9 @@ class LiveMetrics(Exposition):
             self.set(exposition.SAVE_INTERVAL, save_interval_seconds)
         self.set(exposition.SLICES, slices)
 
+    def set_present_slices(self, slices: int) -> None:
+        self.set(exposition.SLICES, slices)
+
     def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
         for code, end in ends.items():
             self.set(exposition.ENDS, end.count, code)

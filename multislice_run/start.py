@@ -9,7 +9,14 @@ from typing import Self
 
 from etils import epath
 
-from multislice_run.pod import IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, exit_name
+from multislice_run.pod import (
+    IMAGE_VARIABLE,
+    PRICE_VARIABLE,
+    RUN_ID_VARIABLE,
+    SLICE_START_VARIABLE,
+    START_VARIABLE,
+    exit_name,
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,8 @@ class Start:
     """Number of slices that the job asks for."""
     usd_per_hour: float | None
     """Price of all of these slices. `None` if unknown."""
+    slice_restarts: int = 0
+    """Number of restarts of this slice alone, in a job whose slices restart one by one."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], began: float, asked_slices: int) -> Self:
@@ -36,7 +45,8 @@ class Start:
             ValueError: the number of restarts is not a number.
         """
         run_id, restarts = environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
-        return cls(run_id, restarts, began, environment.get(IMAGE_VARIABLE), asked_slices, usd_per_hour(environment))
+        image, price = environment.get(IMAGE_VARIABLE), usd_per_hour(environment)
+        return cls(run_id, restarts, began, image, asked_slices, price, int(environment.get(SLICE_START_VARIABLE, "0")))
 
 
 def usd_per_hour(environment: Mapping[str, str]) -> float | None:

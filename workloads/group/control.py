@@ -15,6 +15,7 @@ from workloads.group.leading import ALIVE_EVERY_SECONDS, SILENT_SECONDS, Server
 from workloads.group.messages import (
     Alive,
     BeginWith,
+    Cut,
     HasState,
     Introduction,
     Lines,
@@ -193,9 +194,28 @@ class Control:
             self._raise_if_broken()
             raise ViewChanged
 
-    def lacks(self, slices: Iterable[int]) -> None:
-        """Note slices whose hosts ended their connections for data, so that nobody waits for their reports."""
+    def miss(self, slices: Iterable[int]) -> None:
+        """Note slices whose hosts ended their connections for data, so that this host does not wait for their reports
+        if it comes to lead."""
         self._server.miss(frozenset(slices))
+
+    def report_cut(self, slices: Iterable[int]) -> None:
+        """Ask the leader to go on without slices to which this host has lost its connections for data."""
+        self._tell(Cut(tuple(slices)))
+
+    def wait_for_newer(self, number: int, seconds: float) -> bool:
+        """Wait until this host has something else to do than to work in view `number`. Return whether it has."""
+        with self._news:
+            return bool(
+                self._news.wait_for(
+                    lambda: (
+                        self._broken
+                        or self._outside
+                        or (self._begun and self._member.view and self._member.view.number > number)
+                    ),
+                    seconds,
+                )
+            )
 
     _begun = False
     """Whether the leader has said how the newest view begins."""

@@ -9,7 +9,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from typing import Any
 from workloads.group.messages import (
     Alive,
     BeginWith,
+    Cut,
     HasState,
     Introduction,
     Lines,
@@ -177,11 +178,22 @@ class Server:
             pass
         elif isinstance(message, HasState):
             leader.receive(connected.host)
+        elif isinstance(message, Cut):
+            self._separate(connected.host, message.slices)
         elif isinstance(message, Ready) and leader.view and len(leader.view.slices) >= self.fewest:
             if decided := leader.listen(message):
                 for host in leader.view.hosts(leader.hosts_per_slice):
                     if host in self._by_host:
                         self._send(self._by_host[host], decided)
+
+    def _separate(self, reporter: HostId, slices: Sequence[int]) -> None:
+        """Go on without slices that cannot exchange data with another. The leader's own slice stays."""
+        own = self._leader.me.slice if self._leader else -1
+        for one in slices:
+            leaves = reporter.slice if one == own else one
+            for host, connected in [*self._by_host.items()]:
+                if host.slice == leaves:
+                    self._drop(connected, f"cannot exchange data with slice {one if leaves != one else reporter.slice}")
 
     def _send(self, connected: _Connected, message: Message) -> None:
         try:

@@ -38,6 +38,13 @@ class HasState:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A host has lost its connections for data to these slices, although the leader may still reach them."""
+
+    slices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Alive:
     """A sign of life, from either side."""
 
@@ -58,7 +65,7 @@ class SliceLost:
     why: str
 
 
-type Message = Introduction | Welcome | HasState | Alive | BeginWith | SliceLost | Ready | Decided
+type Message = Introduction | Welcome | HasState | Cut | Alive | BeginWith | SliceLost | Ready | Decided
 
 
 def encode(message: Message) -> bytes:
@@ -107,6 +114,7 @@ _READ = {
     "Introduction": lambda facts: Introduction(facts["group"], _hello(facts["hello"]), Endpoint(**facts["endpoint"])),
     "Welcome": lambda facts: Welcome(facts["welcome"], facts["token"]),
     "HasState": lambda _: HasState(),
+    "Cut": lambda facts: Cut(tuple(facts["slices"])),
     "Alive": lambda _: Alive(),
     "BeginWith": _begin,
     "SliceLost": lambda facts: SliceLost(HostId(*facts["host"]), facts["why"]),

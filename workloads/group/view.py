@@ -88,7 +88,7 @@ class Register:
     def __init__(self, storage: epath.Path, run_id: str, restart: int):
         self.group = f"{run_id}-{restart}"
         """Name of the group."""
-        self._folder = storage / "groups" / self.group / "views"
+        self.folder = storage / "groups" / self.group
 
     def newest(self, after: int = 0) -> Registered | None:
         """Return the newest view with a number above `after`. `None` if there is none."""
@@ -108,7 +108,7 @@ class Register:
         return True
 
     def _path(self, number: int) -> epath.Path:
-        return self._folder / f"{number}.json"
+        return self.folder / "views" / f"{number}.json"
 
 
 def _create(path: str, content: bytes) -> None:

@@ -77,6 +77,18 @@ class JobSpec(Spec):
         return self.slices.model_copy(update={"count": 1, "min_count": None})
 
     @property
+    def of_one_slice(self) -> Self:
+        """Return the job that one slice computes with `slice_failure: continue`: its part of the batch, alone."""
+        count = self.slices.count
+        return self.model_copy(
+            update={
+                "slices": self.joined_slices,
+                "mesh": self.mesh.model_copy(update={"replica": self.mesh.replica // count}),
+                "training": self.training.model_copy(update={"global_batch": self.training.global_batch // count}),
+            }
+        )
+
+    @property
     def quorum(self) -> int:
         """Smallest number of slices that may train. Default with `slice_failure: continue`: all but one."""
         if self.slice_failure == "continue" and self.slices.min_count is None:

@@ -184,6 +184,10 @@ class Checkpoints:
             yield from self._unannounced
             self._unannounced.clear()
 
+    def reload(self) -> None:
+        """Take note of what another slice has written."""
+        self._orbax.reload()
+
     def close(self) -> None:
         self._orbax.close()
         self._reader.close()

@@ -1,5 +1,7 @@
 """Runs one host's process of a training job: check the place, join, watch, train, end."""
 
+import signal
+import socket
 from collections.abc import Mapping
 
 from etils import epath
@@ -7,12 +9,15 @@ from etils import epath
 from multislice_run.ending import Failure
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from multislice_run.start import Start
-from workloads.spec import JobSpec
+from workloads.group.view import HostId
+from workloads.spec import SLICE_VARIABLE, JobSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
-from workloads.training.failures import TrainingStopped
+from workloads.training.failures import InvalidSpec, TrainingStopped
+from workloads.training.group_loop import train_in_group
 from workloads.training.joining import HostProcess, hang
 from workloads.training.loop import train
+from workloads.training.runtime import Place
 from workloads.training.start_check import on_present_slices
 from workloads.training.trackers import require_packages
 from workloads.training.watchdog import Watchdog
@@ -39,3 +44,36 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
             check_devices(job.slices, place, processes, environment, slice_check.SIZE)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
                 train(job, start, processes, live)
+
+
+def run_slice(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> None:
+    """Train as one slice of a group of slices, to the end of the run. On an error, end the process with its exit code.
+
+    The slice is a JAX world of its own, whose hosts `environment` describes.
+    """
+    host = HostProcess(epath.Path(spec.storage.path), start, environment)
+    place = host.place
+
+    def lost(error: TrainingStopped) -> None:
+        host.ending.fail(Failure.of(error, place.host), host.processes)
+
+    live = LiveMetrics(start, leads=place.process == 0)
+    serve(live, environment)
+    look_back(live, host.storage, start)
+    with host:
+        require_packages(spec.trackers)
+        if place.member is None:
+            raise InvalidSpec(f"{SLICE_VARIABLE} must be set in a job with slice_failure: continue")
+        processes = host.join(spec.joined_slices, spec.training.start_minutes)
+        # JAX's own handler would count a signal only if all hosts of a JAX world agree on it.
+        signal.signal(signal.SIGTERM, lambda *_: processes.sigterm.set())
+        with Watchdog(processes, host.ending, hang):
+            check_devices(spec.joined_slices, place, processes, environment, slice_check.SIZE)
+            me = HostId(place.member, place.worker)
+            train_in_group(spec, start, me, own_address(place, environment), processes, live, lost)
+
+
+def own_address(place: Place, environment: Mapping[str, str]) -> str:
+    """Return the IP address of this host for other slices."""
+    bound = environment.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0]
+    return bound or socket.gethostbyname(place.host if len(place.hosts) > 1 else socket.gethostname())

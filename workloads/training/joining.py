@@ -27,7 +27,7 @@ class HostProcess:
         self.ending = Ending(storage, start, self.place.host)
         self.processes = Processes(0, 1, self.place.host)
         """Processes to inform about a failure. Before the join, only this one."""
-        self._storage = storage
+        self.storage = storage
         self._start = start
         self._environment = environment
 
@@ -43,7 +43,8 @@ class HostProcess:
         require_place(slices, self.place)
         require_coordinator_port(self.place, self._environment)
         present = slices.model_copy(update={"count": self.place.slice_count})
-        roll = Roll(self._storage, self._start.run_id, self._start.restart_attempt, present)
+        world = "" if self.place.member is None else f"/slice-{self.place.member}"
+        roll = Roll(self.storage, self._start.run_id + world, self._start.restart_attempt, present)
         deadline = Deadline()
         deadline.expect("the join of all hosts", start_minutes)
 

@@ -47,9 +47,14 @@ class Journal:
     metrics: StepMetrics
     live: LiveMetrics
     trackers: Trackers
+    speaks: bool = field(init=False)
+    """Whether this process reports for all of the job's processes."""
     _devices_free: float = field(default_factory=time.monotonic)
     """Time by `time.monotonic()` from which the devices could take the next step."""
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
+
+    def __post_init__(self):
+        self.speaks = self.processes.leads
 
     def __enter__(self) -> Self:
         self.ledger.__enter__()
@@ -79,14 +84,14 @@ class Journal:
 
     def announce(self, line: Line) -> None:
         """Print and record an event, only on the leader, because it is the same in every process."""
-        if self.processes.leads:
+        if self.speaks:
             print(line.line(), flush=True)
             if not isinstance(line, StepProgress):  # a step is in the step metrics instead
                 self.record(type(line).__name__, **vars(line))
 
     def warn(self, message: str) -> None:
         self.record("warning", message=message)
-        if self.processes.leads:
+        if self.speaks:
             print(message, flush=True)
 
     def begin_step(self, before: Position, result: StepResult) -> StepUnderWay:
@@ -98,9 +103,10 @@ class Journal:
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.
         seconds, host_seconds = result.ended - free, max(0.0, step.given - free)
-        line = self.metrics.add(step.before, result, seconds, host_seconds)
+        line = self.metrics.add(step.before, result, seconds, host_seconds, self.speaks)
         self.live.record_step(line)
-        self.trackers.step(step.number, line)
+        if self.speaks:
+            self.trackers.step(step.number, line)
         rate, steps = line["tokens_per_second"], self.schedule.steps
         self.announce(StepProgress(step.number, steps, result.loss, rate, seconds * 1000))
         if result.skipped:

@@ -31,7 +31,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from multislice_run.ledger import next_start
+from multislice_run.ledger import next_start, write_whole
 from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
@@ -130,6 +130,20 @@ def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Pr
     if fault:
         raise InvalidSpec(fault)
     return Run(run, epath.Path(spec.storage.path) / "runs" / run, start, manifest)
+
+
+def join_run(spec: StorageSpec, group: epath.Path, processes: Processes) -> Run:
+    """Return the run that the group of slices in the folder `group` works on. Another slice has opened it."""
+    facts = processes.share("run", lambda: json.loads((group / "run.json").read_text()))
+    folder = epath.Path(spec.path) / "runs" / facts["run"]
+    recorded = processes.share("manifest", lambda: json.loads((folder / "manifest.json").read_text()))
+    return Run(facts["run"], folder, facts["start"], recorded)
+
+
+def offer_run(run: Run, group: epath.Path) -> None:
+    """Tell other slices which run the group works on."""
+    group.mkdir(parents=True, exist_ok=True)
+    write_whole(group / "run.json", json.dumps({"run": run.id, "start": run.start}))
 
 
 def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[str, int, str | None]:

@@ -44,7 +44,8 @@ class StepMetrics:
     """Keeps the recent steps of this process, and writes them on the leader. It is a context manager that writes the
     rest when it ends."""
 
-    def __init__(self, spec: JobSpec, run: Run, processes: Processes):
+    def __init__(self, spec: JobSpec, run: Run, processes: Processes, first_part: int = 0):
+        """`first_part` is the number of the first file that this process writes."""
         self.skipped_in_a_row = 0
         self._skipped = 0
         self._spec = spec
@@ -53,7 +54,7 @@ class StepMetrics:
         self._flops = flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora)
         self._recent: deque[tuple[float, float]] = deque(maxlen=spec.training.compare_hosts_every_steps)
         self._devices = jax.local_devices()
-        self._lines = StepFile(run.steps, run.start) if processes.leads else None
+        self._lines = StepFile(run.steps, run.start, first_part) if processes.leads else None
 
     def __enter__(self) -> Self:
         if self._lines:
@@ -64,9 +65,13 @@ class StepMetrics:
         if self._lines:
             self._lines.__exit__(kind, error, trace)
 
-    def add(self, before: Position, result: Result, seconds: float, host_seconds: float) -> Mapping[str, Any]:
-        """Record the step after `before` and return its line. `host_seconds` is the part of its `seconds` in which the
-        devices waited for this host to give them the step."""
+    def add(
+        self, before: Position, result: Result, seconds: float, host_seconds: float, writes: bool
+    ) -> Mapping[str, Any]:
+        """Record the step after `before` and return its line, which is written to storage if `writes`.
+
+        `host_seconds` is the part of its `seconds` in which the devices waited for this host to give them the step.
+        """
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if result.skipped else 0
         self._skipped += result.skipped
         self._recent.append((seconds, host_seconds))
@@ -88,7 +93,7 @@ class StepMetrics:
             "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],
             "device_peak_bytes_in_use": [each.get("peak_bytes_in_use") for each in stats],
         }
-        if self._lines:
+        if self._lines and writes:
             self._lines.add(**line)
         return line
 
