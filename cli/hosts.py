@@ -113,7 +113,7 @@ def start_program(
     Each host gets the environment of this process without variables of another cluster, then the variables of its own
     place, then `environment`. Slices that are not `joined` are a JAX world each.
     """
-    addresses = _free_addresses(slices.count * slices.hosts)
+    addresses = free_addresses(slices.count * slices.hosts)
     variables = {RUN_ID_VARIABLE: run_id, START_VARIABLE: str(attempt), **environment}
     hosts: list[Host] = []
     for slice_id in range(slices.count):
@@ -154,7 +154,7 @@ def slice_variables(slice_id: int, slices: int, restarts: int) -> dict[str, str]
     }
 
 
-def _free_addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
     """Return a loopback address per host. The coordinator's port is free on the first one."""
     for block in random.sample(range(1, 64), k=63):
         first = f"127.{block}.0.1"

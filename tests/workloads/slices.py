@@ -1,0 +1,91 @@
+"""Slices of a job with `slice_failure: continue`, which start and restart one by one, over loopback."""
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from cli.hosts import Host, free_addresses, slice_variables, start_host
+from sandbox.tpu_environment import TpuWorker
+from tests.workloads.hosts import wait_until
+from tests.workloads.training.running import parsed
+from workloads.progress import StepProgress
+from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
+
+
+class Slices:
+    """All slices of one attempt of a job, as a context manager that kills what still runs at its end."""
+
+    def __init__(self, job: JobSpec, logs: Path, environment: Mapping[str, str], run_id: str = "run-1"):
+        self._job, self._logs = job, logs
+        self._environment = {
+            JOB_SPEC_VARIABLE: job.model_dump_json(),
+            RUN_ID_VARIABLE: run_id,
+            START_VARIABLE: "0",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            **environment,
+        }
+        self._addresses = free_addresses(job.slices.total_hosts)
+        self._restarts = [-1] * job.slices.count
+        self.hosts: dict[int, list[Host]] = {}
+        self._all: list[Host] = []
+
+    def __enter__(self) -> Self:
+        for one in range(self._job.slices.count):
+            self.start(one)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in self._all:
+            if host.process.poll() is None:
+                host.process.kill()
+            host.process.wait()
+
+    def start(self, one: int) -> None:
+        """Start the processes of a slice, as JobSet does when it restarts its Job."""
+        self._restarts[one] += 1
+        slices = self._job.slices
+        of_slice = tuple(self._addresses[one * slices.hosts : (one + 1) * slices.hosts])
+        own = slice_variables(one, slices.count, self._restarts[one])
+        self.hosts[one] = [
+            start_host(
+                "workloads.training",
+                slices,
+                TpuWorker(of_slice, worker, 0, 1, of_slice[0]),
+                self._logs / f"{one}-{worker}-{self._restarts[one]}.log",
+                {**own, **self._environment},
+            )
+            for worker in range(slices.hosts)
+        ]
+        self._all += self.hosts[one]
+
+    def kill(self, one: int) -> None:
+        """Kill a slice as a lost node does."""
+        for host in self.hosts[one]:
+            host.process.send_signal(signal.SIGKILL)
+        for host in self.hosts[one]:
+            host.process.wait()
+
+    def pids(self, *ones: int) -> list[int]:
+        return [host.process.pid for one in ones for host in self.hosts[one]]
+
+    @property
+    def lines(self) -> list[str]:
+        """The output of all processes so far."""
+        return [line for host in self._all for line in host.log.read_text(errors="replace").splitlines()]
+
+    @property
+    def steps(self) -> dict[int, StepProgress]:
+        return {step.step: step for step in parsed(StepProgress, self.lines)}
+
+    def until_step(self, step: int, seconds: float = 120) -> None:
+        """Wait until a step is finished."""
+        wait_until(lambda: step in self.steps, seconds)
+
+    def until(self, text: str, seconds: float = 120) -> None:
+        """Wait until a line contains `text`."""
+        wait_until(lambda: any(text in line for line in self.lines), seconds)
+
+    def codes(self, seconds: float = 200) -> dict[int, list[int]]:
+        """Wait for all processes, and return their exit codes by slice."""
+        return {one: [host.process.wait(seconds) for host in hosts] for one, hosts in self.hosts.items()}
