@@ -151,7 +151,7 @@ class SumInLane:
             for block in self._blocks.values():
                 yield from self._add(block)
 
-    def place(self, peer: int, frame: Frame) -> memoryview:
+    def place(self, peer: int, frame: Frame) -> np.ndarray:
         """Return where the content of a frame goes: a sum to the result if it is of its type, the rest to a block."""
         start, itemsize = frame.offset, self._wire.itemsize
         if frame.kind is Kind.SUM:
@@ -167,9 +167,9 @@ class SumInLane:
         if not expected or frame.length != (stop - start) * itemsize:
             raise Disagreement(f"slice {peer} sent a frame that is not expected: {frame}")
         if frame.kind is Kind.SUM and self._wire == self._sum.out.dtype:
-            return memoryview(self._sum.out[start:stop]).cast("B")
+            return self._sum.out[start:stop].view(np.uint8)
         self._filling[peer] = memory = self._memory.take()
-        return memoryview(memory[: frame.length])
+        return memory[: frame.length]
 
     def arrived(self, peer: int, frame: Frame) -> Iterable[tuple[int, Frames]]:
         self._missing[peer] -= 1
@@ -232,7 +232,7 @@ class SumInLane:
         frame = self._frame(Kind.SUM, 0, block.start, result)
         return [(each, iter([frame])) for each in self._others]
 
-    def _frame(self, kind: Kind, index: int, start: int, values: np.ndarray) -> tuple[bytes, memoryview]:
-        content = memoryview(values.view(np.uint8))
-        frame = Frame(kind, self._sum.step, self.layout, index, start, len(content))
+    def _frame(self, kind: Kind, index: int, start: int, values: np.ndarray) -> tuple[bytes, np.ndarray]:
+        content = values.view(np.uint8)
+        frame = Frame(kind, self._sum.step, self.layout, index, start, content.size)
         return frame.head(content), content
