@@ -82,13 +82,13 @@ class Receiving(_TransferInLane):
         return ()
 
     def place(self, peer: int, frame: Frame) -> np.ndarray:
-        stop = self._blocks.get((frame.index, frame.offset))
+        stop = self._blocks.get((frame.item, frame.offset))
         if peer != self._peer or stop is None or frame.length != stop - frame.offset:
             raise Disagreement(f"slice {peer} sent a frame that is not expected: {frame}")
-        return self._transfer.contents[frame.index][frame.offset : stop]
+        return self._transfer.contents[frame.item][frame.offset : stop]
 
     def arrived(self, peer: int, frame: Frame) -> Iterable[tuple[int, Frames]]:
-        del self._blocks[frame.index, frame.offset]
+        del self._blocks[frame.item, frame.offset]
         return ()
 
     def awaits(self, peer: int) -> bool:

@@ -181,6 +181,9 @@ class Exchange:
         if self._closed:
             raise Aborted(f"the exchange of view {self._view} is closed", self.lost)
         try:
+            # An error of a lane says more than the end of the connection that follows it.
+            if not self._events.empty():
+                self._wait(stop)
             self._require_all(began)
             if not self._lanes:
                 list(share(0).begin())

@@ -56,7 +56,7 @@ class Frame(NamedTuple):
     """Step of a sum, or number of a transfer."""
     layout: int
     """Checksum of everything that the hosts of a task must agree on."""
-    index: int
+    item: int
     """Number of the part, or of the array."""
     offset: int
     """First element in the vector, or first byte in the array."""

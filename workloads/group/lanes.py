@@ -233,12 +233,11 @@ class Lane:
             if connection.receiving is not Receiving.HEAD:
                 self._deliver(connection)
                 return
-            self._sort(connection)
-            if connection.receiving is Receiving.LATER:
+            if not self._sort(connection):
                 return
 
-    def _sort(self, connection: Connection) -> None:
-        """Find the task of the frame whose head has come."""
+    def _sort(self, connection: Connection) -> bool:
+        """Find the task of the frame whose head has come, and return whether its content is read now."""
         frame = connection.frame = connection.frame or Frame.parse(connection.head)
         if not frame:
             raise Damaged(f"the head of a frame from slice {connection.peer} arrived changed")
@@ -252,6 +251,8 @@ class Lane:
             connection.expect_content(np.empty(frame.length, np.uint8), Receiving.STALE)
         else:
             connection.receiving = Receiving.LATER
+            return False
+        return True
 
     def _deliver(self, connection: Connection) -> None:
         frame, stale = connection.frame, connection.receiving is Receiving.STALE

@@ -144,7 +144,7 @@ class SumInLane:
         return self._missing[peer] > 0
 
     def begin(self) -> Iterator[tuple[int, Frames]]:
-        """Send own parts. Add them only where nothing must come, because the rest is faster once its frames are here."""
+        """Send own parts. If others have none, also add them; if not, that is faster when a frame has come."""
         for each in self._others:
             yield each, self._frames_for(each)
         if not any(map(self._sum.layout.parts, self._others)):
@@ -160,10 +160,10 @@ class SumInLane:
         else:
             block = self._blocks.get(start)
             stop = block.stop if block else 0
-            held = (frame.index, peer) in self._sum.layout.holders
-            expected = block is not None and held and frame.index not in block.placed
+            held = (frame.item, peer) in self._sum.layout.holders
+            expected = block is not None and held and frame.item not in block.placed
             if block:
-                block.placed.add(frame.index)
+                block.placed.add(frame.item)
         if not expected or frame.length != (stop - start) * itemsize:
             raise Disagreement(f"slice {peer} sent a frame that is not expected: {frame}")
         if frame.kind is Kind.SUM and self._wire == self._sum.out.dtype:
@@ -177,7 +177,7 @@ class SumInLane:
         if frame.kind is Kind.PART:
             assert memory is not None
             block = self._blocks[frame.offset]
-            block.came[frame.index] = memory
+            block.came[frame.item] = memory
             return self._add(block)
         del self._sums[frame.offset]
         if memory is not None:

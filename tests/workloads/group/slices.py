@@ -41,14 +41,15 @@ def plain_sum(parts: Sequence[np.ndarray]) -> np.ndarray:
 class Slices:
     """Hosts of several slices, each with its links and the exchange of the current view."""
 
-    def __init__(self, names: Sequence[int], streams: int):
-        self.links = {name: Links(name, "127.0.0.1", "group", streams) for name in names}
+    def __init__(self, names: Sequence[int], streams: int, address: str):
+        self.links = {name: Links(name, address, "group", streams) for name in names}
         self.exchanges = dict[int, Exchange]()
         self.stops = dict[int, threading.Event]()
         self._views = count()
 
-    def view(self, names: Sequence[int], through: Mapping[int, str] | None = None) -> None:
-        """Begin the next view; `through` are addresses of slices that are not their own."""
+    def view(self, names: Sequence[int], through: Mapping[int, str] | None = None, pause: float = 0.0) -> None:
+        """Begin the next view, with a pause after each slice; `through` are addresses of slices that are not their
+        own."""
         view = next(self._views)
         peers = {name: self.links[name].address for name in names} | (dict(through) if through else {})
         for name in names:
@@ -56,6 +57,7 @@ class Slices:
                 self.exchanges[name].close()
             self.exchanges[name] = Exchange(self.links[name], peers, view)
             self.stops[name] = threading.Event()
+            time.sleep(pause)
 
     def sum(
         self, name: int, step: int, parts: Sequence[np.ndarray], holders: Sequence[int]
@@ -91,10 +93,10 @@ class Slices:
 
 
 @contextmanager
-def slices(*names: int, streams: int = 2) -> Generator[Slices]:
+def slices(*names: int, streams: int = 2, address: str = "127.0.0.1") -> Generator[Slices]:
     """Hosts of these slices, in a view of all of them. Nothing of them may be left afterwards."""
     threads, descriptors = threading.active_count(), open_descriptors()
-    hosts = Slices(names, streams)
+    hosts = Slices(names, streams, address)
     try:
         hosts.view(names)
         yield hosts
@@ -117,7 +119,7 @@ class Network:
         self._pairs = list[socket.socket]()
         self.cut_at: float | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:{}".format(self._listener.getsockname()[1])
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
