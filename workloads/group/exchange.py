@@ -18,7 +18,7 @@ from workloads.group.sums import WIRE_TYPES, Layout, Memory, Sum, SumInLane
 
 _LOOK_SECONDS = 0.02
 """Time between two looks at what may end a task."""
-_GRACE_SECONDS = 0.1
+_GRACE_SECONDS = 0.05
 """Time in which the rest of what a peer sent may come after one of its connections has ended."""
 
 
