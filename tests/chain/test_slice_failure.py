@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ def _stack() -> Values:
     del values["job"]
     values["slices"] = {"small": {"generation": "v6e", "topology": "2x2", "count": SLICES, "capacity": "spot"}}
     values["teams"] = {"research": {"namespace": NAMESPACE, "quota": {"small": SLICES * 4}}}
-    slices = {"slices": {"group": "small", "count": SLICES}, "slice_failure": "continue", "max_restarts": 3}
+    slices = {"slices": {"group": "small", "count": SLICES}, "slice_failure": "continue", "max_restarts": 4}
     values["jobs"] = {JOB: SLEEPER | slices | {"command": ["python", "-c"], "args": [PROGRAM]}}
     return values
 
@@ -48,7 +48,7 @@ def _hosts(chain: Chain) -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
     for pod in running:
         number = pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"]
-        found[number] = pod["metadata"]["uid"], chain.host_pid(pod["metadata"]["name"])
+        found[number] = pod["metadata"]["uid"], chain.host_pid(f"{JOB}-slice-{number}-0")
     return found
 
 
@@ -99,37 +99,62 @@ def test_each_slice_knows_its_place_and_is_joined_with_no_other(running: Chain) 
     ]
 
 
-def test_a_killed_process_restarts_its_slice_alone_and_counts(running: Chain) -> None:
+def _pod(before: Mapping[str, tuple[str, int]], chain: Chain, number: str) -> str:
+    uid = before[number][0]
+    (name,) = [pod["metadata"]["name"] for pod in chain.pods(JOB) if pod["metadata"]["uid"] == uid]
+    return name
+
+
+def _kill(chain: Chain, before: Mapping[str, tuple[str, int]], number: str) -> None:
+    del chain
+    os.kill(before[number][1], signal.SIGKILL)
+
+
+def _delete(chain: Chain, before: Mapping[str, tuple[str, int]], number: str) -> None:
+    chain.kubectl("delete", "pod", _pod(before, chain, number), "-n", NAMESPACE, "--wait=false")
+
+
+def _evict(chain: Chain, before: Mapping[str, tuple[str, int]], number: str) -> None:
+    metadata = {"name": _pod(before, chain, number), "namespace": NAMESPACE}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    chain.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{metadata['name']}/eviction", eviction)
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "restarts", "counted"),
+    [
+        (_kill, "1", [0, 1, 0], [0, 1, 0]),
+        (_delete, "2", [0, 1, 1], [0, 1, 1]),
+        # Only an eviction is a disruption in the sense of Kubernetes.
+        (_evict, "0", [1, 1, 1], [0, 1, 1]),
+    ],
+    ids=["killed", "deleted", "evicted"],
+)
+def test_a_slice_that_ends_restarts_alone(
+    running: Chain, end: Callable[..., None], number: str, restarts: list[int], counted: list[int]
+) -> None:
     before, admitted = _hosts(running), _admissions(running)
-    os.kill(before["1"][1], signal.SIGKILL)
-    after = _wait_for_slices(running, before, "1")
-    assert {number: after[number] for number in "02"} == {number: before[number] for number in "02"}
-    assert _restarts(running) == (0, [0, 1, 0], [0, 1, 0])
+    end(running, before, number)
+    after = _wait_for_slices(running, before, number)
+    assert {slice_: host for slice_, host in after.items() if slice_ != number} == {
+        slice_: host for slice_, host in before.items() if slice_ != number
+    }
+    assert _restarts(running) == (0, restarts, counted)
     assert _admissions(running) == admitted
-    assert _printed(running, "1").startswith("1 3 0 1 1 ")
+    assert _printed(running, number).startswith(f"{number} 3 0 1 1 ")
 
 
-def test_a_deleted_pod_restarts_its_slice_alone_and_does_not_count(running: Chain) -> None:
-    before, admitted = _hosts(running), _admissions(running)
-    (pod,) = [pod["metadata"]["name"] for pod in running.pods(JOB) if pod["metadata"]["uid"] == before["2"][0]]
-    running.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--wait=false")
-    after = _wait_for_slices(running, before, "2")
-    assert {number: after[number] for number in "01"} == {number: before[number] for number in "01"}
-    assert _restarts(running) == (0, [0, 1, 1], [0, 1, 0])
-    assert _admissions(running) == admitted
-
-
-def test_slices_that_fail_together_restart_each_on_its_own(running: Chain) -> None:
+def test_slices_that_end_together_restart_each_on_its_own(running: Chain) -> None:
     before, admitted = _hosts(running), _admissions(running)
     for number in "01":
-        os.kill(before[number][1], signal.SIGKILL)
+        _kill(running, before, number)
     after = _wait_for_slices(running, before, "0", "1")
     assert after["2"] == before["2"]
-    assert _restarts(running) == (0, [1, 2, 1], [1, 2, 0])
+    assert _restarts(running) == (0, [2, 2, 1], [1, 2, 1])
     assert _admissions(running) == admitted
 
 
 def test_the_slices_share_the_restarts_of_the_job(running: Chain) -> None:
-    os.kill(_hosts(running)["2"][1], signal.SIGKILL)
+    _kill(running, _hosts(running), "2")
     assert running.wait_for_end(JOB)["terminalState"] == "Failed"
-    assert _restarts(running) == (0, [1, 2, 1], [1, 2, 0])
+    assert _restarts(running) == (0, [2, 2, 1], [1, 2, 1])
