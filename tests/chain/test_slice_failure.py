@@ -16,6 +16,8 @@ from tests.infra.recording import Values, stack_values
 pytestmark = pytest.mark.complete
 
 JOB, SLICES = "apart", 3
+type Hosts = Mapping[str, tuple[str, int]]
+"""The uid of the pod and the process of each slice."""
 PROGRAM = """
 import os, time
 names = ("JOB_SLICE", "JOB_SLICES", "JOB_RESTART_ATTEMPT", "JOB_SLICE_RESTART_ATTEMPT")
@@ -42,8 +44,8 @@ def running(chain: Chain) -> Chain:
     return chain
 
 
-def _hosts(chain: Chain) -> dict[str, tuple[str, int]]:
-    """The uid of the pod and the process of each slice whose pod is running."""
+def _hosts(chain: Chain) -> Hosts:
+    """Those whose pod is running."""
     running = [pod for pod in chain.pods(JOB) if pod["status"].get("phase") == "Running" and not _leaves(pod)]
     found: dict[str, tuple[str, int]] = {}
     for pod in running:
@@ -56,9 +58,7 @@ def _leaves(pod: Json) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def _wait_for_slices(
-    chain: Chain, before: Mapping[str, tuple[str, int]], *restarted: str
-) -> dict[str, tuple[str, int]]:
+def _wait_for_slices(chain: Chain, before: Hosts, *restarted: str) -> Hosts:
     """The hosts once all slices run, those of `restarted` in other pods than `before`."""
 
     def all_run() -> bool:
@@ -88,9 +88,14 @@ def _admissions(chain: Chain) -> list[tuple[str, str, str]]:
 
 
 def _printed(chain: Chain, number: str) -> str:
-    """What the program of a slice printed last."""
-    (pod,) = [pod["metadata"] for pod in chain.pods(JOB) if f"-slice-{number}-0-" in pod["metadata"]["name"]]
-    return chain.kubectl("logs", pod["name"], "-n", pod["namespace"]).strip()
+    """What the program of a slice printed last, once it has."""
+
+    def printed() -> str:
+        (pod,) = [pod["metadata"] for pod in chain.pods(JOB) if f"-slice-{number}-0-" in pod["metadata"]["name"]]
+        return chain.kubectl("logs", pod["name"], "-n", pod["namespace"]).strip()
+
+    wait_until(lambda: bool(printed()), lambda: f"slice {number} prints nothing")
+    return printed()
 
 
 def test_each_slice_knows_its_place_and_is_joined_with_no_other(running: Chain) -> None:
@@ -99,22 +104,21 @@ def test_each_slice_knows_its_place_and_is_joined_with_no_other(running: Chain) 
     ]
 
 
-def _pod(before: Mapping[str, tuple[str, int]], chain: Chain, number: str) -> str:
+def _pod(before: Hosts, chain: Chain, number: str) -> str:
     uid = before[number][0]
     (name,) = [pod["metadata"]["name"] for pod in chain.pods(JOB) if pod["metadata"]["uid"] == uid]
     return name
 
 
-def _kill(chain: Chain, before: Mapping[str, tuple[str, int]], number: str) -> None:
-    del chain
+def _kill(_: Chain, before: Hosts, number: str) -> None:
     os.kill(before[number][1], signal.SIGKILL)
 
 
-def _delete(chain: Chain, before: Mapping[str, tuple[str, int]], number: str) -> None:
+def _delete(chain: Chain, before: Hosts, number: str) -> None:
     chain.kubectl("delete", "pod", _pod(before, chain, number), "-n", NAMESPACE, "--wait=false")
 
 
-def _evict(chain: Chain, before: Mapping[str, tuple[str, int]], number: str) -> None:
+def _evict(chain: Chain, before: Hosts, number: str) -> None:
     metadata = {"name": _pod(before, chain, number), "namespace": NAMESPACE}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     chain.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{metadata['name']}/eviction", eviction)
@@ -131,14 +135,12 @@ def _evict(chain: Chain, before: Mapping[str, tuple[str, int]], number: str) -> 
     ids=["killed", "deleted", "evicted"],
 )
 def test_a_slice_that_ends_restarts_alone(
-    running: Chain, end: Callable[..., None], number: str, restarts: list[int], counted: list[int]
+    running: Chain, end: Callable[[Chain, Hosts, str], None], number: str, restarts: list[int], counted: list[int]
 ) -> None:
     before, admitted = _hosts(running), _admissions(running)
     end(running, before, number)
     after = _wait_for_slices(running, before, number)
-    assert {slice_: host for slice_, host in after.items() if slice_ != number} == {
-        slice_: host for slice_, host in before.items() if slice_ != number
-    }
+    assert [other for other in after if after[other] != before[other]] == [number]
     assert _restarts(running) == (0, restarts, counted)
     assert _admissions(running) == admitted
     assert _printed(running, number).startswith(f"{number} 3 0 1 1 ")
