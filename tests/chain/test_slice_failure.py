@@ -2,13 +2,14 @@
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import pytest
 
 from chaos.target import NAMESPACE
 from infra.kubernetes import Json
+from infra.names import NO_JOB_RUNS
 from tests.chain.shared import SLEEPER
 from tests.chain.stack import Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
@@ -29,19 +30,20 @@ time.sleep(900)
 def _stack() -> Values:
     values: Any = stack_values("local")
     del values["job"]
-    values["slices"] = {"small": {"generation": "v6e", "topology": "2x2", "count": SLICES, "capacity": "spot"}}
-    values["teams"] = {"research": {"namespace": NAMESPACE, "quota": {"small": SLICES * 4}}}
+    values["slices"]["small"] = {"generation": "v6e", "topology": "2x2", "count": SLICES, "capacity": "spot"}
+    values["teams"]["research"]["quota"]["small"] = SLICES * 4
     slices = {"slices": {"group": "small", "count": SLICES}, "slice_failure": "continue", "max_restarts": 4}
     values["jobs"] = {JOB: SLEEPER | slices | {"command": ["python", "-c"], "args": [PROGRAM]}}
     return values
 
 
 @pytest.fixture(scope="module")
-def running(chain: Chain) -> Chain:
+def running(chain: Chain) -> Generator[Chain]:
     """The stack with all slices of the job running."""
     chain.engine_on(_stack()).up(ignore)
     _wait_for_slices(chain, {})
-    return chain
+    yield chain
+    chain.engine_on(_stack()).destroy(ignore, [NO_JOB_RUNS])
 
 
 def _hosts(chain: Chain) -> Hosts:
