@@ -86,7 +86,7 @@ def decode(line: bytes) -> Message:
     try:
         facts = json.loads(line)
         return _READ[facts.pop("kind")](facts)
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"not a message of a group: {line[:80]!r}") from error
 
 
