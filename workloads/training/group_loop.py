@@ -60,6 +60,7 @@ from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
 from workloads.training.writer import Writer
 
+
 class StateDamaged(Exception):  # noqa: N818 - not an error
     """The state of another slice has to be asked for again."""
 
