@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from infra import names
+from infra.commands import command_line
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.published import Published, RecordError, join_records, read_published
 from infra.stacks import StacksError
@@ -110,7 +111,7 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
             f"stack {stack} cannot be read: {error}\n(tried {here}; sandbox= is the folder of the sandbox that has the"
             " stack, or None for your own Pulumi or the current context of your kubeconfig)"
         ) from None
-    record = _record(stack, api, outputs.get("queues", {}).values())
+    record = _record(stack, api, outputs.get("queues", {}).values(), folder)
     filesystem = gcs(**stacks.site.gcs_options) if isinstance(stacks, SandboxStacks) else gcs()
     return Place(stack, api, record, filesystem, folder)
 
@@ -122,12 +123,15 @@ def _of_kubeconfig(stack: str) -> Place | None:
         found = read_published(api, namespace)
     except (*UNREACHABLE, RecordError):
         return None
-    return Place(stack, api, _record(stack, api, [namespace]), gcs(), None) if found and found.stack == stack else None
+    if found is None or found.stack != stack:
+        return None
+    return Place(stack, api, _record(stack, api, [namespace], None), gcs(), None)
 
 
-def _record(stack: str, api: ApiServer, namespaces: Iterable[str]) -> Published:
+def _record(stack: str, api: ApiServer, namespaces: Iterable[str], sandbox: Path | None) -> Published:
     """Return what the stack publishes in those of the namespaces that this user may read."""
     hint = f"stack {stack} has published nothing for calls"
+    up = command_line("up", stack, *(("--sandbox", str(sandbox)) if sandbox else ()))
     found: list[Published] = []
     with cluster(stack):
         for namespace in namespaces:
@@ -142,5 +146,5 @@ def _record(stack: str, api: ApiServer, namespaces: Iterable[str]) -> Published:
                 raise NoSuchStack(str(error)) from None
             found += [record] if record else []
     if not any(record.image for record in found):
-        raise NoSuchStack(f"{hint}; it needs an image, and an `up` of this version: run `pulumi up --stack {stack}`")
+        raise NoSuchStack(f"{hint}; it needs an image, and an `up` of this version: run `{up}`")
     return join_records(found)

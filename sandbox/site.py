@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import urllib3
 
+from infra.commands import command_line
 from infra.kubernetes import CONNECTIONS, ApiServer
 
 SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
@@ -144,6 +145,11 @@ def pod_folder(namespace: str, name: str, uid: str) -> str:
     return f"{namespace}_{name}_{uid}"
 
 
+def start_command(root: Path) -> str:
+    """Return the command line that creates or starts the sandbox in a folder and deploys a stack in it."""
+    return command_line("up", "STACK", "--sandbox", str(root))
+
+
 def load(root: Path) -> Site:
     """Return the site that was created in `root`. Raises FileNotFoundError if there is no sandbox in `root`."""
     record = json.loads((root / "site.json").read_text())
@@ -154,7 +160,7 @@ def from_environment() -> Site:
     """Return the site named by `TPU_MULTISLICE_SANDBOX`. Raises RuntimeError outside a process of a sandbox."""
     root = os.environ.get(SITE_VARIABLE)
     if root is None:
-        raise RuntimeError(f"{SITE_VARIABLE} must name the sandbox's folder; start the sandbox with `make up`")
+        raise RuntimeError(f"{SITE_VARIABLE} must name the sandbox's folder; `multislice up --sandbox` sets it")
     return load(Path(root))
 
 

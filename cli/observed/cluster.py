@@ -81,7 +81,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         options=deployed.options,
         cluster=deployed.outputs.get("cluster", ""),
         at=at,
-        in_sandbox=deployed.sandbox is not None,
+        engine_options=deployed.engine_options,
         answered=sum(map(len, reader.errors.values())) < len(found),
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),

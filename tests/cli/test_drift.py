@@ -85,7 +85,10 @@ def test_what_up_leaves_alone_is_said_to_be_left() -> None:
 
 
 def test_without_an_engine_the_way_to_one_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Halt, match=f"expected a sandbox in the folder {tmp_path}, found none; `make up` creates one"):
+    with pytest.raises(
+        Halt,
+        match=f"a sandbox in the folder {tmp_path}, found none; `multislice up -s dev --sandbox {tmp_path}` creates",
+    ):
         drift("dev", tmp_path, Form.TEXT, Console())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):

@@ -84,7 +84,7 @@ def test_a_failed_job_is_reported_with_its_cause_and_the_way_to_try_again() -> N
     assert found.cause is Cause.FAILED
     assert found.what.startswith("The job has failed. host slice-0-0 exited 22 (diverged): loss or gradients")
     assert found.evidence == ("slice-0-0: loss is nan", "JobSet: FailJobSetFailurePolicyAction: jobset failed")
-    assert found.next[-1] == "try again from its last checkpoint: pulumi up --stack dev --replace '**::job-tiny'"
+    assert found.next[-1] == "try again from its last checkpoint: multislice up -s dev --replace '**::job-tiny'"
 
 
 def test_a_job_that_used_up_its_restarts_is_reported() -> None:
@@ -142,7 +142,7 @@ def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
     ]
     assert "host slice-0-0 exited 22: its program exited with a code of its own." in codes[0].what
     assert "host slice-0-0 exited 137 (SIGKILL): it was killed by the kernel" in codes[1].what
-    assert codes[0].next[-1] == "try again: pulumi up --stack dev --replace '**::job-tiny'"
+    assert codes[0].next[-1] == "try again: multislice up -s dev --replace '**::job-tiny'"
 
 
 def test_a_call_that_failed_is_not_submitted_again() -> None:
