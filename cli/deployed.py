@@ -1,5 +1,6 @@
 """Finds a deployed stack, with its outputs, cluster, files and jobs."""
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from infra.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
 from infra.published import Published, RecordError, read_published
 from infra.settings.errors import nearest
 from infra.stacks import Stacks, StacksError
+from sandbox.site import storage_beside
 from sandbox.stacks import stacks_in
 
 
@@ -216,6 +218,9 @@ def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
             f"expected the namespace of a team, got {namespace!r}, which has no ConfigMap {PUBLISHED}; pass"
             " --namespace, or let the stack's owner deploy it with this version: `multislice up -s STACK`"
         )
+    if near := storage_beside(api.url):
+        # Readers of gs:// know the server of a sandbox only from these variables.
+        os.environ.update(near.environment)
     jobs = tuple(JobPlace(name, namespace, published.team) for name in published.jobs)
     outputs = published.outputs
     return Deployed(published.stack, outputs, api, outputs["checkpoint_bucket"], jobs, kubectl=kubectl)

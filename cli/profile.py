@@ -117,7 +117,7 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
         return
     # The sandbox's GCS server does not notice files that other processes write into its folder.
     site = find_sandbox(deployed.sandbox, deployed.stack)
-    bucket = gcs(**site.gcs_options)
+    bucket = gcs(**site.storage.options)
     path = f"{Path(run).relative_to(site.buckets)}/{PROFILE_REQUEST}"
     bucket.pipe_file(path, b"")
     try:

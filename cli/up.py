@@ -21,7 +21,7 @@ from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
-from cli.render import WIDTH, exit_words
+from cli.render import WIDTH
 from cli.sandbox_folder import StackOfSandbox, lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.commands import replacing
@@ -220,7 +220,7 @@ def failed(job: Job, place: Place) -> Text:
         parts.append(Text("\n".join(restart_lines(job))))
     if cause := first_cause(job, job.restarts):
         pods = [pod for pod in job.pods if (pod.attempt, pod.host) == (job.restarts, cause.host)]
-        ended = f"host {cause.host} exited {exit_words(cause.code, job.kind)}"
+        ended = cause.words(job.kind)
         if pods:
             folder = place.log_folder(pods[0])
             parts.append(Text(f"{ended}; the end of its log in {_short(folder)}:"))

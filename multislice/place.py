@@ -12,6 +12,7 @@ from infra.published import Published, RecordError, join_records, read_published
 from infra.stacks import StacksError
 from infra.tpu import shapes_of_type
 from multislice.errors import NoSuchStack, Refused, cluster
+from sandbox.site import storage_beside
 from sandbox.stacks import SandboxStacks, stacks_in
 from workloads.call.folder import CallFolder, gcs
 
@@ -112,7 +113,7 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
             " stack, or None for your own Pulumi or the current context of your kubeconfig)"
         ) from None
     record = _record(stack, api, outputs.get("queues", {}).values(), folder)
-    filesystem = gcs(**stacks.site.gcs_options) if isinstance(stacks, SandboxStacks) else gcs()
+    filesystem = gcs(**stacks.site.storage.options) if isinstance(stacks, SandboxStacks) else gcs()
     return Place(stack, api, record, filesystem, folder)
 
 
@@ -125,7 +126,9 @@ def _of_kubeconfig(stack: str) -> Place | None:
         return None
     if found is None or found.stack != stack:
         return None
-    return Place(stack, api, _record(stack, api, [namespace], None), gcs(), None)
+    near = storage_beside(api.url)
+    filesystem = gcs(**near.options) if near else gcs()
+    return Place(stack, api, _record(stack, api, [namespace], None), filesystem, None)
 
 
 def _record(stack: str, api: ApiServer, namespaces: Iterable[str], sandbox: Path | None) -> Published:

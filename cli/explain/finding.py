@@ -109,7 +109,10 @@ MEANINGS: dict[int, Meaning] = {
         "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
         "the caller gets the exception; it is also in the log of the host: multislice logs {job} {options} --all",
     ),
-    ExitCode.PEER_LOST: Meaning("it lost the connection to another host, whose exit has the cause", _LOG),
+    ExitCode.PEER_LOST: Meaning(
+        "that host was killed or lost with its machine, and left no record",
+        "look at the nodes: multislice doctor {options}",
+    ),
     ExitCode.PREEMPTED: Meaning(
         "the cluster stopped it after it had saved; this does not count towards max_restarts",
         "nothing to do: the job continues from its checkpoint",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cli.explain.finding import Cause, Finding, meaning, submit_again
 from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job, Snapshot
-from cli.render import counted, duration, exit_words, group_by_reason
+from cli.render import counted, duration, group_by_reason
 from infra.job_state import Kind, State
 from workloads.spec import BAD_HOST_KEY
 
@@ -153,7 +153,7 @@ def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     if first is None:
         return None
     which, meant = f"Restart {attempt + 1}: " if attempt < job.restarts else "", meaning(first.code, job.kind)
-    what = f"{which}host {first.host} exited {exit_words(first.code, job.kind)}: {meant.what}."
+    what = f"{which}{first.words(job.kind)}: {meant.what}."
     return Finding(Cause.RESTARTED, what, first.at, first.evidence, (meant.next.format(**names),))
 
 

@@ -49,13 +49,14 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "0 0 Running gke-slice-0-0" in lines
 
 
-def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, tmp_path: Path) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_kill_is_suggested_only_once_a_checkpoint_exists(terminal: bool, server: Played, tmp_path: Path) -> None:
     run = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
 
     def drawn() -> str:
         screen = io.StringIO()
-        terminal = Console(file=screen, force_terminal=True, width=100)
-        watch = Watch(stack(server, tmp_path), "tiny", terminal, hint="kill -9 42", wait=_interrupt)
+        console = Console(file=screen, force_terminal=terminal, width=100)
+        watch = Watch(stack(server, tmp_path), "tiny", console, hint="kill -9 42", wait=_interrupt)
         with suppress(KeyboardInterrupt):
             watch.follow()
         return screen.getvalue()
@@ -64,6 +65,24 @@ def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, tmp_p
     with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
         ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
     assert "try: kill -9 42" in drawn()
+
+
+def test_a_log_has_the_suggestion_once_although_the_job_has_no_other_news(server: Played, tmp_path: Path) -> None:
+    run, shown = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0), console()
+
+    def save() -> None:
+        with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
+            ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
+
+    happens = iter([save, lambda: None, lambda: finish(server)])
+    watch = Watch(stack(server, tmp_path), "tiny", shown, hint="kill -9 42", wait=lambda _: next(happens)())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("cli.observed.observe.FILES_SECONDS", 0.0)
+        watch.follow()
+    lines = read_output(shown).splitlines()
+    assert [line for line in lines if "kill" in line] == ["try: kill -9 42"]
+    assert "running" in lines[0]
+    assert lines[1] == "try: kill -9 42"
 
 
 def _interrupt(_: float) -> None:

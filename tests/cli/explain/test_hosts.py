@@ -53,6 +53,14 @@ def test_a_host_that_was_killed_is_named_although_the_restart_has_removed_its_po
         assert restart.what.startswith("Restart 1: host slice-1-1 exited 137 (SIGKILL)")
 
 
+def test_a_host_of_which_no_evidence_is_left_is_the_cause_of_those_that_lost_it() -> None:
+    restart = findings(replace(JOB, pods=PODS, restarts=1, files=Files(failures=(LOST,))))[-1]
+    assert restart.what == (
+        "Restart 1: host slice-0-0 lost the connection to another host: that host was killed or lost with its machine,"
+        " and left no record."
+    )
+
+
 def test_a_host_that_only_lost_a_peer_is_not_named_as_the_cause() -> None:
     lost = replace(PODS[0], phase="Failed", exit_code=ExitCode.PEER_LOST)
     killed = [replace(pod, phase="Failed", exit_code=137) for pod in (PODS[3], PODS[2])]
