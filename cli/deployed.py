@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import stack_file
-from cli.answer import NEGATIVE, Halt, waiting
+from cli.answer import Halt, waiting
 from cli.sandbox_folder import engine_options, find_sandbox, stack_command
 from infra.commands import command_line
 from infra.job_state import Object
@@ -235,9 +235,7 @@ def published_for(deployed: Deployed, team: str | None) -> Published:
     chosen = [each for each in namespaces if team in (None, each)]
     if len(chosen) != 1:
         got = "no team" if team is None else repr(team)
-        raise Halt(
-            f"expected one of the teams of stack {deployed.stack} ({', '.join(namespaces)}), got {got}", NEGATIVE
-        )
+        raise Halt(f"expected one of the teams of stack {deployed.stack} ({', '.join(namespaces)}), got {got}")
     try:
         found = read_published(deployed.api, namespaces[chosen[0]])
     except (*UNREACHABLE, RecordError) as error:

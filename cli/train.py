@@ -38,6 +38,8 @@ STOP_GRACE_SECONDS = 20.0
 """Time that the hosts have to save their state after Ctrl-C."""
 
 LOG_TAIL_LINES = 15
+_LOST_A_PEER = (-signal.SIGABRT, ExitCode.PEER_LOST)
+"""Return codes of a process that JAX aborted, or that ended itself, because it lost another one."""
 
 
 @dataclass
@@ -229,5 +231,3 @@ def main(
 
 if __name__ == "__main__":
     app(prog_name="python -m cli.train")
-_LOST_A_PEER = (-signal.SIGABRT, ExitCode.PEER_LOST)
-"""Return codes of a process that JAX aborted, or that ended itself, because it lost another one."""
