@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.answer import NEGATIVE, Halt
+from cli.answer import Halt
 from cli.multislice import app
 from cli.submit import Flags, read_wish
 
