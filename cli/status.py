@@ -29,6 +29,7 @@ _LINES_PER_RUN = 20
 _RESTARTS_SHOWN = 3
 """Number of restarts, the newest ones, whose causes are listed."""
 _INDENT = 2
+_FILE_COLUMNS = 1000
 _STYLES = {
     State.MISSING: "dim",
     State.QUEUED: "yellow",
@@ -71,6 +72,9 @@ def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))
         return 0
+    if not console.is_terminal:
+        # Programs that read the table need whole names. The default is 80 columns.
+        console.width = _FILE_COLUMNS
     console.print(table(found) if found else "no job")
     for note in notes(snapshot):
         console.print(note)

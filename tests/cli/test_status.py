@@ -162,6 +162,14 @@ def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(serv
     assert "training step 5 of 5" in re.sub(" +", " ", read_output(shown))
 
 
+def test_without_a_terminal_no_name_in_the_list_is_cut(server: Played, storage: Path) -> None:
+    name = "a-name-of-twenty-six-chars"
+    server.change(JOBSETS, api_objects.jobset(name=name))
+    shown = Console(file=io.StringIO(), width=40)
+    assert jobs(stack(server, storage), shown, json=False) == 0
+    assert [line for line in read_output(shown).splitlines() if line.startswith(f"{name}  research ")]
+
+
 def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: Path) -> None:
     other = api_objects.jobset(name="other")
     server.change(JOBSETS, other)
