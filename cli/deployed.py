@@ -185,7 +185,8 @@ def _unknown(stack: str, where: Stacks, error: StacksError) -> str:
     meant = nearest(stack, [*files, *up])
     return (
         f"{f'did you mean {meant}? ' if meant else ''}there is no stack {stack!r}; stack files in"
-        f" {stack_file.stacks_folder()}: {', '.join(files) or 'none'}; {known}"
+        f" {stack_file.stacks_folder()}: {', '.join(files) or 'none'}; {known}\n"
+        f"Choose one of them with --stack, or create it with `multislice init {stack}`"
     )
 
 

@@ -103,7 +103,8 @@ def test_a_stack_that_does_not_exist_is_reported_with_those_that_do(
     (tmp_path / "pulumi").write_text(f"#!/bin/sh\n[ $2 = ls ] && echo '{listed}' || exit 255\n")
     with pytest.raises(Halt) as halted:
         deployed(name, None)
-    told = str(halted.value)
+    told, fix = str(halted.value).splitlines()
+    assert f"multislice init {name}" in fix
     assert told.startswith(f"{meant}there is no stack {name!r}; stack files in ")
     assert told.endswith(f": dev, local, prod, scale, staging; deployed: {deployed_stacks.rpartition('/')[2]}")
 

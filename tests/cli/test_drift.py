@@ -16,6 +16,7 @@ from cli.drift import drift, find_drift
 from cli.engines import PulumiEngine
 from cli.sandbox_folder import lock_sandbox
 from infra.review.preview import Difference, Drift
+from sandbox import builds
 from sandbox.site import create
 from tests.cli.shown import read_output
 
@@ -98,6 +99,13 @@ def test_without_an_engine_the_way_to_one_is_reported(tmp_path: Path, monkeypatc
 def test_a_sandbox_that_another_command_changes_is_left_alone(tmp_path: Path) -> None:
     site = create(tmp_path / "sandbox")
     with lock_sandbox(site), pytest.raises(Halt, match="is changing the sandbox"):
+        drift("local", site.root, Form.TEXT, Console())
+
+
+def test_a_stack_that_was_never_deployed_has_no_drift_to_look_for(tmp_path: Path) -> None:
+    builds.prepare(lambda _: None)
+    site = create(tmp_path / "sandbox")
+    with pytest.raises(Halt, match=f"got one without resources; run `multislice up -s local --sandbox {site.root}`"):
         drift("local", site.root, Form.TEXT, Console())
 
 
