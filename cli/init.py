@@ -13,13 +13,14 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
+from cli.environments.create import name_fault
 from cli.environments.files import PACK_FILE, POLICY, Files
 from infra.cost import price_table
 from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
 from infra.readiness import EXAMPLES
 from infra.settings.errors import FieldError, SettingsError, from_validation
 from infra.settings.read import parse
-from infra.settings.starter import Starter, sections
+from infra.settings.starter import Starter, cluster_of, sections
 from infra.settings.values import NAMESPACE
 from infra.tpu import all_shapes, generation_names, interpret
 
@@ -87,6 +88,8 @@ def init(name: str, wish: Wish, console: Console) -> int:
     if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
         raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
     if wish.missing and sys.stdin.isatty():
+        if fault := name_fault(cluster_of(name)):
+            raise Halt(str(fault))
         wish = _ask(wish, lambda question: console.input(question, markup=False).strip())
     written[files.stack(name)] = _stack_file(name, wish)
     for path in (*copied, *written):
@@ -130,7 +133,7 @@ def _stack_file(name: str, wish: Wish) -> str:
         wrong = from_validation(error, "", Starter)
         faults += [f"--{each.path}: expected {each.expected}, got {each.got}" for each in wrong]
         starter = Starter.model_validate(values | {key: given[key] for key in given.keys() - {e.path for e in wrong}})
-    found = sections(starter, f"multislice-{name}")
+    found = sections(starter, cluster_of(name))
     try:
         parse(found)
     except SettingsError as error:

@@ -166,13 +166,16 @@ def loaded(path: Path, content: str = "a mapping `config`") -> object:
 
     `content` is what an error says about the content that the file must have.
 
-    Raise Halt if it is not YAML, has a key twice, or is too large.
+    Raise Halt if it does not exist, is not YAML, has a key twice, or is too large.
     """
     try:
         return _loaded(path)
+    except OSError as error:
+        got = "which does not exist" if isinstance(error, FileNotFoundError) else f"got: {error.strerror}"
+        raise Halt(f"expected a YAML file with {content} at {path}, {got}") from None
     except RecursionError:
         raise Halt(f"{path} must be YAML, got mappings or lists that are nested too deeply\n{_ADVICE}") from None
-    except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
+    except (yaml.YAMLError, LookupError, AttributeError, ValueError) as error:
         # PyYAML does not check that a value matches its tag, such as `!!int`.
         raise Halt(f"{path} must be YAML with {content}, got: {error}\n{_ADVICE}") from None
 

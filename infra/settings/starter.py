@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from math import gcd
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from infra.settings.errors import SettingsError, from_validation
-from infra.settings.values import ProjectName
+from infra.settings.values import ClusterName, ProjectName
 from infra.tpu import SliceShape, generations, interpret, resolve
 from workloads.spec import Spec, load_preset
 
@@ -50,10 +50,21 @@ def expand(values: Mapping[str, object], stack: str) -> dict[str, object]:
     except ValidationError as error:
         raise SettingsError(from_validation(error, "", Starter)) from None
     written = {name: value for name, value in values.items() if name not in given}
-    found = sections(starter, f"multislice-{stack}")
+    found = sections(starter, cluster_of(stack))
     if "jobs" in written:
         del found["job"]
     return found | written
+
+
+def cluster_of(stack: str) -> str:
+    """Return the name of the cluster of a stack: `multislice-STACK`, or `STACK` if that is no name of a cluster.
+
+    So a name of the stack that is too long or has other characters is reported as the user wrote it.
+    """
+    try:
+        return TypeAdapter(ClusterName).validate_python(f"multislice-{stack}")
+    except ValidationError:
+        return stack
 
 
 def sections(starter: Starter, cluster: str) -> dict[str, object]:
