@@ -5,6 +5,7 @@ from itertools import groupby
 
 from workloads.report.history import Start
 from workloads.report.membership import Membership, SliceState, Spell
+from workloads.report.records import Event
 from workloads.spec import Spec
 
 _SECONDS_PER_HOUR = 3600
@@ -88,17 +89,22 @@ def _absence(
 
 
 def _cause(start: Start, membership: Membership, away: list[Spell], present_since: float) -> str:
-    """Return why a slice left, by what its processes recorded since it was present."""
+    """Return why a slice left, and why it did not come back at once, by what its processes recorded."""
     own = [membership.ledgers[process] for process, one in membership.slice_of.items() if one == away[0].slice]
     hosts = {str(event.facts.get("host")) for events in own for event in events if event.name == "start"}
-    # What a process records after it ran again is not why it left.
+    said = [(each.time, f"{each.host}: {_first_line(each.cause)}") for each in start.failures if each.host in hosts]
+    said += [(event.time, _told(event)) for events in own for event in events if event.name == "stop"]
     last = away[0].until if away[0].state is SliceState.LOST else away[0].since
-    failures = [each for each in start.failures if each.host in hosts and present_since < each.time <= last]
-    if failures:
-        return f"{failures[0].host}: {(failures[0].cause.splitlines() or [''])[0]}"
-    ends = [event for events in own for event in events if event.name == "stop" and present_since < event.time <= last]
-    if ends:
-        first = min(ends, key=lambda event: event.time).facts
-        return f"{first.get('cause')}: {(str(first.get('message', '')).splitlines() or [''])[0]}"
+    before = [words for time, words in sorted(said) if present_since < time <= last]
+    after = [words for time, words in sorted(said) if last < time <= away[-1].until]
     went_on = any(events[0].time <= away[0].since and events[-1].time >= away[-1].until for events in own if events)
-    return CUT_OFF if went_on else UNRECORDED
+    left = before[0] if before else CUT_OFF if went_on else UNRECORDED
+    return f"{left}; then {after[-1]}" if after and not went_on else left
+
+
+def _told(stop: Event) -> str:
+    return f"{stop.facts.get('cause')}: {_first_line(str(stop.facts.get('message', '')))}"
+
+
+def _first_line(words: str) -> str:
+    return (words.splitlines() or [""])[0]

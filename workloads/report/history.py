@@ -113,7 +113,7 @@ class Start:
         times = [event.time for events in self.ledgers.values() for event in events]
         times += [step.time for step in self.steps]
         times += [failure.time for failure in self.failures]
-        return max(times) if times else self.began[0]
+        return max(times) if times else float(min(self.host_begins, default=0))
 
     def has_failure(self, ended: ProcessFailure) -> bool:
         """Whether that failure ended a process of this attempt.

@@ -140,7 +140,7 @@ class Membership:
                 yield Spell(one, SliceState.JOINING, begun, end)
             else:
                 # The state of a slice that comes to lead arrives before it tells who is present.
-                arrived = [time for time in arrivals if lost_at < time < end]
+                arrived = [time for time in arrivals if lost_at < time <= end]
                 ready = max(change.time, max(arrived, default=change.time))
                 yield Spell(one, SliceState.JOINING, change.time, ready)
                 yield Spell(one, SliceState.PRESENT, ready, end)

@@ -94,7 +94,7 @@ def notes(spent: Goodput) -> Iterator[str]:
         left_out = counted(len(spent.starts) - STARTS_SHOWN, "start")
         yield f"{left_out} between the first and the last ones are left out; `--json` shows them."
     if len(spent.absences) > ABSENCES_SHOWN:
-        left_out = counted(len(spent.absences) - ABSENCES_SHOWN, "earlier loss", "earlier losses")
+        left_out = counted(len(spent.absences) - ABSENCES_SHOWN, "earlier absence")
         yield f"{left_out} of slices are left out; `--json` shows them."
     if spent.unpriced:
         numbers = ", ".join(map(str, spent.unpriced))

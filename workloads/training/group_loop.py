@@ -335,6 +335,7 @@ class _Member:
         elif self._leads and not leads:
             self._stop_leading(None)
         self.journal.speaks = leads and self.processes.leads
+        self._live.lead(self.journal.speaks)
         if now.needs_state:
             self._receive_state(now.view.donors[self.me.slice])
         self._note_change(now)
@@ -348,12 +349,12 @@ class _Member:
         self._present = now.view.slices
         lost, joined = sorted(before - present), sorted(present - before) if before else []
         change = [f"lost {one}" for one in lost] + [f"joined {one}" for one in joined]
-        self._live.set_present_slices(len(present))
         count = self.spec.slices.count
         listed = " ".join(map(str, now.view.slices))
         self.journal.announce(
             SlicesChanged(self.position.step, len(present), count, listed, ", ".join(change) or "begun")
         )
+        self._live.change_slices(present, now.view.donors)
 
     def _wait_for_more(self, now: Now) -> None:
         """Wait for lost slices with the state saved.
