@@ -55,7 +55,16 @@ SAFE_SINCE = Family(
 SAVED_STEP = Family("trainer_saved_step", "gauge", "Step of the last complete save of this attempt.")
 SAVE_INTERVAL = Family("trainer_save_interval_seconds", "gauge", "Longest time between two saves, as set for the job.")
 SECONDS = Family("trainer_seconds_total", "counter", "Time of this attempt; lost work is known only later.", "cause")
-SLICES = Family("trainer_slices", "gauge", "Slices of this attempt.")
+SLICES = Family("trainer_slices", "gauge", "Slices that train in this attempt.")
+JOINING_SLICES = Family(
+    "trainer_joining_slices",
+    "gauge",
+    "Slices that get the training state of another one. Only with `slice_failure: continue`, as the next two.",
+)
+LOST_SLICES = Family("trainer_lost_slices", "gauge", "Slices without which the others train.")
+SLICE_LOSSES = Family(
+    "trainer_slice_losses_total", "counter", "Times that the others went on without a slice.", "lost_slice"
+)
 ASKED_SLICES = Family("trainer_asked_slices", "gauge", "Slices that the job asks for.")
 PRICE = Family("trainer_usd_per_hour", "gauge", "Price of all slices of the job.")
 ENDS = Family("trainer_ends", "gauge", "Earlier attempts of this submission, by exit code.", "code")
@@ -73,6 +82,7 @@ class Exposition(Collector):
 
     def __init__(self, leads: bool = True):
         self.leads = leads
+        """Whether this host is the leader. Values are kept in any case, because it may become the leader."""
         self._numbers: dict[Family, dict[str, float]] = {}
         self._lock = threading.Lock()
 
@@ -84,14 +94,14 @@ class Exposition(Collector):
         self._store(family, label, lambda before: before + number)
 
     def _store(self, family: Family, label: str, after: Callable[[float], float]) -> None:
-        if self.leads or not family.leader_only:
-            with self._lock:
-                numbers = self._numbers.setdefault(family, {})
-                numbers[label] = after(numbers.get(label, 0.0))
+        with self._lock:
+            numbers = self._numbers.setdefault(family, {})
+            numbers[label] = after(numbers.get(label, 0.0))
 
     def collect(self) -> Iterator[Metric]:
+        shown = [family for family in FAMILIES if self.leads or not family.leader_only]
         with self._lock:
-            present = {family: dict(self._numbers[family]) for family in FAMILIES if family in self._numbers}
+            present = {family: dict(self._numbers[family]) for family in shown if family in self._numbers}
         for family, numbers in present.items():
             metric = _METRICS[family.kind](family.name, family.meaning, labels=[family.label] if family.label else [])
             for label, number in numbers.items():

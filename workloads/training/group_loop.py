@@ -181,6 +181,8 @@ class _Member:
         self._exchange: Exchange | None = None
         self._parts: dict[int, Gradients] = {}
         """Gradients of the current step that this slice has computed."""
+        self._given = 0.0
+        """Time by `time.monotonic()` when the devices got the first part of the current step."""
         self._dealt: dict[int, int] = {}
         """The slice that computes each part of the current step."""
         self._sums = 0
@@ -291,7 +293,7 @@ class _Member:
         self.journal = Journal(self.training, self.processes, ledger, metrics, self._live, trackers)
         self._stack.enter_context(self.journal)
         self.journal.speaks = self._leads and self.processes.leads
-        self.journal.record_start(self.start, self.spec)
+        self.journal.record_start(self.start, self.spec, self.me.slice)
         self.journal.record("compile", seconds=self.prepared.compile_seconds, **self.program.choices)
 
     def _begin(self) -> tuple[TrainState, Outcome]:
@@ -358,6 +360,7 @@ class _Member:
         elif self._leads and not leads:
             self._stop_leading(None)
         self.journal.speaks = leads and self.processes.leads
+        self._live.lead(self.journal.speaks)
         if now.needs_state:
             self._receive_state(now.view.donors[self.me.slice])
         self._note_change(now)
@@ -371,12 +374,12 @@ class _Member:
         self._present = now.view.slices
         lost, joined = sorted(before - present), sorted(present - before) if before else []
         change = [f"lost {one}" for one in lost] + [f"joined {one}" for one in joined]
-        self._live.set_present_slices(len(present))
         count = self.spec.slices.count
         listed = " ".join(map(str, now.view.slices))
         self.journal.announce(
             SlicesChanged(self.position.step, len(present), count, listed, ", ".join(change) or "begun")
         )
+        self._live.change_slices(present, now.view.donors)
 
     def _wait_for_more(self, now: Now) -> None:
         """Wait for lost slices with the state saved.
@@ -485,7 +488,7 @@ class _Member:
         self.state, result = self.program.update(self.state, self._totals, self._vector, batch)
         self._parts.clear()
         before, self.position = self.position, Position(step, batch)
-        self.journal.end_step(self.journal.begin_step(before, result))
+        self.journal.end_step(self.journal.begin_step(before, result, self._given))
         self._follow(cast(AfterStep, after))
 
     @property
@@ -502,7 +505,10 @@ class _Member:
         mine = [part for part, one in self._dealt.items() if one == self.me.slice]
         for part in mine:
             if part not in self._parts:
-                self._parts[part] = self.program.gradients(self.state, self.prepared.batches.training(part))
+                rows = self.prepared.batches.training(part)
+                if not self._parts:
+                    self._given = time.monotonic()
+                self._parts[part] = self.program.gradients(self.state, rows)
         own = {part: self._parts[part] for part in mine}
         float32 = np.dtype(np.float32)
         self._sum({part: each.sums for part, each in own.items()}, self._dealt, self._totals, float32)

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, history, step, write_run
+from tests.workloads.report.runs import (
+    began,
+    crashed_and_resumed,
+    event,
+    failure,
+    history,
+    slice_lost_and_back,
+    step,
+    write_run,
+)
 from workloads.report.goodput import Cause, goodput, lost_steps
 from workloads.report.history import Event, Failure, Start, Step
 from workloads.spec import ExitCode
@@ -32,6 +41,31 @@ def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path)
     )
     assert found.seconds == 42.0
     assert found.productive == pytest.approx(3.75 / 42)
+
+
+def test_the_share_of_slices_that_are_away_is_idle_while_the_others_go_on(tmp_path: Path) -> None:
+    found = goodput(history(slice_lost_and_back(tmp_path)).attempts)
+    idle = 7.6 / 3
+    assert {part.name: part.seconds for part in found.parts} == pytest.approx(
+        {
+            "waiting for hosts": 2.0,
+            "start of hosts": 7.0,
+            "compilation": 0.5,
+            # Steps 5 and 6 are on two of three slices.
+            "productive steps": 4 + 3 * 2 / 3 + 2.4,
+            # These are the first view, the loss of slice 0, and its return, in which only two slices wait.
+            "changing slices": 0.5 + 1 + 4.6 * 2 / 3,
+            "idle slices": idle,
+            "evaluation": 1.0,
+            "saves": 0.5,
+            "other": 0.5,
+        }
+    )
+    assert (found.seconds, found.usd) == (27.0, pytest.approx(0.27))
+    assert {part.name: part.usd for part in found.parts}["idle slices"] == pytest.approx(idle * 36 / 3600)
+    (loss,) = found.losses
+    assert (loss.after, loss.lost_work_seconds, loss.down_seconds) == ("a slice was lost", 0.0, 0.0)
+    assert (loss.idle_seconds, loss.restart_seconds) == pytest.approx((idle, 1 + 4.6 * 2 / 3))
 
 
 def test_the_comparison_of_slices_is_a_cause_of_its_own(tmp_path: Path) -> None:
@@ -177,8 +211,17 @@ events = st.builds(
     times,
     st.sampled_from(
         ["restore", "compile", "RunStarted", "save", "slices_agree", "Evaluation", "warning", "RunSummary", "stop"]
+        + ["gave_state"]
     ),
     st.integers(0, 9),
+)
+
+changes = st.builds(
+    lambda time, slices: Event(
+        time, "SlicesChanged", {"step": 1, "asked": 3, "slices": " ".join(map(str, sorted(slices)))}
+    ),
+    times,
+    st.sets(st.integers(0, 2), min_size=1),
 )
 
 steps = st.builds(
@@ -212,7 +255,10 @@ def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
         Start(
             number,
             {
-                process: (Event(draw(times), "start", draw(begins)), *draw(st.lists(events, max_size=6)))
+                process: (
+                    Event(draw(times), "start", draw(begins) | {"slice": process}),
+                    *draw(st.lists(st.one_of(events, changes), max_size=6)),
+                )
                 for process in draw(st.sets(st.integers(0, 2)))
             },
             tuple(draw(st.lists(steps, max_size=6))),
