@@ -84,6 +84,16 @@ JOB: Mapping[str, Any] = {
 }
 """Settings of every job, which override those of the stack."""
 
+SINGLES, PAIRS = "singles", "pairs"
+"""Groups of three slices of one host and of two hosts, besides the group of the stack `local`, for jobs whose slices
+restart one by one."""
+_MORE_GROUPS = {
+    name: {"generation": "v6e", "topology": topology, "count": 3, "capacity": "on-demand"}
+    for name, topology in ((SINGLES, "2x2"), (PAIRS, "2x4"))
+}
+_MORE_CHIPS = {SINGLES: 12, PAIRS: 24}
+"""All chips of each of these groups."""
+
 BUCKET = "sandbox-local-checkpoints"
 JOBSETS = names.JOBSETS.format(NAMESPACE)
 """API path of the jobs."""
@@ -245,6 +255,8 @@ def open_target(root: Path) -> Generator[Target]:
 
 def _config(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
     config = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())["config"]
+    config["tpu-multislice:slices"] |= _MORE_GROUPS
+    config["tpu-multislice:teams"][NAMESPACE]["quota"] |= _MORE_CHIPS
     training = {**JOB["training"], **job.get("training", {})}
     config["tpu-multislice:job"] |= {**JOB, **job, "training": training, "name": name}
     return config

@@ -62,7 +62,14 @@ class Sabotage:
 
 def own_name(environment: Mapping[str, str]) -> str:
     """`slice-S-H` of the process with this environment."""
-    return f"slice-{environment.get('MEGASCALE_SLICE_ID')}-{environment.get('TPU_WORKER_ID')}"
+    # A slice that restarts alone is the first of its own JAX world.
+    number = environment.get("JOB_SLICE", environment.get("MEGASCALE_SLICE_ID"))
+    return f"slice-{number}-{environment.get('TPU_WORKER_ID')}"
+
+
+def _restarts(environment: Mapping[str, str]) -> int:
+    """Return the number of restarts before this attempt, of all slices and of this slice alone."""
+    return sum(int(environment.get(name, "0")) for name in ("JOB_RESTART_ATTEMPT", "JOB_SLICE_RESTART_ATTEMPT"))
 
 
 def add_sabotages(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
@@ -92,8 +99,8 @@ def install(environment: Mapping[str, str]) -> None:
     """Wrap the functions that the environment describes for this host and attempt when they are imported."""
     found = [Sabotage(**facts) for facts in json.loads(environment[VARIABLE])]
     here = [each for each in found if own_name(environment) in each.hosts]
-    attempt = environment.get("JOB_RESTART_ATTEMPT")
-    if what := [each for each in here if each.start is None or attempt == str(each.start)]:
+    attempt = _restarts(environment)
+    if what := [each for each in here if each.start is None or attempt == each.start]:
         sys.meta_path.insert(0, _Finder(what))
 
 
