@@ -115,9 +115,9 @@ class Control:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._done.set()
-        self._server.close()
         self._hang_up()
         self._thread.join()
+        self._server.close(lingers=error is None)
 
     def enter(self, seconds: float) -> bool:
         """Find the group. Return whether this slice begins it, and so has to find a state of its own.

@@ -69,6 +69,7 @@ type Message = Introduction | Welcome | HasState | Cut | Alive | BeginWith | Sli
 
 
 def encode(message: Message) -> bytes:
+    """Return the message as a line."""
     facts: dict[str, Any] = asdict(message)
     if isinstance(message, BeginWith):
         facts["endpoints"] = [[*host, asdict(endpoint)] for host, endpoint in message.endpoints.items()]

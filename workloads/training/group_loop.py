@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from types import TracebackType
 from typing import Any, Self, cast
 
 import jax
@@ -26,8 +27,8 @@ from workloads.group.control import Control, GroupSize, Now, Outside, SliceBroke
 from workloads.group.exchange import Exchange
 from workloads.group.frames import Aborted, Damaged
 from workloads.group.links import Links
-from workloads.group.protocol import Value
 from workloads.group.parts import deal, next_parts, parts_of
+from workloads.group.protocol import Value
 from workloads.group.view import Endpoint, HostId, Register
 from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary, SlicesChanged
 from workloads.spec import JobSpec
@@ -88,8 +89,10 @@ class GroupHost:
         self._stack.enter_context(self.control)
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
 
 def train_in_group(

@@ -13,13 +13,12 @@ def registered(number: int, one: int) -> Registered:
 
 
 def test_only_the_first_of_many_that_create_a_view_succeeds(tmp_path: Path):
+    def create(number: int, one: int) -> bool:
+        return Register(epath.Path(tmp_path), "run", 0).create(registered(number, one))
+
     for number in range(1, 40):
         with ThreadPoolExecutor(8) as pool:
-            made = [
-                *pool.map(
-                    lambda one: Register(epath.Path(tmp_path), "run", 0).create(registered(number, one)), range(8)
-                )
-            ]
+            made = [*pool.map(create, [number] * 8, range(8))]
 
         assert sum(made) == 1
         assert Register(epath.Path(tmp_path), "run", 0).newest() == registered(number, made.index(True))

@@ -3,6 +3,7 @@ slices."""
 
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from workloads.spec import ExitCode, JobSpec
 UNHURRIED = sabotage("time.sleep(0.15)")
 
 
-def job_of(storage: Path, hosts: int = 1, steps: int = 60, **training: object) -> JobSpec:
+def job_of(storage: Path, hosts: int = 1, steps: int = 60, **training: Any) -> JobSpec:
     """Return a job of three slices of two devices."""
     job = small_job(storage, replica=3, fsdp=2, hosts=hosts, steps=steps, global_batch=12, **training)
     return validated(job, slice_failure="continue")
