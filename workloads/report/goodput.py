@@ -1,8 +1,9 @@
 """Calculates where the wall time of a run went and what it cost.
 
 The rules are in docs/how-to/metrics.md. A run is cut at the times of its leader's events, and each piece has one cause,
-so the pieces add up to the whole. The pieces of an attempt, and the downtime after it, are priced at what all slices
-cost in that attempt.
+so the pieces add up to the whole. If some slices are away while the others go on, their share of a piece is idle, and
+only the rest has its cause. The pieces of an attempt, and the downtime after it, are priced at what all slices cost in
+that attempt.
 """
 
 from bisect import bisect_left
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum, inf
 
-from multislice_run.causes import ENDS_A_PIECE, Cause
+from multislice_run.causes import Cause, cause_before
+from workloads.report.absences import Absence, absences
 from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
 
@@ -29,6 +31,8 @@ NO_LOSS = (ExitCode.DONE.name, LAST)
 ROLLBACK = "a rollback"
 SKIPPED = "a step was skipped"
 """The one loss of work that is neither a rollback nor the end of an attempt."""
+SLICE_LOST = "a slice was lost"
+"""The one fault that an attempt goes on from."""
 
 _SECONDS_PER_HOUR = 3600
 _OWN_LINES = (Cause.LOST, Cause.HUNG, Cause.DOWN)
@@ -42,6 +46,7 @@ class Part(Spec):
     after: str
     """What it came after: the ending of an attempt, a rollback or a skipped step. Empty if nothing went wrong."""
     seconds: float
+    """Time of all slices. That of one slice counts for as much less."""
     usd: float | None
     """Cost of the attempts whose price is known. `None` if no price is known."""
 
@@ -83,12 +88,15 @@ class Loss(Spec):
     """The whole cost of one kind of fault, under every cause."""
 
     after: str
-    """The fault: the ending of the attempts that it hit, a rollback or a skipped step."""
+    """The fault: the ending of the attempts that it hit, a rollback, a skipped step or a lost slice."""
     lost_work_seconds: float
     hung_seconds: float
     down_seconds: float
+    idle_seconds: float
+    """Share of lost slices in the time in which the others went on."""
     restart_seconds: float
-    """Time of saves before exit, of attempts that did not open the run, and until the next attempt trains again."""
+    """Time of saves before exit, of attempts that did not open the run, until the next attempt trains again, and in which
+    slices wait for others that are lost or return."""
     seconds: float
     usd: float | None
 
@@ -99,6 +107,8 @@ class Goodput(Spent):
     starts: tuple[StartSpent, ...]
     losses: tuple[Loss, ...]
     """Losses by kind of fault, the most expensive first."""
+    absences: tuple[Absence, ...] = ()
+    """Times in which single slices did not train, oldest first."""
 
     @property
     def unpriced(self) -> tuple[int, ...]:
@@ -138,7 +148,8 @@ def goodput(starts: Sequence[Start]) -> Goodput:
         )
         for place, start in enumerate(starts)
     ]
-    return Goodput(**dict(_sum(spells)), starts=tuple(by_start), losses=_losses(spells))
+    away = tuple(absence for start in starts for absence in absences(start))
+    return Goodput(**dict(_sum(spells)), starts=tuple(by_start), losses=_losses(spells), absences=away)
 
 
 def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
@@ -177,9 +188,22 @@ def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
         for piece in _pieces(start, "" if before in NO_LOSS else before, following, lost):
             # The clocks of hosts differ. A time before the previous one makes a piece of zero length.
             if piece.until > now:
-                seconds, now = piece.until - now, piece.until
-                usd = None if start.usd_per_hour is None else seconds * start.usd_per_hour / _SECONDS_PER_HOUR
-                yield _Spell(place, piece, seconds, usd)
+                since, now = now, piece.until
+                for part, seconds in _without_idle(start, piece, since):
+                    usd = None if start.usd_per_hour is None else seconds * start.usd_per_hour / _SECONDS_PER_HOUR
+                    yield _Spell(place, part, seconds, usd)
+
+
+def _without_idle(start: Start, piece: _Piece, since: float) -> Iterator[tuple[_Piece, float]]:
+    """Yield the piece that begins at `since`, and what slices that were away were idle in it, with their lengths."""
+    whole = piece.until - since
+    idle = 0.0
+    if start.membership and piece.cause is not Cause.DOWN:
+        idle = min(whole, start.membership.idle_seconds(since, piece.until))
+    if whole > idle:
+        yield piece, whole - idle
+    if idle > 0:
+        yield _Piece(piece.until, Cause.IDLE, SLICE_LOST), idle
 
 
 def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple[int, int], str]) -> Iterator[_Piece]:
@@ -188,9 +212,9 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
     ready = next((event.time for event in start.leader if event.name == "RunStarted"), inf)
     pieces: list[_Piece] = []
     for event in start.leader:
-        if cause := ENDS_A_PIECE.get(event.name):
-            rolled_back = ROLLBACK if cause is Cause.RESTORE else ""
-            pieces.append(_Piece(event.time, cause, before if event.time <= ready else rolled_back))
+        if cause := cause_before(event.name, event.facts):
+            after = {Cause.RESTORE: ROLLBACK, Cause.CHANGE: SLICE_LOST}.get(cause, "")
+            pieces.append(_Piece(event.time, cause, before if event.time <= ready else after))
     ends = sorted([*(piece.until for piece in pieces), *(step.time for step in start.steps)])
     for place, step in enumerate(start.steps):
         if lost_after := lost.get((start.number, place)):
@@ -234,7 +258,8 @@ def _losses(spells: Sequence[_Spell]) -> tuple[Loss, ...]:
             lost_work_seconds=_seconds(group, Cause.LOST),
             hung_seconds=_seconds(group, Cause.HUNG),
             down_seconds=_seconds(group, Cause.DOWN),
-            restart_seconds=_seconds(group, *set(Cause) - set(_OWN_LINES)),
+            idle_seconds=_seconds(group, Cause.IDLE),
+            restart_seconds=_seconds(group, *set(Cause) - {*_OWN_LINES, Cause.IDLE}),
             seconds=_seconds(group),
             usd=_usd(group),
         )

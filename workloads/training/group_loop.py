@@ -176,6 +176,8 @@ class _Member:
         self._exchange: Exchange | None = None
         self._parts: dict[int, Gradients] = {}
         """Gradients of the current step that this slice has computed."""
+        self._given = 0.0
+        """Time by `time.monotonic()` when the devices got the first part of the current step."""
         self._dealt: dict[int, int] = {}
         """The slice that computes each part of the current step."""
         self._sums = 0
@@ -273,7 +275,7 @@ class _Member:
         self.journal = Journal(self.training, self.processes, ledger, metrics, self._live, trackers)
         self._stack.enter_context(self.journal)
         self.journal.speaks = self._leads and self.processes.leads
-        self.journal.record_start(self.start, self.spec)
+        self.journal.record_start(self.start, self.spec, self.me.slice)
         self.journal.record("compile", seconds=self.prepared.compile_seconds, **self.program.choices)
 
     def _begin(self) -> tuple[TrainState, Outcome]:
@@ -463,7 +465,7 @@ class _Member:
         self.state, result = self.program.update(self.state, self._totals, self._vector, batch)
         self._parts.clear()
         before, self.position = self.position, Position(step, batch)
-        self.journal.end_step(self.journal.begin_step(before, result))
+        self.journal.end_step(self.journal.begin_step(before, result, self._given))
         self._follow(cast(AfterStep, after))
 
     @property
@@ -480,7 +482,10 @@ class _Member:
         mine = [part for part, one in self._dealt.items() if one == self.me.slice]
         for part in mine:
             if part not in self._parts:
-                self._parts[part] = self.program.gradients(self.state, self.prepared.batches.training(part))
+                rows = self.prepared.batches.training(part)
+                if not self._parts:
+                    self._given = time.monotonic()
+                self._parts[part] = self.program.gradients(self.state, rows)
         own = {part: self._parts[part] for part in mine}
         float32 = np.dtype(np.float32)
         self._sum({part: each.sums for part, each in own.items()}, self._dealt, self._totals, float32)

@@ -68,12 +68,13 @@ class Journal:
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
-    def record_start(self, start: Start, spec: JobSpec) -> None:
-        """Record the start of this attempt, and whether it has fewer slices than the job."""
+    def record_start(self, start: Start, spec: JobSpec, member: int | None = None) -> None:
+        """Record the start of this attempt, and whether it has fewer slices than the job. `member` is the index of this
+        process's slice if the slices restart one by one."""
         slices, batch = spec.slices.count, spec.training.global_batch
         self.live.set_schedule(self.schedule.steps, self.schedule.save_every_minutes * 60, slices)
         about = {name: value for name, value in asdict(start).items() if name != "image"}
-        self.record("start", **about, host=self.processes.host, slices=slices)
+        self.record("start", **about, host=self.processes.host, slices=slices, slice=member)
         if slices < start.asked_slices:
             accumulation = spec.training.accumulation
             self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch, spec.padding_rows))
@@ -94,9 +95,13 @@ class Journal:
         if self.speaks:
             print(message, flush=True)
 
-    def begin_step(self, before: Position, result: StepResult) -> StepUnderWay:
-        """Return the step after `before`, which the devices have got and whose result will be `result`."""
-        return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
+    def begin_step(self, before: Position, result: StepResult, given: float | None = None) -> StepUnderWay:
+        """Return the step after `before`, which the devices have got and whose result will be `result`.
+
+        `given` is the time by `time.monotonic()` when they got its first part. Default: now.
+        """
+        at = time.monotonic() if given is None else given
+        return StepUnderWay(before, at, self._reader.submit(Result.read, result))
 
     def end_step(self, step: StepUnderWay) -> None:
         result, free = step.result.result(), self._devices_free

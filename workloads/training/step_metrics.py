@@ -21,6 +21,10 @@ from workloads.training.runs import Run
 from workloads.training.runtime import Processes
 from workloads.training.step import StepResult
 
+KEPT_SECONDS = 60.0
+"""Age up to which a process keeps the lines of steps that another one writes. A leader that is killed loses its last
+lines, which it writes every few seconds, or more slowly if storage is slow (`multislice_run.ledger`)."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -53,6 +57,8 @@ class StepMetrics:
         self._tokens = spec.training.global_batch * spec.training.sequence_length
         self._flops = flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora)
         self._recent: deque[tuple[float, float]] = deque(maxlen=spec.training.compare_hosts_every_steps)
+        self._unwritten: deque[Mapping[str, Any]] = deque()
+        """The last lines, while another process writes."""
         self._devices = jax.local_devices()
         self._lines = StepFile(run.steps, run.start, first_part) if processes.leads else None
 
@@ -69,6 +75,8 @@ class StepMetrics:
         self, before: Position, result: Result, seconds: float, host_seconds: float, writes: bool
     ) -> Mapping[str, Any]:
         """Record the step after `before` and return its line, which is written to storage if `writes`.
+
+        A process that takes over first writes the lines that the leader before it may not have written.
 
         `host_seconds` is the part of its `seconds` in which the devices waited for this host to give them the step.
         """
@@ -93,9 +101,17 @@ class StepMetrics:
             "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],
             "device_peak_bytes_in_use": [each.get("peak_bytes_in_use") for each in stats],
         }
-        if self._lines and writes:
-            self._lines.add(**line)
+        if self._lines:
+            self._write(line, writes)
         return line
+
+    def _write(self, line: Mapping[str, Any], writes: bool) -> None:
+        assert self._lines
+        self._unwritten.append(line)
+        while writes and self._unwritten:
+            self._lines.add(**self._unwritten.popleft())
+        while self._unwritten and self._unwritten[0]["time"] < line["time"] - KEPT_SECONDS:
+            self._unwritten.popleft()
 
     def pace(self, step: int) -> Pace:
         """Return this process's mean times since the hosts were last compared."""
