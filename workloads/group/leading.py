@@ -129,6 +129,8 @@ class Server:
                 last_sign = now
                 for connected in [*self._by_host.values()]:
                     self._send(connected, Alive())
+                if self._leader and self._leader.view is None:
+                    self._storage.submit(self._look_for_newer, self._leader)
             for connected in self._all():
                 if now - connected.heard > SILENT_SECONDS:
                     self._drop(connected, f"gave no sign of life for {SILENT_SECONDS:g} s")
@@ -243,6 +245,16 @@ class Server:
             registered = Registered(view, endpoints)
             self._storage.submit(self._create, registered)
         elif leader.resigned:
+            self._resign()
+
+    def _look_for_newer(self, leader: Leader) -> None:
+        """Run in a thread. Resign if another host has registered a view while this one waits for reports."""
+        with suppress(Exception):
+            if self.register.newest(leader.previous.number):
+                self._tasks.put(lambda: self._resign_if(leader))
+
+    def _resign_if(self, leader: Leader) -> None:
+        if self._leader is leader and leader.view is None:
             self._resign()
 
     def _create(self, registered: Registered) -> None:

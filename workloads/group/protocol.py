@@ -234,10 +234,13 @@ class Leader:
         return self.pending
 
     def register(self, first: bool) -> Begin | None:
-        """Return how the pending view begins if it was the first of its number. If not, this host no longer leads."""
+        """Return how the pending view begins if it was the first of its number.
+
+        If it was not, or if this host has lost itself because it ends, it no longer leads.
+        """
         assert self.pending
         view, self.pending = self.pending, None
-        if not first:
+        if not first or self.me not in self.hosts:
             self.resigned = True
             return None
         if self.view is None:
