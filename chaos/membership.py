@@ -21,10 +21,10 @@ BACK_SECONDS = 30.0
 class Departure:
     """Slices that a fault takes out of the group for a while."""
 
-    lost: frozenset[int]
-    """Slices that the others go on without, and that join again."""
-    replaced: frozenset[int]
-    """Slices whose pods are replaced. All others keep their processes."""
+    lost: int = 1
+    """Number of slices that the others go on without, and that join again."""
+    replaced: bool = True
+    """Whether the pods of these slices are replaced. All other slices keep their processes."""
     silent_seconds: float = 0.0
     """Time until the others can notice the fault."""
 
@@ -46,7 +46,7 @@ class Membership:
     slowest_seconds: float = 0.0
     """Longest time between two steps from the strike until all slices are back."""
     back_seconds: float | None = None
-    """Seconds from the loss until all slices train together. None if they do not."""
+    """Seconds from the last loss until all slices train together. None if they do not."""
     reads: int = 0
     """Number of reads of arrays of complete checkpoints since the job began."""
 
@@ -80,7 +80,7 @@ def observe_membership(
         median_seconds=median(before) if before else 0.0,
         loss_seconds=max(during, default=0.0),
         slowest_seconds=max(since, default=0.0),
-        back_seconds=back - max(first, struck) if back else None,
+        back_seconds=back - losses[-1] if back else None,
         reads=reads,
     )
 
@@ -91,15 +91,17 @@ def _is_whole(event: Event) -> bool:
 
 def broken_membership(expected: Departure, seen: Membership) -> Iterator[str]:
     """Yield a sentence for each failed check."""
-    if {*seen.lost} != expected.lost:
-        yield f"expected the group to go on without slices {sorted(expected.lost)}, got {sorted({*seen.lost})}"
+    lost = {*seen.lost}
+    if len(lost) != expected.lost:
+        yield f"expected the group to go on without {expected.lost} slices, got {sorted(lost)}"
     if seen.back_seconds is None:
         yield f"expected all slices to be back, got {seen.joined} joined after {seen.lost} were lost"
     elif seen.back_seconds > BACK_SECONDS:
         yield f"expected all slices to be back within {BACK_SECONDS:.0f} s, got {seen.back_seconds:.0f} s"
     replaced = {int(host.split("-")[1]) for host, count in (seen.pods or {}).items() if count > 1}
-    if replaced != expected.replaced:
-        yield f"expected only the pods of slices {sorted(expected.replaced)} to be replaced, got {sorted(replaced)}"
+    wanted = lost if expected.replaced else set[int]()
+    if replaced != wanted:
+        yield f"expected only the pods of slices {sorted(wanted)} to be replaced, got {sorted(replaced)}"
     most = expected.silent_seconds + STEPS_PER_LOSS * seen.median_seconds
     if seen.loss_seconds > most:
         got = f"{seen.loss_seconds:.2f} s where the median is {seen.median_seconds:.2f} s"

@@ -9,15 +9,19 @@ import inspect
 import json
 import os
 import signal
+import socket
+import stat
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 VARIABLE = "SABOTAGE"
 """Environment variable of the pods with a JSON list of sabotages."""
@@ -25,7 +29,7 @@ VARIABLE = "SABOTAGE"
 NODE_RECORD = "bad-node"
 """File in the job's storage path with the name of the node that `Sabotage.node_of` describes."""
 
-Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", "kill", "stop"]
+Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", "kill", "stop", "damage", "cut"]
 """What a sabotaged call does:
 
     delay       nothing else
@@ -36,6 +40,8 @@ Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", 
     misproduct  returns wrong products
     kill        the kernel kills the process
     stop        the process stops
+    damage      flips a bit of the first of the arrays that it was given to fill
+    cut         ends all connections of the process to other hosts of the job
 """
 
 
@@ -145,6 +151,10 @@ def wrap(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
                 return _on_weights_that_are_not_finite(function, *arguments)
             case "flip":
                 return _with_a_flipped_bit(*function(*arguments, **named))
+            case "damage":
+                received = function(*arguments, **named)
+                _flip_in_first(arguments)
+                return received
             case "misproduct":
                 return ((name, product + 1) for name, product in function(*arguments, **named))
             case _:
@@ -201,8 +211,29 @@ def _do(what: Sabotage) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        case "cut":
+            _cut_connections(os.environ)
         case _:
             pass
+
+
+def _flip_in_first(arguments: tuple[Any, ...]) -> None:
+    (arrays,) = [each for each in arguments if isinstance(each, list)]
+    arrays[0].reshape(-1).view("uint8")[0] ^= 1
+
+
+def _cut_connections(environment: Mapping[str, str]) -> None:
+    """End all connections of this process except those to the store and to JAX's coordination service."""
+    store = urlsplit(environment["STORAGE_EMULATOR_HOST"]).hostname
+    coordinator = int(environment["JAX_COORDINATOR_BIND_ADDRESS"].rpartition(":")[2])
+    for number in [int(name) for name in os.listdir("/proc/self/fd")]:
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                with socket.socket(fileno=os.dup(number)) as connection:
+                    if connection.family != socket.AF_INET or connection.getpeername()[0] == store:
+                        continue
+                    if coordinator not in (connection.getpeername()[1], connection.getsockname()[1]):
+                        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _on_weights_that_are_not_finite(step: Callable[..., Any], program: Any, state: Any, batch: Any) -> Any:
