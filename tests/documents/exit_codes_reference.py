@@ -20,7 +20,8 @@ _HEAD = f"""# Exit codes
 ## Hosts of a job
 
 All hosts exit with the code of the host that failed first ([why a job ended](../how-to/metrics.md#why-a-job-ended)). A
-restart restarts the whole job on all its slices. A restart that counts uses up one of `job.max_restarts`.
+restart restarts the whole job on all its slices, or with `job.slice_failure: continue` only the slice of that host. A
+restart that counts uses up one of `job.max_restarts`.
 
 | Code | Name | Meaning | JobSet's reaction |
 |---|---|---|---|

@@ -151,6 +151,7 @@ class Control:
         """Ask to join again, because the state could not be received."""
         with self._news:
             self._member.learn(View(0, (), 0), included=False)
+            self._begun = False
         self._hang_up()
 
     def now(self, seconds: float) -> Now:

@@ -89,6 +89,12 @@ class JobSpec(Spec):
         )
 
     @property
+    def start_counts(self) -> range:
+        """Return the numbers of slices that an attempt may start on. Slices that restart one by one are all there."""
+        fewest = self.slices.fewest if self.slice_failure == "restart" else self.slices.count
+        return range(fewest, self.slices.count + 1)
+
+    @property
     def quorum(self) -> int:
         """Smallest number of slices that may train. Default with `slice_failure: continue`: all but one."""
         if self.slice_failure == "continue" and self.slices.min_count is None:

@@ -60,6 +60,10 @@ from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
 from workloads.training.writer import Writer
 
+class StateDamaged(Exception):  # noqa: N818 - not an error
+    """The state of another slice has to be asked for again."""
+
+
 CUT_SECONDS = 2.0
 """Time to wait for the next view after a connection for data ended. If there is none, only the connection is gone, and
 the leader is asked to go on without the other slice."""
@@ -206,19 +210,32 @@ class _Member:
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Run `work`. If the group goes on without this slice, join it again and get the state of another slice."""
+        again = self._try(work)
+        while again:
+            again = self._try(self._join_again)
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Return whether this slice has to join the group again."""
         try:
             work()
+        except StateDamaged:
+            return True
         except Outside:
             # Its hosts may have left the group at different points of a step, so that they cannot join it together.
             if self._hosts > 1:
                 raise SliceLost(f"the group goes on without slice {self.me.slice}") from None
             self.journal.warn(f"slice {self.me.slice} was left out and joins again")
-            self._close_exchange()
-            self._now = None
-            self._parts.clear()
-            if self.control.enter(60 * self.training.start_minutes):
-                raise SliceLost("no other slice is left, so this one continues from the last checkpoint") from None
-            self._look()
+            return True
+        return False
+
+    def _join_again(self) -> None:
+        self._close_exchange()
+        self._now = None
+        self._parts.clear()
+        self._stop_leading(None)
+        if self.control.enter(60 * self.training.start_minutes):
+            raise SliceLost("no other slice is left, so this one continues from the last checkpoint")
+        self._look()
 
     def _close(self, error: BaseException | None) -> None:
         self._close_exchange()
@@ -255,7 +272,7 @@ class _Member:
             if outcome != "already complete":
                 self.control.has_state()
         if outcome != "already complete":
-            self._look()
+            self._attempt(self._look)
         self.journal.announce(RunStarted(self.run.id, outcome, self.position.step, self.training.steps))
         self.journal.restart_clock()
 
@@ -322,7 +339,11 @@ class _Member:
         while True:
             now = self.control.now(self.processes.deadline.seconds_left())
             if self._now is None or now.view.number != self._now.view.number:
-                self._begin_view(now)
+                try:
+                    self._begin_view(now)
+                except Aborted as aborted:
+                    self._wait_for_view(aborted)
+                    continue
             if len(now.view.slices) >= self.spec.quorum:
                 return
             self._wait_for_more(now)
@@ -425,7 +446,7 @@ class _Member:
         """Take over the state of another slice.
 
         Raises:
-            Outside: it arrived damaged. The next one comes from another slice.
+            StateDamaged: it did not arrive as it was sent. The next one comes from another slice.
         """
         assert self._exchange, "a view has an exchange"
         assert self._now
@@ -453,7 +474,7 @@ class _Member:
             raise aborted
         self.journal.warn(f"the state of slice {donor} arrived damaged ({faults[0]}); another slice is asked")
         self.control.give_up_state()
-        raise Outside
+        raise StateDamaged
 
     # Steps
 
