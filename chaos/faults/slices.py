@@ -79,6 +79,13 @@ def followers(target: Target, job: str) -> list[int]:
     return [one for one in view["slices"] if one != view["led_by"]]
 
 
+def _follower(target: Target, job: str) -> int:
+    """Return a slice that does not lead. Raises ProcessLookupError if the leading slice is alone."""
+    if not (found := followers(target, job)):
+        raise ProcessLookupError(f"expected another slice than the leading one of {job}, got none")
+    return found[0]
+
+
 def kill(target: Target, job: str, *slices: int) -> None:
     """Kill all hosts of these slices at once."""
     _send(target, signal.SIGKILL, job, *slices)
@@ -100,7 +107,7 @@ def _wait_for_all(target: Target, job: str, number: int) -> None:
 
 
 def _kill_follower(target: Target, job: str) -> None:
-    kill(target, job, followers(target, job)[0])
+    kill(target, job, _follower(target, job))
 
 
 def _kill_both(target: Target, job: str) -> None:
@@ -113,11 +120,11 @@ def _kill_leader(target: Target, job: str) -> None:
 
 def _kill_host(target: Target, job: str) -> None:
     """Kill the last host of a slice, whose other hosts then end too."""
-    target.send(signal.SIGKILL, job, f"slice-{followers(target, job)[0]}-1")
+    target.send(signal.SIGKILL, job, f"slice-{_follower(target, job)}-1")
 
 
 def _preempt(target: Target, job: str) -> None:
-    _send(target, signal.SIGTERM, job, followers(target, job)[0])
+    _send(target, signal.SIGTERM, job, _follower(target, job))
 
 
 def _donors(target: Target, job: str) -> dict[int, int]:
@@ -132,7 +139,7 @@ def _returned(target: Target, job: str, one: int) -> int:
 
 def _kill_and_then_the_donor(target: Target, job: str) -> None:
     """Kill a slice, and after its return the slice whose state it has."""
-    first = followers(target, job)[0]
+    first = _follower(target, job)
     kill(target, job, first)
     donor, done = _returned(target, job, first), len(target.steps(job))
     target.wait(f"more steps of {job}", lambda: len(target.steps(job)) > done + 3, _TOGETHER_SECONDS)
@@ -141,13 +148,13 @@ def _kill_and_then_the_donor(target: Target, job: str) -> None:
 
 def _kill_donor(target: Target, job: str) -> None:
     """Kill a slice, and the slice that gives it the state before it has given it."""
-    first = followers(target, job)[0]
+    first = _follower(target, job)
     kill(target, job, first)
     kill(target, job, _returned(target, job, first))
 
 
 def _stop_for_a_while(target: Target, job: str) -> None:
-    pid = target.pid(f"{job}-slice-{followers(target, job)[0]}-0")
+    pid = target.pid(f"{job}-slice-{_follower(target, job)}-0")
     os.kill(pid, signal.SIGSTOP)
     try:
         time.sleep(_STOPPED_SECONDS)

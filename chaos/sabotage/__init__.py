@@ -230,9 +230,10 @@ def _cut_connections(environment: Mapping[str, str]) -> None:
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 with socket.socket(fileno=os.dup(number)) as connection:
-                    if connection.family != socket.AF_INET or connection.getpeername()[0] == store:
+                    if connection.family != socket.AF_INET:
                         continue
-                    if coordinator not in (connection.getpeername()[1], connection.getsockname()[1]):
+                    ends = {*connection.getpeername(), *connection.getsockname()}
+                    if not ends & {store, coordinator}:
                         connection.shutdown(socket.SHUT_RDWR)
 
 
