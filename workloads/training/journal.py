@@ -98,8 +98,9 @@ class Journal:
         """Return the step after `before`, which the devices have got and whose result will be `result`."""
         return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
 
-    def end_step(self, step: StepUnderWay) -> None:
-        result, free = step.result.result(), self._devices_free
+    def end_step(self, step: StepUnderWay, of_all: Result | None = None) -> None:
+        """Report a step. `of_all` is its result over all slices, if the devices have only that of one slice."""
+        result, free = of_all or step.result.result(), self._devices_free
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.
         seconds, host_seconds = result.ended - free, max(0.0, step.given - free)
