@@ -26,8 +26,8 @@ from workloads.group.control import Control, GroupSize, Now, Outside, SliceBroke
 from workloads.group.exchange import Exchange, Traffic
 from workloads.group.frames import Aborted, Damaged
 from workloads.group.links import Links
-from workloads.group.protocol import Value
 from workloads.group.parts import deal, next_parts, parts_of
+from workloads.group.protocol import Value
 from workloads.group.view import Endpoint, HostId, Register
 from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary, SlicesChanged
 from workloads.spec import JobSpec

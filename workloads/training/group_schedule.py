@@ -64,9 +64,9 @@ class GroupSchedule:
         stop = bool(told) and len({host.slice for host in values} - told) < self._quorum
         ends = step == schedule.steps
         late = time.monotonic() - self._saved > 60 * schedule.save_every_minutes
-        save = stop or ends or late or _passed(schedule.save_every_steps, since, step)
-        compare = save or _passed(schedule.compare_slices_every_steps, since, step)
-        evaluate = not ends and not stop and _passed(schedule.evaluate_every_steps, since, step)
+        save = stop or ends or late or passed(schedule.save_every_steps, since, step)
+        compare = save or passed(schedule.compare_slices_every_steps, since, step)
+        evaluate = not ends and not stop and passed(schedule.evaluate_every_steps, since, step)
         return AfterStep(
             open=not (compare or evaluate),
             leave=[] if stop else sorted(told),
@@ -89,7 +89,7 @@ class GroupSchedule:
         return Compared(open=not again, wrong=sorted(wrong), what=", ".join(dict.fromkeys(names)))
 
 
-def _passed(every: int, since: int, step: int) -> bool:
+def passed(every: int, since: int, step: int) -> bool:
     """Return whether there is a multiple of `every` after `since` and up to `step`."""
     return step // every > since // every
 

@@ -132,6 +132,7 @@ class Journal:
                 f" step before it starts, where the median host takes {found.median_seconds * 1000:.0f} ms"
             )
 
-    def restart_clock(self) -> None:
-        """Begin the time of the next step now, because the devices did something else before."""
-        self._devices_free = time.monotonic()
+    def restart_clock(self, at: float | None = None) -> None:
+        """Begin the time of the next step now or `at` a time by `time.monotonic()`, because the devices did something
+        else before."""
+        self._devices_free = time.monotonic() if at is None else at

@@ -5,6 +5,8 @@ stops, only there. A slice that joins has no part in the window that the others 
 their outer step with a weight of zero. The numerics are in `outer_step`.
 """
 
+import time
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -112,7 +114,7 @@ class OuterMember(GroupMember):
         self.position = Position.of(whole)
         trained, *present = notes.tolist()
         self._open_window([one for one, has_part in enumerate(present) if has_part])
-        self._trained = bool(trained)
+        self._trained |= bool(trained)
 
     def _on_devices(self, vector: np.ndarray) -> Tree:
         # Devices of a CPU may use the same memory, which the next outer step overwrites.
@@ -124,6 +126,7 @@ class OuterMember(GroupMember):
         training, position = self.training, self.position
         self._window = Window.after(position.step, position.batch, slices, training.sync_every, training.steps)
         self._under_way.clear()
+        self._began = time.monotonic()
         self._trained = self.me.slice not in slices
         self._own = self._outer.parameters
 
@@ -144,9 +147,9 @@ class OuterMember(GroupMember):
     def _train_window(self) -> None:
         """Train on this slice's parts of the window."""
         window = self._window
-        self.journal.restart_clock()
-        for number in range(len(self._under_way), window.steps):
-            before = Position(window.step + number, window.first + number * len(window.slices))
+        self._began = time.monotonic()
+        for number in range(window.steps):
+            before = window.before(number)
             self.processes.deadline.expect(f"step {before.step + 1}", self.training.step_timeout_minutes)
             rows = self.prepared.batches.training(window.part(number, self.me.slice))
             self.state, result, counted = self.program.inner_step(self.state, rows, before.batch)
@@ -175,20 +178,30 @@ class OuterMember(GroupMember):
         parameters = self._on_devices(self._outer.parameters)
         self._report(totals, sent)
         self.position = Position(window.end, window.next_part)
-        self.state = cast(TrainState, at_position(replace(self.state, parameters=parameters), self.position))
+        self.state = at_position(replace(self.state, parameters=parameters), self.position)
         self._open_window(after["present"])
         self.journal.restart_clock()
         self._follow(after)
 
     def _report(self, totals: np.ndarray, sent: Traffic) -> None:
         window = self._window
-        for row, (step, _) in zip(totals, self._under_way, strict=False):
-            self.journal.end_step(step, result_of(row, step.result.result().ended))
+        self.journal.restart_clock(self._began)
+        for (step, ended), row in zip(self._steps(), totals, strict=True):
+            self.journal.end_step(step, result_of(row, ended))
         seconds = {"seconds": sent.seconds, "waited_seconds": sent.waited_seconds}
         self.journal.record("outer_step", step=window.end, steps=window.steps, sent_bytes=sent.sent_bytes, **seconds)
         if missing := window.missing_parts(totals):
             dealt = window.steps * len(window.slices)
             self.journal.announce(PartsLost(window.step + 1, window.end, missing, dealt))
+
+    def _steps(self) -> list[tuple[StepUnderWay, float]]:
+        """Return the steps of the window, and when each ended. If this slice has not trained them, because it joined,
+        they are spread evenly over the time since it did."""
+        if self._under_way:
+            return [(step, step.result.result().ended) for step, _ in self._under_way]
+        window = self._window
+        ends: list[float] = np.linspace(self._began, time.monotonic(), window.steps + 1)[1:].tolist()
+        return [(StepUnderWay(window.before(number), ended, Future()), ended) for number, ended in enumerate(ends)]
 
     def _follow(self, after: AfterStep) -> None:
         self._all_equal = after["save"]
@@ -197,18 +210,19 @@ class OuterMember(GroupMember):
         super()._follow(after)
 
     def _share_moments(self) -> None:
-        """Continue with the inner optimizer's state of the leading slice, so that a checkpoint has that of all."""
+        """Continue with the inner optimizer's state of the lowest slice, so that a checkpoint has that of all."""
+        # Which slice leads depends on which of them was the first to start.
         moments = self._optimizer_shards.vector(self.state.optimizer)
-        of_leader = np.empty_like(moments)
+        of_lowest = np.empty_like(moments)
 
         def work() -> Value:
             assert self._now
-            leader = self._now.view.led_by
-            self._sum({0: moments} if leader == self.me.slice else {}, {0: leader}, of_leader, FLOAT32)
+            lowest = min(self._now.view.slices)
+            self._sum({0: moments} if lowest == self.me.slice else {}, {0: lowest}, of_lowest, FLOAT32)
             return {"kind": "moments"}
 
         self._round(work, holds=True)
-        self.state = replace(self.state, optimizer=self._optimizer_shards.arrays(of_leader))
+        self.state = replace(self.state, optimizer=self._optimizer_shards.arrays(of_lowest))
 
     def _to_compare(self) -> Fingerprints:
         found = super()._to_compare()

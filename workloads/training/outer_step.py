@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workloads.training.resumption import Position
 from workloads.training.step_metrics import Result
 
 BLOCK = 1 << 20
@@ -48,9 +49,13 @@ class Window:
         """Number of the first part after it."""
         return self.first + self.steps * len(self.slices)
 
+    def before(self, number: int) -> Position:
+        """Return the position before inner step `number`, from 0."""
+        return Position(self.step + number, self.first + number * len(self.slices))
+
     def part(self, number: int, slice_: int) -> int:
         """Return the part of a slice in inner step `number`, from 0."""
-        return self.first + number * len(self.slices) + self.slices.index(slice_)
+        return self.before(number).batch + self.slices.index(slice_)
 
     def missing_parts(self, totals: np.ndarray) -> int:
         """Return the number of parts that no present slice has trained on."""
