@@ -31,8 +31,9 @@ from workloads.training.step_metrics import Result
 
 FLOAT32 = np.dtype(np.float32)
 
-SAVES = 4
-"""Number of saves in a run. At a save, slices with outer steps send the inner optimizer's state too."""
+SAVE_EVERY = 1000
+"""Steps between saves, rounded down to a multiple of `sync_every`. At a save and at the end, slices with outer steps
+send the inner optimizer's state too."""
 
 HEAD_DIM = 32
 
@@ -59,13 +60,12 @@ def job_of(arguments: argparse.Namespace, seed: int, every: int) -> JobSpec:
         "query_heads": width // HEAD_DIM,
         "kv_heads": width // HEAD_DIM,
     }
-    save_every = max(arguments.steps // SAVES // every, 1) * every
     training = {
         "steps": arguments.steps,
         "global_batch": arguments.rows,
         "sequence_length": arguments.length,
         "seed": seed,
-        "save_every_steps": save_every,
+        "save_every_steps": max(SAVE_EVERY // every, 1) * every,
         "evaluation_batches": arguments.evaluation_batches,
         **({"sync_every": every, "lost_rows": "next-step"} if every > 1 else {}),
     }

@@ -15,6 +15,9 @@ from workloads.spec import ExitCode, JobSpec
 
 UNHURRIED = sabotage("time.sleep(0.15)")
 
+SECONDS = 400
+"""Time limit of a part of a test. Three processes compile and train on a few cores."""
+
 
 def job_of(storage: Path, steps: int = 24, **training: object) -> JobSpec:
     """Return a job of three slices of two devices with an outer step after every fourth step."""
@@ -26,7 +29,7 @@ def job_of(storage: Path, steps: int = 24, **training: object) -> JobSpec:
 def trained(job: JobSpec, logs: Path, run_id: str = "run-1") -> list[str]:
     """Return the output of a job that nothing happens to."""
     with Slices(job, logs, {}, run_id) as slices:
-        assert {code for each in slices.codes().values() for code in each} == {ExitCode.DONE}
+        assert {code for each in slices.codes(SECONDS).values() for code in each} == {ExitCode.DONE}
         return slices.lines
 
 
@@ -54,12 +57,12 @@ def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, tmp_path: Path):
     job = job_of(tmp_path / "storage", steps=120, save_every_steps=40)
     others = [one for one in range(3) if one != lost]
     with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
-        slices.until_step(8)
+        slices.until_step(8, SECONDS)
         pids = slices.pids(*others)
         slices.kill(lost)
         slices.start(lost)
-        slices.until(f"joined {lost}")
-        codes = slices.codes()
+        slices.until(f"joined {lost}", SECONDS)
+        codes = slices.codes(SECONDS)
         assert slices.pids(*others) == pids
         lines, steps = slices.lines, slices.steps
 
