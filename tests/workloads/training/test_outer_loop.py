@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -74,6 +75,7 @@ def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, tmp_path: Path):
     (gone,) = parsed(PartsLost, lines)
     assert (gone.parts, gone.dealt) == (4, 12)
     assert [saved.step for saved in parsed(CheckpointSaved, lines)] == [40, 80, 120]
+    # Single steps have too few rows to compare them.
     found = losses(lines)
-    assert found[120] < found[60] < found[8]
+    assert mean(found[step] for step in range(101, 121)) < mean(found[step] for step in range(1, 21))
     assert events(tmp_path / "storage", "outer_step")
