@@ -24,7 +24,7 @@ from multislice_run.ledger import Ledger
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.start import Start
 from workloads.group.control import Control, GroupSize, Now, Outside, SliceBroken, ViewChanged
-from workloads.group.exchange import Exchange
+from workloads.group.exchange import Exchange, Traffic
 from workloads.group.frames import Aborted, Damaged
 from workloads.group.links import Links
 from workloads.group.parts import deal, next_parts, parts_of
@@ -108,34 +108,35 @@ def train_in_group(
     processes: Processes,
     live: LiveMetrics,
     lost: Callable[[TrainingStopped], None],
+    member: "type[GroupMember]",
 ) -> None:
     """Train `spec` as slice `me.slice` of its group, from the state of another slice or the newest checkpoint.
 
     `address` is this host's IP address for other slices. `lost` is called from another thread when another submission
-    has taken over the storage path.
+    has taken over the storage path. `member` is how the slice trains.
 
     Raises:
         TrainingStopped: a stop with a known cause.
     """
-    prepared = _Prepared(spec, processes)
+    prepared = Prepared(spec, processes, member.program_type)
     with GroupHost(spec, start, me, address, processes) as host, prepared.batches:
         try:
-            _Member(spec, start, host, prepared, processes, live, lost).run_to_end()
+            member(spec, start, host, prepared, processes, live, lost).run_to_end()
         except SliceBroken as broken:
             raise SliceLost(f"slice {me.slice} cannot go on: {broken}") from broken
     processes.deadline.clear()
 
 
-class _Prepared:
+class Prepared:
     """The program and the data of one slice, which do not depend on the group."""
 
-    def __init__(self, spec: JobSpec, processes: Processes):
+    def __init__(self, spec: JobSpec, processes: Processes, program_type: type[SliceProgram]):
         world = spec.of_one_slice
         self.mesh = build_mesh(world.mesh, world.slices, jax.devices())
         compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
         self.attention = settle(world, self.mesh, compiler_options(world, self.mesh), processes)
         processes.deadline.expect("data and compilation", spec.training.prepare_minutes)
-        self.program = SliceProgram(self.attention.made_in(world), self.mesh, compiler)
+        self.program = program_type(self.attention.made_in(world), self.mesh, compiler)
         schedule = world.training
         marked = schedule.reads_marks
         rows = load_rows(spec.data, spec.model.vocab_size, schedule.sequence_length, cache_folder(), marked)
@@ -145,7 +146,7 @@ class _Prepared:
         self.replicas = Replicas(self.mesh.devices, world.slices)
         self.compile_seconds = self.program.prepare()
         self.program.prepare_fingerprints().result()
-        self.state_shards = Shards(self.program.state_shapes, np.dtype(np.float32))
+        self.state_shards = Shards(self.program.whole_shapes, np.dtype(np.float32))
         if self.program.frozen_shapes is not None:
             assert self.initial_weights, "the specification refuses adapters without weights"
             self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, processes)
@@ -154,15 +155,17 @@ class _Prepared:
         return self.replicas.require_equal(step, self.program.fingerprints(state))
 
 
-class _Member:
-    """This slice in the group."""
+class GroupMember:
+    """This slice in the group. All slices sum their gradients in each step."""
+
+    program_type = SliceProgram
 
     def __init__(
         self,
         spec: JobSpec,
         start: Start,
         host: GroupHost,
-        prepared: _Prepared,
+        prepared: Prepared,
         processes: Processes,
         live: LiveMetrics,
         lost: Callable[[TrainingStopped], None],
@@ -268,8 +271,8 @@ class _Member:
         outcome: Outcome = "resumed"
         if founds:
             self._open_checkpoints()
-            self.state, outcome = self._begin()
-            self.position = Position.of(self.state)
+            whole, outcome = self._begin()
+            self._take_over(whole, self._notes_at_begin)
             if outcome != "already complete":
                 self.control.has_state()
         if outcome != "already complete":
@@ -300,7 +303,7 @@ class _Member:
         """Return the state of the newest checkpoint, or a new one."""
         assert self._checkpoints
         began = time.monotonic()
-        shapes, take = self.program.state_shapes, self.program.fingerprints
+        shapes, take = self.program.whole_shapes, self.program.fingerprints
         state = self._checkpoints.restore(shapes, take, self.journal.announce)
         if state is None:
             fresh, weights = self.program.initial(), self.prepared.initial_weights
@@ -388,6 +391,8 @@ class _Member:
             Preempted: they did not come back in time.
         """
         if self._leads and self._saved_step != self.position.step:
+            self._agreed = self.prepared.fingerprints(self._whole, self.position.step)
+            self._saved_step = self.position.step
             self._save()
             self._announce_saved(wait=True)
         minutes, quorum = self.training.start_minutes, self.spec.quorum
@@ -429,19 +434,40 @@ class _Member:
             except Aborted as aborted:
                 self._wait_for_view(aborted)
 
-    def _sum(self, own: Mapping[int, np.ndarray], parts: Mapping[int, int], out: np.ndarray, wire: np.dtype) -> None:
+    def _sum(self, own: Mapping[int, np.ndarray], parts: Mapping[int, int], out: np.ndarray, wire: np.dtype) -> Traffic:
         assert self._exchange, "a view has an exchange"
         self._sums += 1
-        self._exchange.sum(self._sums, own, parts, wire, out, self.control.changed)
+        return self._exchange.sum(self._sums, own, parts, wire, out, self.control.changed)
 
     # States
+
+    @property
+    def _whole(self) -> TrainState:
+        """Everything that slices give each other and that a checkpoint has."""
+        return self.state
+
+    @property
+    def _notes(self) -> np.ndarray:
+        """Whole numbers that a slice needs too to join this one, as int64."""
+        return np.empty(0, np.int64)
+
+    @property
+    def _notes_at_begin(self) -> np.ndarray:
+        """Notes with which the group begins."""
+        return np.empty(0, np.int64)
+
+    def _take_over(self, whole: TrainState, notes: np.ndarray) -> None:
+        """Continue from the state of a checkpoint or of another slice."""
+        self.state = whole
+        self.position = Position.of(whole)
 
     def _give_state(self, receiver: int) -> None:
         assert self._exchange, "a view has an exchange"
         began = time.monotonic()
-        arrays = self.prepared.state_shards.host_arrays(self.state)
-        fingerprints = as_array(self.prepared.fingerprints(self.state, self.position.step))
-        self._exchange.send_arrays("state", receiver, [*arrays, fingerprints], self.control.changed)
+        whole = self._whole
+        arrays = self.prepared.state_shards.host_arrays(whole)
+        fingerprints = as_array(self.prepared.fingerprints(whole, self.position.step))
+        self._exchange.send_arrays("state", receiver, [*arrays, fingerprints, self._notes], self.control.changed)
         self.journal.record("gave_state", step=self.position.step, to=receiver, seconds=time.monotonic() - began)
 
     def _receive_state(self, donor: int) -> None:
@@ -455,18 +481,19 @@ class _Member:
         began, fault, aborted = time.monotonic(), "", None
         arrays = self.prepared.state_shards.empty()
         expected = np.empty(len(jax.tree.leaves(self.program.held_shapes)), np.uint64)
+        notes = np.empty_like(self._notes_at_begin)
         try:
-            self._exchange.receive_arrays("state", donor, [*arrays, expected], self.control.changed)
+            self._exchange.receive_arrays("state", donor, [*arrays, expected, notes], self.control.changed)
         except Damaged as error:
             fault = str(error)
         except Aborted as error:
             fault, aborted = str(error), error
         faults = [each for each in self.processes.gather(f"state/{self._now.view.number}", fault) if each]
         if not faults:
-            self.state = self.prepared.state_shards.put(arrays)
-            self.position = Position.of(self.state)
-            found = as_array(self.prepared.fingerprints(self.state, self.position.step))
+            whole = self.prepared.state_shards.put(arrays)
+            found = as_array(self.prepared.fingerprints(whole, int(whole.step)))
             if np.array_equal(found, expected):
+                self._take_over(whole, notes)
                 self.control.has_state()
                 seconds = time.monotonic() - began
                 self.journal.record("restore", **asdict(self.position), seconds=seconds, donor=donor)
@@ -514,7 +541,7 @@ class _Member:
         self._sum({part: each.sums for part, each in own.items()}, self._dealt, self._totals, float32)
         vectors = {part: each.vector for part, each in own.items()}
         self._sum(vectors, self._dealt, self._vector, self.program.shards.wire)
-        return {"kind": "step", "step": step, "sigterm": self.processes.sigterm.is_set()}
+        return {"kind": "step", "since": step - 1, "step": step, "sigterm": self.processes.sigterm.is_set()}
 
     def _follow(self, after: AfterStep) -> None:
         """Do what the leader decided to do after the step."""
@@ -542,7 +569,7 @@ class _Member:
 
     def _compare(self, evaluates: bool) -> None:
         began, step = time.monotonic(), self.position.step
-        mine = self.prepared.fingerprints(self.state, step)
+        mine = self._to_compare()
         compared = self._round(lambda: {"kind": "compare", "fingerprints": mine, "evaluates": evaluates}, holds=False)
         if self.me.slice in compared["wrong"]:
             raise ReplicasDiffer(
@@ -551,6 +578,10 @@ class _Member:
         self.journal.record("slices_agree", step=step, seconds=time.monotonic() - began)
         self._agreed = mine
         self.journal.restart_clock()
+
+    def _to_compare(self) -> Fingerprints:
+        """Return the fingerprints of everything that must be equal in all slices."""
+        return self.prepared.fingerprints(self._whole, self.position.step)
 
     def _evaluate(self) -> float:
         """Return the held-out loss. Each slice evaluates its parts, and those of lost slices."""
@@ -591,7 +622,7 @@ class _Member:
         assert self._checkpoints, "a slice that leads has opened the checkpoints"
         began, step = time.monotonic(), self.position.step
         self._announce_saved(wait=True)
-        self._checkpoints.save(step, self.state, self._agreed, self.run.manifest)
+        self._checkpoints.save(step, self._whole, self._agreed, self.run.manifest)
         self._saved_step = self._written_step = step
         self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
         self.journal.restart_clock()
