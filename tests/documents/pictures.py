@@ -109,7 +109,14 @@ PICTURES: Mapping[str, Callable[[], str]] = {
 
 
 DASHBOARD_PICTURE = "pictures/dashboard.png"
-_BROWSER = ("chromium", "--headless=old", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,1250")
+_BROWSER = (
+    "chromium",
+    "--headless=old",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--window-size=1100,1250",
+)
 """Without a graphics processor, only Chromium's old headless mode takes screenshots."""
 
 
