@@ -80,7 +80,6 @@ class Links:
         self._view, self._take = -1, _refuse
         self._waiting = list[tuple[Greeting, socket.socket]]()
         self._listener = socket.socket(_family(address), socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.bind((address, 0))
         self._listener.listen(128)
         self._listener.setblocking(False)
