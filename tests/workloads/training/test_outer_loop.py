@@ -27,9 +27,9 @@ def job_of(storage: Path, steps: int = 24, **training: object) -> JobSpec:
     return validated(job, slice_failure="continue", training=job.training.model_dump() | settings)
 
 
-def trained(job: JobSpec, logs: Path, run_id: str = "run-1") -> list[str]:
+def trained(job: JobSpec, logs: Path, restarts: int = 0) -> list[str]:
     """Return the output of a job that nothing happens to."""
-    with Slices(job, logs, {}, run_id) as slices:
+    with Slices(job, logs, {}, restarts) as slices:
         assert {code for each in slices.codes(SECONDS).values() for code in each} == {ExitCode.DONE}
         return slices.lines
 
@@ -46,7 +46,7 @@ def test_a_run_that_resumes_from_a_checkpoint_is_the_run_that_was_not_interrupte
     whole = trained(job, tmp_path / "first")
     (run,) = (tmp_path / "storage" / "runs").iterdir()
     (run / "checkpoints" / "16").rename(tmp_path / "16")
-    resumed = trained(job, tmp_path / "second", "run-2")
+    resumed = trained(job, tmp_path / "second", restarts=1)
     assert parsed(RunStarted, resumed)[0].step == 8
     assert losses(resumed) == {step: loss for step, loss in losses(whole).items() if step > 8}
     assert parsed(Evaluation, resumed)[-1] == parsed(Evaluation, whole)[-1]
