@@ -7,10 +7,10 @@ RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-fin
 .PHONY: up down train preview test test-all fuzz chaos bench docs pictures lint format programs environment licences sbom audit lock lock-plugins
 
 up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
-	@$(PYTHON) -m cli.multislice up --stack local --sandbox $(ARGS)
+	@MULTISLICE_MAKE=local $(PYTHON) -m cli.multislice up --stack local --sandbox $(ARGS)
 
 down: $(ENVIRONMENT) ## destroy what `make up` created, except the checkpoint bucket
-	@$(PYTHON) -m cli.multislice down --stack local --sandbox $(ARGS)
+	@MULTISLICE_MAKE=local $(PYTHON) -m cli.multislice down --stack local --sandbox $(ARGS)
 
 train: $(ENVIRONMENT) ## run the same trainer in four processes, without a cluster and without Go
 	@$(PYTHON) -m cli.train $(ARGS)

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from chaos import report
 from chaos.faults import CATALOGUE
@@ -13,6 +14,7 @@ from chaos.long_run import Plan, long_run
 from chaos.target import Fault, Target, open_target
 from chaos.trial import Result, carry_out, from_json, long_run_to_json, to_json
 from sandbox.daemon import CHECKOUT
+from workloads.spec import SliceFailure
 
 REPORTS = CHECKOUT / ".sandbox" / "chaos"
 
@@ -63,7 +65,8 @@ def _write(output: Path, results: dict[str, Result]) -> None:
 
 
 def _randomly(target: Target, options: argparse.Namespace) -> bool:
-    found = long_run(target, Plan(options.seed, options.random, options.steps), lambda line: print(line, flush=True))
+    plan = Plan(options.seed, options.random, options.steps, options.slice_failure)
+    found = long_run(target, plan, lambda line: print(line, flush=True))
     (options.output / "long_run.json").write_text(long_run_to_json(found))
     (options.output / "long_run.md").write_text(report.long_run_markdown(found))
     (options.output / "long_run.svg").write_text(report.long_run_picture(found))
@@ -82,6 +85,12 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random faults")
     parser.add_argument("--steps", type=int, default=4000, help="steps of the long job")
+    parser.add_argument(
+        "--slice-failure",
+        choices=get_args(SliceFailure),
+        default="restart",
+        help="whether all slices of the long job restart after a fault, or the others train on",
+    )
     return parser
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from chaos.faults import CATALOGUE
-from chaos.target import END_SECONDS, Fault, Target, comes_with_the_job
+from chaos.faults import CATALOGUE, slices
+from chaos.target import END_SECONDS, SINGLES, Fault, Target, comes_with_the_job
 from chaos.trial import LongRun, Strike, result, run_action
 from chaos.verdict import Expected, Observed, broken
 from workloads.report.goodput import goodput, lost_steps
+from workloads.spec import SliceFailure
 
 SAVE_EVERY = 50
 _CATALOGUE = {fault.name: fault for fault in CATALOGUE}
@@ -45,22 +46,22 @@ class Plan:
     """Minutes in which faults strike. The job then continues to its end."""
     steps: int
     """Number of steps of the job, enough for these minutes."""
+    slice_failure: SliceFailure = "restart"
+    """Whether all slices of the job restart after a fault, or the others train on."""
 
     @property
     def job(self) -> dict[str, object]:
-        training = {
-            "steps": self.steps,
-            "save_every_steps": SAVE_EVERY,
-            "evaluate_every_steps": self.steps,
-            "step_timeout_minutes": 0.5,
-        }
-        return {"training": training, "max_restarts": 10_000}
+        training = {"steps": self.steps, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": self.steps}
+        if self.slice_failure == "continue":
+            return {**slices.job_on(SINGLES, fewest=1, **training), "max_restarts": 10_000}
+        return {"training": {**training, "step_timeout_minutes": 0.5}, "max_restarts": 10_000}
 
 
-def draws(seed: int) -> Iterator[Draw]:
+def draws(seed: int, slice_failure: SliceFailure = "restart") -> Iterator[Draw]:
     """Yield an endless sequence of faults and their times."""
     drawn = random.Random(seed)
-    faults = [fault for fault in CATALOGUE if fault.anytime]
+    alone = slice_failure == "continue"
+    faults = [fault for fault in CATALOGUE if fault.anytime and bool(fault.expected.departure) == alone]
     while True:
         fault = drawn.choice(faults)
         if drawn.random() < _AT_START:
@@ -138,7 +139,7 @@ def _submit(target: Target, plan: Plan, name: str) -> str:
 def strike_at_random(target: Target, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
     """Strike until the time for strikes is over, and append to `strikes`."""
     until = time.time() + 60 * plan.minutes
-    for draw in draws(plan.seed):
+    for draw in draws(plan.seed, plan.slice_failure):
         if not _moment(target, job, draw, until):
             break
         # Between two attempts, while the job recovers from the last strike, there may be no process to strike.

@@ -13,6 +13,8 @@ from typing import Any
 import yaml
 from etils import epath
 
+from chaos.membership import observe_membership
+from chaos.store_log import reads_of_arrays
 from chaos.verdict import Expected, Observed, observe
 from infra import names
 from infra.jobset import render
@@ -25,6 +27,7 @@ from sandbox.engine import Engine
 from sandbox.programs import Programs
 from sandbox.servers import holds_within
 from sandbox.site import Site, administrator, create
+from workloads.progress import SlicesChanged
 from workloads.report.history import History, read_history
 from workloads.report.records import Failure, read_failures
 
@@ -84,6 +87,18 @@ JOB: Mapping[str, Any] = {
 }
 """Settings of every job, which override those of the stack."""
 
+SINGLES, PAIRS = "singles", "pairs"
+"""Groups of three slices of one host and of two hosts, besides the group of the stack `local`, for jobs whose slices
+restart one by one."""
+_MORE_GROUPS = {
+    name: {"generation": "v6e", "topology": topology, "count": 3, "capacity": "on-demand"}
+    for name, topology in ((SINGLES, "1x1"), (PAIRS, "2x4"))
+}
+_MORE_CHIPS = {SINGLES: 3, PAIRS: 24}
+"""All chips of each of these groups."""
+
+GCS_SERVER = "fake-gcs-server"
+"""Name of the sandbox's object store among its servers."""
 BUCKET = "sandbox-local-checkpoints"
 JOBSETS = names.JOBSETS.format(NAMESPACE)
 """API path of the jobs."""
@@ -189,7 +204,37 @@ class Target:
         batches = {int(line["step"]): int(line["batch"]) for line in self.steps(job)}
         seen = observe(self.jobset(job).get("status", {}), self.history(job), batches, struck)
         conditions, events, failures = self.conditions(job), self.events(job), self.failures(job)
-        return replace(seen, conditions=tuple(conditions), events=tuple(events), failures=tuple(failures))
+        told = replace(seen, conditions=tuple(conditions), events=tuple(events), failures=tuple(failures))
+        starts = self.history(job).starts
+        ledgers = [ledger for start in starts for ledger in start.ledgers.values()]
+        changes = [event for ledger in ledgers for event in ledger if event.name == SlicesChanged.__name__]
+        if not changes:
+            return told
+        steps = [step for start in starts for step in start.steps]
+        log = (self.site.logs / f"{GCS_SERVER}.log").read_text(errors="replace").splitlines()
+        membership = observe_membership(changes, steps, struck, self._hosts_of_pods(job), reads_of_arrays(log, job))
+        return replace(told, membership=membership)
+
+    def _hosts_of_pods(self, job: str) -> list[str]:
+        """Return the host `slice-S-H` of each pod that the job has had. Their logs outlive them."""
+        found = (self.site.logs / "pods").glob(f"{NAMESPACE}_{job}-slice-*")
+        return [name[1] for each in found if (name := re.search(r"(slice-[0-9]+-[0-9]+)-[^-_]+_", each.name))]
+
+    def view(self, job: str) -> Json:
+        """Return the newest view of a job whose slices restart one by one; an empty one before the first."""
+        found = self.folder(job).glob("groups/*/views/*.json")
+        newest = max(found, key=lambda path: int(path.stem), default=None)
+        return json.loads(newest.read_text()) if newest else {"number": 0, "slices": [], "led_by": 0, "donors": []}
+
+    def undisturbed(self, fault: Fault) -> Mapping[int, float]:
+        """Return the losses by step of a job like the fault's that nothing strikes. The first call may run it."""
+        name = STEADY
+        if fault.job.get("slice_failure") == "continue":
+            name = f"{STEADY}-{fault.job['slices']['group']}"
+            if not self.folder(name).exists():
+                self.submit(replace(fault, name=name, edit=_nothing, before=_nothing))
+                self.wait_for_end(name)
+        return self.observed(name, 0.0).losses
 
     def failures(self, job: str) -> list[Failure]:
         """Return failure records of the job's hosts, including attempts that opened no run."""
@@ -245,6 +290,8 @@ def open_target(root: Path) -> Generator[Target]:
 
 def _config(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
     config = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())["config"]
+    config["tpu-multislice:slices"] |= _MORE_GROUPS
+    config["tpu-multislice:teams"][NAMESPACE]["quota"] |= _MORE_CHIPS
     training = {**JOB["training"], **job.get("training", {})}
     config["tpu-multislice:job"] |= {**JOB, **job, "training": training, "name": name}
     return config

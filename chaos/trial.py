@@ -4,14 +4,40 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from chaos.target import SAVE_EVERY, STEADY, Fault, Target
+from chaos.membership import Membership
+from chaos.target import SAVE_EVERY, Fault, Target
 from chaos.verdict import SUSPENDED, Observed, broken
 from sandbox.daemon import CHECKOUT
 from workloads.spec.base import Spec
+
+
+class SliceFigures(Spec):
+    """What was measured of slices that restart one by one."""
+
+    median_step_seconds: float
+    """Median time between two steps before the fault."""
+    loss_step_seconds: float
+    """Time from the last step before a slice was lost to the next one."""
+    slowest_step_seconds: float
+    """Longest time between two steps until all slices were back."""
+    back_seconds: float | None
+    """Seconds from the loss until all slices trained together."""
+    checkpoint_reads: int
+    """Number of reads of a checkpoint's arrays."""
+
+    @classmethod
+    def of(cls, seen: Membership) -> Self:
+        return cls(
+            median_step_seconds=seen.median_seconds,
+            loss_step_seconds=seen.loss_seconds,
+            slowest_step_seconds=seen.slowest_seconds,
+            back_seconds=seen.back_seconds,
+            checkpoint_reads=seen.reads,
+        )
 
 
 class Result(Spec):
@@ -39,6 +65,8 @@ class Result(Spec):
     """Commit of the sources, marked if they were changed."""
     curve: tuple[tuple[tuple[float, float], ...], ...]
     """Time and loss of each step, attempt by attempt."""
+    slices: SliceFigures | None = None
+    """What was measured of slices that restart one by one."""
 
     @property
     def holds(self) -> bool:
@@ -115,9 +143,11 @@ def carry_out(target: Target, fault: Fault) -> Result:
     """Inject `fault` into a new job and wait for its end. The job is removed, and its files are kept."""
     began = struck = time.time()
     seen, verdict = Observed(), ("expected a verdict, got none",)
+    steady: Mapping[int, float] = {}
 
     def run() -> None:
-        nonlocal struck
+        nonlocal struck, steady
+        steady = target.undisturbed(fault)
         target.submit(fault)
         if fault.at_step is not None:
             target.wait_for_step(fault.name, fault.at_step)
@@ -129,7 +159,7 @@ def carry_out(target: Target, fault: Fault) -> Result:
     def judge() -> None:
         nonlocal seen, verdict
         seen = target.observed(fault.name, struck)
-        verdict = broken(fault.expected, seen, target.observed(STEADY, 0.0).losses, SAVE_EVERY)
+        verdict = broken(fault.expected, seen, steady, SAVE_EVERY)
 
     failed = (*run_action(run), *run_action(judge))
     ended = time.time()
@@ -158,6 +188,7 @@ def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[
         ended=ended,
         commit=commit,
         curve=seen.curve,
+        slices=SliceFigures.of(seen.membership) if seen.membership else None,
     )
 
 

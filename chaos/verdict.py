@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from chaos.membership import Departure, Membership, broken_membership
 from workloads.report.goodput import lost_steps
 from workloads.report.history import Failure, History, Start
 from workloads.spec import ExitCode
@@ -49,6 +50,8 @@ class Expected:
     """Regular expression that must match in the message of an event of the JobSet, its Jobs or its pods."""
     same_data: bool = True
     """Whether the job trains on the data of the undisturbed job, so that the losses can be compared."""
+    departure: Departure | None = None
+    """Slices that the others go on without, in a job whose slices restart one by one."""
 
 
 UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
@@ -85,6 +88,8 @@ class Observed:
     """Messages of the events of the JobSet, its Jobs and its pods."""
     recovery_seconds: float | None = None
     """Seconds from the strike to a step beyond all steps before it took effect. None if there was no such step."""
+    membership: Membership | None = None
+    """Its slices, if they restart one by one."""
 
 
 def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, int], struck: float) -> Observed:
@@ -103,7 +108,7 @@ def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, i
     held = any(suspended <= condition.items() for condition in status.get("conditions", ()))
     return Observed(
         terminal=str(status.get("terminalState", SUSPENDED if held else "running")),
-        charged=int(status.get("restartsCountTowardsMax", 0)),
+        charged=_charged(status),
         endings=tuple(start.ending for start in starts),
         losses=losses,
         curve=tuple(tuple((step.time, step.loss) for step in start.steps if step.loss is not None) for start in starts),
@@ -114,6 +119,12 @@ def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, i
         lines=tuple(json.dumps({"event": event.name, **event.facts}) for event in events),
         recovery_seconds=_recovery(starts, struck),
     )
+
+
+def _charged(status: Mapping[str, Any]) -> int:
+    """Return the restarts that count, of all slices together and of single ones."""
+    alone = [each.get("jobRestartsCountTowardsMax", ()) for each in status.get("replicatedJobsStatus", ())]
+    return int(status.get("restartsCountTowardsMax", 0)) + sum(count for counts in alone for count in counts)
 
 
 def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, str]]:
@@ -148,6 +159,7 @@ def broken(expected: Expected, observed: Observed, steady: Mapping[int, float], 
         *_record(expected, observed),
         *_messages(expected, observed),
         *_work(expected, observed, save_every),
+        *_departure(expected, observed),
         *_wrong_losses(expected, observed, steady),
     )
 
@@ -200,6 +212,13 @@ def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[s
         elif observed.recovery_seconds > expected.recovery_seconds:
             got = f"{observed.recovery_seconds:.0f}"
             yield f"expected training to go on within {expected.recovery_seconds:.0f} s, got {got} s"
+
+
+def _departure(expected: Expected, observed: Observed) -> Iterator[str]:
+    if expected.departure and observed.membership:
+        yield from broken_membership(expected.departure, observed.membership)
+    elif expected.departure:
+        yield "expected slices that restart one by one, got no record of them"
 
 
 def _wrong_losses(expected: Expected, observed: Observed, steady: Mapping[int, float]) -> Iterator[str]:

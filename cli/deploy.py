@@ -14,12 +14,12 @@ from cli.review import review
 from cli.selected import backend_url
 from infra.project import find_project
 from infra.settings.stack import Settings
-from infra.stacks import Stacks
+from infra.stacks import Renewal, Stacks
 
 _KMS = "gcpkms://"
 
 
-def up(stack: str, files: Files, console: Console, *, yes: bool) -> int:
+def up(stack: str, files: Files, console: Console, renewal: Renewal, *, yes: bool) -> int:
     """Print the review of a stack, then deploy it under the rules of its policy settings. Return the exit status.
 
     Nothing is deployed if the review says that a job cannot run. Pulumi asks for confirmation unless `yes`.
@@ -28,7 +28,7 @@ def up(stack: str, files: Files, console: Console, *, yes: bool) -> int:
     _require_terminal(yes)
     if refused := review(stack, None, None, Form.TEXT, console):
         return refused
-    Backend(files, Stacks()).up(stack, yes=yes)
+    Backend(files, Stacks()).up(stack, renewal, yes=yes)
     _say(console, f"{stack} is up; watch its job with `multislice status -s {stack} --watch`")
     return 0
 

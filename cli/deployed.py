@@ -1,18 +1,23 @@
 """Finds a deployed stack, with its outputs, cluster, files and jobs."""
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.answer import NEGATIVE, Halt, waiting
-from cli.sandbox_folder import default_sandbox, is_of_sandbox
+from cli import stack_file
+from cli.answer import Halt, waiting
+from cli.sandbox_folder import engine_options, find_sandbox, stack_command
+from infra.commands import command_line
 from infra.job_state import Object
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
 from infra.published import Published, RecordError, read_published
+from infra.settings.errors import nearest
 from infra.stacks import Stacks, StacksError
+from sandbox.site import storage_beside
 from sandbox.stacks import stacks_in
 
 
@@ -74,12 +79,16 @@ class Deployed:
         """Options with which a command selects the stack, such as `-s dev --sandbox` or `--namespace team`."""
         if self.kubectl:
             return shlex.join(self.kubectl.words)
-        words = ["-s", self.stack]
-        if self.sandbox is not None and self.sandbox.resolve() != default_sandbox().resolve():
-            words += ["--sandbox", str(self.sandbox)]
-        elif self.sandbox is not None and not is_of_sandbox(self.stack):
-            words += ["--sandbox"]
-        return shlex.join(words)
+        return shlex.join(["-s", self.stack, *self.engine_options])
+
+    @property
+    def engine_options(self) -> tuple[str, ...]:
+        """Those of a command that deploys the stack. Members without access to Pulumi must ask its owner."""
+        return () if self.kubectl else engine_options(self.stack, self.sandbox)
+
+    def up(self, *options: str) -> str:
+        """Return the command line that deploys the stack."""
+        return command_line("up", self.stack, *self.engine_options, *options)
 
     @property
     def namespaces(self) -> list[str]:
@@ -141,20 +150,44 @@ def choose_job(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPla
 def deployed(stack: str, sandbox: Path | None) -> Deployed:
     """Return a stack in the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
-    Raise Halt if it does not exist or is not up, StacksError if there is no sandbox or are no credentials.
+    Raise Halt if it does not exist or is not up, or there is no sandbox, StacksError if there are no credentials.
     """
+    if sandbox:
+        find_sandbox(sandbox, stack)
     where = stacks_in(sandbox)
+    up = stack_command("up", stack, sandbox)
     try:
         with waiting(f"reading the outputs of {stack}"):
             outputs = where.outputs(stack)
     except StacksError as error:
+        if stack not in stack_file.names():
+            raise Halt(_unknown(stack, where, error)) from None
         other = "--sandbox" if sandbox is None else "--engine pulumi"
         raise Halt(
-            f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}\nBring it up, or use {other}"
+            f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}\n"
+            f"Bring it up with `{up}`, or use {other}"
         ) from None
     if not {"endpoint", "jobs"} <= outputs.keys():
-        raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `pulumi up --stack {stack}`")
+        raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `{up}`")
     return from_outputs(stack, outputs, where)
+
+
+def _unknown(stack: str, where: Stacks, error: StacksError) -> str:
+    """Return the message about a stack that has no stack file and that Pulumi cannot read because of `error`."""
+    files, up = stack_file.names(), list[str]()
+    try:
+        up = where.names()
+        known = f"deployed: {', '.join(up) or 'none'}"
+    except StacksError as why:
+        known = f"the deployed ones are unknown, because Pulumi cannot list them: {why}"
+    if stack in up:
+        return f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}"
+    meant = nearest(stack, [*files, *up])
+    return (
+        f"{f'did you mean {meant}? ' if meant else ''}there is no stack {stack!r}; stack files in"
+        f" {stack_file.stacks_folder()}: {', '.join(files) or 'none'}; {known}\n"
+        f"Choose one of them with --stack, or create it with `multislice init {stack}`"
+    )
 
 
 def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deployed:
@@ -166,7 +199,7 @@ def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deplo
     except (KeyError, TypeError) as error:
         raise Halt(
             f"expected stack {stack!r} to have the outputs of this version, got no {error}, because another version"
-            f" deployed it; run `pulumi up --stack {stack}`"
+            f" deployed it; run `{stack_command('up', stack, where.sandbox)}`"
         ) from None
 
 
@@ -184,8 +217,11 @@ def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
     if published is None:
         raise Halt(
             f"expected the namespace of a team, got {namespace!r}, which has no ConfigMap {PUBLISHED}; pass"
-            " --namespace, or deploy the stack with this version: pulumi up"
+            " --namespace, or let the stack's owner deploy it with this version: `multislice up -s STACK`"
         )
+    if near := storage_beside(api.url):
+        # Readers of gs:// know the server of a sandbox only from these variables.
+        os.environ.update(near.environment)
     jobs = tuple(JobPlace(name, namespace, published.team) for name in published.jobs)
     outputs = published.outputs
     return Deployed(published.stack, outputs, api, outputs["checkpoint_bucket"], jobs, kubectl=kubectl)
@@ -200,15 +236,13 @@ def published_for(deployed: Deployed, team: str | None) -> Published:
     chosen = [each for each in namespaces if team in (None, each)]
     if len(chosen) != 1:
         got = "no team" if team is None else repr(team)
-        raise Halt(
-            f"expected one of the teams of stack {deployed.stack} ({', '.join(namespaces)}), got {got}", NEGATIVE
-        )
+        raise Halt(f"expected one of the teams of stack {deployed.stack} ({', '.join(namespaces)}), got {got}")
     try:
         found = read_published(deployed.api, namespaces[chosen[0]])
     except (*UNREACHABLE, RecordError) as error:
         raise Halt(_advise(error)) from None
     if found is None:
-        raise Halt(f"stack {deployed.stack} was deployed by an older version; run `pulumi up --stack {deployed.stack}`")
+        raise Halt(f"stack {deployed.stack} was deployed by an older version; run `{deployed.up()}`")
     return found
 
 

@@ -1,4 +1,5 @@
-"""`make down` destroys the stack, stops every process, keeps the checkpoints and prints their folders.
+"""`multislice down` in the sandbox destroys the stack, stops every process, keeps the checkpoints and prints their
+folders.
 
 It works from any state, because it starts the servers for the destroy if they have stopped. `--delete-checkpoints`
 removes the whole sandbox.
@@ -16,16 +17,10 @@ from cli import stack_file
 from cli.answer import Halt
 from cli.phases import Display, operate, phase, recover, start_control_plane
 from cli.progress import DOWN_PHASES, Phase, Progress
-from cli.sandbox_folder import lock_sandbox
+from cli.sandbox_folder import StackOfSandbox, lock_sandbox
 from infra.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
-
-_DESTROY_ADVICE = (
-    "The sandbox is still running. Fix the cause and run `make down` again. `make down ARGS=--stop-jobs` stops running"
-    " jobs, which the next `make up` resumes; `make down ARGS=--foreign-objects` also"
-    " deletes queues and namespaces that the stack did not create"
-)
 
 
 @dataclass(frozen=True)
@@ -65,8 +60,9 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
     if consent.delete_checkpoints and not consent.without_asking:
         _require_confirmation(buckets(site), console)
     with lock_sandbox(site):
-        title = f"tpu-multislice · {stack_file.stack_name(settings)}"
-        removed = _remove(site, settings, Display(console, Progress(title, DOWN_PHASES)), consent)
+        about = StackOfSandbox(stack_file.stack_name(settings), root)
+        progress = Progress(f"tpu-multislice · {about.stack}", DOWN_PHASES)
+        removed = _remove(site, settings, Display(console, progress, about), consent)
         left = buckets(site)
         if consent.delete_checkpoints:
             shutil.rmtree(site.root)
@@ -109,10 +105,19 @@ def _remove(site: Site, settings: Path, display: Display, consent: Consent) -> b
         if destroyable:
             start_control_plane(display, site)
             recover(display, engine)
-            operate(display, Phase.DESTROY, partial(engine.destroy, agreed=consent.policies), _DESTROY_ADVICE)
+            advice = _destroy_advice(display.about)
+            operate(display, Phase.DESTROY, partial(engine.destroy, agreed=consent.policies), advice)
         with phase(display, Phase.STOP):
             daemon.stop(site)
     return True
+
+
+def _destroy_advice(about: StackOfSandbox) -> str:
+    return (
+        f"The sandbox is still running. Fix the cause and run `{about.down()}` again. `{about.down('--stop-jobs')}`"
+        f" stops running jobs, which the next `{about.up()}` resumes; `{about.down('--foreign-objects')}` also deletes"
+        " queues and namespaces that the stack did not create"
+    )
 
 
 def _say(console: Console, message: str) -> None:

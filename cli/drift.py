@@ -15,7 +15,8 @@ from pulumi.automation.events import StepEventMetadata
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import NEGATIVE, Form, waiting, write
+from cli.answer import NEGATIVE, Form, Halt, waiting, write
+from cli.sandbox_folder import stack_command
 from infra.review.preview import Difference, Drift, Drifted, drift_tables
 from infra.review.review import Change
 from sandbox.engine import Engine
@@ -30,7 +31,10 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     """
     path = stack_file.find(stack)
     stack_file.read(path)
+    up = stack_command("up", stack, sandbox)
     with engines.open_engine(path, sandbox) as engine, waiting(f"refreshing every object of {stack}"):
+        if isinstance(engine, Engine) and not engine.destroyable():
+            raise Halt(f"expected stack {stack!r} to be up, got one without resources; run `{up}`")
         found = find_drift(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:

@@ -97,7 +97,7 @@ def open_engine(path: Path, sandbox: Path | None, policy: PolicyPack | None = No
     if sandbox is None:
         yield PulumiEngine(stack_file.stack_name(path), policy)
         return
-    site = find_sandbox(sandbox)
+    site = find_sandbox(sandbox, stack_file.stack_name(path))
     # The engine replaces its copy of the stack file, and an `up` may be reading it.
     with lock_sandbox(site):
         yield Engine(site, programs.found(), path, policy)

@@ -8,18 +8,18 @@ from shutil import copyfile
 from typing import Literal
 
 import yaml
-from pydantic import ValidationError
 from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
+from cli.environments.create import name_fault
 from cli.environments.files import PACK_FILE, POLICY, Files
 from infra.cost import price_table
 from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
 from infra.readiness import EXAMPLES
-from infra.settings.errors import FieldError, SettingsError, from_validation
+from infra.settings.errors import FieldError, SettingsError
 from infra.settings.read import parse
-from infra.settings.starter import Starter, sections
+from infra.settings.starter import cluster_of, read_starter, sections
 from infra.settings.values import NAMESPACE
 from infra.tpu import all_shapes, generation_names, interpret
 
@@ -48,8 +48,6 @@ _OPTIONS = {
 }
 """Options by the section or value of the stack file that they become."""
 _MOST_CHOICES = 12
-_EXAMPLE_REGION = "us-east5"
-"""Region in errors about a zone that names none."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,8 @@ def init(name: str, wish: Wish, console: Console) -> int:
     if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
         raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
     if wish.missing and sys.stdin.isatty():
+        if fault := name_fault(cluster_of(name)):
+            raise Halt(str(fault))
         wish = _ask(wish, lambda question: console.input(question, markup=False).strip())
     written[files.stack(name)] = _stack_file(name, wish)
     for path in (*copied, *written):
@@ -119,18 +119,9 @@ def _stack_file(name: str, wish: Wish) -> str:
     faults = [f"--{option}: expected a value, got nothing; add it" for option in wish.missing]
     if wish.project in EXAMPLES:
         faults.append(f"--project: expected a project of your own, got {wish.project}, which is that of an example")
-    # Values in place of the missing ones, so that the others are checked.
-    zone = wish.zone or f"{wish.region or _EXAMPLE_REGION}-b"
-    region = wish.region or zone.rpartition("-")[0] or _EXAMPLE_REGION
-    given = {key: value for key, value in asdict(wish).items() if value is not None}
-    values = {"project": "missing", "generation": "v6e", "topology": "2x4", "zone": zone, "region": region}
-    try:
-        starter = Starter.model_validate(values | given)
-    except ValidationError as error:
-        wrong = from_validation(error, "", Starter)
-        faults += [f"--{each.path}: expected {each.expected}, got {each.got}" for each in wrong]
-        starter = Starter.model_validate(values | {key: given[key] for key in given.keys() - {e.path for e in wrong}})
-    found = sections(starter, f"multislice-{name}")
+    starter, wrong = read_starter({key: value for key, value in asdict(wish).items() if value is not None})
+    faults += [f"--{each.path}: expected {each.expected}, got {each.got}" for each in wrong]
+    found = sections(starter, cluster_of(name))
     try:
         parse(found)
     except SettingsError as error:

@@ -7,6 +7,7 @@ import typer
 from cli import stack_file
 from cli.answer import Halt
 from cli.options import On, Sandbox, Stack, Yes, folder_of
+from infra.stacks import Renewal
 from workloads.terminal import Terminal
 
 lifecycle = typer.Typer()
@@ -33,17 +34,30 @@ def init(
 
 
 @lifecycle.command()
-def up(stack: Stack, yes: Yes = False, engine: On = None, sandbox: Sandbox = None) -> int:
+def up(
+    stack: Stack,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="First read what exists, so that what was deleted is created again.")
+    ] = False,
+    replace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URN", help="Resource to delete and create again, such as '**::job-NAME'. Repeatable."),
+    ] = None,
+    yes: Yes = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+) -> int:
     """Deploy a stack; in the sandbox, also follow its job. Exit status 1: that failed; 2: the review refuses it."""
     folder = folder_of(stack, engine, sandbox)
+    renewal = Renewal(refresh, tuple(replace or ()))
     if folder is None:
         from cli.deploy import up as deploy
         from cli.environments.files import files_of_project
 
-        return deploy(stack, files_of_project(), Terminal(highlight=False), yes=yes)
+        return deploy(stack, files_of_project(), Terminal(highlight=False), renewal, yes=yes)
     from cli.up import up as command
 
-    return command(stack_file.find(stack), folder, Terminal(highlight=False))
+    return command(stack_file.find(stack), folder, Terminal(highlight=False), renewal)
 
 
 @lifecycle.command()

@@ -74,7 +74,7 @@ def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console
             except LookupError:
                 raise _missing(deployed, place) from None
             return _status(ended, deployed, place)
-        return _read(deployed, place, selection, find_sandbox(sandbox) if sandbox else None, printer)
+        return _read(deployed, place, selection, find_sandbox(sandbox, deployed.stack) if sandbox else None, printer)
     except BrokenPipeError:
         # The reader closed the pipe, which is not an error of the cluster.
         raise

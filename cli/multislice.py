@@ -312,7 +312,7 @@ def submit(
     sandbox: Sandbox = None,
     output: Output = "text",
 ) -> int:
-    """Submit a job to a team's queue after a review. Exit status 2: a rule forbids it, or it cannot run."""
+    """Submit a job to a team's queue after a review. Exit status 2: it cannot run, or the cluster refuses it."""
     from cli import submit as command
 
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
@@ -334,7 +334,7 @@ def render(
     engine: On = None,
     sandbox: Sandbox = None,
 ) -> int:
-    """Print the JobSet of a job as YAML, for kubectl. Exit status 2: a rule forbids it."""
+    """Print the JobSet of a job as YAML, for kubectl."""
     from cli import submit as command
 
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)

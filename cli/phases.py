@@ -1,4 +1,4 @@
-"""Runs the phases that `make up` and `make down` share, and shows their progress.
+"""Runs the phases that `multislice up` and `down` share in the sandbox, and shows their progress.
 
 After Ctrl-C, the control plane is stopped if the command has started it, and Pulumi finishes operations in progress.
 """
@@ -21,6 +21,7 @@ from rich.live import Live
 from cli import progress
 from cli.answer import INTERRUPTED, Halt
 from cli.progress import Phase, Progress
+from cli.sandbox_folder import StackOfSandbox
 from sandbox import builds, daemon, programs
 from sandbox.builds import BuildProgress
 from sandbox.programs import Programs, ProgramsError
@@ -41,8 +42,9 @@ class Display:
     It is safe for several threads.
     """
 
-    def __init__(self, console: Console, shown: Progress) -> None:
+    def __init__(self, console: Console, shown: Progress, about: StackOfSandbox) -> None:
         self.console = console
+        self.about = about
         self.progress = shown
         self._lock = threading.Lock()
         self._live = Live(
@@ -149,8 +151,8 @@ def recover(display: Display, engine: "Engine") -> None:
     except CommandError as error:
         raise Halt(
             f"an earlier command was killed, and Pulumi cannot complete the stack's state: {error}\n"
-            "Run this command again. If it fails again, `make down ARGS=--delete-checkpoints` removes the sandbox and"
-            " its checkpoints"
+            f"Run this command again. If it fails again, `{display.about.down('--delete-checkpoints')}` removes the"
+            " sandbox and its checkpoints"
         ) from None
     if message:
         display.change(lambda now: now.describe(Phase.CONTROL_PLANE, message))
@@ -196,5 +198,5 @@ def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Resul
             wait([running])
             left = "the resources created so far stay, and the sandbox is still running"
             left = "a plan changes nothing" if name is Phase.PLAN else left
-            advice = "Continue with `make up`, or remove everything with `make down`"
+            advice = f"Continue with `{display.about.up()}`, or remove everything with `{display.about.down()}`"
             raise Halt(f"cancelled; {left}.\n{advice}", INTERRUPTED) from None

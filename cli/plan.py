@@ -115,6 +115,7 @@ def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
         rows=[[*_cells(option)] for option in answers or found.nearest(order)],
         notes=[f"- {line}" for line in (_COLUMNS, *found.notes, *_priced(found, prices))],
         whole=range(9),
+        spare=(2, 3, 7, 5),
     )
 
 

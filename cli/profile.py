@@ -116,8 +116,8 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
             request.unlink(missing_ok=True)
         return
     # The sandbox's GCS server does not notice files that other processes write into its folder.
-    site = find_sandbox(deployed.sandbox)
-    bucket = gcs(**site.gcs_options)
+    site = find_sandbox(deployed.sandbox, deployed.stack)
+    bucket = gcs(**site.storage.options)
     path = f"{Path(run).relative_to(site.buckets)}/{PROFILE_REQUEST}"
     bucket.pipe_file(path, b"")
     try:

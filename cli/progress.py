@@ -1,4 +1,4 @@
-"""Keeps the progress of `make up` and `make down` as frozen values, and formats it for a terminal or a log.
+"""Keeps the progress of `multislice up` and `down` as frozen values, and formats it for a terminal or a log.
 
 Times are in seconds since the epoch.
 """

@@ -36,4 +36,4 @@ def folder(job: str | None, stack: str, sandbox: Path | None) -> str:
         raise Halt(f"expected the name of one job with a report, because stack {stack} has {', '.join(jobs) or 'none'}")
     if sandbox is None:
         return f"gs://{settings.checkpoint_bucket}/{jobs[0]}"
-    return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / jobs[0])
+    return str(find_sandbox(sandbox, stack).buckets / settings.checkpoint_bucket / jobs[0])

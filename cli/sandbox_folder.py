@@ -1,14 +1,16 @@
-"""Finds and locks the sandbox that a command uses."""
+"""Finds and locks the sandbox that a command uses, and gives the options with which a command chooses it."""
 
 import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from cli import stack_file
 from cli.answer import Halt
+from infra.commands import command_line
 from infra.project import find_project
 from sandbox.site import Site, load
 
@@ -29,10 +31,43 @@ def is_of_sandbox(stack: str) -> bool:
     return isinstance(cloud, Mapping) and cloud.get("project") == _PROJECT
 
 
-def find_sandbox(root: Path) -> Site:
-    """Return the sandbox in `root`. Raise Halt if there is none."""
+def engine_options(stack: str, sandbox: Path | None) -> tuple[str, ...]:
+    """Return the options with which a command finds a stack in the sandbox in a folder, or with the user's own Pulumi.
+
+    `sandbox` is that folder. None: the user's own Pulumi has the stack.
+    """
+    if sandbox is None:
+        return ("--engine", "pulumi") if is_of_sandbox(stack) else ()
+    if sandbox.resolve() != default_sandbox().resolve():
+        return "--sandbox", str(sandbox)
+    return () if is_of_sandbox(stack) else ("--sandbox",)
+
+
+def stack_command(command: str, stack: str, sandbox: Path | None, *options: str) -> str:
+    """Return the command line that runs a command of `multislice` on a stack; `sandbox` as in `engine_options`."""
+    return command_line(command, stack, *engine_options(stack, sandbox), *options)
+
+
+@dataclass(frozen=True)
+class StackOfSandbox:
+    """A stack of the sandbox in a folder, for the commands that messages advise."""
+
+    stack: str
+    root: Path
+
+    def up(self, *options: str) -> str:
+        return stack_command("up", self.stack, self.root, *options)
+
+    def down(self, *options: str) -> str:
+        return stack_command("down", self.stack, self.root, *options)
+
+
+def find_sandbox(root: Path, stack: str) -> Site:
+    """Return the sandbox in `root`, for a command on a stack. Raise Halt if there is no such sandbox."""
     if not (root / "site.json").exists():
-        raise Halt(f"expected a sandbox in the folder {root}, found none; `make up` creates one")
+        stack_file.find(stack)
+        create = stack_command("up", stack, root)
+        raise Halt(f"expected a sandbox in the folder {root}, found none; `{create}` creates one")
     return load(root)
 
 
@@ -46,7 +81,7 @@ def lock_sandbox(site: Site) -> Generator[None]:
     except Timeout:
         pid = holder.read_text() if holder.exists() else "unknown"
         raise Halt(
-            f"another `make up` or `make down` is changing the sandbox in {site.root} (pid {pid}).\n"
+            f"another `up` or `down` is changing the sandbox in {site.root} (pid {pid}).\n"
             "Run the command again when it has finished, or use another sandbox with --sandbox DIR"
         ) from None
     try:

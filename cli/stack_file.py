@@ -90,13 +90,15 @@ def expanded(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
     Raises:
         SettingsError: a value of the starter is missing or wrong.
     """
-    from infra.settings.starter import Starter, expand
+    from infra.settings.starter import expand
 
-    own = sections(config)
-    if not own.keys() & Starter.model_fields.keys():
+    found = expand(sections(config), stack)
+    if found.faults:
+        raise SettingsError(found.faults)
+    if not found.derived:
         return dict(config)
     others = {key: value for key, value in config.items() if not key.startswith(PREFIX)}
-    return others | {f"{PREFIX}{name}": value for name, value in expand(own, stack).items()}
+    return others | {f"{PREFIX}{name}": value for name, value in found.sections.items()}
 
 
 def peek(stack: str) -> dict[str, Any]:
@@ -110,15 +112,16 @@ def peek(stack: str) -> dict[str, Any]:
 def read(path: Path) -> "Settings":
     """Return the settings as the program will read them. Raise Halt with every error of them."""
     # These import Pulumi's SDK, which takes a second and which `make down` does not need.
-    from infra.settings.read import KEYS, parse
+    from infra.settings.read import KEYS, read_values
+    from infra.settings.starter import Starter
     from infra.settings.values import hide_encrypted
 
-    config: dict[str, Any] = content(path)["config"]
-    faults = list(_find_unprefixed(config, KEYS))
+    config: dict[str, Any] = _written(path)["config"]
+    faults = list(_find_unprefixed(config, KEYS.union(Starter.model_fields)))
     prefixed = {fault.path: fault.meant for fault in faults}
     whole = sections({prefixed.get(key, key): value for key, value in config.items()})
     try:
-        settings = parse({name: hide_encrypted(value) for name, value in whole.items()})
+        settings = read_values({name: hide_encrypted(value) for name, value in whole.items()}, stack_name(path))
     except SettingsError as error:
         faults += error.errors
     else:
@@ -147,16 +150,22 @@ def content(path: Path) -> dict[str, Any]:
 
     Raise Halt if it has no mapping `config`, or if its starter is wrong.
     """
+    found = _written(path)
+    try:
+        return {**found, "config": expanded(found["config"], stack_name(path))}
+    except SettingsError as error:
+        raise Halt(f"{path}: {error}\n{_ADVICE}") from None
+
+
+def _written(path: Path) -> dict[str, Any]:
+    """Return the content of a stack file as it is. Raise Halt if it has no mapping `config`."""
     found = loaded(path)
     config = found.get("config") if isinstance(found, dict) else None
     if isinstance(config, dict):
-        try:
-            return {**cast(dict[str, Any], found), "config": expanded(cast(dict[str, Any], config), stack_name(path))}
-        except SettingsError as error:
-            raise Halt(f"{path}: {error}\n{_ADVICE}") from None
+        return cast(dict[str, Any], found)
     keys = [str(key) for key in cast(dict[object, object], found)] if isinstance(found, dict) else []
     got = f"config: {show(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else show(found)
-    meant = "did you mean config? " if nearest("config", keys) else ""
+    meant = "did you mean config? " if nearest("config", keys) and "config" not in keys else ""
     needed = "must be YAML with a mapping `config`"
     raise Halt(f"{meant}{path} {needed}, got {got}; see {stacks_folder()} for examples\n{_ADVICE}")
 
@@ -166,13 +175,16 @@ def loaded(path: Path, content: str = "a mapping `config`") -> object:
 
     `content` is what an error says about the content that the file must have.
 
-    Raise Halt if it is not YAML, has a key twice, or is too large.
+    Raise Halt if it does not exist, is not YAML, has a key twice, or is too large.
     """
     try:
         return _loaded(path)
+    except OSError as error:
+        got = "which does not exist" if isinstance(error, FileNotFoundError) else f"got: {error.strerror}"
+        raise Halt(f"expected a YAML file with {content} at {path}, {got}") from None
     except RecursionError:
         raise Halt(f"{path} must be YAML, got mappings or lists that are nested too deeply\n{_ADVICE}") from None
-    except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
+    except (yaml.YAMLError, LookupError, AttributeError, ValueError) as error:
         # PyYAML does not check that a value matches its tag, such as `!!int`.
         raise Halt(f"{path} must be YAML with {content}, got: {error}\n{_ADVICE}") from None
 

@@ -16,7 +16,7 @@ from cli.answer import NEGATIVE, as_json, waiting
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, first_cause, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
-from cli.render import WIDTH, duration, exit_words, pods_table, rows_of, training_lines, waiting_lines
+from cli.render import WIDTH, duration, pods_table, rows_of, training_lines, waiting_lines
 from infra.job_state import Kind, State
 from infra.money import dollars, per_hour
 
@@ -29,6 +29,7 @@ _LINES_PER_RUN = 20
 _RESTARTS_SHOWN = 3
 """Number of restarts, the newest ones, whose causes are listed."""
 _INDENT = 2
+_FILE_COLUMNS = 1000
 _STYLES = {
     State.MISSING: "dim",
     State.QUEUED: "yellow",
@@ -71,6 +72,9 @@ def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))
         return 0
+    if not console.is_terminal:
+        # Programs that read the table need whole names. The default is 80 columns.
+        console.width = _FILE_COLUMNS
     console.print(table(found) if found else "no job")
     for note in notes(snapshot):
         console.print(note)
@@ -87,9 +91,10 @@ class Watch:
     json: bool = False
     """Whether to print one JSON object per line, each time something other than the time has changed."""
     hint: str = ""
-    """Command to suggest below the job while it runs, once it has saved a checkpoint."""
+    """Command to suggest while the job runs, once it has saved a checkpoint: below the job, or once in a log."""
     wait: Callable[[float], None] = time.sleep
     _shown: object = None
+    _hinted: bool = False
 
     def run(self) -> int:
         """Return 0 if the job completes, 2 if it fails or is cancelled. Raise Halt if the first read fails."""
@@ -115,12 +120,18 @@ class Watch:
         return self.console.is_terminal and not self.json
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
+        # Without a checkpoint, the job would start again at step 0.
+        saved = job.state is State.RUNNING and job.files.training.checkpoint_step is not None
+        hint = f"try: {self.hint}" if self.hint and saved else ""
         if self._draws:
-            # Without a checkpoint, the job would start again at step 0.
-            saved = job.state is State.RUNNING and job.files.training.checkpoint_step is not None
-            hint = Text(f"try: {self.hint}", "dim") if self.hint and saved else Text()
-            live.update(Group(screen(snapshot, (job,), self.console.width), hint), refresh=True)
+            live.update(Group(screen(snapshot, (job,), self.console.width), Text(hint, "dim")), refresh=True)
             return
+        self._log_news(snapshot, job)
+        if hint and not self._hinted:
+            self._hinted = True
+            self._log(hint)
+
+    def _log_news(self, snapshot: Snapshot, job: Job) -> None:
         # The time of the read differs each time, and so does the job's age.
         shown = _object(replace(snapshot, at=0.0), (job,)) if self.json else _news(job, snapshot.at)
         if shown == self._shown:
@@ -132,7 +143,10 @@ class Watch:
             return
         stamp = time.strftime("%H:%M:%S")
         for text in (*restart_lines(job)[restarts:], line(job, snapshot.at)):
-            self.console.print(f"{stamp}  {text}", markup=False, highlight=False, soft_wrap=True)
+            self._log(f"{stamp}  {text}")
+
+    def _log(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _news(job: Job, at: float) -> tuple[object, ...]:
@@ -212,8 +226,7 @@ def restart_lines(job: Job) -> list[str]:
     """Return one line for each restart and its cause."""
     causes = [first_cause(job, attempt) for attempt in range(job.restarts)]
     return [
-        f"restart {number}: " + (f"host {cause.host} exited {exit_words(cause.code, job.kind)}" if cause else "unknown")
-        for number, cause in enumerate(causes, 1)
+        f"restart {number}: {cause.words(job.kind) if cause else 'unknown'}" for number, cause in enumerate(causes, 1)
     ]
 
 

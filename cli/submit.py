@@ -90,9 +90,14 @@ def read_wish(words: Sequence[str], flags: Flags) -> Wish:
 
 def _of_command(words: Sequence[str], name: str, flags: Flags) -> Wish:
     group, _, count = (flags.slices or "").partition(":")
-    if not words or not re.fullmatch(r"[1-9]\d*", count):
-        missing = "--slices GROUP:COUNT, such as trillium:2" if words else "a command after --"
-        raise Halt(f"expected {missing}, got {flags.slices!r}" if words else f"expected {missing}, got nothing")
+    faults: list[str] = []
+    if not group or not re.fullmatch(r"[1-9]\d*", count):
+        got = "no --slices" if flags.slices is None else repr(flags.slices)
+        faults.append(f"expected --slices GROUP:COUNT, such as trillium:2, got {got}")
+    if not words:
+        faults.append("expected a command after --, got nothing")
+    if faults:
+        raise Halt("\n".join(faults))
     section: dict[str, object] = {
         "kind": "container",
         "slices": {"group": group, "count": int(count)},
@@ -109,11 +114,12 @@ def _of_file(path: Path) -> Wish:
     wanted = "the settings of one job, as below jobs.NAME of a stack file, and its name"
     found = stack_file.loaded(path, wanted)
     if not isinstance(found, dict):
-        raise Halt(f"{path} must contain {wanted}, got {show(found)}", NEGATIVE)
+        got = "is empty" if found is None else f"contains {show(found)}"
+        raise Halt(f"{path} {got}; write {wanted}")
     section = cast(dict[str, object], found)
     name = section.pop("name", None)
     if not isinstance(name, str):
-        raise Halt(f"{path}: name: expected the name of the job, got {show(name)}; add `name: my-job`", NEGATIVE)
+        raise Halt(f"{path}: name: expected the name of the job, got {show(name)}; add `name: my-job`")
     return Wish(str(path), name, section, own_image=False)
 
 
@@ -126,7 +132,7 @@ def prepare(deployed: Deployed, wish: Wish) -> Prepared:
     except SettingsError as error:
         found = "\n".join(f"  - {_worded(str(each), wish)}" for each in error.errors)
         count = len(error.errors)
-        raise Halt(f"{wish.source} has {count} error(s), nothing was submitted:\n{found}", NEGATIVE) from None
+        raise Halt(f"{wish.source} has {count} error(s), nothing was submitted:\n{found}") from None
     jobs = settings.jobs.values()
     return Prepared(published, settings, [submitted_jobset(published, settings, job) for job in jobs])
 
@@ -139,7 +145,7 @@ def _worded(error: str, wish: Wish) -> str:
 
 
 def render(deployed: Deployed, wish: Wish) -> int:
-    """Print the JobSets of a job as YAML. Return the exit status."""
+    """Print the JobSets of a job as YAML. Return the exit status. Raise Halt if the job has errors."""
     yaml.safe_dump_all(prepare(deployed, wish).manifests, sys.stdout, sort_keys=False)
     return 0
 

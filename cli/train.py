@@ -1,6 +1,7 @@
 """`make train` runs the trainer of the image on this machine, as slices x hosts processes without a cluster."""
 
 import json
+import signal
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,6 +38,8 @@ STOP_GRACE_SECONDS = 20.0
 """Time that the hosts have to save their state after Ctrl-C."""
 
 LOG_TAIL_LINES = 15
+_LOST_A_PEER = (-signal.SIGABRT, ExitCode.PEER_LOST)
+"""Return codes of a process that JAX aborted, or that ended itself, because it lost another one."""
 
 
 @dataclass
@@ -67,7 +70,7 @@ def train(spec: JobSpec, storage: Path, console: Console) -> int:
             hosts.stop(STOP_GRACE_SECONDS)
             console.print("continue with: make train")
             return INTERRUPTED
-        failure = _failure(hosts, storage / "failures" / run_id) if hosts.failed() else None
+        failure = failure_of(hosts, storage / "failures" / run_id) if hosts.failed() else None
     console.print(failure or _summary(seen, spec), markup=False, soft_wrap=True)
     return 1 if failure else 0
 
@@ -127,12 +130,15 @@ def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
     return seen
 
 
-def _failure(hosts: Hosts, records: Path) -> str:
+def failure_of(hosts: Hosts, records: Path) -> str:
     """Return the failure record of the host that failed first, or the exit of a host that left no record."""
     written = [json.loads(path.read_text()) for path in records.glob("*.json")]
     first = min(written, key=lambda record: cause_order(record["code"], record["time"]), default=None)
-    # Hosts that lose a peer abort with SIGABRT. The host with another code has the cause.
-    failed = sorted(hosts.failed(), key=lambda host: host.process.returncode < 0)
+    # Hosts that lose a peer abort with SIGABRT. A host with another code has the cause, with or without a record.
+    failed = sorted(hosts.failed(), key=lambda host: host.process.returncode in _LOST_A_PEER)
+    silent = [host for host in failed if host.address not in {record["host"] for record in written}]
+    if first and first["code"] == ExitCode.PEER_LOST and silent and silent[0].process.returncode not in _LOST_A_PEER:
+        first, failed = None, silent
     cause = next((host for host in hosts.all if first and host.address == first["host"]), *failed[:1])
     code = first["code"] if first else cause.process.returncode
     name = ExitCode(code).name if code in list(ExitCode) else "killed or aborted"

@@ -1,4 +1,4 @@
-"""`make up` deploys a stack in the sandbox on this machine and follows its job until it has ended.
+"""`multislice up` deploys a stack in the sandbox on this machine and follows its job until it has ended.
 
 The exit status is 0 if the job completes or is paused, or the stack has none, 1 if the job fails or cannot start, 130
 after Ctrl-C.
@@ -7,6 +7,7 @@ after Ctrl-C.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
-from cli.render import WIDTH, exit_words
-from cli.sandbox_folder import lock_sandbox
+from cli.render import WIDTH
+from cli.sandbox_folder import StackOfSandbox, lock_sandbox
 from cli.status import Watch, restart_lines
+from infra.commands import replacing
 from infra.job_state import DELETED, Outcome, Pod, State
-from infra.names import QUEUE_LABEL
+from infra.names import QUEUE_LABEL, job_resource
+from infra.stacks import NO_RENEWAL, Renewal
 from sandbox import builds, certificates, daemon
 from sandbox.programs import Program, Programs
 from sandbox.site import Site, create, pod_folder
@@ -36,14 +39,12 @@ _EXPECTED_SECONDS = {Phase.CONTROL_PLANE: 10.0, Phase.PLAN: 10.0, Phase.INFRASTR
 """Usual time of each phase on two cores; that of the programs depends on what is missing."""
 _FIRST_STEP_SECONDS = 20.0
 """Usual time from the end of the phases to the first training step."""
-_PLAN_ADVICE = "Fix the cause and run `make up` again"
-_APPLY_ADVICE = "The sandbox is still running. Fix the cause and run `make up` again, or remove it with `make down`"
 _LOG_LINES_SHOWN = 30
 
 _Rows = list[tuple[str, str]]
 
 
-def up(settings: Path, root: Path, console: Console) -> int:
+def up(settings: Path, root: Path, console: Console, renewal: Renewal = NO_RENEWAL) -> int:
     """Deploy the stack of the file `settings` and follow its job, if it has one. Return the exit status."""
     jobs = stack_file.read(settings).jobs
     if root.is_dir() and any(root.iterdir()) and not (root / "site.json").exists():
@@ -52,22 +53,23 @@ def up(settings: Path, root: Path, console: Console) -> int:
     site = create(root)
     stack = stack_file.stack_name(settings)
     missing = builds.missing()
-    display = Display(console, _beginning(stack, missing))
+    about = StackOfSandbox(stack, root)
+    display = Display(console, _beginning(stack, missing), about)
     if missing:
         _review(settings, missing, console)
     _announce(display.progress, console, trains=any(not job.paused for job in jobs.values()))
     with display.shown(), lock_sandbox(site):
-        outputs, found = _deploy(display, site, settings)
+        outputs, found = _deploy(display, site, settings, renewal)
     if not console.is_terminal:
         # On a terminal, the last live screen stays visible and has the times.
         console.print(times(display.progress))
     paused = [name for name, job in jobs.items() if job.paused]
-    place = Place(site, found.path("kubectl"))
+    place = Place(about, site, found.path("kubectl"))
     if outputs["jobs"] and outputs["job"]["name"] not in paused:
-        return _follow(stack, outputs, root, place, console)
+        return _follow(outputs, place, console)
     if paused:
         told = Text(f"the stack is up; paused: {', '.join(paused)}", "bold green")
-        tries = [("resume a job", "set its `paused` to false in the stack file, then make up")]
+        tries = [("resume a job", f"set its `paused` to false in the stack file, then {about.up()}")]
         console.print(_join(told, _next(tries)), soft_wrap=True)
     else:
         console.print(without_jobs(place, outputs["queues"]), soft_wrap=True)
@@ -104,7 +106,7 @@ def _announce(progress: Progress, console: Console, *, trains: bool) -> None:
         console.print(f"The first training step is {total} away.", highlight=False)
 
 
-def _deploy(display: Display, site: Site, settings: Path) -> tuple[Mapping[str, Any], Programs]:
+def _deploy(display: Display, site: Site, settings: Path, renewal: Renewal) -> tuple[Mapping[str, Any], Programs]:
     """Return the stack's outputs, and the programs."""
     with prepare_programs(display) as preparation:
         engine_programs = preparation.engine()
@@ -116,19 +118,26 @@ def _deploy(display: Display, site: Site, settings: Path) -> tuple[Mapping[str, 
         planned = Phase.PROGRAMS in display.progress.expected and not engine.destroyable()
         if planned:
             certificates.ensure(site)
-            operate(display, Phase.PLAN, engine.preview, _PLAN_ADVICE)
+            operate(display, Phase.PLAN, engine.preview, f"Fix the cause and run `{display.about.up()}` again")
         found = preparation.all()
     start_control_plane(display, site)
     recover(display, engine)
+    advice = (
+        f"The sandbox is still running. Fix the cause and run `{display.about.up()}` again, or remove it with"
+        f" `{display.about.down()}`"
+    )
     if not planned:
-        operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
-    return operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE), found
+        preview = engine.preview_after_refresh if renewal.refresh else engine.preview
+        operate(display, Phase.PLAN, preview, advice)
+    deploy = partial(engine.up, refresh=renewal.refresh, replace=renewal.replace)
+    return operate(display, Phase.INFRASTRUCTURE, deploy, advice), found
 
 
 @dataclass(frozen=True)
 class Place:
     """The sandbox, for the commands and folders in the closing lines. They never wrap, because users copy them."""
 
+    about: StackOfSandbox
     site: Site
     kubectl: Path
 
@@ -144,26 +153,27 @@ class Place:
         return self.site.pod_logs(pod_folder(pod.namespace, pod.name, pod.uid))
 
 
-def _follow(stack: str, outputs: Mapping[str, Any], root: Path, place: Place, console: Console) -> int:
-    deployed = from_outputs(stack, outputs, stacks_in(root))
+def _follow(outputs: Mapping[str, Any], place: Place, console: Console) -> int:
+    deployed = from_outputs(place.about.stack, outputs, stacks_in(place.about.root))
     name = next(job for job in deployed.jobs if job.name == outputs["job"]["name"]).full_name
     console.print()
-    job = follow(Watch(deployed, name, console, hint=place.kill_command), place.site)
+    job = follow(Watch(deployed, name, console, hint=place.kill_command), place)
     complete = job.state is State.COMPLETED
     folder = f"{outputs['checkpoint_bucket']}/{job.place.name}"
     console.print(completed(job, folder, place) if complete else failed(job, place), soft_wrap=True)
     return 0 if complete else 1
 
 
-def follow(watch: Watch, site: Site) -> Job:
+def follow(watch: Watch, place: Place) -> Job:
     """Show the job until it has ended. Raise Halt after Ctrl-C, or if the sandbox stops."""
+    about = place.about
 
     def wait(seconds: float) -> None:
         time.sleep(seconds)
-        if daemon.running(site) is None:
+        if daemon.running(place.site) is None:
             raise Halt(
-                f"the sandbox stopped while the job was running; {site.logs / 'daemon.log'} says why.\n"
-                "Run `make up` again: the job resumes from its last checkpoint"
+                f"the sandbox stopped while the job was running; {place.site.logs / 'daemon.log'} says why.\n"
+                f"Run `{about.up()}` again: the job resumes from its last checkpoint"
             )
 
     watch.wait = wait
@@ -172,7 +182,7 @@ def follow(watch: Watch, site: Site) -> Job:
     except KeyboardInterrupt:
         raise Halt(
             "stopped watching; the job continues.\n"
-            "Watch it again with `make up`, or stop everything with `make down ARGS=--stop-jobs`",
+            f"Watch it again with `{about.up()}`, or stop everything with `{about.down('--stop-jobs')}`",
             INTERRUPTED,
         ) from None
 
@@ -194,9 +204,9 @@ def completed(job: Job, folder: str, place: Place) -> Text:
         results += [("checkpoints", checkpoints), ("on this machine", _short(local))]
     tries = [
         ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
-        ("train from scratch", "set `existing_run: anew` in the stack file, then make up"),
+        ("train from scratch", f"set `existing_run: anew` in the stack file, then {place.about.up()}"),
         ("kill a host while it trains", place.kill_command),
-        ("remove all but the checkpoints", "make down"),
+        ("remove all but the checkpoints", place.about.down()),
     ]
     return _join(Text(f"{job.place.name} is complete", "bold green"), align_rows(results), _next(tries))
 
@@ -210,7 +220,7 @@ def failed(job: Job, place: Place) -> Text:
         parts.append(Text("\n".join(restart_lines(job))))
     if cause := first_cause(job, job.restarts):
         pods = [pod for pod in job.pods if (pod.attempt, pod.host) == (job.restarts, cause.host)]
-        ended = f"host {cause.host} exited {exit_words(cause.code, job.kind)}"
+        ended = cause.words(job.kind)
         if pods:
             folder = place.log_folder(pods[0])
             parts.append(Text(f"{ended}; the end of its log in {_short(folder)}:"))
@@ -221,7 +231,7 @@ def failed(job: Job, place: Place) -> Text:
             parts.append(Text(f"{ended}; {'; '.join(cause.evidence)}"))
     tries = [
         ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
-        ("try again", "make down, then make up: the job continues from its last checkpoint"),
+        ("try again", place.about.up(*replacing(job_resource(job.place.name)))),
     ]
     return _join(*parts, _next(tries))
 
@@ -234,7 +244,7 @@ def without_jobs(place: Place, queues: Mapping[str, str]) -> Text:
     return _join(
         Text("the stack is up and has no jobs", "bold green"),
         Text(f"FILE is a JobSet whose label {QUEUE_LABEL} is the name of the queue."),
-        _next([*submit, ("remove the stack", "make down")]),
+        _next([*submit, ("remove the stack", place.about.down())]),
     )
 
 

@@ -23,6 +23,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra import borders, live
+from infra.commands import command_line
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
 from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
@@ -166,9 +167,11 @@ class Guard:
         if lost.pools is None:
             # Pulumi's engine closes the Kubernetes provider before it deletes what is in the old cluster
             # (Registry.Diff in pulumi/pkg/resource/deploy/providers/registry.go), and stops halfway.
+            stack = pulumi.get_stack()
             raise NewClusterError(
                 f"this change needs a new cluster, which Pulumi cannot create in one step:{_bullets(lost.reasons)}\n"
-                "destroy the stack, then bring it up again; checkpoints are kept: pulumi destroy, pulumi up"
+                "destroy the stack, then bring it up again; checkpoints are kept:"
+                f" {command_line('down', stack)}, then {command_line('up', stack)}"
             )
         if lost.pools:
             await self._require_no_jobs(old[""], lost.pools, _bullets(lost.reasons))

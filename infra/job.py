@@ -8,8 +8,18 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra import jobset
+from infra.commands import command_line
 from infra.cost import job_group_bills
-from infra.names import MAX_TIME_LABEL, PRICE_KEY, PRIORITY_LABEL, QUEUE_LABEL, jobs_folder, price_name, secret_name
+from infra.names import (
+    MAX_TIME_LABEL,
+    PRICE_KEY,
+    PRIORITY_LABEL,
+    QUEUE_LABEL,
+    job_resource,
+    jobs_folder,
+    price_name,
+    secret_name,
+)
 from infra.objects import KubernetesObject, mark_ours
 from infra.queues import local_queue
 from infra.settings import rules_jobs, rules_teams
@@ -158,7 +168,7 @@ class Job(pulumi.ComponentResource):
             delete_before_replace=True,
             aliases=_former_names("training", args),
         )
-        return KubernetesObject(f"job-{name}", jobset.render(submitted), options)
+        return KubernetesObject(job_resource(name), jobset.render(submitted), options)
 
     def _with_cluster(self, args: JobArgs, aliases: Sequence[pulumi.Alias]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, deleted_with=args.fleet.cluster, aliases=list(aliases))
@@ -196,10 +206,11 @@ def _announce_rotation(name: str, job: str, namespace: str) -> pulumi.ResourceHo
         old, new = [await _data(inputs or {}) for inputs in (change.old_inputs, change.new_inputs)]
         changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
         if changed:
+            up = command_line("up", pulumi.get_stack(), "--refresh")
             pulumi.log.warn(
                 f"secrets of job {job} change: {', '.join(changed)}. Its running pods keep the old values until the"
                 " job's next start, whatever causes it. To restart it now from its last checkpoint:"
-                f" kubectl delete jobset {job} -n {namespace}, then pulumi up --refresh"
+                f" kubectl delete jobset {job} -n {namespace}, then {up}"
             )
 
     name = f"changed-secrets-of-{name}-are-told"

@@ -133,23 +133,16 @@ def _failure_policy(job: Job) -> Manifest:
         container = _container(job)
         fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(container, FATAL_CODES)])]
         uncounted = [_exit_message(container, _uncounted(job)), *uncounted]
+    rules = [*fatal, _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted)]
     if job.slice_failure == "continue":
-        return {
-            "maxRestarts": job.max_restarts,
-            # The pods of another failed slice may take long to end. A slice waits only for its own: its Job can be
-            # created when the one of the same name, which is deleted after its pods, is gone.
-            "restartStrategy": "Recreate",
-            "rules": [
-                *fatal,
-                _failure_rule("RestartUncounted", "RestartJobAndIgnoreMaxRestarts", uncounted),
-                {"name": "RestartSlice", "action": "RestartJob"},
-            ],
-        }
+        free = _failure_rule("RestartUncounted", "RestartJobAndIgnoreMaxRestarts", uncounted)
+        rules = [*fatal, free, {"name": "RestartSlice", "action": "RestartJob"}]
     return {
         "maxRestarts": job.max_restarts,
-        # A new attempt must not meet the coordinator of the previous one.
+        # A new attempt must not meet the coordinator of the previous one. A slice that restarts alone does not wait for
+        # the pods of another: a Job has failed, and is created again, only after all of its own pods have ended.
         "restartStrategy": "BlockingRecreate",
-        "rules": [*fatal, _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted)],
+        "rules": rules,
     }
 
 

@@ -6,14 +6,17 @@ this module 0.1 s. Nothing here imports Pulumi, so that commands that only look 
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
+import yaml
 
 type Json = dict[str, Any]
 
@@ -30,6 +33,8 @@ _REQUEST_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 _SUFFIXES = ("m", "", "k", "M", "G")
 """Suffixes of a quantity, each 1,000 times the one before; the second is for 1."""
+_KUBECONFIG = "~/.kube/config"
+"""kubectl's default."""
 _CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
 
 
@@ -111,7 +116,7 @@ class ApiServer:
         KUBECONFIG or ~/.kube/config, their current context, and the namespace `default`.
 
         Raises:
-            CredentialsError: there is no such file or context, or its credential plugin fails.
+            CredentialsError: there is no such file or context, the file cannot be read, or its credential plugin fails.
         """
         from kubernetes import client, config
 
@@ -119,8 +124,17 @@ class ApiServer:
         try:
             config.load_kube_config(file, context, client_configuration=settings)
             listed: Any = config.list_kube_config_contexts(file)
-        except (config.ConfigException, OSError) as error:
-            raise CredentialsError(str(error)) from error
+        except (
+            config.ConfigException,
+            OSError,
+            yaml.YAMLError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            KeyError,
+        ) as why:
+            # The client does not check the form of the file.
+            raise CredentialsError(_kubeconfig_fault(file, context, why)) from why
         contexts, current = listed
         chosen: Json = next((each for each in contexts if each["name"] == context), current)
         pool = urllib3.PoolManager(
@@ -221,6 +235,27 @@ class ApiServer:
         if answer.status >= 300:
             raise refusal(answer.status, answer.data)
         return answer
+
+
+def _kubeconfig_fault(file: str | None, context: str | None, error: Exception) -> str:
+    """Return why the official client cannot use a context of a kubeconfig."""
+    named = file or os.environ.get("KUBECONFIG") or _KUBECONFIG
+    paths = [Path(each).expanduser() for each in named.split(os.pathsep) if each]
+    shown = ", ".join(map(str, paths))
+    if not any(path.exists() for path in paths):
+        return f"there is no file {shown}"
+    try:
+        read = [yaml.safe_load(path.read_text()) or {} for path in paths if path.exists()]
+        names = [str(each["name"]) for content in read for each in content.get("contexts") or []]
+        current = [content["current-context"] for content in read if content.get("current-context")]
+    except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError):
+        return f"{shown} is no kubeconfig: {error}"
+    there = f"; its contexts are: {', '.join(names) or 'none'}"
+    if context not in (None, *names):
+        return f"{shown} has no context {context!r}{there}"
+    if context is None and not current:
+        return f"{shown} has no current context{there}"
+    return f"{shown}: {str(error) or type(error).__name__}"
 
 
 def bearer(settings: Any) -> Mapping[str, str]:

@@ -120,6 +120,11 @@ def team_of(local_queue_name: str) -> str:
     return local_queue_name.partition(".")[0]
 
 
+def job_resource(job: str) -> str:
+    """Return the name of the Pulumi resource that is the JobSet of a job."""
+    return f"job-{job}"
+
+
 def secret_name(job: str) -> str:
     """Return the name of the Kubernetes Secret with the secrets of a job."""
     return f"{job}-secrets"

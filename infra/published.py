@@ -181,7 +181,8 @@ def read_published(api: ApiServer, namespace: str) -> Published | None:
     except (ValidationError, KeyError, TypeError):
         raise RecordError(
             f"expected the ConfigMap {PUBLISHED} in namespace {namespace} in the format of this version, got another;"
-            " install the version with which the stack was deployed, or run `pulumi up`"
+            " install the version with which the stack was deployed, or let its owner run `multislice up -s STACK` with"
+            " this one"
         ) from None
 
 

@@ -15,6 +15,7 @@ import pulumi_gcp as gcp
 from infra import live
 from infra.capacity import Capacity
 from infra.cluster import CLOUD_PLATFORM_SCOPE, SubnetNames
+from infra.commands import command_line, replacing
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import slice_pool
 from infra.pods import declared_node_labels
@@ -130,7 +131,7 @@ def _hosts_have_come(name: str, endpoint: pulumi.Input[str]) -> pulumi.ResourceH
         missing = await asyncio.to_thread(lambda: _missing_hosts(cluster, wanted["name"], int(wanted["nodeCount"])))
         if not missing:
             return
-        again = f"pulumi up --stack {pulumi.get_stack()} --replace '**::{update.name}'"
+        again = command_line("up", pulumi.get_stack(), *replacing(str(update.name)))
         if wanted == before:
             raise HostsMissingError(
                 f"{missing}. An earlier update could not create them, and this update cannot either. Run it again"

@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,24 @@ from infra.project import ProjectError, find_project
 
 class StacksError(Exception):
     """Raised when Pulumi fails, or the cluster of a stack is unreachable. The message contains the reason."""
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What an update does in addition to the changes of the stack file."""
+
+    refresh: bool = False
+    """Whether to read first what exists, so that what was deleted or changed by hand is created or changed back."""
+    replace: tuple[str, ...] = ()
+    """URNs, or patterns of URNs, of resources to delete and create again."""
+
+    @property
+    def options(self) -> list[str]:
+        """Options of `pulumi up`."""
+        return ["--refresh"] * self.refresh + [word for urn in self.replace for word in ("--replace", urn)]
+
+
+NO_RENEWAL = Renewal()
 
 
 class Stacks:
@@ -32,6 +51,16 @@ class Stacks:
         except ProjectError as error:
             raise StacksError(str(error)) from None
         return run_command(["pulumi", *arguments, "--non-interactive"], project, None)
+
+    def names(self) -> list[str]:
+        """Return the names of the project's stacks in the backend.
+
+        Raises:
+            StacksError: Pulumi cannot list them.
+        """
+        answer = self.ask("stack", "ls", "--json")
+        with explain_parse_errors("stack ls"):
+            return [stack["name"].rpartition("/")[2] for stack in json.loads(answer)]
 
     def outputs(self, stack: str) -> dict[str, Any]:
         """Return the outputs of a stack's last update.

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from infra import names
+from infra.commands import command_line
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.published import Published, RecordError, join_records, read_published
 from infra.stacks import StacksError
 from infra.tpu import shapes_of_type
 from multislice.errors import NoSuchStack, Refused, cluster
+from sandbox.site import storage_beside
 from sandbox.stacks import SandboxStacks, stacks_in
 from workloads.call.folder import CallFolder, gcs
 
@@ -110,8 +112,8 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
             f"stack {stack} cannot be read: {error}\n(tried {here}; sandbox= is the folder of the sandbox that has the"
             " stack, or None for your own Pulumi or the current context of your kubeconfig)"
         ) from None
-    record = _record(stack, api, outputs.get("queues", {}).values())
-    filesystem = gcs(**stacks.site.gcs_options) if isinstance(stacks, SandboxStacks) else gcs()
+    record = _record(stack, api, outputs.get("queues", {}).values(), folder)
+    filesystem = gcs(**stacks.site.storage.options) if isinstance(stacks, SandboxStacks) else gcs()
     return Place(stack, api, record, filesystem, folder)
 
 
@@ -122,12 +124,17 @@ def _of_kubeconfig(stack: str) -> Place | None:
         found = read_published(api, namespace)
     except (*UNREACHABLE, RecordError):
         return None
-    return Place(stack, api, _record(stack, api, [namespace]), gcs(), None) if found and found.stack == stack else None
+    if found is None or found.stack != stack:
+        return None
+    near = storage_beside(api.url)
+    filesystem = gcs(**near.options) if near else gcs()
+    return Place(stack, api, _record(stack, api, [namespace], None), filesystem, None)
 
 
-def _record(stack: str, api: ApiServer, namespaces: Iterable[str]) -> Published:
+def _record(stack: str, api: ApiServer, namespaces: Iterable[str], sandbox: Path | None) -> Published:
     """Return what the stack publishes in those of the namespaces that this user may read."""
     hint = f"stack {stack} has published nothing for calls"
+    up = command_line("up", stack, *(("--sandbox", str(sandbox)) if sandbox else ()))
     found: list[Published] = []
     with cluster(stack):
         for namespace in namespaces:
@@ -142,5 +149,5 @@ def _record(stack: str, api: ApiServer, namespaces: Iterable[str]) -> Published:
                 raise NoSuchStack(str(error)) from None
             found += [record] if record else []
     if not any(record.image for record in found):
-        raise NoSuchStack(f"{hint}; it needs an image, and an `up` of this version: run `pulumi up --stack {stack}`")
+        raise NoSuchStack(f"{hint}; it needs an image, and an `up` of this version: run `{up}`")
     return join_records(found)

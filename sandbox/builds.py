@@ -19,6 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from infra.project import CHECKOUT
 from sandbox.programs import (
     COPIES,
     KUBERNETES_STAMPS,
@@ -106,9 +107,10 @@ def _build_missing(programs: Iterable[Program], copies: Iterable[Copy], report: 
     absent = [copy for copy in copies if not copied_path(copy).exists()]
     if (missing or absent) and shutil.which("go") is None:
         names = ", ".join(each.name for each in (*missing, *absent))
+        or_train = ", or run `make train`, which needs no Go" if (CHECKOUT / "Makefile").is_file() else ""
         raise ProgramsError(
             f"these programs are neither cached nor on PATH: {names}. Building them needs Go 1.26 or newer"
-            " on PATH, and it is missing; install it from go.dev/dl, or run `make train`, which needs no Go"
+            f" on PATH, and it is missing; install it from go.dev/dl{or_train}"
         )
     started = time.monotonic()
 

@@ -179,11 +179,14 @@ class Engine:
         """Preview a refresh and the `up` after it. Raises CommandError if the plan is refused."""
         self._run(lambda tell: self._stack.preview(on_event=tell, refresh=True), on_event)
 
-    def up(self, on_event: OnEvent, plan: Path | None = None, replace: Sequence[str] = ()) -> Mapping[str, Any]:
+    def up(
+        self, on_event: OnEvent, plan: Path | None = None, replace: Sequence[str] = (), *, refresh: bool = False
+    ) -> Mapping[str, Any]:
         """Carry out the program, or exactly `plan`, and return the stack's outputs. Raises CommandError when a step
         fails.
 
-        `replace` are URNs of resources to replace, or patterns of URNs, as for `pulumi up --replace`.
+        `replace` are URNs of resources to replace, or patterns of URNs, as for `pulumi up --replace`. `refresh` reads
+        the actual state first, as `pulumi up --refresh` does.
         """
         done = self._run(
             lambda tell: self._stack.up(
@@ -192,6 +195,7 @@ class Engine:
                 policy_pack_configs=self._pack_settings,
                 plan=str(plan.resolve()) if plan else None,
                 replace=list(replace),
+                refresh=refresh,
             ),
             on_event,
         )

@@ -104,7 +104,7 @@ PROGRAMS = (
     *(_operator(name, "kubernetes", build_seconds) for name, build_seconds in (("jobset", 10), ("kueue", 64))),
     _kubernetes("kubectl", ("version", "--client"), build_seconds=18),
 )
-"""All programs of the sandbox, in the order in which `make up` needs them. Helm shares the Go module of Kubernetes and
+"""All programs of the sandbox, in the order in which an `up` needs them. Helm shares the Go module of Kubernetes and
 the GCS server that of Pulumi, so that the packages they have in common are compiled once."""
 
 ENGINE = ("pulumi", "helm")

@@ -19,7 +19,7 @@ from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
 from sandbox.programs import found
 from sandbox.servers import ServerError, Supervision, start_api, start_controllers, start_gcs
-from sandbox.site import SITE_VARIABLE, Site, load
+from sandbox.site import SITE_VARIABLE, Site, load, start_command
 
 _LIFETIME_SECONDS = 12 * 3600
 _LOCK_SECONDS = 5
@@ -49,7 +49,7 @@ def serve(site: Site, stopping: threading.Event) -> int:
         work(Operators(site, programs).run)
         work(NodeAgent(site, Path(sys.executable), daemon.CHECKOUT).run)
         daemon.report_phase(site, daemon.READY)
-        return _watch(supervision, stopping)
+        return _watch(site, supervision, stopping)
     finally:
         stopping.set()
         for worker in workers:
@@ -57,7 +57,7 @@ def serve(site: Site, stopping: threading.Event) -> int:
         supervision.stop()
 
 
-def _watch(supervision: Supervision, stopping: threading.Event) -> int:
+def _watch(site: Site, supervision: Supervision, stopping: threading.Event) -> int:
     deadline = time.monotonic() + _LIFETIME_SECONDS
     while not stopping.wait(1):
         try:
@@ -66,7 +66,8 @@ def _watch(supervision: Supervision, stopping: threading.Event) -> int:
             _log.error("stopping the sandbox: %s", error)
             return 1
         if time.monotonic() > deadline:
-            _log.warning("stopping after %d hours; `make up` starts it again", _LIFETIME_SECONDS // 3600)
+            start = start_command(site.root)
+            _log.warning("stopping after %d hours; `%s` starts it again", _LIFETIME_SECONDS // 3600, start)
             return 0
     return 0
 

@@ -326,7 +326,8 @@ def start_gcs(site: Site, programs: Programs, supervision: Supervision) -> None:
         f"-external-url={site.gcs_url}",
         f"-public-host={site.address}:{site.gcs_port}",
         f"-filesystem-root={site.buckets}",
-        "-log-level=warn",
+        # A line for each request, with the number of bytes of the answer.
+        "-log-level=info",
     ]
     server = _start("fake-gcs-server", flags, site, programs, supervision)
     health, pool = f"{site.gcs_url}/_internal/healthcheck", urllib3.PoolManager()

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import urllib3
 
+from infra.commands import command_line
 from infra.kubernetes import CONNECTIONS, ApiServer
 
 SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
@@ -32,6 +33,27 @@ SILENT_ANNOTATION = "tpu-multislice.dev/silent"
 """Annotation of a node whose machine is disconnected: its processes keep running, but report nothing."""
 
 _FIRST_BLOCK, _LAST_BLOCK = 64, 250
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The GCS server of a sandbox, as programs outside of pods use it."""
+
+    url: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the options with which gcsfs uses this server."""
+        return {"endpoint_url": self.url, "token": "anon", "project": "sandbox"}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment that makes Google client libraries, TensorStore and gcsfs use this server."""
+        return {
+            "STORAGE_EMULATOR_HOST": self.url,
+            "TENSORSTORE_GCS_HTTP_URL": self.url,
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "sandbox",
+        }
 
 
 @dataclass(frozen=True)
@@ -67,9 +89,8 @@ class Site:
         return f"http://{self.address}:{self.gcs_port}"
 
     @property
-    def gcs_options(self) -> dict[str, str]:
-        """Return the options with which gcsfs uses the local GCS server from outside of pods."""
-        return {"endpoint_url": self.gcs_url, "token": "anon", "project": "sandbox"}
+    def storage(self) -> Storage:
+        return Storage(self.gcs_url)
 
     @property
     def egress_name(self) -> str:
@@ -130,18 +151,24 @@ class Site:
         digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
         return f"127.{self.block}.{1 + digest[0] % 127}.{1 + digest[1] % 254}"
 
-    def client_environment(self) -> dict[str, str]:
-        """Return the environment that makes Google client libraries, TensorStore and gcsfs use the local GCS server."""
-        return {
-            "STORAGE_EMULATOR_HOST": self.gcs_url,
-            "TENSORSTORE_GCS_HTTP_URL": self.gcs_url,
-            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "sandbox",
-        }
-
 
 def pod_folder(namespace: str, name: str, uid: str) -> str:
     """Return the name of a pod's folder in `pods` and `logs/pods`."""
     return f"{namespace}_{name}_{uid}"
+
+
+def storage_beside(api_server_url: str) -> Storage | None:
+    """Return the GCS server of the sandbox whose API server has this URL. None: it is no sandbox of this machine.
+
+    A member of a team has a kubeconfig and nothing else of the sandbox.
+    """
+    sites = (Site(Path(), block) for block in range(_FIRST_BLOCK, _LAST_BLOCK + 1))
+    return next((site.storage for site in sites if site.api_server_url == api_server_url), None)
+
+
+def start_command(root: Path) -> str:
+    """Return the command line that creates or starts the sandbox in a folder and deploys a stack in it."""
+    return command_line("up", "STACK", "--sandbox", str(root))
 
 
 def load(root: Path) -> Site:
@@ -154,7 +181,7 @@ def from_environment() -> Site:
     """Return the site named by `TPU_MULTISLICE_SANDBOX`. Raises RuntimeError outside a process of a sandbox."""
     root = os.environ.get(SITE_VARIABLE)
     if root is None:
-        raise RuntimeError(f"{SITE_VARIABLE} must name the sandbox's folder; start the sandbox with `make up`")
+        raise RuntimeError(f"{SITE_VARIABLE} must name the sandbox's folder; `multislice up --sandbox` sets it")
     return load(Path(root))
 
 

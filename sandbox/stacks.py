@@ -8,7 +8,7 @@ from typing import Any, override
 from infra.kubernetes import ApiServer
 from infra.stacks import Stacks, StacksError, run_command
 from sandbox.programs import found
-from sandbox.site import administrator, load
+from sandbox.site import administrator, load, start_command
 
 
 class SandboxStacks(Stacks):
@@ -25,7 +25,7 @@ class SandboxStacks(Stacks):
             self.site = load(root)
         except FileNotFoundError:
             raise StacksError(
-                f"expected a sandbox in the folder {root}, found none; create it with `make up`"
+                f"expected a sandbox in the folder {root}, found none; create it with `{start_command(root)}`"
             ) from None
         self.sandbox = root
         self._pulumi = str(found(["pulumi"]).path("pulumi"))

@@ -85,6 +85,20 @@ class SlicesChanged(Line):
 
 
 @dataclass(frozen=True)
+class PartsLost(Line):
+    """Parts of batches that no slice has trained on, because their slice was lost between two sums (`sync_every`)."""
+
+    template: ClassVar[str] = (
+        "steps {first} to {step}: {parts} of {dealt} parts of the batches are lost with their slice"
+    )
+
+    first: int
+    step: int
+    parts: int
+    dealt: int
+
+
+@dataclass(frozen=True)
 class AttentionTried(Line):
     """An attention kernel that computes correctly on this job's chips."""
 

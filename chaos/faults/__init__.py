@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from chaos.faults import cluster, damage, hosts, queue, storage
+from chaos.faults import cluster, damage, hosts, queue, slices, storage
 from chaos.target import Fault
 
 GROUPS: Mapping[str, tuple[Fault, ...]] = {
@@ -17,6 +17,8 @@ GROUPS: Mapping[str, tuple[Fault, ...]] = {
     "The queue": queue.QUEUE,
     "The control plane": cluster.CONTROL_PLANE,
     "Limits of the job": queue.LIMITS,
+    "Slices that the others train on without": slices.LOST,
+    "The return of a slice": slices.RETURNS,
 }
 """The faults by affected component. Keys are titles of the report."""
 

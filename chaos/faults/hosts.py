@@ -110,7 +110,7 @@ HOSTS = (
         _send(signal.SIGSTOP, "slice-1-1"),
         # JAX may notice the silent host before the trainer's own limit.
         Expected(
-            endings=frozenset({"HANG", "PEER_LOST"}),
+            endings=GONE | {"HANG"},
             culprit="host-stopped-slice-",
             cause="no sign of life from host-stopped-slice-1-1",
         ),

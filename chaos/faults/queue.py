@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from chaos.faults.cluster import operator_down
-from chaos.faults.hosts import between_saves, preempted
+from chaos.faults.hosts import GONE, between_saves, preempted
 from chaos.target import BETWEEN_SAVES, JOBSETS, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target
 from chaos.verdict import SUSPENDED, UNDISTURBED, Expected
 from infra.jobset import PRIORITY_LABEL
@@ -212,7 +212,7 @@ LIMITS = (
             terminal="Failed",
             starts=1,
             charged=0,
-            endings=frozenset({LAST, "PEER_LOST"}),
+            endings=GONE | {LAST},
             condition="reaching max number of restarts",
         ),
         job={"max_restarts": 0},

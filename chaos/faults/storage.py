@@ -17,7 +17,17 @@ from urllib.parse import quote
 
 from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, between_saves, event_of_kill
 from chaos.sabotage import Deed, Sabotage, add_sabotages
-from chaos.target import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job, recorded_before
+from chaos.target import (
+    BUCKET,
+    GCS_SERVER,
+    NAMESPACE,
+    SAVE_EVERY,
+    STEPS,
+    Fault,
+    Target,
+    comes_with_the_job,
+    recorded_before,
+)
 from chaos.verdict import UNDISTURBED, Expected
 from infra.kubernetes import Json
 from workloads.data.documents import TextField
@@ -229,12 +239,11 @@ _STILL_SECONDS = 15.0
 """Seconds that include the second save."""
 _SAVED_SECONDS = 60
 _FAILED_SECONDS = 180
-_SERVER = "fake-gcs-server"
 _DATA = "data-changed/tokens"
 
 
 def _stop_for_a_while(target: Target, job: str) -> None:
-    server = target.server_pid(_SERVER)
+    server = target.server_pid(GCS_SERVER)
     os.kill(server, signal.SIGSTOP)
     try:
         time.sleep(_STILL_SECONDS)
@@ -254,7 +263,7 @@ def _fill(target: Target, job: str) -> None:
 
     This is a limit of the server's process, because mounting a small disk needs root.
     """
-    server = target.server_pid(_SERVER)
+    server = target.server_pid(GCS_SERVER)
 
     def says_why() -> bool:
         logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")

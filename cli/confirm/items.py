@@ -77,8 +77,8 @@ ITEMS = (
         "existing",
         1,
         "existing VPC or cluster",
-        "Google's answers have the form of the provider's documentation, and the commands in"
-        " [Your own VPC or cluster](../how-to/existing-cluster.md) add what is missing",
+        "Google's answers have the form of the provider's documentation, and the commands that a"
+        " preview prints for [your own VPC or cluster](../how-to/existing-cluster.md) add what is missing",
         "`pulumi preview --stack STACK`",
     ),
     Item(

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
 from cli.observed.cluster import find_hostless, node_of, queue_of
+from infra.commands import replacing
 from infra.job_state import condition, is_true
 from infra.kubernetes import ApiError, Json
 from infra.names import (
@@ -45,7 +46,7 @@ def quotas(scope: Scope) -> Findings:
         if group and group.capacity.on_request:
             yield ok(f"flavor {name}", f"{found}; the others are created on request")
         else:
-            fix = f"see the nodes, or lower the quota and run `pulumi up --stack {scope.stack}`"
+            fix = f"see the nodes, or lower the quota and run `{scope.update()}`"
             yield judge(f"flavor {name}", found, passes=quota <= chips, fix=fix)
 
 
@@ -124,7 +125,7 @@ def queues(scope: Scope) -> Findings:
             if found and stopped != "None":
                 yield ok(subject, f"admits no job, because its stopPolicy is {stopped}")
             else:
-                yield _check_active(subject, found, scope.stack)
+                yield _check_active(scope, subject, found)
 
 
 def controllers(scope: Scope) -> Findings:
@@ -163,9 +164,9 @@ def waiting(scope: Scope) -> Findings:
         yield ok(f"namespace {namespace}", f"{len(waits)} waiting: {why}" if waits else "no job is waiting")
 
 
-def _check_active(subject: str, found: Json | None, stack: str) -> Check:
+def _check_active(scope: Scope, subject: str, found: Json | None) -> Check:
     if found is None:
-        return failed(subject, "missing", f"pulumi up --refresh --stack {stack}")
+        return failed(subject, "missing", scope.update("--refresh"))
     active = condition(found, "Active")
     if active.get("status") == "True":
         return ok(subject, active.get("message", "active"))
@@ -216,8 +217,8 @@ def pools(scope: Scope) -> Findings:
             yield ok(subject, status.lower())
         elif status == "ERROR":
             resource = "cluster-system" if pool["name"] == SYSTEM_POOL else f"slices-{pool['name']}"
-            fix = f"pause the jobs on it, then recreate it: pulumi up --stack {scope.stack}"
-            yield failed(subject, f"{status}: {'; '.join(words)}", f"{fix} --replace '**::{resource}'")
+            fix = f"pause the jobs on it, then recreate it: {scope.update(*replacing(resource))}"
+            yield failed(subject, f"{status}: {'; '.join(words)}", fix)
         else:
             yield failed(subject, f"{status}: {'; '.join(words)}", "wait: GKE is creating, deleting or repairing it")
 
@@ -225,7 +226,7 @@ def pools(scope: Scope) -> Findings:
 def _check_hostless(scope: Scope, pools: Collection[str]) -> Findings:
     """Check the slices without a node, that is, those that are not in `pools`."""
     hostless = find_hostless(scope.up.outputs, pools)
-    fix = f"see pools; `pulumi up --refresh --stack {scope.stack}`"
+    fix = f"see pools; `{scope.update('--refresh')}`"
     for name, topology in (hostless or {}).items():
         taken = "spot capacity that Google took back returns without any action"
         yield failed(f"slice {name}", f"has no hosts; topology {topology}", f"{fix}; {taken}")

@@ -6,12 +6,14 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import urllib3
 
 from cli.deployed import Deployed
+from cli.sandbox_folder import stack_command
 from infra.kubernetes import ApiServer, Json
 from workloads.spec import Spec
 
@@ -112,7 +114,8 @@ class Scope:
     """The deployed stack. None: it is not up, or credentials for its cluster are missing."""
     missing: str
     """Why `deployed` is None."""
-    sandbox: bool
+    sandbox: Path | None
+    """Folder of the sandbox that has the stack. None: Google Cloud."""
     google: Google | NotAsked
     silent: bool = False
     """Whether the cluster did not answer an earlier check, so that no other check waits for it."""
@@ -130,6 +133,10 @@ class Scope:
         if self.deployed is None:
             raise NotAsked("the stack cannot be reached, see the group credentials")
         return self.deployed
+
+    def update(self, *options: str) -> str:
+        """Return the command line that deploys the stack."""
+        return stack_command("up", self.stack, self.sandbox, *options)
 
     def in_google(self) -> Google:
         """Return access to Google Cloud. Raise NotAsked in the sandbox and without credentials."""

@@ -64,7 +64,7 @@ def operators(scope: Scope) -> Findings:
             yield ok(name, version)
         else:
             said = f"this checkout declares {version}, the cluster has {', '.join(sorted(found)) or 'none'}"
-            fix = f"`pulumi up --stack {scope.stack}`, one minor version at a time: docs/how-to/operations.md"
+            fix = f"`{scope.update()}`, one minor version at a time: docs/how-to/operations.md"
             yield failed(name, said, fix)
 
 

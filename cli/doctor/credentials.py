@@ -26,7 +26,7 @@ def stack(scope: Scope) -> Findings:
     """Check that the stack is deployed and that its cluster accepts the credentials."""
     if scope.deployed is None:
         says, _, fix = scope.missing.partition("\n")
-        yield failed("stack", says, fix or f"pulumi up --stack {scope.stack}")
+        yield failed("stack", says, fix or scope.update())
         return
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     name = scope.api.request("POST", _REVIEWS, review)["status"]["userInfo"]["username"]
@@ -40,7 +40,7 @@ def rights(scope: Scope) -> Findings:
         said = f"may {', '.join(words for words, allowed in may.items() if allowed) or 'do nothing'}"
         refused = [words for words, allowed in may.items() if not allowed]
         said += f"; may not {', '.join(refused)}" if refused else ""
-        fix = f"become a member of the team of {namespace}: teams.NAME.members, then `pulumi up`"
+        fix = f"become a member of the team of {namespace}: teams.NAME.members, then `{scope.update()}`"
         yield judge(f"namespace {namespace}", said, passes=may[_RIGHTS[0][0]], fix=fix)
 
 
@@ -57,7 +57,7 @@ def bucket(scope: Scope) -> Findings:
         if found:
             yield ok("bucket", f"{storage} can be read")
         else:
-            yield failed("bucket", f"{storage} is missing", f"pulumi up --refresh --stack {scope.stack}")
+            yield failed("bucket", f"{storage} is missing", scope.update("--refresh"))
 
 
 def gcloud(scope: Scope) -> Findings:
@@ -109,7 +109,7 @@ def kinds(scope: Scope) -> Findings:
     """Check that the cluster serves the APIs of JobSet and Kueue."""
     for name, version in _GROUPS.items():
         if scope.api.find(f"/apis/{version}") is None:
-            yield failed(name, f"the cluster does not serve {version}", f"pulumi up --refresh --stack {scope.stack}")
+            yield failed(name, f"the cluster does not serve {version}", scope.update("--refresh"))
         else:
             yield ok(name, f"the cluster serves {version}")
 

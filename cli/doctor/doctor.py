@@ -98,7 +98,7 @@ def scope_of(stack: str, sandbox: Path | None) -> Scope:
             cloud = google(settings.cloud.project, settings.cloud.region)
         except NotAsked as why:
             cloud = why
-    return Scope(stack, settings, found, missing, sandbox is not None, cloud)
+    return Scope(stack, settings, found, missing, sandbox, cloud)
 
 
 def _table(stack: str, checks: tuple[Check, ...]) -> Table:

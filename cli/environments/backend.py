@@ -14,10 +14,11 @@ from datetime import datetime
 from typing import Any, override
 
 from cli.environments.files import Files, policy_pack
-from cli.sandbox_folder import lock_sandbox
+from cli.sandbox_folder import lock_sandbox, stack_command
 from infra.project import find_project
-from infra.stacks import Stacks, StacksError, explain_missing_program, explain_parse_errors
+from infra.stacks import NO_RENEWAL, Renewal, Stacks, StacksError, explain_missing_program, explain_parse_errors
 from sandbox import daemon, programs
+from sandbox.site import start_command
 from sandbox.stacks import SandboxStacks
 
 _STACK = "pulumi:pulumi:Stack"
@@ -47,8 +48,11 @@ class Backend:
         self._stacks = stacks
 
     def names(self) -> Sequence[str]:
-        with explain_parse_errors("stack ls"):
-            return [stack["name"].rpartition("/")[2] for stack in json.loads(self._stacks.ask("stack", "ls", "--json"))]
+        return self._stacks.names()
+
+    def command(self, command: str, name: str) -> str:
+        """Return the command line that runs a command of `multislice` on a stack of this backend."""
+        return stack_command(command, name, self._stacks.sandbox)
 
     def updates(self, name: str) -> Sequence[Update]:
         """Return the updates of a stack, newest first."""
@@ -73,7 +77,7 @@ class Backend:
                 if resource.get("custom") and not resource["type"].startswith((_STACK, _PROVIDER))
             ]
 
-    def up(self, name: str, *, yes: bool = True) -> None:
+    def up(self, name: str, renewal: Renewal = NO_RENEWAL, *, yes: bool = True) -> None:
         """Create the stack if it does not exist, and deploy its file under the rules of a preview.
 
         Pulumi asks for confirmation unless `yes`.
@@ -84,7 +88,7 @@ class Backend:
         pack = (
             ("--policy-pack", str(policy_pack()), "--policy-pack-config", str(settings)) if settings.is_file() else ()
         )
-        self._follow("up", "--stack", name, *pack, yes=yes)
+        self._follow("up", "--stack", name, *renewal.options, *pack, yes=yes)
 
     def restore(self, name: str) -> None:
         """Write the stack file as it was in the last update."""
@@ -114,8 +118,9 @@ class SandboxBackend(Backend):
         self._site = stacks.site
 
     @override
-    def up(self, name: str, *, yes: bool = True) -> None:
-        self._operate(lambda: self._engine(name).up(lambda _: None))
+    def up(self, name: str, renewal: Renewal = NO_RENEWAL, *, yes: bool = True) -> None:
+        engine = self._engine(name)
+        self._operate(lambda: engine.up(lambda _: None, replace=renewal.replace, refresh=renewal.refresh))
 
     @override
     def restore(self, name: str) -> None:
@@ -133,7 +138,9 @@ class SandboxBackend(Backend):
         from pulumi.automation import CommandError
 
         if daemon.running(self._site) is None:
-            raise StacksError(f"the sandbox in {self._site.root} is not running; start it with `make up`")
+            raise StacksError(
+                f"the sandbox in {self._site.root} is not running; start it with `{start_command(self._site.root)}`"
+            )
         with lock_sandbox(self._site):
             try:
                 operation()

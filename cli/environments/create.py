@@ -78,8 +78,7 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, for
     elif backend:
         console.print(f"{name} is up. To destroy it earlier: multislice env destroy {name}", soft_wrap=True)
     else:
-        first = " ".join(("pulumi stack init", name, *files.encryption(name)))
-        console.print(f"Wrote {file}. To bring it up: {first}, then pulumi up", soft_wrap=True)
+        console.print(f"Wrote {file}. To bring it up: multislice up -s {name}", soft_wrap=True)
     return 0
 
 
@@ -123,7 +122,7 @@ def _left(name: str, backend: Backend, files: Files) -> str:
         if name in backend.names():
             if backend.updates(name) or backend.resources(name):
                 return (
-                    f"and its resources are billed; continue with pulumi up --stack {name}, or run"
+                    f"and its resources are billed; continue with {backend.command('up', name)}, or run"
                     f" multislice env destroy {name}"
                 )
             backend.remove(name)

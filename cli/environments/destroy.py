@@ -20,7 +20,7 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 _MOST_LISTED = 5
-_PERMANENT = "expected an environment, got the permanent stack {}; destroy it with `pulumi destroy`"
+_PERMANENT = "expected an environment, got the permanent stack {}; destroy it with `{}`"
 
 
 class Destroyed(Spec):
@@ -49,7 +49,7 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
         if not files.stack(name).exists():
             return Destroyed(name=name, result="absent")
         if files.environment(name) is None:
-            raise Halt(_PERMANENT.format(name))
+            raise Halt(_PERMANENT.format(name, backend.command("down", name)))
     except ValidationError as error:
         message = f"the section environment of {files.stack(name)} cannot be read: {error.errors()[0]['msg']}"
         return Destroyed(name=name, result="failed", message=message)
@@ -62,7 +62,7 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
 def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
     known, message = look(name, backend, files), ""
     if known.environment is None:
-        raise Halt(known.trouble or _PERMANENT.format(name))
+        raise Halt(known.trouble or _PERMANENT.format(name, backend.command("down", name)))
     if backend.resources(name):
         if not files.stack(name).exists():
             backend.restore(name)

@@ -25,11 +25,6 @@ from workloads.spec import Spec
 SOME_UNREADABLE, SOME_EXPIRED = 1, 2
 """Exit statuses: a stack could not be read; with `--expired`, some environments have expired."""
 
-_KEPT = (
-    "its stack file has no section environment, so it should be permanent, but no update has stored that yet; run"
-    " `pulumi up` to keep it, or remove the file to destroy it"
-)
-
 
 @dataclass(frozen=True)
 class Known:
@@ -56,7 +51,13 @@ def look(name: str, backend: Backend, files: Files) -> Known:
             trouble = None if last.result == "succeeded" else f"its last {last.kind} {words}"
             environment = environment_in(last.config)
             if environment and files.stack(name).exists() and files.environment(name) is None:
-                return Known(name, None, updates, _KEPT)
+                return Known(
+                    name,
+                    None,
+                    updates,
+                    "its stack file has no section environment, so it should be permanent, but no update has stored"
+                    f" that yet; run `{backend.command('up', name)}` to keep it, or remove the file to destroy it",
+                )
             return Known(name, environment, updates, trouble if environment else None)
         environment = files.environment(name)
     except ValidationError as error:

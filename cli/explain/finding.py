@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cli.observed.snapshot import Job, Snapshot
+from infra.commands import replacing
 from infra.job_state import Kind
+from infra.names import job_resource
 from workloads.spec import ExitCode
 
 _SIGKILL, _SIGSEGV = 137, 139
@@ -58,9 +60,7 @@ def submit_again(snapshot: Snapshot, job: Job) -> str:
     name = job.place.name
     if not job.declared:
         return f"kubectl delete jobset {name} -n {job.place.namespace}, then submit it again"
-    if snapshot.in_sandbox:
-        return "make down, then make up"
-    return f"pulumi up --stack {snapshot.stack} --replace '**::job-{name}'"
+    return snapshot.up(*replacing(job_resource(name)))
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,12 @@ class Meaning:
 
     what: str
     next: str
-    """What to do. `{job}` and `{stack}` are names, `{options}` the options with which a command selects the stack."""
+    """What to do. `{job}` and `{stack}` are names, `{options}` the options with which a command selects the stack, and
+    `{up}` the command that deploys it."""
 
 
 _LOG = "read its log: multislice logs {job} {options} --all --previous"
-_REPAIR = "fix the stack file and run `pulumi up`, which submits the job again"
+_REPAIR = "fix the stack file and run `{up}`, which submits the job again"
 
 MEANINGS: dict[int, Meaning] = {
     ExitCode.DONE: Meaning("it completed", "nothing to do"),
@@ -86,7 +87,7 @@ MEANINGS: dict[int, Meaning] = {
     ExitCode.DIVERGED: Meaning(
         "loss or gradients stayed too large or not finite, so a restart cannot help",
         "look at the losses with `multislice report {job} {options}`, set a lower `job.optimizer.learning_rate` with"
-        " `job.allow_changes: [optimizer.learning_rate]`, and run `pulumi up`",
+        " `job.allow_changes: [optimizer.learning_rate]`, and run `{up}`",
     ),
     ExitCode.BAD_HOST: Meaning(
         "it failed the check of its chips; the nodes of its slice are marked, and no job is placed on them",
@@ -108,7 +109,10 @@ MEANINGS: dict[int, Meaning] = {
         "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
         "the caller gets the exception; it is also in the log of the host: multislice logs {job} {options} --all",
     ),
-    ExitCode.PEER_LOST: Meaning("it lost the connection to another host, whose exit has the cause", _LOG),
+    ExitCode.PEER_LOST: Meaning(
+        "that host was killed or lost with its machine, and left no record",
+        "look at the nodes: multislice doctor {options}",
+    ),
     ExitCode.PREEMPTED: Meaning(
         "the cluster stopped it after it had saved; this does not count towards max_restarts",
         "nothing to do: the job continues from its checkpoint",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cli.explain.finding import Cause, Finding, meaning, submit_again
 from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job, Snapshot
-from cli.render import counted, duration, exit_words, group_by_reason
+from cli.render import counted, duration, group_by_reason
 from infra.job_state import Kind, State
 from workloads.spec import BAD_HOST_KEY
 
@@ -21,19 +21,19 @@ _SILENT_SECONDS = 60
 def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield what keeps hosts of an admitted job from running."""
     doctor = f"multislice doctor {snapshot.options}"
-    yield from _refused(job)
+    yield from _refused(snapshot, job)
     yield from _without_node(snapshot, job, doctor)
     yield from _on_lost_nodes(snapshot, job, doctor)
-    yield from _not_started(job)
+    yield from _not_started(snapshot, job)
 
 
-def _refused(job: Job) -> Iterator[Finding]:
+def _refused(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     refusals = [event for event in job.events if event.reason in _REFUSED and _FOLLOWERS_WAIT not in event.message]
     missing = job.hosts + job.heads - len(job.pods)
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
-        advice = "fix the cause in the stack file, then run `pulumi up`"
+        advice = f"fix the cause in the stack file, then run `{snapshot.up()}`"
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
@@ -53,7 +53,7 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
         back = f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-"
         yield Finding(Cause.BAD_HOST, what, since, tuple(evidence), (doctor, back))
         return
-    move = f"if Google has no chips there, change slices.NAME.zone: pulumi up --stack {snapshot.stack}"
+    move = f"if Google has no chips there, change slices.NAME.zone: {snapshot.up()}"
     yield Finding(Cause.NO_NODE, f"{what}.", since, tuple(evidence), (doctor, move))
 
 
@@ -71,12 +71,12 @@ def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Findin
         yield Finding(Cause.NODE_LOST, what, since, (f"{pod.node}: {said}",), (advice, doctor))
 
 
-def _not_started(job: Job) -> Iterator[Finding]:
+def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     held = [pod for pod in job.pods if pod.held_up]
     if not held:
         return
     what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
-    advice = "fix the image or the objects that the pod refers to, then run `pulumi up`"
+    advice = f"fix the image or the objects that the pod refers to, then run `{snapshot.up()}`"
     evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
@@ -148,12 +148,12 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
 
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     """Return how an attempt ended, that is, which host failed first in it. `attempt` counts the restarts before it."""
-    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options}
+    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options, "up": snapshot.up()}
     first = first_cause(job, attempt)
     if first is None:
         return None
     which, meant = f"Restart {attempt + 1}: " if attempt < job.restarts else "", meaning(first.code, job.kind)
-    what = f"{which}host {first.host} exited {exit_words(first.code, job.kind)}: {meant.what}."
+    what = f"{which}{first.words(job.kind)}: {meant.what}."
     return Finding(Cause.RESTARTED, what, first.at, first.evidence, (meant.next.format(**names),))
 
 

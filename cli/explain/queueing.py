@@ -42,7 +42,7 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     elif workload.paused and not workload.admitted_by:
         said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
         file = f"the stack file of {snapshot.stack}"
-        advice = f"to resume it, set its `paused` to false in {file}, then run `multislice up`"
+        advice = f"to resume it, set its `paused` to false in {file}, then run `{snapshot.up()}`"
         evidence = (said.message,) if said else ()
         yield Finding(Cause.PAUSED, what, said.since if said else None, evidence, (advice,))
     else:
@@ -94,7 +94,7 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     held = said.reason == "Stopped"
     what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
     advice = (
-        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then run `multislice up`"
+        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then run `{snapshot.up()}`"
         if held
         else f"find the cause: multislice doctor {snapshot.options}"
     )
@@ -127,7 +127,7 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
 def _raise_priority(snapshot: Snapshot, job: Job) -> str:
     if not job.declared:
         return "to run it earlier, cancel it and submit it again with a higher `priority`"
-    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then run `multislice up`"
+    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then run `{snapshot.up()}`"
 
 
 def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:
         what = "The job has used up its max_hours and will not be admitted again."
-        advice = "raise job.max_hours, then run `multislice up`"
+        advice = f"raise job.max_hours, then run `{snapshot.up()}`"
     elif _TRIES_OVER in words or "re-queue" in words:
         what = "The job was evicted as often as scheduling.requeueing.limit allows and will not be admitted again."
         advice = f"fix what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot, job)}"

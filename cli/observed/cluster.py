@@ -81,7 +81,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         options=deployed.options,
         cluster=deployed.outputs.get("cluster", ""),
         at=at,
-        in_sandbox=deployed.sandbox is not None,
+        engine_options=deployed.engine_options,
         answered=sum(map(len, reader.errors.values())) < len(found),
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),
@@ -158,9 +158,11 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
     for jobset in found[JOBSETS.format(namespace)]:
         name, place = jobset["metadata"]["name"], JobPlace.of(jobset, namespace)
         own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
-        names = {each["metadata"]["name"] for each in (*jobs[name], *pods[name])} | {name, own.name if own else name}
-        told = [_event(each, at) for each in events if each["involvedObject"].get("name") in names]
         spec, status, replicated = jobset["spec"], jobset.get("status", {}), jobset["spec"]["replicatedJobs"]
+        names = {each["metadata"]["name"] for each in pods[name]} | {name, own.name if own else name}
+        # A restart deletes the Jobs, whose events say why.
+        names |= {f"{name}-{job['name']}-{index}" for job in replicated for index in range(job.get("replicas", 1))}
+        told = [_event(each, at) for each in events if each["involvedObject"].get("name") in names]
         slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
         made.append(
             Job(

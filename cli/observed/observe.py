@@ -10,9 +10,10 @@ from cli.deployed import Deployed, JobPlace, choose_job
 from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Failure, Files, read_files
 from cli.observed.snapshot import Job, Snapshot
+from cli.render import exit_words
 from infra.job_state import Kind, Pod
 from infra.names import call_folder, jobs_folder
-from workloads.spec import cause_order
+from workloads.spec import ExitCode, cause_order
 
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
 """The Job controller's message about the pod for which it fails a Job
@@ -35,9 +36,21 @@ class HostEnd:
     """Latest possible time of the end."""
     evidence: tuple[str, ...]
 
+    def words(self, kind: Kind) -> str:
+        """Return which host of a job of this kind ended, and how.
+
+        A host that lost another one is not the cause. The exit of that other host is unknown here.
+        """
+        if self.code == ExitCode.PEER_LOST and kind is not Kind.CONTAINER:
+            return f"host {self.host} lost the connection to another host"
+        return f"host {self.host} exited {exit_words(self.code, kind)}"
+
 
 def first_cause(job: Job, attempt: int) -> HostEnd | None:
-    """Return the end that caused the others after `attempt` restarts. None: no evidence of it exists."""
+    """Return the end that caused the others after `attempt` restarts. None: no evidence of it exists.
+
+    If the host that caused it left no evidence, because it was killed, it is the end of a host that lost it.
+    """
     records = _records(job, attempt)
     ends = [HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",)) for fail in records]
     ends += [_of_pod(pod) for pod in _pods(job, attempt) if pod.phase == "Failed" and pod.exit_code]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
+from infra.commands import command_line
 from infra.job_state import Condition, Kind, Pod, State, Workload, state_of
 
 
@@ -153,7 +154,8 @@ class Snapshot:
     """Options with which a command selects the stack, such as `-s dev --sandbox`."""
     cluster: str
     at: float
-    in_sandbox: bool = False
+    engine_options: tuple[str, ...] = ()
+    """Those options that select the engine, such as `--sandbox`."""
     answered: bool = True
     """Whether the cluster answered any request."""
     usd_per_hour: float | None = None
@@ -166,6 +168,10 @@ class Snapshot:
     """Workloads of all jobs that could be read."""
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def up(self, *options: str) -> str:
+        """Return the command line that deploys the stack. Members without access to Pulumi must ask its owner."""
+        return command_line("up", self.stack, *self.engine_options, *options)
 
 
 @dataclass(frozen=True)

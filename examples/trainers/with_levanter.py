@@ -1,4 +1,19 @@
-"""Trains a small Llama with Levanter: `python -m examples.trainers.with_levanter STEPS`. It learns to count."""
+r"""Trains a small Llama with Levanter: `python -m examples.trainers.with_levanter STEPS`. It learns to count.
+
+Levanter needs an environment of its own. The newest one on PyPI works with JAX 0.7.2, but not with 0.8 or later:
+
+    python3.12 -m venv /tmp/levanter
+    /tmp/levanter/bin/pip install --pre levanter==1.2.dev1644 jax==0.7.2 jaxlib==0.7.2 'equinox<0.13.3' \
+        './multislice_run[gs]'
+
+JAX 0.7.2 expects the first host on port 8476, and the sandbox sets 8482, so a job in the sandbox has this command:
+
+    command:
+      - sh
+      - -c
+      - JAX_COORDINATOR_BIND_ADDRESS=${JAX_COORDINATOR_BIND_ADDRESS%:*}:8476
+        exec /tmp/levanter/bin/python -m examples.trainers.with_levanter 100
+"""
 
 import sys
 import tempfile

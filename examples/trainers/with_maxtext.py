@@ -1,6 +1,21 @@
-"""Pre-trains with MaxText: `python -m examples.trainers.with_maxtext STEPS [NAME=VALUE ...]`.
+r"""Pre-trains with MaxText: `python -m examples.trainers.with_maxtext STEPS [NAME=VALUE ...]`.
 
 The names are those of MaxText. Three of its functions are wrapped, because it offers no hooks for steps and saves.
+
+MaxText needs an environment of its own:
+
+    python3.12 -m venv /tmp/maxtext
+    /tmp/maxtext/bin/pip install maxtext==0.2.5
+    /tmp/maxtext/bin/pip install './multislice_run[gs]' -r \
+        /tmp/maxtext/lib/python3.12/site-packages/dependencies/requirements/generated_requirements/decoupled-requirements.txt
+
+A job in the sandbox has these settings:
+
+    env: {DECOUPLE_GCLOUD: "TRUE"}
+    command: [/tmp/maxtext/bin/python, -m, examples.trainers.with_maxtext, "80", hardware=cpu, dataset_type=synthetic,
+      checkpoint_period=10]
+    args: [base_emb_dim=64, base_num_query_heads=4, base_num_kv_heads=4, head_dim=16, base_mlp_dim=128,
+      base_num_decoder_layers=2, vocab_size=256, max_target_length=64, per_device_batch_size=1, attention=dot_product]
 """
 
 import sys

@@ -98,8 +98,8 @@ def gate_errors(config: Json | None, needs: Needs) -> Iterator[FieldError]:
             "cluster.existing.jobset",
             f"JobSet 0.12 or newer with the feature gate {RESTART_JOB_GATE}, for slice_failure: continue",
             "a configuration that cannot be read" if config is None else "off",
-            f"ask its owner to set featureGates: {{{RESTART_JOB_GATE}: true}} in its ConfigMap, and for the right to read"
-            f" that; or write restart as {jobs}",
+            f"ask its owner to set featureGates: {{{RESTART_JOB_GATE}: true}} in its ConfigMap, and for the right to"
+            f" read that; or write restart as {jobs}",
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
+from infra.commands import command_line
 from infra.review.review import Change, Finding, Previewed
 from infra.review.table import UNKNOWN, State, Table, as_markdown
 from infra.review.tables import tables
@@ -250,7 +251,8 @@ def _value(value: JsonValue) -> str:
 
 def _notes(drift: Drift) -> Iterable[str]:
     if drift.objects:
-        yield "To restore what is declared, run pulumi up --refresh. Otherwise declare what was found."
+        up = command_line("up", drift.stack, "--refresh")
+        yield f"To restore what is declared, run `{up}`. Otherwise declare what was found."
     if drift.pending:
         named = ", ".join(f"{change.operation} {change.name}" for change in drift.pending)
         yield f"Not drift, but changed since the last up: {named}."

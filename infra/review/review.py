@@ -196,7 +196,7 @@ def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
         tokens=tokens(spec),
         padding=tuple(
             Padding(slices=count, share=share)
-            for count in range(spec.slices.min_count or spec.slices.count, spec.slices.count + 1)
+            for count in spec.start_counts
             if (share := spec.on_slices(count).padding)
         ),
         optimizer=tuple(

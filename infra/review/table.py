@@ -1,19 +1,22 @@
 """A table of a review, as text for terminals and logs and as Markdown for comments."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
 WIDTH = 100
-"""Number of columns that every log and terminal has."""
+"""Largest number of columns to use. Logs have as many."""
+_GAP = 3
+"""Columns between two cells: a space on each side of the divider."""
 
 UNKNOWN = "unknown"
 """Text for an unknown number."""
@@ -42,6 +45,8 @@ class Table:
     notes: Sequence[str] = ()
     whole: Sequence[int] = ()
     """Columns with short cells, which are not wrapped."""
+    spare: Sequence[int] = ()
+    """Columns to leave out of a terminal that is too narrow for all, the first one first."""
     folded: bool = False
     """Whether a comment hides the rows until a reader expands them."""
 
@@ -67,15 +72,63 @@ def as_markdown(tables: Iterable[Table]) -> str:
 def _parts(table: Table) -> Iterable[RenderableType]:
     yield Text.assemble((table.title, "bold"), "  ", (table.verdict, _COLOURS[table.state]))
     if table.rows:
-        grid = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="dim")
-        for index, column in enumerate(table.columns):
-            justify = "right" if _numeric(table, index) else "left"
-            grid.add_column(column, justify=justify, overflow="fold", no_wrap=index in table.whole)
-        for row in table.rows:
-            grid.add_row(*map(escape, row))
-        yield grid
+        yield _Grid(table)
     yield from (Text(note, style="dim") for note in table.notes)
     yield Text()
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The rows of a table. Lines break within a word only if there is no room for the longest words."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        table, widths = self.table, self._widths(options.max_width)
+        grid = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="dim")
+        for index, width in widths.items():
+            justify = "right" if _numeric(table, index) else "left"
+            grid.add_column(table.columns[index], justify=justify, overflow="fold", width=width)
+        for row in table.rows:
+            grid.add_row(*(escape(row[index]) for index in widths))
+        yield grid
+
+    def _widths(self, available: int) -> Mapping[int, int]:
+        """Return the columns to show, with their widths."""
+        widths = {index: self._widest(index) for index in range(len(self.table.columns))}
+        words = {index: self._longest_word(index) for index in widths}
+        least = words | {index: widths[index] for index in self.table.whole}
+        for index in self.table.spare:
+            if _span(least.values()) > available:
+                del widths[index], words[index], least[index]
+        # Words break only if nothing else helps, and whole cells only before words.
+        for wider, narrower in ((words, dict.fromkeys(words, 1)), (least, words), (widths, least)):
+            _narrow(wider, narrower, available)
+        return widths
+
+    def _widest(self, index: int) -> int:
+        return max(cell_len(line) for cell in self._cells(index) for line in cell.splitlines() or [""])
+
+    def _longest_word(self, index: int) -> int:
+        return max(cell_len(word) for cell in self._cells(index) for word in cell.split() or [""])
+
+    def _cells(self, index: int) -> Iterator[str]:
+        return (row[index] for row in (self.table.columns, *self.table.rows))
+
+
+def _narrow(widths: dict[int, int], least: Mapping[int, int], available: int) -> None:
+    """Make the widest columns narrower until all fit, or have their least width."""
+    while _span(widths.values()) > available:
+        wider = [index for index in widths if widths[index] > least[index]]
+        if not wider:
+            return
+        widths[max(wider, key=lambda index: widths[index])] -= 1
+
+
+def _span(widths: Iterable[int]) -> int:
+    """Return the width of columns with the space between them."""
+    found = [*widths]
+    return sum(found) + _GAP * (len(found) - 1)
 
 
 def _markdown(table: Table) -> str:

@@ -85,6 +85,8 @@ def _price(review: Review) -> Table:
         verdict=spent(bill),
         state="notable" if bill.at_most.unknown else "good",
         columns=("group", "slices", "shape", "chips", "capacity", "$/chip h", "$/h", "$/day", "$/month"),
+        whole=range(9),
+        spare=(8, 5),
         rows=[*map(_group, bill.groups), *_sums(bill)],
         notes=[
             *_sources(bill),

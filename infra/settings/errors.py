@@ -105,6 +105,10 @@ def show(value: object) -> str:
             text = str(value).lower()
         case date():
             text = str(value)
+        case BaseModel():
+            text = repr(value.model_dump(mode="json", exclude_unset=True))
+        case tuple():
+            text = repr([*value])
         case _:
             text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
@@ -131,6 +135,12 @@ def _translate(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Field
             return FieldError(place, expectation(detail["msg"]), got, "lower it")
         case {"type": "greater_than" | "greater_than_equal"}:
             return FieldError(place, expectation(detail["msg"]), got, "raise it")
+        case {"type": "too_short", "ctx": {"min_length": least}}:
+            return FieldError(place, f"at least {least} {'entry' if least == 1 else 'entries'}", got, change)
+        case {"type": "too_long", "ctx": {"max_length": most}}:
+            return FieldError(place, f"at most {most} {'entry' if most == 1 else 'entries'}", got, change)
+        case {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}}:
+            return FieldError(place, f"text of the form {pattern}", got, change)
         case {"type": kind} if kind in _EXPECTED:
             return FieldError(place, _EXPECTED[kind], got, _repair(_EXPECTED[kind], detail["input"]) or change)
         case _:

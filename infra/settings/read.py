@@ -127,7 +127,29 @@ def load(config: pulumi.Config) -> Settings:
     """
     prefix = f"{config.name}:"
     keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
-    return parse(expand({key: _read_key(config, key) for key in keys}, pulumi.get_stack()))
+    return read_values({key: _read_key(config, key) for key in keys}, pulumi.get_stack())
+
+
+def read_values(values: Mapping[str, object], stack: str) -> Settings:
+    """Return the settings in the values of a stack file, which may have those of a starter.
+
+    Raises:
+        SettingsError: they are not valid; lists all errors.
+    """
+    found = expand(values, stack)
+    try:
+        settings, errors = parse(found.sections), ()
+    except SettingsError as error:
+        settings, errors = None, error.errors
+    if found.faults:
+        # Other sections depend on the stand-ins for the wrong values, so they are only checked by themselves.
+        own = Sections({name: value for name, value in found.sections.items() if name not in found.derived})
+        read_draft(own)
+        certain = (each for each in errors if found.is_certain(each) or each.path in own.raw.keys() - KEYS)
+        errors = (*certain, *(each for each in own.errors if each.path.partition(".")[0] in own.raw))
+    refuse([*found.faults, *map(found.as_written, errors)])
+    assert settings, "values without errors are settings"
+    return settings
 
 
 def parse(raw: Mapping[str, object]) -> Settings:
@@ -263,7 +285,9 @@ def _short_form(sections: Sections) -> Iterator[DraftJob]:
     if SWEEP_KEY in written:
         expected = "a single job, because its name is that of its files"
         sections.errors.append(FieldError(f"{SHORT_FORM}.{SWEEP_KEY}", expected, "a sweep", _MOVE))
-    yield DraftJob(SHORT_FORM, written, sections.read(sections.raw[SHORT_FORM], SHORT_FORM, TrainingJob))
+    job, errors = _read(sections.raw[SHORT_FORM], SHORT_FORM, TrainingJob)
+    sections.errors += _keys_of_other_kinds(errors, SHORT_FORM, TrainingJob)
+    yield DraftJob(SHORT_FORM, written, job)
 
 
 def _sweep_or_job(sections: Sections, name: str, value: object) -> Iterator[DraftJob]:
@@ -305,9 +329,21 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
     job, errors = _read({**written, "name": name} if isinstance(value, Mapping) else value, path, model)
     sections.errors += [
         FieldError(path, error.expected, error.got, "rename it") if error.path == f"{path}.name" else error
-        for error in errors
+        for error in _keys_of_other_kinds(errors, path, model)
     ]
     return DraftJob(path, written, job)
+
+
+def _keys_of_other_kinds(errors: Iterable[FieldError], path: str, model: type[AnyJob]) -> Iterator[FieldError]:
+    """Yield the errors of a job. A key that only jobs of another kind have is no misspelt key of this one."""
+    kinds = {
+        f"{path}.{key}": kind for kind, each in _KINDS.items() for key in each.model_fields.keys() - model.model_fields
+    }
+    for error in errors:
+        if kind := kinds.get(error.path):
+            yield FieldError(error.path, f"no such key, since only jobs of kind {kind} have it", error.got, "remove it")
+        else:
+            yield error
 
 
 def _kind(written: Section) -> object:

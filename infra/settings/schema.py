@@ -16,11 +16,13 @@ from infra.settings.values import (
     DiskImage,
     DnsLabel,
     Email,
+    ExistingClusterName,
     Instant,
     KmsKey,
     Labels,
     PinnedImage,
     ProjectName,
+    Recurrence,
     SecurityGroup,
 )
 from infra.tpu import SliceShape, resolve
@@ -91,7 +93,7 @@ class MaintenanceWindow(Spec):
     """Start of the first window, such as 2026-01-03T02:00:00Z."""
     end: Instant
     """End of the first window. At least 48 hours in 32 days must be open to maintenance."""
-    recurrence: Annotated[str, Field(pattern="^FREQ=(DAILY|WEEKLY)")]
+    recurrence: Recurrence
     """Recurrence as defined in RFC 5545, such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
     @model_validator(mode="after")
@@ -105,7 +107,7 @@ class ExistingCluster(Spec):
     """A GKE Standard cluster that exists already. The stack adds node pools, queues and jobs, and a destroy leaves
     everything else as it was. See `docs/how-to/existing-cluster.md`."""
 
-    name: Annotated[str, Field(pattern="^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    name: ExistingClusterName
     """Name of the cluster, in `cloud.project`."""
     location: str
     """Region or zone of the cluster, in `cloud.region`."""

@@ -4,18 +4,22 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from infra.settings.errors import SettingsError, from_validation
-from infra.settings.values import ProjectName
+from infra.settings.errors import FieldError, from_validation, missing_key, nearest, unknown_key
+from infra.settings.stack import Settings
+from infra.settings.values import ClusterName, ProjectName
 from infra.tpu import SliceShape, generations, interpret, resolve
 from workloads.spec import Spec, load_preset
 
 TEAM, JOB = "research", "tiny"
 """Names of the team and the job. The job's preset has the same name."""
+_STAND_IN_REGION = "us-east5"
+"""Region in place of a missing one, so that the other values are checked."""
 _HOSTS_OF_SMALL_MACHINE = 2000
 """Number of TPU hosts from which the controllers need the larger machine (`infra.controllers`)."""
 
@@ -34,26 +38,98 @@ class Starter(Spec):
     capacity: Literal["on-demand", "spot"] = "spot"
 
 
-def expand(values: Mapping[str, object], stack: str) -> dict[str, object]:
+_SOURCES: Mapping[str, frozenset[str]] = {
+    "cloud.region": frozenset(("region", "zone")),
+    "cloud.zone": frozenset(("region", "zone")),
+    "slices": frozenset(("generation", "topology")),
+}
+"""Values of the starter from which a section, or a value of it, is made."""
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """The values of a stack file by section, with sections in place of the values of a starter."""
+
+    sections: Mapping[str, object]
+    derived: frozenset[str] = frozenset()
+    """Sections that the starter became. Empty: the file has no starter."""
+    faults: tuple[FieldError, ...] = ()
+    """Errors of the starter's values. The sections then have stand-ins for the wrong ones."""
+    stand_ins: frozenset[str] = frozenset()
+    """Names of the values that the file lacks, or has wrong."""
+
+    def is_certain(self, error: FieldError) -> bool:
+        """Return whether an error of a derived section does not depend on a stand-in."""
+        path, _, _ = error.path.partition(".")
+        sources = _SOURCES.get(error.path) or _SOURCES.get(path)
+        return path in self.derived and sources is not None and not sources & self.stand_ins
+
+    def as_written(self, error: FieldError) -> FieldError:
+        """Return an error of a section as one of the starter's value that the section is from."""
+        section = error.path.partition(".")[0]
+        if section not in self.derived:
+            return error
+        if error.path == "cluster.name":
+            return replace(error, path="the stack", fix="rename it, or write the section cluster", meant="")
+        if section == "slices":
+            return replace(error, path="generation, topology")
+        plain = {"path": error.path, "expected": error.expected, "fix": error.fix}
+        return replace(error, **{key: text.replace("cloud.", "") for key, text in plain.items()})
+
+
+def expand(values: Mapping[str, object], stack: str) -> Expanded:
     """Return the values of a stack file by section, with sections in place of the values of a starter.
 
-    Sections that the file has as well replace those of the starter. `stack` is the name of the stack.
-
-    Raises:
-        SettingsError: a value of the starter is missing or wrong.
+    Sections that the file has as well replace those of the starter. `stack` is the name of the stack. A value with a
+    misspelt name is read anyway, so that it is not also reported as missing.
     """
-    given = {name: values[name] for name in Starter.model_fields if name in values}
+    given: dict[str, object] = {name: values[name] for name in Starter.model_fields if name in values}
     if not given:
-        return dict(values)
-    try:
-        starter = Starter.model_validate(given)
-    except ValidationError as error:
-        raise SettingsError(from_validation(error, "", Starter)) from None
-    written = {name: value for name, value in values.items() if name not in given}
-    found = sections(starter, f"multislice-{stack}")
+        return Expanded(values)
+    known = [*Starter.model_fields, *Settings.model_fields]
+    meant = {key: nearest(key, known) for key in values if key not in (*known, "job")}
+    misspelt = {key: name for key, name in meant.items() if name in Starter.model_fields.keys() - given.keys()}
+    faults = [unknown_key("", key, Starter.model_fields) for key in misspelt]
+    given |= {name: values[key] for key, name in misspelt.items()}
+    starter, wrong = read_starter(given)
+    required = [name for name, field in Starter.model_fields.items() if field.is_required()]
+    faults += [*wrong, *(missing_key(name) for name in required if name not in given)]
+    written = {name: value for name, value in values.items() if name not in (*given, *misspelt)}
+    found = sections(starter, cluster_of(stack))
     if "jobs" in written:
         del found["job"]
-    return found | written
+    stand_ins = {each.path for each in wrong} | (set(required) - given.keys())
+    return Expanded(found | written, frozenset(found.keys() - written.keys()), tuple(faults), frozenset(stand_ins))
+
+
+def read_starter(given: Mapping[str, object]) -> tuple[Starter, list[FieldError]]:
+    """Return a starter with stand-ins for missing and wrong values, and the errors of the wrong ones."""
+    region, zone = (given[key] if isinstance(given.get(key), str) else "" for key in ("region", "zone"))
+    zone = str(zone or f"{region or _STAND_IN_REGION}-b")
+    values: dict[str, object] = {
+        "project": "stand-in",
+        "generation": "v6e",
+        "topology": "2x4",
+        "zone": zone,
+        "region": region or zone.rpartition("-")[0] or _STAND_IN_REGION,
+    }
+    try:
+        return Starter.model_validate({**values, **given}), []
+    except ValidationError as error:
+        wrong = from_validation(error, "", Starter)
+    right = {key: value for key, value in given.items() if key not in {each.path for each in wrong}}
+    return Starter.model_validate(values | right), wrong
+
+
+def cluster_of(stack: str) -> str:
+    """Return the name of the cluster of a stack: `multislice-STACK`, or `STACK` if that is no name of a cluster.
+
+    So a name of the stack that is too long or has other characters is reported as the user wrote it.
+    """
+    try:
+        return TypeAdapter(ClusterName).validate_python(f"multislice-{stack}")
+    except ValidationError:
+        return stack
 
 
 def sections(starter: Starter, cluster: str) -> dict[str, object]:

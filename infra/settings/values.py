@@ -10,7 +10,7 @@ from datetime import datetime
 from ipaddress import IPv4Network
 from typing import Annotated, cast
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 NAMESPACE = "tpu-multislice"
 """Namespace of the program's keys in Pulumi's configuration, whatever the name of the project."""
@@ -90,6 +90,14 @@ VolumeName = Annotated[str, _name(40)]
 ProjectName = Annotated[str, _name(30)]
 ClusterName = Annotated[str, _name(20)]
 """Short, because the bucket's name consists of the project (at most 30 characters) and this name."""
+ExistingClusterName = Annotated[
+    str, _name(40), Field(json_schema_extra={"pattern": "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"})
+]
+Recurrence = Annotated[
+    str,
+    _matching(r"FREQ=(DAILY|WEEKLY).*", "FREQ=DAILY or FREQ=WEEKLY, as RFC 5545 writes it"),
+    Field(json_schema_extra={"pattern": "^FREQ=(DAILY|WEEKLY)"}),
+]
 GroupName = Annotated[str, _name(30)]
 """Node pools add an index. Their names have at most 40 characters."""
 TeamName = Annotated[str, _name(40)]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from infra.names import MAX_TIME_LABEL, QUEUE_LABEL
 from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, object_name, select_kind, select_type
-from policy.rule import ResourceRule, Rule, StackRule, Violation, show
+from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, show
 from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
 
 _MOST_ON_DEMAND_CHIPS = 256
@@ -23,7 +23,6 @@ _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 _STASH = "pulumi:index:Stash"
 """Resource with the day on which a stack expires or an environment ends."""
 _UNCOUNTED = ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts")
-_BLOCKING = "BlockingRecreate"
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _QUOTAS = "https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/"
 _SPOT = "https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms"
@@ -103,19 +102,6 @@ def _leaves_in_order(resources: Sequence[Declared]) -> Iterator[Violation]:
 def _restarts(job_set: Declared) -> Iterator[str]:
     if not at(job_set.properties, "spec", "failurePolicy", "maxRestarts"):
         yield "expected failurePolicy.maxRestarts of 1 or more, got none"
-    strategy = at(job_set.properties, "spec", "failurePolicy", "restartStrategy")
-    if strategy != _BLOCKING and not _restarts_one_by_one(job_set):
-        yield f"expected spec.failurePolicy.restartStrategy to be {show(_BLOCKING)}, got {show(strategy)}"
-
-
-def _restarts_one_by_one(job_set: Declared) -> bool:
-    """Return whether no failure restarts all slices: the last rule applies to every failure that the others do not."""
-    rules = every(job_set.properties, "spec", "failurePolicy", "rules")
-    actions = [str(at(rule, "action")) for rule in rules]
-    conditions = ("onJobFailureReasons", "onJobFailureMessagePatterns", "targetReplicatedJobs")
-    if any(action.startswith("RestartJobSet") for action in actions) or actions[-1:] != ["RestartJob"]:
-        return False
-    return not any(at(rules[-1], key) for key in conditions)
 
 
 def _kept(job_set: Declared) -> Iterator[str]:
@@ -249,12 +235,12 @@ RULES: tuple[Rule, ...] = (
     ResourceRule(
         id="job-restarts",
         severity="high",
-        title="A job restarts after a failure, and its new pods do not meet the old ones",
+        title="A job restarts after a failure",
         why="Without restarts the first bad host ends the job. Without BlockingRecreate the new pods meet the"
-        " coordinator of the previous ones, unless each slice has its own and restarts alone.",
+        " coordinator of the previous ones.",
         fix="Set job.max_restarts to 1 or more, and keep the failurePolicy of infra.jobset.",
         link="https://jobset.sigs.k8s.io/docs/concepts/",
-        checks={JOB_SET: (_restarts,)},
+        checks={JOB_SET: (_restarts, must_be("spec.failurePolicy.restartStrategy", "BlockingRecreate"))},
     ),
     ResourceRule(
         id="job-kept",

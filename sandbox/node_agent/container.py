@@ -204,5 +204,5 @@ def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]
         FOLDER_VARIABLE: str(folder),
         "KUBERNETES_SERVICE_HOST": machine.site.address,
         "KUBERNETES_SERVICE_PORT": str(machine.site.api_server_port),
-        **machine.site.client_environment(),
+        **machine.site.storage.environment,
     }

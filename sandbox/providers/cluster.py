@@ -119,6 +119,6 @@ def wait_ready(server: ApiServer) -> None:
             if state != late or time.monotonic() > deadline:
                 raise UnreachableError(
                     f"{_UNREACHABLE}: unable to load schema information from the API server: {state}: {error};"
-                    " start the sandbox with `make up`"
+                    " start the sandbox with `multislice up`"
                 ) from None
         time.sleep(_POLL_SECONDS)

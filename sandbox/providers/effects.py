@@ -21,7 +21,7 @@ from sandbox.providers.node_pools import is_decided, nodes, pool_of, require_val
 from sandbox.providers.plugin import HalfMade, Refusal
 from sandbox.providers.values import UNKNOWN, at
 from sandbox.servers import erase
-from sandbox.site import NODE_LABEL, Site
+from sandbox.site import NODE_LABEL, Site, start_command
 from sandbox.tpu_environment import MACHINE_LABEL
 
 _SURGE = ("maxSurge", "maxUnavailable")
@@ -207,7 +207,8 @@ class BucketEffect(Effect):
         try:
             answer = urllib3.request(method, url, body=content, headers={"Content-Type": "application/json"})
         except urllib3.exceptions.HTTPError as error:
-            raise Refusal(f"the sandbox's GCS server is unreachable: {error}; start it with `make up`") from None
+            start = start_command(self.site.root)
+            raise Refusal(f"the sandbox's GCS server is unreachable: {error}; start it with `{start}`") from None
         if answer.status == 404:
             return None
         if answer.status >= 300:

@@ -193,7 +193,7 @@ class _Servicer(ProviderServicer):
         except (Refusal, ApiError) as error:
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except HTTPError as error:
-            message = f"configured Kubernetes cluster is unreachable: {error}; is the sandbox running (`make up`)?"
+            message = f"configured Kubernetes cluster is unreachable: {error}; start the sandbox with `multislice up`"
             await context.abort(grpc.StatusCode.UNAVAILABLE, message)
 
     async def Construct(self, request: Any, context: Any) -> Any:

@@ -120,7 +120,7 @@ class TestUnderARunningJob:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
         at_once = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
         one_device = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": cache, **at_once}
-        environment = inherited | chain.site.client_environment() | one_device
+        environment = inherited | chain.site.storage.environment | one_device
         starts = [subprocess.check_output([sys.executable, "-c", COMPILES], env=environment) for _ in range(2)]
         assert [b"/cache_hits" in start for start in starts] == [False, True]
 

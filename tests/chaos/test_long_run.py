@@ -28,6 +28,12 @@ def test_faults_of_all_kinds_strike_at_starts_and_among_steps() -> None:
     assert {draw.steps == 0 for draw in drawn(1)} == {True, False}
 
 
+def test_faults_that_one_slice_has_alone_are_drawn_only_for_a_job_that_continues() -> None:
+    alone = {draw.fault.name for draw in islice(draws(1, "continue"), 60)}
+    assert {"slice-lost", "leader-slice-lost", "two-slices-lost", "slow-slice"} <= alone
+    assert not alone & {draw.fault.name for draw in drawn(1)}
+
+
 def test_a_strike_that_finds_no_process_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def misses(_: Target, job: str) -> None:
         raise ProcessLookupError(job)
@@ -36,7 +42,7 @@ def test_a_strike_that_finds_no_process_does_not_count(monkeypatch: pytest.Monke
         pass
 
     drawn_ones = [Draw(Fault(strike.__name__, "", strike, Expected()), 0, 0) for strike in (misses, hits, misses)]
-    monkeypatch.setattr(long_run, "draws", lambda _: drawn_ones)
+    monkeypatch.setattr(long_run, "draws", lambda *_: drawn_ones)
     monkeypatch.setattr(long_run, "_moment", lambda *_: True)
     monkeypatch.setattr(long_run, "_last_step", lambda *_: 5)
     strikes, lines = list[Strike](), list[str]()

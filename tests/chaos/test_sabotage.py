@@ -6,9 +6,10 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from chaos.sabotage import Sabotage, add_sabotages
+from chaos.sabotage import Sabotage, add_sabotages, wrap
 
 RAISES = Sabotage("raise", "textwrap:dedent", hosts=("slice-1-0",), calls=(2, 2), about="row")
 ITS_PLACE = {"MEGASCALE_SLICE_ID": "1", "TPU_WORKER_ID": "0", "JOB_RESTART_ATTEMPT": "0"}
@@ -33,6 +34,47 @@ def test_the_call_misbehaves_whose_number_is_named_among_those_it_is_about() -> 
 @pytest.mark.parametrize("other", ["MEGASCALE_SLICE_ID", "TPU_WORKER_ID", "JOB_RESTART_ATTEMPT"])
 def test_other_hosts_and_other_starts_are_well(other: str) -> None:
     assert ran(RAISES, {**ITS_PLACE, other: "2"}, SECOND_CALL).stdout == "['row 1', 'other', 'other', 'row 2']\n"
+
+
+@pytest.mark.parametrize(("restarts", "misbehaves"), [("0", True), ("1", False)])
+def test_a_slice_that_restarts_alone_has_its_own_number_and_counts_its_restarts(
+    restarts: str, misbehaves: bool
+) -> None:
+    alone = {"MEGASCALE_SLICE_ID": "0", "JOB_SLICE": "1", "JOB_SLICE_RESTART_ATTEMPT": restarts}
+    assert bool(ran(RAISES, {**ITS_PLACE, **alone}, SECOND_CALL).returncode) == misbehaves
+
+
+def test_an_array_is_damaged_after_it_was_filled() -> None:
+    def fill(_: str, arrays: list[np.ndarray]) -> int:
+        arrays[0][:] = 1.0
+        return 7
+
+    arrays = [np.zeros(2, np.float32), np.zeros(2, np.float32)]
+    assert wrap(fill, replace(RAISES, deed="damage", calls=(1, 1), about=""))("state", arrays) == 7
+    assert (arrays[0].tolist()[0] != 1.0, arrays[0].tolist()[1], arrays[1].tolist()) == (True, 1.0, [0.0, 0.0])
+
+
+CUTS = """
+import socket, textwrap
+servers = [socket.create_server((address, 0)) for address in ("127.9.1.1", "127.9.1.2")]
+clients = [socket.create_connection(server.getsockname()) for server in servers]
+accepted = [server.accept()[0] for server in servers]
+textwrap.dedent("row")
+for server_side in accepted: server_side.setblocking(False)
+for server_side in accepted:
+    try: print("ended", server_side.recv(1))
+    except BlockingIOError: print("stays")
+"""
+
+
+def test_all_connections_but_those_to_the_store_are_cut() -> None:
+    place = {
+        **ITS_PLACE,
+        "STORAGE_EMULATOR_HOST": "http://127.9.1.2:4443",
+        "JAX_COORDINATOR_BIND_ADDRESS": "127.9.1.1:8482",
+    }
+    found = ran(replace(RAISES, deed="cut", calls=(1, 1)), place, CUTS)
+    assert (found.stdout, found.stderr) == ("ended b''\nstays\n", "")
 
 
 def test_a_coroutine_misbehaves_when_it_is_awaited() -> None:

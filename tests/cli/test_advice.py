@@ -79,4 +79,4 @@ def test_a_command_that_is_not_there_would_be_found(words: str) -> None:
 
 @pytest.mark.parametrize("code", sorted(MEANINGS))
 def test_what_to_do_after_each_exit_code_is_a_whole_sentence(code: int) -> None:
-    assert "{" not in MEANINGS[code].next.format(job="tiny", stack="dev", options="-s dev")
+    assert "{" not in MEANINGS[code].next.format(job="tiny", stack="dev", options="-s dev", up="multislice up -s dev")

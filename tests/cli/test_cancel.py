@@ -41,9 +41,11 @@ def test_a_cancelled_job_is_deleted_with_its_pods_and_its_last_checkpoint_is_nam
 
 
 def test_the_command_that_submits_it_again_is_printed(server: Played, deployed: Deployed, tmp_path: Path) -> None:
-    assert "submit it again: pulumi up --stack dev --replace '**::job-tiny'" in cancelled(deployed, as_json=False)
+    assert "submit it again: multislice up -s dev --replace '**::job-tiny'" in cancelled(deployed, as_json=False)
     server.collections[JOBSETS] = running().collections[JOBSETS]
-    assert "make down, then make up" in cancelled(replace(deployed, sandbox=tmp_path), as_json=False)
+    assert f"multislice up -s dev --sandbox {tmp_path} --replace '**::job-tiny'" in cancelled(
+        replace(deployed, sandbox=tmp_path), as_json=False
+    )
 
 
 def test_without_a_terminal_to_ask_nothing_is_changed(

@@ -1,6 +1,7 @@
 """`multislice up` and `down` of a stack in Google Cloud, with a program `pulumi` that writes down how it is called."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner, Result
 from cli.deploy import down, up
 from cli.environments.files import files_of_project
 from cli.multislice import app
-from infra.stacks import StacksError
+from infra.stacks import NO_RENEWAL, Renewal, StacksError
 from tests.cli.shown import console, read_output
 
 KEY = "projects/acme-tpus/locations/us-east5/keyRings/pulumi/cryptoKeys/stacks"
@@ -60,7 +61,7 @@ def calls(project: Path) -> list[str]:
 def test_up_reviews_the_stack_and_deploys_it_under_the_rules(project: Path) -> None:
     change(project, secretsprovider=f"gcpkms://{KEY}")
     printed = console()
-    assert up("dev", files_of_project(), printed, yes=True) == 0
+    assert up("dev", files_of_project(), printed, NO_RENEWAL, yes=True) == 0
     shown = read_output(printed)
     assert shown.index("$38.88 an hour") < shown.index("multislice status -s dev")
     rules = f"--policy-pack {project / 'policy'} --policy-pack-config {project / 'policy' / 'stacks' / 'dev.json'}"
@@ -71,9 +72,15 @@ def test_up_reviews_the_stack_and_deploys_it_under_the_rules(project: Path) -> N
     ]
 
 
+def test_up_refreshes_and_replaces_what_it_is_told_to(project: Path) -> None:
+    renewal = Renewal(refresh=True, replace=("**::job-a", "**::job-b"))
+    up("dev", files_of_project(), console(), renewal, yes=True)
+    assert calls(project)[-1].startswith("up --stack dev --refresh --replace **::job-a --replace **::job-b --policy")
+
+
 def test_pulumi_asks_for_confirmation_on_a_terminal(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    up("dev", files_of_project(), console(), yes=False)
+    up("dev", files_of_project(), console(), NO_RENEWAL, yes=False)
     down("dev", files_of_project(), console(), yes=False)
     assert [call for call in calls(project) if "--yes" in call] == []
     assert calls(project)[-1] == "destroy --stack dev"
@@ -135,7 +142,7 @@ def test_a_stack_that_does_not_exist_is_reported_with_those_that_do(command: str
     assert calls(project) == []
 
 
-@pytest.mark.parametrize("command", [up, down])
+@pytest.mark.parametrize("command", [partial(up, renewal=NO_RENEWAL), down])
 def test_a_missing_pulumi_is_an_error_with_advice(
     command: Callable[..., int], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

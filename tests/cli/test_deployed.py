@@ -67,15 +67,19 @@ def test_what_a_stack_says_is_where_its_jobs_and_files_are(tmp_path: Path, monke
 
 
 WRONG_JSON = "expected (JSON from `pulumi stack output`|stack 'dev' to be up)"
-OTHER_VERSION = "to have the outputs of this version, got no .*; run `pulumi up --stack dev`"
+OTHER_VERSION = "to have the outputs of this version, got no .*; run `multislice up -s dev`"
 
 
 @pytest.mark.parametrize(
     ("prints", "status", "message"),
     [
-        ("error: no stack named 'dev' found", 255, "no stack named 'dev' found\nBring it up, or use --sandbox"),
+        (
+            "error: no stack named 'dev' found",
+            255,
+            "no stack named 'dev' found\nBring it up with `multislice up -s dev`, or use --sandbox",
+        ),
         *((prints, 0, WRONG_JSON) for prints in ("No version is set\n{}", "", "[]", "[1]", '"up"')),
-        ('{"bill": {}}', 0, "got one without a cluster; run `pulumi up --stack dev`"),
+        ('{"bill": {}}', 0, "got one without a cluster; run `multislice up -s dev`"),
         ('{"endpoint": "gke.example", "cluster": "dev", "jobs": [{"name": "one"}]}', 0, OTHER_VERSION),
         ('{"endpoint": "gke.example", "cluster": "dev", "jobs": ["one"]}', 0, OTHER_VERSION),
     ],
@@ -86,6 +90,40 @@ def test_a_stack_that_cannot_be_used_is_reported_with_the_reason(
     pulumi(tmp_path, monkeypatch, prints=prints, status=status)
     with pytest.raises(Halt, match=message):
         deployed("dev", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "deployed_stacks", "meant"), [("deb", "org/tpu-multislice/other", "did you mean dev? "), ("x", "dev", "")]
+)
+def test_a_stack_that_does_not_exist_is_reported_with_those_that_do(
+    name: str, deployed_stacks: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    listed = json.dumps([{"name": deployed_stacks}])
+    pulumi(tmp_path, monkeypatch, prints="")
+    (tmp_path / "pulumi").write_text(f"#!/bin/sh\n[ $2 = ls ] && echo '{listed}' || exit 255\n")
+    with pytest.raises(Halt) as halted:
+        deployed(name, None)
+    told, fix = str(halted.value).splitlines()
+    assert f"multislice init {name}" in fix
+    assert told.startswith(f"{meant}there is no stack {name!r}; stack files in ")
+    assert told.endswith(f": dev, local, prod, scale, staging; deployed: {deployed_stacks.rpartition('/')[2]}")
+
+
+def test_a_stack_that_does_not_exist_is_not_the_fault_of_a_missing_pulumi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Halt, match="^there is no stack 'nope'; stack files in .*: dev, local, .*Pulumi cannot list"):
+        deployed("nope", None)
+    with pytest.raises(Halt, match="got 'nope'; choose one of: dev, local"):
+        deployed("nope", tmp_path)
+
+
+def test_a_stack_without_a_file_here_is_read_from_pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Environments may have been created on another machine."""
+    pulumi(tmp_path, monkeypatch, prints='{"bill": {}}')
+    with pytest.raises(Halt, match="expected stack 'pr-1' to be up, got one without a cluster"):
+        deployed("pr-1", None)
 
 
 def test_a_pulumi_that_cannot_be_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -16,6 +16,7 @@ from cli.drift import drift, find_drift
 from cli.engines import PulumiEngine
 from cli.sandbox_folder import lock_sandbox
 from infra.review.preview import Difference, Drift
+from sandbox import builds
 from sandbox.site import create
 from tests.cli.shown import read_output
 
@@ -85,7 +86,10 @@ def test_what_up_leaves_alone_is_said_to_be_left() -> None:
 
 
 def test_without_an_engine_the_way_to_one_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Halt, match=f"expected a sandbox in the folder {tmp_path}, found none; `make up` creates one"):
+    with pytest.raises(
+        Halt,
+        match=f"a sandbox in the folder {tmp_path}, found none; `multislice up -s dev --sandbox {tmp_path}` creates",
+    ):
         drift("dev", tmp_path, Form.TEXT, Console())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
@@ -95,6 +99,13 @@ def test_without_an_engine_the_way_to_one_is_reported(tmp_path: Path, monkeypatc
 def test_a_sandbox_that_another_command_changes_is_left_alone(tmp_path: Path) -> None:
     site = create(tmp_path / "sandbox")
     with lock_sandbox(site), pytest.raises(Halt, match="is changing the sandbox"):
+        drift("local", site.root, Form.TEXT, Console())
+
+
+def test_a_stack_that_was_never_deployed_has_no_drift_to_look_for(tmp_path: Path) -> None:
+    builds.prepare(lambda _: None)
+    site = create(tmp_path / "sandbox")
+    with pytest.raises(Halt, match=f"got one without resources; run `multislice up -s local --sandbox {site.root}`"):
         drift("local", site.root, Form.TEXT, Console())
 
 

@@ -6,6 +6,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from cli import stack_file
+from cli.answer import Halt
 from cli.init import Wish, init
 from cli.multislice import app
 from tests.cli.shown import console
@@ -70,6 +71,27 @@ def test_all_errors_are_reported_at_once_by_their_options(empty_folder: Path) ->
         told = run("init", "Dev", *words, *project, exit_status=1).stderr.splitlines()
         assert {line.partition(":")[0] for line in told} == expected
     assert list(empty_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["Bad_Name", "a/b", "a-name-of-22-characters"])
+def test_a_bad_name_is_reported_as_it_was_typed_with_what_is_allowed(name: str, empty_folder: Path) -> None:
+    told = run("init", name, *VALUES, exit_status=1).stderr
+    assert told == (
+        "NAME: expected a name of at most 20 lower-case letters, digits and hyphens that begins with a letter, got"
+        f" {name!r}\n"
+    )
+    assert list(empty_folder.iterdir()) == []
+
+
+def test_a_bad_name_is_reported_before_any_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    with pytest.raises(Halt, match="^NAME: expected a name of at most 20 .*, got 'Bad_Name'; choose another$"):
+        init("Bad_Name", Wish(None, None, None, None, None, "spot"), console())
+
+
+def test_a_long_name_is_that_of_the_cluster_too() -> None:
+    run("init", "production", *VALUES)
+    assert stack_file.read(stack_file.find("production")).cluster.name == "production"
 
 
 def test_a_price_that_is_unknown_names_the_option_that_needs_it() -> None:

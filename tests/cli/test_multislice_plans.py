@@ -221,7 +221,7 @@ def test_an_environment_is_made_of_the_stack_for_the_time_that_is_asked_for(back
 
 @pytest.mark.usefixtures("clock")
 def test_an_environment_of_files_alone_is_not_brought_up(backend: Remembered) -> None:
-    assert "pulumi stack init pr-1" in env("create", "pr-1", "--from", "dev", "--ttl", "8h", "--only-file")
+    assert "multislice up -s pr-1" in env("create", "pr-1", "--from", "dev", "--ttl", "8h", "--only-file")
     assert "pr-1" not in backend.stacks
     assert backend.files.stack("pr-1").exists()
     assert json.loads(env("create", "pr-2", "--from", "dev", "--ttl", "8h", "-o", "json"))["name"] == "pr-2"

@@ -17,6 +17,7 @@ from cli import phases
 from cli.answer import INTERRUPTED, Halt
 from cli.phases import Display
 from cli.progress import UP_PHASES, Phase, Progress
+from cli.sandbox_folder import StackOfSandbox
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.servers import holds_within
@@ -28,7 +29,7 @@ from tests.sandbox.node_agent.pods import runs
 
 @pytest.fixture
 def display() -> Display:
-    return Display(Console(file=io.StringIO()), Progress("test", UP_PHASES))
+    return Display(Console(file=io.StringIO()), Progress("test", UP_PHASES), StackOfSandbox("test", Path("/sandbox")))
 
 
 def test_a_taken_port_is_named_and_nothing_is_started(tmp_path: Path, display: Display) -> None:
@@ -138,5 +139,7 @@ class _Unable:
 
 
 def test_a_stack_that_cannot_be_taken_up_again_is_reported_with_what_to_do(display: Display) -> None:
-    with pytest.raises(Halt, match=r"(?s)snapshot integrity failure.*--delete-checkpoints"):
+    with pytest.raises(
+        Halt, match=r"(?s)snapshot integrity failure.*multislice down -s test --sandbox /sandbox --delete-checkpoints"
+    ):
         phases.recover(display, cast(Any, _Unable()))

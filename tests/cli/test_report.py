@@ -29,7 +29,7 @@ def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> 
     ("target", "stack", "message"),
     [
         (None, "nowhere", r"--stack must name a file .*, got 'nowhere'; choose one of: "),
-        (None, "local", r"expected a sandbox in the folder .*; `make up` creates one"),
+        (None, "local", r"expected a sandbox in the folder .*; `multislice up -s local --sandbox .*` creates one"),
     ],
 )
 def test_what_says_too_little_is_refused_with_what_is_missing(

@@ -158,3 +158,19 @@ def test_what_is_no_file_is_not_offered_as_a_stack(kind: str, tmp_path: Path) ->
         stack_file.find("dev", tmp_path)
     assert kind in str(caught.value)
     assert stack_file.names(tmp_path) == ["prod"]
+
+
+def test_values_of_a_starter_without_the_prefix_are_reported_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text((STACKS / "Pulumi.dev.yaml").read_text().replace("tpu-multislice:", ""))
+    with pytest.raises(Halt) as caught:
+        stack_file.read(path)
+    assert str(caught.value).count("rename it to tpu-multislice:") == 5
+    assert "have 5 error(s)" in str(caught.value)
+
+
+def test_a_key_config_without_a_mapping_is_not_said_to_be_misspelt(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text("config: []\n")
+    with pytest.raises(Halt, match="^/.* must be YAML with a mapping `config`, got config: "):
+        stack_file.read(path)

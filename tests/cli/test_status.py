@@ -49,13 +49,14 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "0 0 Running gke-slice-0-0" in lines
 
 
-def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, tmp_path: Path) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_kill_is_suggested_only_once_a_checkpoint_exists(terminal: bool, server: Played, tmp_path: Path) -> None:
     run = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
 
     def drawn() -> str:
         screen = io.StringIO()
-        terminal = Console(file=screen, force_terminal=True, width=100)
-        watch = Watch(stack(server, tmp_path), "tiny", terminal, hint="kill -9 42", wait=_interrupt)
+        console = Console(file=screen, force_terminal=terminal, width=100)
+        watch = Watch(stack(server, tmp_path), "tiny", console, hint="kill -9 42", wait=_interrupt)
         with suppress(KeyboardInterrupt):
             watch.follow()
         return screen.getvalue()
@@ -64,6 +65,24 @@ def test_a_kill_is_suggested_only_once_a_checkpoint_exists(server: Played, tmp_p
     with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
         ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
     assert "try: kill -9 42" in drawn()
+
+
+def test_a_log_has_the_suggestion_once_although_the_job_has_no_other_news(server: Played, tmp_path: Path) -> None:
+    run, shown = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0), console()
+
+    def save() -> None:
+        with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
+            ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
+
+    happens = iter([save, lambda: None, lambda: finish(server)])
+    watch = Watch(stack(server, tmp_path), "tiny", shown, hint="kill -9 42", wait=lambda _: next(happens)())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("cli.observed.observe.FILES_SECONDS", 0.0)
+        watch.follow()
+    lines = read_output(shown).splitlines()
+    assert [line for line in lines if "kill" in line] == ["try: kill -9 42"]
+    assert "running" in lines[0]
+    assert lines[1] == "try: kill -9 42"
 
 
 def _interrupt(_: float) -> None:
@@ -141,6 +160,14 @@ def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(serv
     shown = console()
     assert status(several, "tiny", shown, json=False) == 0
     assert "training step 5 of 5" in re.sub(" +", " ", read_output(shown))
+
+
+def test_without_a_terminal_no_name_in_the_list_is_cut(server: Played, storage: Path) -> None:
+    name = "a-name-of-twenty-six-chars"
+    server.change(JOBSETS, api_objects.jobset(name=name))
+    shown = Console(file=io.StringIO(), width=40)
+    assert jobs(stack(server, storage), shown, json=False) == 0
+    assert [line for line in read_output(shown).splitlines() if line.startswith(f"{name}  research ")]
 
 
 def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: Path) -> None:

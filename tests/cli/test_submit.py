@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.answer import NEGATIVE, Halt
+from cli.answer import Halt
 from cli.multislice import app
 from cli.submit import Flags, read_wish
 
@@ -39,6 +39,9 @@ def test_a_file_is_a_section_of_a_stack_file_with_its_name(tmp_path: Path) -> No
         ([], NONE, "got nothing"),
         (["a.yaml", "b.yaml"], NONE, "got a.yaml b.yaml"),
         (["a.yaml"], Flags(None, "g:1", None, None, None, None), "got a.yaml --slices"),
+        (["python"], Flags("probe", None, None, None, None, None), "such as trillium:2, got no --slices"),
+        ([], Flags("probe", None, None, None, None, None), "no --slices\nexpected a command after --, got nothing"),
+        (["python"], Flags("probe", ":2", None, None, None, None), "expected --slices GROUP:COUNT"),
         (["python"], Flags("probe", "trillium", None, None, None, None), "expected --slices GROUP:COUNT"),
         (["python"], Flags("probe", "trillium:0", None, None, None, None), "expected --slices GROUP:COUNT"),
         ([], Flags("probe", "trillium:1", None, None, None, None), "expected a command after --"),
@@ -53,7 +56,8 @@ def test_words_that_describe_no_job_are_refused(words: list[str], flags: Flags, 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[1, 2]", "must contain the settings of one job"),
+        ("[1, 2]", "contains [1, 2]; write the settings of one job"),
+        ("", "is empty; write the settings of one job"),
         ("preset: tiny", "name: expected the name of the job, got nothing"),
         ("name: 7", "name: expected the name of the job, got 7"),
     ],
@@ -63,7 +67,15 @@ def test_a_file_without_a_job_is_refused(text: str, says: str, tmp_path: Path) -
     path.write_text(text)
     with pytest.raises(Halt) as halted:
         read_wish([str(path)], NONE)
-    assert (halted.value.exit_status, says in str(halted.value)) == (NEGATIVE, True)
+    assert (halted.value.exit_status, says in str(halted.value)) == (1, True)
+
+
+def test_a_file_that_does_not_exist_is_reported_as_such(tmp_path: Path) -> None:
+    with pytest.raises(Halt, match="at .*none.yaml, which does not exist$") as halted:
+        read_wish([str(tmp_path / "none.yaml")], NONE)
+    assert halted.value.exit_status == 1
+    with pytest.raises(Halt, match="got: Is a directory"):
+        read_wish([str(tmp_path)], NONE)
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: 1\na: 2"])

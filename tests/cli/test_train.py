@@ -1,10 +1,13 @@
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.train import app
+from cli.hosts import Host, Hosts
+from cli.train import app, failure_of
 
 
 def run(*arguments: str) -> Result:
@@ -38,6 +41,21 @@ def test_a_job_trains_from_the_command_line_and_says_where_everything_is(tmp_pat
     for words in ("step 3/3 loss", "final loss", "time to first step", "/checkpoints", "next: "):
         assert words in ended.stdout
     assert list(tmp_path.glob("runs/*/checkpoints/3"))
+
+
+def test_a_killed_host_is_the_cause_although_only_another_one_left_a_record(tmp_path: Path) -> None:
+    hosts: list[Host] = []
+    for number, ending in enumerate(("exit 134", "kill -9 $$")):
+        process = subprocess.Popen(["/bin/sh", "-c", ending])
+        process.wait()
+        log = tmp_path / f"{number}.log"
+        log.write_text(f"log of {number}")
+        hosts.append(Host(f"127.1.0.{number}", log, process))
+    record = {"host": "127.1.0.0", "code": 134, "cause": "another host is gone", "time": 1.0}
+    (tmp_path / "0.json").write_text(json.dumps(record))
+    told = failure_of(Hosts(hosts), tmp_path)
+    assert told.startswith("host 127.1.0.1 ended with exit code -9")
+    assert told.endswith("log of 1")
 
 
 @pytest.mark.complete

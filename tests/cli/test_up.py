@@ -14,6 +14,7 @@ from cli import stack_file
 from cli.answer import INTERRUPTED, Halt
 from cli.observed.files import Failure, Files, Training
 from cli.observed.snapshot import Job
+from cli.sandbox_folder import StackOfSandbox
 from cli.status import Watch
 from cli.up import Place, completed, failed, follow, up, without_jobs
 from infra.job_state import newest
@@ -28,7 +29,7 @@ from tests.cli.shown import check, console, read_output, text
 from tests.cli.standing import finish, stack
 
 SANDBOX = Site(Path("/home/me/stack/.sandbox"), 64)
-PLACE = Place(SANDBOX, Path("/opt/programs/kubectl"))
+PLACE = Place(StackOfSandbox("local", SANDBOX.root), SANDBOX, Path("/opt/programs/kubectl"))
 TRAINING = Training("resumed at step 150", "r1", 200, 200, 2.5, held_out_loss=2.5987654, losses=((200, 2.5),))
 COMPLETED = replace(JOB, terminal="Completed", restarts=1, files=Files(TRAINING))
 FAILED = replace(
@@ -91,7 +92,7 @@ def test_a_wrong_stack_ends_the_command_with_a_message_before_anything_starts(tm
 def followed(server: Played, folder: Path, monkeypatch: pytest.MonkeyPatch, waits: Callable[[], object]) -> Job:
     """Follow the job of the server; each wait does `waits` instead."""
     monkeypatch.setattr("cli.up.time.sleep", lambda _: waits())
-    return follow(Watch(stack(server, folder), "tiny", console()), create(folder / "sandbox"))
+    return follow(Watch(stack(server, folder), "tiny", console()), replace(PLACE, site=create(folder / "sandbox")))
 
 
 def test_a_job_is_followed_to_its_end(server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +105,7 @@ def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(server: Played, tm
     timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(Halt, match=r"the job continues") as caught:
-        follow(Watch(stack(server, tmp_path), "tiny", console()), create(tmp_path / "sandbox"))
+        follow(Watch(stack(server, tmp_path), "tiny", console()), replace(PLACE, site=create(tmp_path / "sandbox")))
     assert caught.value.exit_status == INTERRUPTED
     timer.join()
 

@@ -17,7 +17,7 @@ _HEAD = f"""# Command line
 
 {MADE.format("tests/documents/command_line_reference.py")}
 
-Every command, option and default. [Commands](../how-to/index.md) is a shorter table with the pages that describe them.
+Every command, option and default. [Commands](../how-to/index.md) lists the pages that describe them.
 
 To use `multislice`, install it with `pip install .`, or activate the virtual environment of the checkout with
 `. .venv/bin/activate`. `multislice --install-completion` makes the shell complete commands, options, stacks and jobs.

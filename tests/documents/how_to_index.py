@@ -1,4 +1,4 @@
-"""Renders the table of all commands, with the pages that describe each one."""
+"""Renders the list of the pages of "How to", with the commands that each one describes."""
 
 import os
 import re
@@ -7,41 +7,32 @@ from pathlib import Path
 import yaml
 
 from tests.documents.command_line_reference import commands, targets
-from tests.documents.pages import DOCS, MADE, ROOT, generated, title
+from tests.documents.pages import DOCS, MADE, ROOT, title
 
 _HEAD = f"""# Commands
 
 {MADE.format("tests/documents/how_to_index.py")}
 
-For options and defaults, see the [command line reference](../reference/command-line.md). A command of `multislice`
-exits with 0 on success and 1 on error, unless the table says otherwise:
-[exit codes](../reference/exit-codes.md#commands).
+Every command, by the pages that describe it. The [command line reference](../reference/command-line.md)
+says what each command does and lists its options. A command exits with 0 on success and 1 on error; a few have
+[other exit codes](../reference/exit-codes.md#commands).
+
+| Page | Commands |
+|---|---|
 """
-_TARGETS = "\n## make\n\n| Command | Description | Pages |\n|---|---|---|\n"
-_COMMANDS = "\n## multislice\n\n| Command | Description | Exit status | Pages |\n|---|---|---|---|\n"
-_NO_DESCRIPTIONS = ("index", "troubleshooting", "comparison", "limits", "compiler")
-_FOLDERS = ("tutorials", "how-to", "reference", "explanation")
-_NAMED_PAGES = 3
-"""Number of pages in a row: those of the menu's "How to" first, then by how often they name the command."""
+_PAGES_PER_COMMAND = 2
+"""Number of pages that list a command: those that name it most often."""
 
 
 def reference() -> str:
     """Return the page."""
-    parts = [_HEAD, _TARGETS]
-    parts += [f"| `{each.words}` | {each.about} | {_described(each.words)} |\n" for each in targets()]
-    parts.append(_COMMANDS)
-    for command in commands():
-        shown = "; ".join(f"{number}: {meaning}" for number, meaning in sorted(command.exit_statuses.items()))
-        where = _described(f"multislice {command.words}")
-        parts.append(f"| `multislice {command.words}` | {command.sentence} | {shown} | {where} |\n")
-    return "".join(parts)
-
-
-def _described(words: str) -> str:
-    name = re.compile(rf"\b{re.escape(words)}\b(?! [a-z]+/)")
-    counts = [(len(name.findall(page.read_text())), page) for page in _written()]
-    found = sorted((each for each in counts if each[0]), key=lambda each: (each[1] not in how_to_pages(), -each[0]))
-    return ", ".join(f"[{title(page)}]({_from_here(page)})" for _, page in found[:_NAMED_PAGES])
+    every = [*(each.words for each in targets()), *(f"multislice {each.words}" for each in commands())]
+    described = {words: _pages_of(words) for words in every}
+    return _HEAD + "".join(
+        f"| [{title(page)}]({os.path.relpath(page, DOCS / 'how-to')}) |"
+        f" {', '.join(f'`{words}`' for words in every if page in described[words])} |\n"
+        for page in how_to_pages()
+    )
 
 
 def how_to_pages() -> list[Path]:
@@ -51,10 +42,8 @@ def how_to_pages() -> list[Path]:
     return [DOCS / path for entry in entries if isinstance(entry, dict) for path in entry.values()]
 
 
-def _written() -> list[Path]:
-    pages = [*DOCS.glob("*.md"), *(page for folder in _FOLDERS for page in (DOCS / folder).glob("*.md"))]
-    return [page for page in sorted(pages) if page.stem not in _NO_DESCRIPTIONS and not generated(page)]
-
-
-def _from_here(page: Path) -> str:
-    return os.path.relpath(page, DOCS / "how-to")
+def _pages_of(words: str) -> list[Path]:
+    name = re.compile(rf"\b{re.escape(words)}\b(?! [a-z]+/)")
+    counts = {page: len(name.findall(page.read_text())) for page in how_to_pages()}
+    found = [page for page, count in counts.items() if count]
+    return sorted(found, key=lambda page: -counts[page])[:_PAGES_PER_COMMAND]

@@ -20,9 +20,11 @@ from workloads.spec import JOB_FOLDER_VARIABLE, WANDB_KEY_VARIABLE
 TEXT = (DOCS / "how-to" / "jobs.md").read_text()
 
 
-def _shown(block: int = 0) -> Values:
-    values = stack_values("dev") | yaml.safe_load(blocks(TEXT, "yaml")[block])
+def _shown(job: str = "pretrain", added: str = "{}") -> Values:
+    """Return a stack with the jobs of the page, and with settings in YAML added to one of them."""
+    values = stack_values("dev") | yaml.safe_load(blocks(TEXT, "yaml")[0])
     del values["job"]
+    values["jobs"][job] |= yaml.safe_load(added)
     return values
 
 
@@ -43,32 +45,33 @@ def test_its_stack_file_is_accepted() -> None:
 
 
 def test_its_sweep_has_the_runs_that_it_says() -> None:
-    jobs = parse(_shown(1)).training_jobs
+    jobs = parse(_shown(added=blocks(TEXT, "yaml")[1])).training_jobs
     assert len(jobs) == 6
-    assert jobs["study-1-2"].training == {"global_batch": 128, "seed": 2}
+    assert jobs["pretrain-1-2"].training == {"global_batch": 128, "seed": 2}
 
 
 def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
-    settings = parse(_shown(2))
+    settings = parse(_shown(added=blocks(TEXT, "yaml")[2]))
     spec = job_spec(settings, settings.training_jobs["pretrain"])
     assert (spec.optimizer.learning_rate, spec.storage.allow_changes) == (0.001, ("optimizer.learning_rate",))
 
 
 def test_the_trackers_of_the_page_about_metrics_are_accepted() -> None:
     (shown,) = blocks((DOCS / "how-to" / "metrics.md").read_text(), "yaml")
-    values = _shown() | yaml.safe_load(shown) | {"secrets": {WANDB_KEY_VARIABLE: HIDDEN}}
+    values = _shown(added=shown) | {"secrets": {WANDB_KEY_VARIABLE: HIDDEN}}
     assert parse(values).training_jobs["pretrain"].trackers.wandb
 
 
 def test_its_heartbeat_is_accepted() -> None:
-    values = _shown()
-    values["jobs"]["probe"] |= yaml.safe_load(blocks(TEXT, "yaml")[3])
+    values = _shown("probe", blocks(TEXT, "yaml")[3])
     assert parse(values).jobs["probe"] != parse(_shown()).jobs["probe"]
 
 
 def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
-    settings = parse(_shown(4))
-    rendered: Any = render(submission(settings, settings.jobs["single-controller"], None))
+    values = _shown("probe", blocks(TEXT, "yaml")[4])
+    values["cluster"]["system_machine_type"] = re.findall(r"`cluster.system_machine_type: ([\w-]+)`", TEXT)[0]
+    settings = parse(values)
+    rendered: Any = render(submission(settings, settings.jobs["probe"], None))
     pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in rendered["spec"]["replicatedJobs"]}
     parts = re.findall(r"^\| `(head|slice)`, with the containers? (.*?) \|", TEXT, re.MULTILINE)
     told = {name: set(re.findall(r"`([\w-]+)`", containers)) for name, containers in parts}
@@ -79,9 +82,10 @@ def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> No
 @pytest.mark.costs(cpu_seconds=8)
 def test_the_resources_it_names_are_declared() -> None:
     names = {found.name for found in run_program(_shown()).registrations}
-    for pattern in re.findall(r"`(\w+-JOB)`", TEXT):
-        if pattern != "secrets-JOB":
-            assert {pattern.replace("JOB", job) for job in ("pretrain", "probe")} <= names
+    patterns = re.findall(r"`(\w+-JOB)`", TEXT)
+    assert patterns
+    for pattern in patterns:
+        assert {pattern.replace("JOB", job) for job in ("pretrain", "probe")} <= names
 
 
 def test_variables_of_the_job_are_those_that_its_pods_declare() -> None:

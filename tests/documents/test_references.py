@@ -15,6 +15,7 @@ from tests.documents import (
     policy_reference,
     settings_reference,
     tpu_table_reference,
+    trainer_metrics_reference,
 )
 from tests.documents.command_line_reference import Command
 from tests.documents.pages import DOCS, generated, hold, name_of
@@ -23,6 +24,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "reference/stack-file.md": settings_reference.reference,
     "reference/job-spec.md": job_spec_reference.reference,
     "reference/tpu-table.md": tpu_table_reference.reference,
+    "reference/trainer-metrics.md": trainer_metrics_reference.reference,
     "reference/compiler.md": lambda: compiler_reference.with_tables((DOCS / "reference" / "compiler.md").read_text()),
     "explanation/benchmarks.md": lambda: benchmarks_reference.with_designs(
         (DOCS / "explanation" / "benchmarks.md").read_text()

@@ -94,7 +94,7 @@ def test_a_slice_that_google_had_no_machines_for_is_not_taken_for_made(slices: S
     with pytest.raises(automation.CommandError, match='trillium-1 was created in the error state "ERROR"'):
         stack.up()
     assert slices.nodes == 2
-    missing = r"trillium-1 has 0 of 2 hosts\. .* pulumi up --stack test --replace '\*\*::slices-trillium-1'"
+    missing = r"trillium-1 has 0 of 2 hosts\. .* multislice up -s test --replace '\*\*::slices-trillium-1'"
     later: list[Callable[[], object]] = [stack.up, stack.preview]
     for attempt in later:
         with pytest.raises(automation.CommandError, match=missing):

@@ -67,14 +67,6 @@ def test_no_failure_of_a_slice_falls_through_to_jobsets_own_rule_which_restarts_
     assert last == {"name": "RestartSlice", "action": "RestartJob"}
 
 
-def test_a_slice_that_restarts_does_not_wait_until_the_pods_of_another_are_gone(values: Values) -> None:
-    strategies = [
-        rendered(values, slice_failure=how)["spec"]["failurePolicy"]["restartStrategy"]
-        for how in ("restart", "continue")
-    ]
-    assert strategies == ["BlockingRecreate", "Recreate"]
-
-
 def test_a_slice_that_goes_on_without_the_others_is_a_world_of_its_own(values: Values) -> None:
     values["job"]["slice_failure"] = "continue"
     (container,) = template_of(render(submitted(values)))["spec"]["containers"]

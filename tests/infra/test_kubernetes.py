@@ -140,12 +140,40 @@ def test_a_kubeconfig_has_cluster_user_and_namespace(
     assert (found, seen) == (namespace, ["Bearer ours"])
 
 
-@pytest.mark.parametrize("context", [None, "none"])
-def test_a_kubeconfig_or_context_that_does_not_exist_is_an_error(
-    site: Site, tmp_path: Path, context: str | None
-) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    if context:
-        _kubeconfig(site, "127.0.0.1:1", path)
-    with pytest.raises(CredentialsError):
-        ApiServer.of_kubeconfig(str(path), context)
+    with pytest.raises(CredentialsError, match=f"^there is no file {path}$"):
+        ApiServer.of_kubeconfig(str(path), None)
+
+
+def test_a_missing_context_is_named_with_those_that_exist(site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    _kubeconfig(site, "127.0.0.1:1", path)
+    with pytest.raises(CredentialsError, match=f"^{path} has no context 'third'; its contexts are: first, second$"):
+        ApiServer.of_kubeconfig(str(path), "third")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"current-context": ""}))
+    with pytest.raises(CredentialsError, match=f"^{path} has no current context; its contexts are: first, second$"):
+        ApiServer.of_kubeconfig(str(path), None)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[]",
+        "a: b: c",
+        "word",
+        "\x00",
+        "contexts: {}",
+        "contexts: [one]",
+        "{current-context: a, contexts: [{name: a}]}",
+        "{current-context: a, contexts: [{name: a, context: {cluster: b, user: c}}]}",
+        "{current-context: a, contexts: [{name: a, context: {cluster: b, user: c}}], clusters: [{name: b}]}",
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(CredentialsError, match=f"^{path}"):
+        ApiServer.of_kubeconfig(str(path), None)

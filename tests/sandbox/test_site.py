@@ -33,7 +33,7 @@ def test_a_new_site_takes_a_block_whose_ports_are_free(tmp_path: Path):
 
 def test_outside_a_sandbox_the_site_is_refused_with_the_command_that_makes_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(SITE_VARIABLE, raising=False)
-    with pytest.raises(RuntimeError, match="make up"):
+    with pytest.raises(RuntimeError, match="multislice up --sandbox"):
         from_environment()
 
 

@@ -16,12 +16,12 @@ from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, J
 class Slices:
     """All slices of one attempt of a job, as a context manager that kills what still runs at its end."""
 
-    def __init__(self, job: JobSpec, logs: Path, environment: Mapping[str, str], run_id: str = "run-1"):
+    def __init__(self, job: JobSpec, logs: Path, environment: Mapping[str, str], restarts: int = 0):
         self._job, self._logs = job, logs
         self._environment = {
             JOB_SPEC_VARIABLE: job.model_dump_json(),
-            RUN_ID_VARIABLE: run_id,
-            START_VARIABLE: "0",
+            RUN_ID_VARIABLE: "run-1",
+            START_VARIABLE: str(restarts),
             "PYTHONPATH": str(Path(__file__).parents[2]),
             **environment,
         }

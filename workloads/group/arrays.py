@@ -60,7 +60,7 @@ class Sending(_TransferInLane):
     def begin(self) -> Iterable[tuple[int, Frames]]:
         return [(self._peer, self._frames())]
 
-    def place(self, peer: int, frame: Frame) -> memoryview:
+    def place(self, peer: int, frame: Frame) -> np.ndarray:
         raise Disagreement(f"slice {peer} sent a frame to a host that sends to slice {self._peer}: {frame}")
 
     def arrived(self, peer: int, frame: Frame) -> Iterable[tuple[int, Frames]]:
@@ -71,8 +71,8 @@ class Sending(_TransferInLane):
 
     def _frames(self) -> Frames:
         for (index, start), stop in self._blocks.items():
-            content = memoryview(self._transfer.contents[index][start:stop])
-            yield Frame(Kind.ARRAY, self.number, self.layout, index, start, len(content)).head(content), content
+            content = self._transfer.contents[index][start:stop]
+            yield Frame(Kind.ARRAY, self.number, self.layout, index, start, content.size).head(content), content
 
 
 class Receiving(_TransferInLane):
@@ -81,14 +81,14 @@ class Receiving(_TransferInLane):
     def begin(self) -> Iterable[tuple[int, Frames]]:
         return ()
 
-    def place(self, peer: int, frame: Frame) -> memoryview:
-        stop = self._blocks.get((frame.index, frame.offset))
+    def place(self, peer: int, frame: Frame) -> np.ndarray:
+        stop = self._blocks.get((frame.item, frame.offset))
         if peer != self._peer or stop is None or frame.length != stop - frame.offset:
             raise Disagreement(f"slice {peer} sent a frame that is not expected: {frame}")
-        return memoryview(self._transfer.contents[frame.index][frame.offset : stop])
+        return self._transfer.contents[frame.item][frame.offset : stop]
 
     def arrived(self, peer: int, frame: Frame) -> Iterable[tuple[int, Frames]]:
-        del self._blocks[frame.index, frame.offset]
+        del self._blocks[frame.item, frame.offset]
         return ()
 
     def awaits(self, peer: int) -> bool:

@@ -5,6 +5,8 @@ import socket
 from collections import deque
 from enum import Enum
 
+import numpy as np
+
 from workloads.group.frames import HEAD_BYTES, Frame, Frames
 
 
@@ -29,7 +31,7 @@ class Connection:
         self._opening = bool(greeting)
         self.head = bytearray(HEAD_BYTES)
         self.frame: Frame | None = None
-        self.content = memoryview(b"")
+        self.content = np.empty(0, np.uint8)
         self.receiving = Receiving.HEAD
         self._missing = memoryview(self.head)
 
@@ -47,9 +49,8 @@ class Connection:
     def expect_head(self) -> None:
         self.frame, self.receiving, self._missing = None, Receiving.HEAD, memoryview(self.head)
 
-    def expect_content(self, content: memoryview, receiving: Receiving) -> None:
-        self.content = self._missing = content
-        self.receiving = receiving
+    def expect_content(self, content: np.ndarray, receiving: Receiving) -> None:
+        self.content, self.receiving, self._missing = content, receiving, memoryview(content)
 
     def receive(self) -> tuple[int, bool]:
         """Return the number of bytes that came, and whether nothing is missing of the head or content.
@@ -74,7 +75,7 @@ class Connection:
         """
         while not self._sending and self.queue:
             if frame := next(self.queue[0], None):
-                self._sending = [memoryview(frame[0]), frame[1]]
+                self._sending = [memoryview(frame[0]), memoryview(frame[1])]
             else:
                 self.queue.popleft()
         if not self._sending:

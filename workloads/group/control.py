@@ -29,9 +29,10 @@ from workloads.group.view import Endpoint, HostId, Register, Registered, View
 
 CONNECT_SECONDS = 2.0
 
-RETRY_SECONDS = 0.1
+FIRST_RETRY_SECONDS, SLOWEST_RETRY_SECONDS = 0.02, 1.0
 
-SLOWEST_RETRY_SECONDS = 1.0
+PATIENCE_SECONDS = 3.0
+"""Time for a host to notice that the leader is lost, after which another one may lead instead."""
 
 GONE_SECONDS = 10.0
 """Time for which no host of the newest view can be reached, after which a slice continues alone from a checkpoint."""
@@ -96,6 +97,9 @@ class Control:
         self._member = Member(me)
         self._known: Registered | None = None
         self._avoids: set[int] = set()
+        """Slices whose first host does not lead the newest view's successor."""
+        self._asked: dict[int, float] = {}
+        """When this host first asked another one to lead, by `time.monotonic()`."""
         self._heard_of_group = 0.0
         self._connection: socket.socket | None = None
         self._founded = self._outside = False
@@ -115,9 +119,9 @@ class Control:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._done.set()
-        self._server.close()
         self._hang_up()
         self._thread.join()
+        self._server.close(lingers=error is None)
 
     def enter(self, seconds: float) -> bool:
         """Find the group. Return whether this slice begins it, and so has to find a state of its own.
@@ -147,6 +151,7 @@ class Control:
         """Ask to join again, because the state could not be received."""
         with self._news:
             self._member.learn(View(0, (), 0), included=False)
+            self._begun = False
         self._hang_up()
 
     def now(self, seconds: float) -> Now:
@@ -241,14 +246,14 @@ class Control:
             self._news.notify_all()
 
     def _run(self) -> None:
-        pause = RETRY_SECONDS
+        pause = 0.0
         while not self._done.wait(pause):
             try:
                 lines = self._seek()
             except Exception as error:  # noqa: BLE001 - whatever storage raises, it may be back the next time
                 print(f"the group cannot be found, trying again: {type(error).__name__}: {error}", flush=True)
                 lines = None
-            pause = 0 if lines else min(2 * pause + RETRY_SECONDS, SLOWEST_RETRY_SECONDS)
+            pause = 0.0 if lines else min(2 * pause + FIRST_RETRY_SECONDS, SLOWEST_RETRY_SECONDS)
             if lines:
                 self._follow(lines)
                 lines.connection.close()
@@ -272,9 +277,11 @@ class Control:
             welcome, lines = self._introduce(at.control)
             if lines:
                 return lines
-            self._avoids.add(target)
             if welcome and welcome.token == at.token:
                 answered.add(at.token)
+                if self._may_lead_soon(target):
+                    return None
+            self._avoids.add(target)
         self._avoids.clear()
         if answered:
             self._heard_of_group = time.monotonic()
@@ -293,6 +300,7 @@ class Control:
         with self._news:
             self._known = registered
             self._avoids.clear()
+            self._asked.clear()
             self._heard_of_group = time.monotonic()
             alone = registered.view.slices == (self._me.slice,) and registered.view.led_by == self._me.slice
             if included and alone and self._member.finished is None:
@@ -303,6 +311,14 @@ class Control:
                 self._begun = False
             self.changed.set()
             self._news.notify_all()
+
+    def _may_lead_soon(self, target: int) -> bool:
+        """Return whether to ask again before the next one, because the first host of slice `target` may still have to
+        notice that the leader is lost."""
+        if self._member.finished is None:
+            return False
+        since = self._asked.setdefault(target, time.monotonic())
+        return time.monotonic() - since < PATIENCE_SECONDS
 
     def _take_over(self, target: int, view: View) -> None:
         """Lead this host's view if it is the one to do so because its leader is lost."""
@@ -371,6 +387,7 @@ class Control:
                 self._finished_before, self._decision_before = message.begin.finished, message.begin.decision
                 self._begun, self._outside = True, False
                 self._avoids.clear()
+                self._asked.clear()
                 self.changed.set()
             elif isinstance(message, Decided):
                 self._member.decide(message)

@@ -16,8 +16,10 @@ from workloads.group.lanes import Lane, LaneTraffic, Task
 from workloads.group.links import Greeting, Links
 from workloads.group.sums import WIRE_TYPES, Layout, Memory, Sum, SumInLane
 
-_STOP_SECONDS = 0.02
-"""Time between two looks at the caller's event."""
+_LOOK_SECONDS = 0.02
+"""Time between two looks at what may end a task."""
+_GRACE_SECONDS = 0.05
+"""Time in which the rest of what a peer sent may come after one of its connections has ended."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Exchange:
         self._links, self._view, self._slices = links, view, tuple(sorted(peers))
         self._streams = links.streams if len(peers) > 1 else 1
         self._events = SimpleQueue[LaneTraffic | Exception]()
-        self._ended = set[int]()
+        self._ended = dict[int, float]()
+        """Time by `time.monotonic()` when the first connection to a slice ended."""
         self._step = -1
         self._closed = False
         self._memories = [Memory() for _ in range(self._streams)]
@@ -147,10 +150,8 @@ class Exchange:
     def failed(self, error: Exception) -> None:
         self._events.put(error)
 
-    def ended(self, peer: int, cut: bool) -> None:
-        self._ended.add(peer)
-        for lane in self._lanes:
-            lane.lose(peer, cut)
+    def ended(self, peer: int) -> None:
+        self._ended.setdefault(peer, time.monotonic())
 
     def _connect(self, other: int, address: str) -> None:
         """Open the connections that are this host's to open.
@@ -164,7 +165,7 @@ class Exchange:
             try:
                 connection, first = self._links.connect(address, greeting)
             except OSError:
-                self.ended(other, cut=True)
+                self.ended(other)
             else:
                 self._lanes[stream % watch].add(other, connection, first, watch=stream == watch)
 
@@ -180,6 +181,10 @@ class Exchange:
         if self._closed:
             raise Aborted(f"the exchange of view {self._view} is closed", self.lost)
         try:
+            # An error of a lane says more than the end of the connection that follows it.
+            if not self._events.empty():
+                self._wait(stop)
+            self._require_all(began)
             if not self._lanes:
                 list(share(0).begin())
             for stream, lane in enumerate(self._lanes):
@@ -201,13 +206,20 @@ class Exchange:
     def _wait(self, stop: Event) -> LaneTraffic:
         while not stop.is_set():
             try:
-                event = self._events.get(timeout=_STOP_SECONDS)
+                event = self._events.get(timeout=_LOOK_SECONDS)
             except Empty:
+                self._require_all(time.monotonic() - _GRACE_SECONDS)
                 continue
             if isinstance(event, Exception):
                 raise event
             return event
         raise Aborted(f"the exchange of view {self._view} was stopped", self.lost)
+
+    def _require_all(self, until: float) -> None:
+        """Raise `Aborted` if a connection had ended until then."""
+        if any(ended <= until for ended in self._ended.copy().values()):
+            gone = ", ".join(map(str, sorted(self._ended)))
+            raise Aborted(f"connections to slice {gone} have ended", self.lost)
 
     def _transfer(self, name: str, peer: int, arrays: Sequence[np.ndarray]) -> Transfer:
         if peer not in self._slices or peer == self._links.slice:

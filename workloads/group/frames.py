@@ -1,10 +1,12 @@
 """Frames that hosts of different slices send to each other, and what can go wrong with them."""
 
 import struct
-import zlib
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple, Self
+
+import google_crc32c
+import numpy as np
 
 BLOCK_BYTES = 1 << 20
 """Largest content of a frame: small enough for the second-level cache of a processor, large enough that Python's share
@@ -41,7 +43,9 @@ class Kind(IntEnum):
 
 _FIELDS = struct.Struct("<BqIIQI")
 _CHECKSUM = struct.Struct("<I")
-HEAD_BYTES = _FIELDS.size + _CHECKSUM.size
+HEAD_BYTES = _FIELDS.size + 2 * _CHECKSUM.size
+"""A head has the fields, the checksum of the content and its own checksum. All are CRC-32C, for which processors have
+an instruction. It is six times as fast as the CRC of zlib."""
 
 
 class Frame(NamedTuple):
@@ -52,38 +56,32 @@ class Frame(NamedTuple):
     """Step of a sum, or number of a transfer."""
     layout: int
     """Checksum of everything that the hosts of a task must agree on."""
-    index: int
+    item: int
     """Number of the part, or of the array."""
     offset: int
     """First element in the vector, or first byte in the array."""
     length: int
     """Number of bytes that follow the head."""
 
-    def head(self, content: memoryview) -> bytes:
-        """Return the bytes that precede the content."""
-        fields = _FIELDS.pack(*self)
-        return fields + _CHECKSUM.pack(zlib.crc32(content, zlib.crc32(fields)))
+    def head(self, content: np.ndarray) -> bytes:
+        """Return the bytes that precede the content, which is uint8 [length]."""
+        most = _FIELDS.pack(*self) + _CHECKSUM.pack(google_crc32c.value(content))
+        return most + _CHECKSUM.pack(google_crc32c.value(most))
 
     @classmethod
-    def parse(cls, head: bytearray) -> Self:
-        """Return the fields of a head.
-
-        Raises:
-            Damaged: no head has these fields.
-        """
+    def parse(cls, head: bytearray) -> Self | None:
+        """Return the fields of a head, or `None` if it is not as it was sent."""
+        most = bytes(head[: -_CHECKSUM.size])
+        if google_crc32c.value(most) != _CHECKSUM.unpack_from(head, len(most))[0]:
+            return None
         kind, *values = _FIELDS.unpack_from(head)
-        if kind in Kind:
-            frame = cls(Kind(kind), *values)
-            if 0 < frame.length <= BLOCK_BYTES:
-                return frame
-        raise Damaged(f"no frame begins with {bytes(head).hex()}")
+        return cls(Kind(kind), *values)
 
 
-def intact(head: bytearray, content: memoryview) -> bool:
-    """Return whether a frame arrived as it was sent."""
-    fields = memoryview(head)[: _FIELDS.size]
-    return _CHECKSUM.unpack_from(head, _FIELDS.size)[0] == zlib.crc32(content, zlib.crc32(fields))
+def intact(head: bytearray, content: np.ndarray) -> bool:
+    """Return whether the content of a frame arrived as it was sent."""
+    return _CHECKSUM.unpack_from(head, _FIELDS.size)[0] == google_crc32c.value(content)
 
 
-type Frames = Iterator[tuple[bytes, memoryview]]
+type Frames = Iterator[tuple[bytes, np.ndarray]]
 """Heads and contents of frames for one peer. Each is made when the one before it has been sent."""

@@ -14,6 +14,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Protocol
 
+import numpy as np
+
 from workloads.group.connection import Connection, Receiving
 from workloads.group.frames import Aborted, Damaged, Disagreement, Frame, Frames, Kind, intact
 
@@ -40,8 +42,8 @@ class Task(Protocol):
         """Return the first frames to send, each with their peer."""
         ...
 
-    def place(self, peer: int, frame: Frame) -> memoryview:
-        """Return the memory for the content of a frame, of the frame's length.
+    def place(self, peer: int, frame: Frame) -> np.ndarray:
+        """Return the memory for the content of a frame, uint8 [length].
 
         Raises:
             Disagreement: the frame cannot belong to the task.
@@ -78,8 +80,8 @@ class Reports(Protocol):
         """A lane cannot do its share of the task."""
         ...
 
-    def ended(self, peer: int, cut: bool) -> None:
-        """A connection to a peer has ended, because its process is gone or because the network is cut."""
+    def ended(self, peer: int) -> None:
+        """A connection to a peer has ended, because its process is gone or the network is cut."""
         ...
 
 
@@ -98,7 +100,6 @@ class Lane:
         """Open connections by their peers, without watch connections."""
         self._early = dict[int, list[Frames]]()
         """Frames for peers whose connection has not come yet."""
-        self._gone = set[int]()
         self._task: Task | None = None
         self._last_sum = -1
         self._traffic = LaneTraffic()
@@ -109,10 +110,6 @@ class Lane:
     def add(self, peer: int, transport: socket.socket, greeting: bytes = b"", watch: bool = False) -> None:
         """Use a connection to a peer; `greeting` is sent first."""
         self._post(lambda: self._add(Connection(peer, transport, greeting, watch)))
-
-    def lose(self, peer: int, cut: bool) -> None:
-        """Count a peer as gone. Unless the network is cut, the rest of what it sent is still read."""
-        self._post(lambda: self._lose(peer, cut))
 
     def begin(self, task: Task) -> None:
         """Begin a task. The one before it must be done."""
@@ -145,15 +142,18 @@ class Lane:
             connection.close()
 
     def _turn(self) -> None:
+        # If a deed raises an error, the next turn does the rest of them before it waits.
+        while not self._mail.empty():
+            self._mail.get()()
+        if self._task and not any(self._waits_for(self._task, peer) for peer in self._others):
+            self._finish(self._task)
+        if not self._open:
+            return
         for descriptor, events in self._epoll.poll():
             if descriptor == self._wake:
                 os.eventfd_read(self._wake)
-                while not self._mail.empty():
-                    self._mail.get()()
             elif connection := self._all.get(descriptor):
                 self._serve(connection, events)
-        if self._task and not any(self._waits_for(self._task, peer) for peer in self._others):
-            self._finish(self._task)
 
     def _waits_for(self, task: Task, peer: int) -> bool:
         connection = self._peers.get(peer)
@@ -180,33 +180,22 @@ class Lane:
         self._all[connection.descriptor] = connection
         self._epoll.register(connection.descriptor, connection.events)
 
-    def _lose(self, peer: int, cut: bool) -> None:
-        connection = self._peers.get(peer)
-        if connection and cut:
-            self._drop(connection)
-        elif not connection:
-            self._gone.add(peer)
-            if self._task and self._waits_for(self._task, peer):
-                self._fail(_aborted(peer))
-
-    def _drop(self, connection: Connection) -> None:
-        """Close a connection that has ended. What the task still needs of it is lost."""
+    def _drop(self, connection: Connection, error: OSError) -> None:
+        """Close a connection that has ended. If the task still needs it, the task has failed."""
+        peer = connection.peer
         self._epoll.unregister(connection.descriptor)
         connection.close()
         del self._all[connection.descriptor]
+        self._reports.ended(peer)
         if not connection.watch:
-            del self._peers[connection.peer]
-            self._gone.add(connection.peer)
-            if self._task and (connection.sends or self._task.awaits(connection.peer)):
-                self._fail(_aborted(connection.peer))
+            del self._peers[peer]
+            if self._task and (connection.sends or self._task.awaits(peer)):
+                self._fail(Aborted(f"the connection to slice {peer} has ended: {error}", frozenset({peer})))
 
     def _begin(self, task: Task) -> None:
         self._task = task
         for peer, frames in task.begin():
             self._send(peer, frames)
-        for peer in self._gone:
-            if task.awaits(peer):
-                raise _aborted(peer)
         for connection in self._peers.values():
             if connection.receiving is Receiving.LATER:
                 self._sort(connection)
@@ -215,8 +204,6 @@ class Lane:
     def _send(self, peer: int, frames: Frames) -> None:
         if connection := self._peers.get(peer):
             connection.queue.append(frames)
-        elif peer in self._gone:
-            raise _aborted(peer)
         else:
             self._early.setdefault(peer, []).append(frames)
 
@@ -231,8 +218,7 @@ class Lane:
             elif events & (select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR):
                 raise ConnectionResetError("the peer closed the connection")
         except OSError as error:
-            self._drop(connection)
-            self._reports.ended(connection.peer, cut=not isinstance(error, ConnectionError))
+            self._drop(connection, error)
         else:
             if connection.events != before:
                 self._epoll.modify(connection.descriptor, connection.events)
@@ -247,13 +233,14 @@ class Lane:
             if connection.receiving is not Receiving.HEAD:
                 self._deliver(connection)
                 return
-            self._sort(connection)
-            if connection.receiving is Receiving.LATER:
+            if not self._sort(connection):
                 return
 
-    def _sort(self, connection: Connection) -> None:
-        """Find the task of the frame whose head has come."""
+    def _sort(self, connection: Connection) -> bool:
+        """Find the task of the frame whose head has come, and return whether its content is read now."""
         frame = connection.frame = connection.frame or Frame.parse(connection.head)
+        if not frame:
+            raise Damaged(f"the head of a frame from slice {connection.peer} arrived changed")
         sums, task = frame.kind is not Kind.ARRAY, self._task
         if task and (task.sums, task.number) == (sums, frame.task):
             if frame.layout != task.layout:
@@ -261,22 +248,20 @@ class Lane:
             self._traffic.first_frames.setdefault(connection.peer, time.monotonic())
             connection.expect_content(task.place(connection.peer, frame), Receiving.CONTENT)
         elif sums and frame.task <= self._last_sum:
-            connection.expect_content(memoryview(bytearray(frame.length)), Receiving.STALE)
+            connection.expect_content(np.empty(frame.length, np.uint8), Receiving.STALE)
         else:
             connection.receiving = Receiving.LATER
+            return False
+        return True
 
     def _deliver(self, connection: Connection) -> None:
         frame, stale = connection.frame, connection.receiving is Receiving.STALE
         assert frame
         if not intact(connection.head, connection.content):
-            raise Damaged(f"slice {connection.peer} sent other bytes than arrived: {frame}")
+            raise Damaged(f"the content of a frame from slice {connection.peer} arrived changed: {frame}")
         connection.expect_head()
         if not stale and self._task:
             for peer, frames in self._task.arrived(connection.peer, frame):
                 self._send(peer, frames)
                 if to := self._peers.get(peer):
                     self._epoll.modify(to.descriptor, to.events)
-
-
-def _aborted(peer: int) -> Aborted:
-    return Aborted(f"the connection to slice {peer} has ended", frozenset({peer}))

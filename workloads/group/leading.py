@@ -1,7 +1,7 @@
 """Runs the leader's side of the control plane on the first host of a slice: it listens, and leads if it has to.
 
-Each host of a view keeps one connection to the leader. A host is lost when its connection ends, which happens at once if
-its process ends, or when it gives no sign of life for SILENT_SECONDS.
+Each host of a view keeps one connection to the leader. A host is lost when its connection ends, which happens at once
+if its process ends, or when it gives no sign of life for SILENT_SECONDS.
 """
 
 import queue
@@ -35,6 +35,10 @@ ALIVE_EVERY_SECONDS = 0.5
 SILENT_SECONDS = 5.0
 """Time without a sign of life after which a host is lost. A process that is only busy, as when it compiles, gives one,
 because that leaves Python's lock free."""
+
+LINGER_SECONDS = 2.0
+"""Time that a leader whose training has ended waits for the others to end too. If it ended at once, some of them might
+lose its last decision."""
 
 SEND_SECONDS = 5.0
 """Time limit of a send, after which the receiver counts as lost."""
@@ -74,7 +78,7 @@ class Server:
     def __post_init__(self):
         self._selector = selectors.DefaultSelector()
         self._storage = ThreadPoolExecutor(1, thread_name_prefix="register of views")
-        self._done = threading.Event()
+        self._done, self._lingers = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="leader of the group", daemon=True)
 
     def start(self) -> None:
@@ -82,7 +86,9 @@ class Server:
         self._selector.register(self.listener, selectors.EVENT_READ)
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self, *, lingers: bool) -> None:
+        """End. If it `lingers`, the hosts that this one leads may end their connections first."""
+        self._lingers = lingers
         self._done.set()
         self._thread.join()
         self._storage.shutdown(wait=False)
@@ -107,8 +113,10 @@ class Server:
         self._tasks.put(miss)
 
     def _run(self) -> None:
-        last_sign = 0.0
-        while not self._done.is_set():
+        last_sign, ends = 0.0, float("inf")
+        while time.monotonic() < ends:
+            if self._done.is_set():
+                ends = min(ends, time.monotonic() + LINGER_SECONDS) if self._by_host and self._lingers else 0.0
             for key, _ in self._selector.select(0.02):
                 if key.fileobj is self.listener:
                     self._accept()
@@ -121,6 +129,8 @@ class Server:
                 last_sign = now
                 for connected in [*self._by_host.values()]:
                     self._send(connected, Alive())
+                if self._leader and self._leader.view is None:
+                    self._storage.submit(self._look_for_newer, self._leader)
             for connected in self._all():
                 if now - connected.heard > SILENT_SECONDS:
                     self._drop(connected, f"gave no sign of life for {SILENT_SECONDS:g} s")
@@ -180,11 +190,15 @@ class Server:
             leader.receive(connected.host)
         elif isinstance(message, Cut):
             self._separate(connected.host, message.slices)
-        elif isinstance(message, Ready) and leader.view and len(leader.view.slices) >= self.fewest:
-            if decided := leader.listen(message):
-                for host in leader.view.hosts(leader.hosts_per_slice):
-                    if host in self._by_host:
-                        self._send(self._by_host[host], decided)
+        elif isinstance(message, Ready):
+            self._listen(leader, message)
+
+    def _listen(self, leader: Leader, ready: Ready) -> None:
+        enough = leader.view is not None and len(leader.view.slices) >= self.fewest
+        if leader.view and enough and (decided := leader.listen(ready)):
+            for host in leader.view.hosts(leader.hosts_per_slice):
+                if host in self._by_host:
+                    self._send(self._by_host[host], decided)
 
     def _separate(self, reporter: HostId, slices: Sequence[int]) -> None:
         """Go on without slices that cannot exchange data with another. The leader's own slice stays."""
@@ -217,11 +231,12 @@ class Server:
         for other, its in [*self._by_host.items()]:
             if other.slice == host.slice and why:
                 self._send(its, SliceLost(host, why))
-        print(f"group: host {host.worker} of slice {host.slice} {why}", flush=True)
+        if not self._done.is_set():
+            print(f"group: host {host.worker} of slice {host.slice} {why}", flush=True)
 
     def _propose(self) -> None:
         leader = self._leader
-        if leader is None:
+        if leader is None or self._done.is_set():
             return
         if view := leader.propose():
             endpoints = {
@@ -230,6 +245,16 @@ class Server:
             registered = Registered(view, endpoints)
             self._storage.submit(self._create, registered)
         elif leader.resigned:
+            self._resign()
+
+    def _look_for_newer(self, leader: Leader) -> None:
+        """Run in a thread. Resign if another host has registered a view while this one waits for reports."""
+        with suppress(Exception):
+            if self.register.newest(leader.previous.number):
+                self._tasks.put(lambda: self._resign_if(leader))
+
+    def _resign_if(self, leader: Leader) -> None:
+        if self._leader is leader and leader.view is None:
             self._resign()
 
     def _create(self, registered: Registered) -> None:

@@ -54,10 +54,11 @@ type Take = Callable[[Greeting, socket.socket], None]
 
 @dataclass
 class _Guest:
-    """A connection that is not greeted yet."""
+    """A connection whose greeting has not come yet."""
 
+    connection: socket.socket
     due: float
-    """Latest time by `time.monotonic()`."""
+    """Time by `time.monotonic()` at which it ends."""
     received: bytearray = field(default_factory=bytearray)
 
 
@@ -79,7 +80,6 @@ class Links:
         self._view, self._take = -1, _refuse
         self._waiting = list[tuple[Greeting, socket.socket]]()
         self._listener = socket.socket(_family(address), socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.bind((address, 0))
         self._listener.listen(128)
         self._listener.setblocking(False)
@@ -150,64 +150,59 @@ class Links:
         self.close()
 
     def _listen(self) -> None:
-        guests = dict[socket.socket, _Guest]()
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
-
-            def dismiss(connection: socket.socket) -> None:
-                selector.unregister(connection)
-                del guests[connection]
-
+            guests = dict[int, _Guest]()
             while True:
-                late = min((guest.due for guest in guests.values()), default=None)
-                ready = selector.select(None if late is None else max(0.0, late - time.monotonic()))
+                due = min((guest.due for guest in guests.values()), default=None)
+                ready = selector.select(None if due is None else max(0.0, due - time.monotonic()))
                 for key, _ in ready:
-                    if key.fileobj == self._wake:
-                        for connection in guests:
-                            connection.close()
+                    if guest := guests.get(key.fd):
+                        self._read(guest)
+                    elif key.fd == self._wake:
+                        for guest in guests.values():
+                            guest.connection.close()
                         return
-                    if key.fileobj is not self._listener:
-                        connection = key.fileobj
-                        assert isinstance(connection, socket.socket)
-                        if connection in guests and self._read(connection, guests[connection]):
-                            dismiss(connection)
                     elif guest := self._accept():
-                        guests[guest] = _Guest(time.monotonic() + _GREETING_SECONDS)
-                        selector.register(guest, selectors.EVENT_READ)
-                now = time.monotonic()
-                for connection in [each for each, guest in guests.items() if guest.due < now] + [*guests][:-_GUESTS]:
-                    if connection in guests:
-                        dismiss(connection)
-                        connection.close()
+                        guests[guest.connection.fileno()] = guest
+                        selector.register(guest.connection, selectors.EVENT_READ)
+                for guest in [*guests.values()][:-_GUESTS]:
+                    guest.due = 0.0
+                for descriptor, guest in [*guests.items()]:
+                    if guest.due <= time.monotonic():
+                        selector.unregister(descriptor)
+                        del guests[descriptor]
+                        self._end(guest)
 
-    def _accept(self) -> socket.socket | None:
+    def _accept(self) -> _Guest | None:
         # A guest may be gone before it is accepted.
         with suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            return connection
+            return _Guest(connection, time.monotonic() + _GREETING_SECONDS)
         return None
 
-    def _read(self, connection: socket.socket, guest: _Guest) -> bool:
-        """Read a part of a greeting, and return whether the listener is done with the connection."""
+    def _read(self, guest: _Guest) -> None:
+        """Read a part of a greeting. If no more is to come, the guest is due."""
         try:
-            read = connection.recv(_GREETING.size - len(guest.received))
+            read = guest.connection.recv(_GREETING.size - len(guest.received))
         except BlockingIOError:
-            return False
+            return
         except OSError:
             read = b""
         guest.received += read
-        if read and len(guest.received) < _GREETING.size:
-            return False
-        greeting = self._parse(guest.received)
-        if greeting is None:
-            connection.close()
-            return True
-        _prepare(connection, greeting)
-        with self._lock:
-            self._sort(greeting, connection)
-        return True
+        if not read or len(guest.received) == _GREETING.size:
+            guest.due = 0.0
+
+    def _end(self, guest: _Guest) -> None:
+        """Take a guest's connection if it has greeted, and close it otherwise."""
+        if greeting := self._parse(guest.received):
+            _prepare(guest.connection, greeting)
+            with self._lock:
+                self._sort(greeting, guest.connection)
+        else:
+            guest.connection.close()
 
     def _sort(self, greeting: Greeting, connection: socket.socket) -> None:
         """Give a connection to the current view, let it wait for a later one, or close it."""

@@ -69,6 +69,7 @@ type Message = Introduction | Welcome | HasState | Cut | Alive | BeginWith | Sli
 
 
 def encode(message: Message) -> bytes:
+    """Return the message as a line."""
     facts: dict[str, Any] = asdict(message)
     if isinstance(message, BeginWith):
         facts["endpoints"] = [[*host, asdict(endpoint)] for host, endpoint in message.endpoints.items()]
@@ -85,7 +86,7 @@ def decode(line: bytes) -> Message:
     try:
         facts = json.loads(line)
         return _READ[facts.pop("kind")](facts)
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"not a message of a group: {line[:80]!r}") from error
 
 

@@ -3,7 +3,7 @@
 Training is a sequence of rounds that all hosts take part in. A round is a step of the optimizer, or an exchange of
 numbers such as those of an evaluation. A host that has everything for the next round says `Ready`; when all hosts of
 the view have said so, the leader says `Decided`, and all of them finish the round. For a step, a host is ready when it
-holds the sum of the gradients of all parts, so nobody applies a sum that another host of the view does not hold.
+holds the sum of the gradients of all parts, so no host applies a sum that another host of the view does not hold.
 
     1  Views are numbered, and the first to register view N decides what it is (`view`). Only the hosts of a view can
        finish a round in it, and only together.
@@ -234,10 +234,13 @@ class Leader:
         return self.pending
 
     def register(self, first: bool) -> Begin | None:
-        """Return how the pending view begins if it was the first of its number. If not, this host no longer leads."""
+        """Return how the pending view begins if it was the first of its number.
+
+        If it was not, or if this host has lost itself because it ends, it no longer leads.
+        """
         assert self.pending
         view, self.pending = self.pending, None
-        if not first:
+        if not first or self.me not in self.hosts:
             self.resigned = True
             return None
         if self.view is None:

@@ -144,14 +144,14 @@ class SumInLane:
         return self._missing[peer] > 0
 
     def begin(self) -> Iterator[tuple[int, Frames]]:
-        """Send own parts. Add them only where nothing must come, because the rest is faster once its frames are here."""
+        """Send own parts. If others have none, also add them; if not, that is faster when a frame has come."""
         for each in self._others:
             yield each, self._frames_for(each)
         if not any(map(self._sum.layout.parts, self._others)):
             for block in self._blocks.values():
                 yield from self._add(block)
 
-    def place(self, peer: int, frame: Frame) -> memoryview:
+    def place(self, peer: int, frame: Frame) -> np.ndarray:
         """Return where the content of a frame goes: a sum to the result if it is of its type, the rest to a block."""
         start, itemsize = frame.offset, self._wire.itemsize
         if frame.kind is Kind.SUM:
@@ -160,16 +160,16 @@ class SumInLane:
         else:
             block = self._blocks.get(start)
             stop = block.stop if block else 0
-            held = (frame.index, peer) in self._sum.layout.holders
-            expected = block is not None and held and frame.index not in block.placed
+            held = (frame.item, peer) in self._sum.layout.holders
+            expected = block is not None and held and frame.item not in block.placed
             if block:
-                block.placed.add(frame.index)
+                block.placed.add(frame.item)
         if not expected or frame.length != (stop - start) * itemsize:
             raise Disagreement(f"slice {peer} sent a frame that is not expected: {frame}")
         if frame.kind is Kind.SUM and self._wire == self._sum.out.dtype:
-            return memoryview(self._sum.out[start:stop]).cast("B")
+            return self._sum.out[start:stop].view(np.uint8)
         self._filling[peer] = memory = self._memory.take()
-        return memoryview(memory[: frame.length])
+        return memory[: frame.length]
 
     def arrived(self, peer: int, frame: Frame) -> Iterable[tuple[int, Frames]]:
         self._missing[peer] -= 1
@@ -177,7 +177,7 @@ class SumInLane:
         if frame.kind is Kind.PART:
             assert memory is not None
             block = self._blocks[frame.offset]
-            block.came[frame.index] = memory
+            block.came[frame.item] = memory
             return self._add(block)
         del self._sums[frame.offset]
         if memory is not None:
@@ -232,7 +232,7 @@ class SumInLane:
         frame = self._frame(Kind.SUM, 0, block.start, result)
         return [(each, iter([frame])) for each in self._others]
 
-    def _frame(self, kind: Kind, index: int, start: int, values: np.ndarray) -> tuple[bytes, memoryview]:
-        content = memoryview(values.view(np.uint8))
-        frame = Frame(kind, self._sum.step, self.layout, index, start, len(content))
+    def _frame(self, kind: Kind, index: int, start: int, values: np.ndarray) -> tuple[bytes, np.ndarray]:
+        content = values.view(np.uint8)
+        frame = Frame(kind, self._sum.step, self.layout, index, start, content.size)
         return frame.head(content), content

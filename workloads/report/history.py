@@ -14,6 +14,7 @@ from typing import Any
 
 from etils import epath
 
+from multislice_run.pod import exit_name
 from workloads.report.membership import Membership, find_membership
 from workloads.report.mesh_text import Placement
 from workloads.report.records import (
@@ -26,10 +27,10 @@ from workloads.report.records import (
     read_failures,
     read_record,
 )
-from workloads.spec import ExitCode
+from workloads.spec import ExitCode, cause_order
 
 KILLED = "KILLED"
-"""Ending of an attempt that recorded none: it was killed, or its machine was lost."""
+"""Ending of an attempt if the host that ended first recorded none: it was killed, or its machine was lost."""
 
 LAST = "no end recorded"
 """Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
@@ -134,21 +135,48 @@ class Start:
 
     @cached_property
     def ending(self) -> str:
-        """Name of the exit code that it ended with."""
+        """Name of the exit code of the host that ended first. A host that lost another one did not end first."""
+        if self.lost_hosts:
+            return KILLED
         if self._last_failures:
-            code = self._last_failures[0].code
+            code = self._first.code
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
         stop = self.last("stop")
         if stop is None:
             return KILLED if self.followed else LAST
         return str(stop.facts.get("code", LAST))
 
+    @property
+    def _first(self) -> Failure:
+        return min(self._last_failures, key=lambda failure: cause_order(failure.code, failure.time))
+
+    @cached_property
+    def lost_hosts(self) -> tuple[str, ...]:
+        """Hosts that may have ended the attempt without a record, because others only recorded that they lost one.
+
+        They are those that recorded no end. Empty if there is another cause.
+        """
+        if self.membership:
+            # The others go on without a host that is lost.
+            return ()
+        stops = {process: [each for each in events if each.name == "stop"] for process, events in self.ledgers.items()}
+        codes = {str(stop.facts.get("code")) for found in stops.values() for stop in found}
+        codes |= {exit_name(failure.code) for failure in self.failures}
+        if codes != {ExitCode.PEER_LOST.name}:
+            return ()
+        failed = {failure.host for failure in self.failures}
+        begins = {process: _host_of(events) for process, events in self.ledgers.items()}
+        return tuple(
+            host for process, host in sorted(begins.items()) if host and not stops[process] and host not in failed
+        )
+
     @cached_property
     def cause(self) -> str:
         """First line of the reason why it ended. Empty if it finished."""
+        if self.lost_hosts:
+            return f"{' or '.join(self.lost_hosts)}: ended without a record, so it was killed or its machine was lost"
         if self._last_failures:
-            first = self._last_failures[0]
-            return f"{first.host}: {(first.cause.splitlines() or [''])[0]}"
+            return f"{self._first.host}: {(self._first.cause.splitlines() or [''])[0]}"
         stop = self.last("stop")
         if stop is None or stop.facts.get("cause") == "done":
             return ""
@@ -166,6 +194,11 @@ class Start:
         begins = {process: self.ledgers[process][0].facts.get("host") for process in slice_of}
         present = {host for process, host in begins.items() if slice_of[process] in last.slices}
         return tuple(each for each in self.failures if each.host in present and each.time >= last.time)
+
+
+def _host_of(events: Sequence[Event]) -> str:
+    """Return the name of the host that recorded these events. Empty: it is not among them."""
+    return next((str(event.facts.get("host") or "") for event in events if event.name == "start"), "")
 
 
 @dataclass(frozen=True)

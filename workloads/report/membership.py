@@ -122,9 +122,7 @@ class Membership:
             place = max(0, bisect_right(begins, event.time) - 1)
             # At the same moment, the earlier leader has ended.
             leads = self.changes[place].process == process
-            if event.name == "restore" and "donor" in event.facts:
-                yield event
-            elif leads and (event.name != "stop" or place == last):
+            if event.name == "restore" and "donor" in event.facts or leads and (event.name != "stop" or place == last):
                 yield event
 
     def _spells_of(self, one: int) -> Iterator[Spell]:

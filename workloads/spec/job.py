@@ -89,6 +89,12 @@ class JobSpec(Spec):
         )
 
     @property
+    def start_counts(self) -> range:
+        """Return the numbers of slices that an attempt may start on. Slices that restart one by one are all there."""
+        fewest = self.slices.fewest if self.slice_failure == "restart" else self.slices.count
+        return range(fewest, self.slices.count + 1)
+
+    @property
     def quorum(self) -> int:
         """Smallest number of slices that may train. Default with `slice_failure: continue`: all but one."""
         if self.slice_failure == "continue" and self.slices.min_count is None:
@@ -190,13 +196,31 @@ class JobSpec(Spec):
             faults.append(f"mesh.replica must be {parts}, got {replica}")
         if rows % count:
             faults.append(f"training.global_batch must be a multiple of slices.count ({count}) {why}, got {rows}")
+        return faults + self._faults_of_outer_steps()
+
+    def _faults_of_outer_steps(self) -> list[str]:
+        """Check that nothing is to happen between two outer steps, and that no setting of them is without effect."""
+        training, every = self.training, self.training.sync_every
+        if every == 1:
+            return [
+                f"training.{name} needs training.sync_every from 2 on, got {getattr(training, name)}"
+                for name in ("outer_learning_rate", "outer_momentum")
+                if getattr(training, name) != TrainingSpec.model_fields[name].default
+            ]
+        faults: list[str] = []
+        if training.save_every_steps % every:
+            saves = f"a multiple of training.sync_every ({every})"
+            faults.append(f"training.save_every_steps must be {saves}, got {training.save_every_steps}")
+        if training.lost_rows != "next-step":
+            why = f"with training.sync_every {every}, because no slice repeats the steps of a lost one"
+            faults.append(f"training.lost_rows must be next-step {why}, got {training.lost_rows}")
         return faults
 
     def _faults_of_all_slices(self) -> list[str]:
         """Check that no setting is only for slices that train without each other."""
         return [
             f"training.{name} needs slice_failure continue, got {value}"
-            for name in ("lost_rows", "sync_every")
+            for name in ("lost_rows", "sync_every", "outer_learning_rate", "outer_momentum")
             if (value := getattr(self.training, name)) != TrainingSpec.model_fields[name].default
         ]
 

@@ -125,6 +125,11 @@ class LoraSpec(Spec):
         return targets
 
 
+OUTER_LEARNING_RATE = 0.7
+OUTER_MOMENTUM = 0.9
+"""The values of https://arxiv.org/abs/2311.08105."""
+
+
 class TrainingSpec(Spec):
     """Settings of training."""
 
@@ -157,7 +162,12 @@ class TrainingSpec(Spec):
     rows of the slices that are present, and later steps have the rows that follow."""
     sync_every: Annotated[PositiveInt, Field(exclude_if=(1).__eq__)] = 1
     """Number of steps between sums over the slices, with `slice_failure: continue`. From 2 on, each slice trains on its
-    own in between (DiLoCo, https://arxiv.org/abs/2311.08105)."""
+    own in between (DiLoCo, https://arxiv.org/abs/2311.08105). Slices join and leave, and the job saves, evaluates and
+    stops, only after a multiple of this number."""
+    outer_learning_rate: Annotated[Number, Field(gt=0, exclude_if=OUTER_LEARNING_RATE.__eq__)] = OUTER_LEARNING_RATE
+    """Learning rate of the step that joins the slices' weights. Needs `sync_every` from 2 on."""
+    outer_momentum: Annotated[Number, Field(ge=0, lt=1, exclude_if=OUTER_MOMENTUM.__eq__)] = OUTER_MOMENTUM
+    """Nesterov momentum of that step. Needs `sync_every` from 2 on."""
     compute_dtype: Literal["float32", "bfloat16"]
     """Type of activations, of gathered weights and of gradients between devices. Weights, optimizer state and sums over
     tokens are in float32."""

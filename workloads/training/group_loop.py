@@ -1,95 +1,39 @@
 """Trains one slice together with the others of its group, each of which is a JAX world of its own.
 
 In each step, the slices compute the parts of a batch, exchange the sums of their gradients, and finish the step only
-when all hosts of the view hold the whole sum (`workloads.group.protocol`). The leading slice also saves and reports. A
-slice that joins gets the state of another slice, checked by its fingerprints.
+when all hosts of the view hold the whole sum (`workloads.group.protocol`).
 """
 
 import math
-import secrets
-import socket
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import asdict
-from typing import Any, Self, cast
+from collections.abc import Callable
+from typing import Any, cast
 
-import jax
 import numpy as np
-from etils import epath
 
-from multislice_run.ledger import Ledger
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.start import Start
-from workloads.group.control import Control, GroupSize, Now, Outside, SliceBroken, ViewChanged
-from workloads.group.exchange import Exchange
-from workloads.group.frames import Aborted, Damaged
-from workloads.group.links import Links
-from workloads.group.protocol import Value
+from workloads.group.control import SliceBroken
 from workloads.group.parts import deal, next_parts, parts_of
-from workloads.group.view import Endpoint, HostId, Register
-from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary, SlicesChanged
+from workloads.group.protocol import Value
+from workloads.group.view import HostId
+from workloads.progress import Evaluation, RunSummary
 from workloads.spec import JobSpec
-from workloads.training.attention_trial import settle
-from workloads.training.checkpoint import Checkpoints
-from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import (
     Diverged,
-    HostMissing,
     Preempted,
     ReplicasDiffer,
     SliceLost,
     TrainingStopped,
 )
-from workloads.training.fingerprint import Fingerprints, Replicas
-from workloads.training.group_schedule import AfterStep, GroupSchedule
-from workloads.training.initial_weights import InitialWeights
-from workloads.training.journal import Journal
-from workloads.training.mesh import build_mesh
+from workloads.training.fingerprint import Fingerprints
+from workloads.training.group_host import GroupHost, Prepared
+from workloads.training.group_schedule import AfterStep
+from workloads.training.group_slice import GroupSlice
 from workloads.training.model import Summed
-from workloads.training.parameter_folder import read_about
 from workloads.training.resumption import Position
-from workloads.training.rows import cache_folder, load_rows
-from workloads.training.runs import join_run, manifest, offer_run, open_run
 from workloads.training.runtime import Processes
-from workloads.training.slice_program import Gradients, Shards, SliceProgram
-from workloads.training.step import TrainState, compiler_options
-from workloads.training.step_metrics import StepMetrics
-from workloads.training.trackers import trackers_of
-from workloads.training.writer import Writer
-
-CUT_SECONDS = 2.0
-"""Time to wait for the next view after a connection for data ended. If there is none, only the connection is gone, and
-the leader is asked to go on without the other slice."""
-
-FILES_PER_PROCESS = 1000
-"""Numbers of files of step metrics that each process may use, so that no two write the same file."""
-
-
-class GroupHost:
-    """What this host needs to take part in the group: where it listens, and its connections."""
-
-    def __init__(self, spec: JobSpec, start: Start, me: HostId, address: str, processes: Processes):
-        self.me = me
-        self.register = Register(epath.Path(spec.storage.path), start.run_id, start.restart_attempt)
-        self.schedule = GroupSchedule(spec.training, spec.quorum)
-        self._stack = ExitStack()
-        self.links = self._stack.enter_context(Links(me.slice, address, self.register.group))
-        listener = socket.create_server((address, 0))
-        control = f"{address}:{listener.getsockname()[1]}"
-        own = processes.gather("endpoint", [secrets.token_hex(8), control, self.links.address])
-        endpoints = {HostId(me.slice, worker): Endpoint(*each) for worker, each in enumerate(own)}
-        wait = 60 * spec.training.start_minutes
-        size = GroupSize(spec.slices.count, spec.slices.hosts, spec.quorum, wait)
-        self.control = Control(self.register, me, size, endpoints, listener, self.schedule.decide)
-
-    def __enter__(self) -> Self:
-        self._stack.enter_context(self.control)
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._stack.close()
+from workloads.training.slice_program import Gradients, SliceProgram
 
 
 def train_in_group(
@@ -100,360 +44,44 @@ def train_in_group(
     processes: Processes,
     live: LiveMetrics,
     lost: Callable[[TrainingStopped], None],
+    member: "type[GroupMember]",
 ) -> None:
     """Train `spec` as slice `me.slice` of its group, from the state of another slice or the newest checkpoint.
 
     `address` is this host's IP address for other slices. `lost` is called from another thread when another submission
-    has taken over the storage path.
+    has taken over the storage path. `member` is how the slice trains.
 
     Raises:
         TrainingStopped: a stop with a known cause.
     """
-    prepared = _Prepared(spec, processes)
+    prepared = Prepared(spec, processes, member.program_type)
     with GroupHost(spec, start, me, address, processes) as host, prepared.batches:
         try:
-            _Member(spec, start, host, prepared, processes, live, lost).run_to_end()
+            member(spec, start, host, prepared, processes, live, lost).run_to_end()
         except SliceBroken as broken:
             raise SliceLost(f"slice {me.slice} cannot go on: {broken}") from broken
     processes.deadline.clear()
 
 
-class _Prepared:
-    """The program and the data of one slice, which do not depend on the group."""
+class GroupMember(GroupSlice):
+    """A slice that sums its gradients with those of the others in each step."""
 
-    def __init__(self, spec: JobSpec, processes: Processes):
-        world = spec.of_one_slice
-        self.mesh = build_mesh(world.mesh, world.slices, jax.devices())
-        compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
-        self.attention = settle(world, self.mesh, compiler_options(world, self.mesh), processes)
-        processes.deadline.expect("data and compilation", spec.training.prepare_minutes)
-        self.program = SliceProgram(self.attention.made_in(world), self.mesh, compiler)
-        schedule = world.training
-        marked = schedule.reads_marks
-        rows = load_rows(spec.data, spec.model.vocab_size, schedule.sequence_length, cache_folder(), marked)
-        require_same_rows(rows, processes)
-        self.batches = Batches(rows, schedule, self.program.batch_sharding, spec.slices.count)
-        self.initial_weights = InitialWeights.of(spec)
-        self.replicas = Replicas(self.mesh.devices, world.slices)
-        self.compile_seconds = self.program.prepare()
-        self.program.prepare_fingerprints().result()
-        self.state_shards = Shards(self.program.state_shapes, np.dtype(np.float32))
-        if self.program.frozen_shapes is not None:
-            assert self.initial_weights, "the specification refuses adapters without weights"
-            self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, processes)
+    program_type = SliceProgram
 
-    def fingerprints(self, state: TrainState, step: int) -> Fingerprints:
-        return self.replicas.require_equal(step, self.program.fingerprints(state))
-
-
-class _Member:
-    """This slice in the group."""
-
-    def __init__(
-        self,
-        spec: JobSpec,
-        start: Start,
-        host: GroupHost,
-        prepared: _Prepared,
-        processes: Processes,
-        live: LiveMetrics,
-        lost: Callable[[TrainingStopped], None],
-    ):
-        self.spec, self.training, self.start, self.processes = spec, spec.training, start, processes
-        self.host, self.control, self.me = host, host.control, host.me
-        self.prepared, self.program = prepared, prepared.program
-        self._live, self._lost = live, lost
-        self._stack = ExitStack()
-        self._writer: Writer | None = None
-        self._checkpoints: Checkpoints | None = None
-        self._leads = False
-        self._terms = 0
-        """How often this slice came to lead."""
-        self._now: Now | None = None
-        self._exchange: Exchange | None = None
+    def __init__(self, *given: Any):
+        """It gets what `GroupSlice` gets."""
+        super().__init__(*given)
         self._parts: dict[int, Gradients] = {}
         """Gradients of the current step that this slice has computed."""
         self._given = 0.0
         """Time by `time.monotonic()` when the devices got the first part of the current step."""
         self._dealt: dict[int, int] = {}
         """The slice that computes each part of the current step."""
-        self._sums = 0
-        """Sums in the current view."""
         self._totals = np.empty(len(Summed._fields), np.float32)
         self._vector = np.empty(self.program.shards.size, np.float32)
-        self._present: tuple[int, ...] = ()
-        self._agreed: Fingerprints = {}
-        """Fingerprints on which the slices agreed at the last comparison."""
-        self._saved_step = self._written_step = -1
-        """Newest step that the group saved, and that this slice wrote."""
 
-    def run_to_end(self) -> None:
-        """Train to the last step."""
-        try:
-            with self._stack:
-                self._enter()
-                while self.position.step < self.training.steps:
-                    self._attempt(self._step)
-                if self._now:
-                    self._attempt(self._finish)
-        except BaseException as error:
-            self._close(error)
-            raise
-        self._close(None)
-
-    def _attempt(self, work: Callable[[], None]) -> None:
-        """Run `work`. If the group goes on without this slice, join it again and get the state of another slice."""
-        try:
-            work()
-        except Outside:
-            # Its hosts may have left the group at different points of a step, so that they cannot join it together.
-            if self._hosts > 1:
-                raise SliceLost(f"the group goes on without slice {self.me.slice}") from None
-            self.journal.warn(f"slice {self.me.slice} was left out and joins again")
-            self._close_exchange()
-            self._now = None
-            self._parts.clear()
-            if self.control.enter(60 * self.training.start_minutes):
-                raise SliceLost("no other slice is left, so this one continues from the last checkpoint") from None
-            self._look()
-
-    def _close(self, error: BaseException | None) -> None:
-        self._close_exchange()
-        known = error is None or (isinstance(error, TrainingStopped) and error.agreed)
-        if self._checkpoints and known:
-            self._checkpoints.close()
-        self._stop_leading(error)
-
-    @property
-    def _hosts(self) -> int:
-        return self.spec.slices.hosts
-
-    # Entering
-
-    def _enter(self) -> None:
-        """Find the group, and get a state."""
-        minutes = self.training.start_minutes + self.training.prepare_minutes
-        self.processes.deadline.expect("the group of slices", minutes)
-        founds = self.control.enter(60 * minutes)
-        if founds:
-            self._take_right_to_write()
-            self.run = open_run(self.spec, self.start.run_id, self._manifest(), self.processes)
-            if self.processes.leads:
-                offer_run(self.run, self.host.register.folder)
-        else:
-            self.control.now(60 * minutes)
-            self.run = join_run(self.spec.storage, self.host.register.folder, self.processes)
-        self._open_journal()
-        outcome: Outcome = "resumed"
-        if founds:
-            self._open_checkpoints()
-            self.state, outcome = self._begin()
-            self.position = Position.of(self.state)
-            if outcome != "already complete":
-                self.control.has_state()
-        if outcome != "already complete":
-            self._look()
-        self.journal.announce(RunStarted(self.run.id, outcome, self.position.step, self.training.steps))
-        self.journal.restart_clock()
-
-    def _manifest(self) -> dict[str, Any]:
-        weights = self.prepared.initial_weights
-        frozen = read_about(weights.folder).digest if self.training.lora and weights else None
-        record, kernel = self.prepared.batches.record, self.prepared.attention.kernel
-        return manifest(self.spec, record, self.start.image, self.program.compiler_options, kernel, frozen)
-
-    def _open_journal(self) -> None:
-        process = self.me.slice * self._hosts + self.me.worker
-        # A slice that starts again must not overwrite what its earlier processes wrote.
-        process += self.spec.slices.total_hosts * self.start.slice_restarts
-        ledger = Ledger(self.run.ledger / f"{self.run.start}-{process}.jsonl")
-        metrics = StepMetrics(self.spec, self.run, self.processes, FILES_PER_PROCESS * process)
-        trackers = trackers_of(self.spec, self.run, self.processes)
-        self.journal = Journal(self.training, self.processes, ledger, metrics, self._live, trackers)
-        self._stack.enter_context(self.journal)
-        self.journal.speaks = self._leads and self.processes.leads
-        self.journal.record_start(self.start, self.spec, self.me.slice)
-        self.journal.record("compile", seconds=self.prepared.compile_seconds, **self.program.choices)
-
-    def _begin(self) -> tuple[TrainState, Outcome]:
-        """Return the state of the newest checkpoint, or a new one."""
-        assert self._checkpoints
-        began = time.monotonic()
-        shapes, take = self.program.state_shapes, self.program.fingerprints
-        state = self._checkpoints.restore(shapes, take, self.journal.announce)
-        if state is None:
-            fresh, weights = self.program.initial(), self.prepared.initial_weights
-            if weights is None or self.program.frozen is not None:
-                return fresh, "new"
-            return weights.put_into(fresh, take, self.processes), "new"
-        found = Position.of(state)
-        self.journal.record("restore", **asdict(found), seconds=time.monotonic() - began)
-        self._saved_step = found.step
-        return state, "resumed" if found.step < self.training.steps else "already complete"
-
-    # Leading
-
-    def _take_right_to_write(self) -> None:
-        folder, start = epath.Path(self.spec.storage.path), self.start
-        self._leads = True
-        self._writer = Writer(folder, start.run_id, start.restart_attempt, self.processes, self._lost, self._terms)
-        self._terms += 1
-        self._writer.__enter__()
-
-    def _open_checkpoints(self) -> None:
-        if self._checkpoints is None:
-            self._checkpoints = Checkpoints(self.run.checkpoints, self.training, self.processes)
-        else:
-            self._checkpoints.reload()
-
-    def _stop_leading(self, error: BaseException | None) -> None:
-        self._leads = False
-        if self._writer:
-            self._writer.__exit__(type(error), error, None)
-            self._writer = None
-
-    # Views
-
-    def _look(self) -> None:
-        """Work in the newest view that includes this slice. Wait while it has too few slices."""
-        while True:
-            now = self.control.now(self.processes.deadline.seconds_left())
-            if self._now is None or now.view.number != self._now.view.number:
-                self._begin_view(now)
-            if len(now.view.slices) >= self.spec.quorum:
-                return
-            self._wait_for_more(now)
-
-    def _begin_view(self, now: Now) -> None:
-        self._close_exchange()
-        self._now, self._sums = now, 0
-        self._exchange = Exchange(self.host.links, now.peers, now.view.number)
-        leads = now.view.led_by == self.me.slice
-        if leads and not self._leads:
-            self._take_right_to_write()
-            self._open_checkpoints()
-        elif self._leads and not leads:
-            self._stop_leading(None)
-        self.journal.speaks = leads and self.processes.leads
-        self._live.lead(self.journal.speaks)
-        if now.needs_state:
-            self._receive_state(now.view.donors[self.me.slice])
-        self._note_change(now)
-        for receiver, donor in sorted(now.view.donors.items()):
-            if donor == self.me.slice:
-                self._give_state(receiver)
-        self.journal.restart_clock()
-
-    def _note_change(self, now: Now) -> None:
-        before, present = set(self._present), set(now.view.slices)
-        self._present = now.view.slices
-        lost, joined = sorted(before - present), sorted(present - before) if before else []
-        change = [f"lost {one}" for one in lost] + [f"joined {one}" for one in joined]
-        count = self.spec.slices.count
-        listed = " ".join(map(str, now.view.slices))
-        self.journal.announce(
-            SlicesChanged(self.position.step, len(present), count, listed, ", ".join(change) or "begun")
-        )
-        self._live.change_slices(present, now.view.donors)
-
-    def _wait_for_more(self, now: Now) -> None:
-        """Wait for lost slices with the state saved.
-
-        Raises:
-            Preempted: they did not come back in time.
-        """
-        if self._leads and self._saved_step != self.position.step:
-            self._save()
-            self._announce_saved(wait=True)
-        minutes, quorum = self.training.start_minutes, self.spec.quorum
-        present = len(now.view.slices)
-        self.journal.warn(f"{present} of at least {quorum} slices are there; waiting {minutes:g} minutes for more")
-        self.processes.deadline.expect("more slices", minutes + 1)
-        if not self.control.wait_for_newer(now.view.number, 60 * minutes):
-            raise Preempted(
-                f"only {present} of at least {quorum} slices (slices.min_count) were there for {minutes:g} minutes; the"
-                f" state of step {self.position.step} is saved"
-            )
-
-    def _wait_for_view(self, aborted: Aborted) -> None:
-        """Wait for the view that comes after the exchange with another slice has ended."""
-        assert self._now
-        self._close_exchange()
-        number = self._now.view.number
-        self.control.miss(aborted.lost)
-        if not self.control.wait_for_newer(number, CUT_SECONDS):
-            self.control.report_cut(aborted.lost)
-            if not self.control.wait_for_newer(number, self.processes.deadline.seconds_left()):
-                raise HostMissing(f"no view came after {aborted}; see the logs of the other slices")
-
-    def _close_exchange(self) -> None:
-        if self._exchange:
-            self._exchange.close()
-            self._exchange = None
-
-    def _round(self, work: Callable[[], Value], holds: bool) -> Value:
-        """Do `work` with the slices of the newest view, and return the leader's decision when all have done it."""
-        while True:
-            try:
-                self._look()
-                assert self._now
-                value = work()
-                return self.control.finish(self._now, value, holds, self.processes.deadline.seconds_left())
-            except ViewChanged:
-                continue
-            except Aborted as aborted:
-                self._wait_for_view(aborted)
-
-    def _sum(self, own: Mapping[int, np.ndarray], parts: Mapping[int, int], out: np.ndarray, wire: np.dtype) -> None:
-        assert self._exchange, "a view has an exchange"
-        self._sums += 1
-        self._exchange.sum(self._sums, own, parts, wire, out, self.control.changed)
-
-    # States
-
-    def _give_state(self, receiver: int) -> None:
-        assert self._exchange, "a view has an exchange"
-        began = time.monotonic()
-        arrays = self.prepared.state_shards.host_arrays(self.state)
-        fingerprints = as_array(self.prepared.fingerprints(self.state, self.position.step))
-        self._exchange.send_arrays("state", receiver, [*arrays, fingerprints], self.control.changed)
-        self.journal.record("gave_state", step=self.position.step, to=receiver, seconds=time.monotonic() - began)
-
-    def _receive_state(self, donor: int) -> None:
-        """Take over the state of another slice.
-
-        Raises:
-            Outside: it arrived damaged. The next one comes from another slice.
-        """
-        assert self._exchange, "a view has an exchange"
-        assert self._now
-        began, fault, aborted = time.monotonic(), "", None
-        arrays = self.prepared.state_shards.empty()
-        expected = np.empty(len(jax.tree.leaves(self.program.held_shapes)), np.uint64)
-        try:
-            self._exchange.receive_arrays("state", donor, [*arrays, expected], self.control.changed)
-        except Damaged as error:
-            fault = str(error)
-        except Aborted as error:
-            fault, aborted = str(error), error
-        faults = [each for each in self.processes.gather(f"state/{self._now.view.number}", fault) if each]
-        if not faults:
-            self.state = self.prepared.state_shards.put(arrays)
-            self.position = Position.of(self.state)
-            found = as_array(self.prepared.fingerprints(self.state, self.position.step))
-            if np.array_equal(found, expected):
-                self.control.has_state()
-                seconds = time.monotonic() - began
-                self.journal.record("restore", **asdict(self.position), seconds=seconds, donor=donor)
-                return
-            faults = ["its fingerprints are not those of the sender"]
-        if aborted:
-            raise aborted
-        self.journal.warn(f"the state of slice {donor} arrived damaged ({faults[0]}); another slice is asked")
-        self.control.give_up_state()
-        raise Outside
-
-    # Steps
+    def _forget_step(self) -> None:
+        self._parts.clear()
 
     def _step(self) -> None:
         step = self.position.step + 1
@@ -489,7 +117,7 @@ class _Member:
         self._sum({part: each.sums for part, each in own.items()}, self._dealt, self._totals, float32)
         vectors = {part: each.vector for part, each in own.items()}
         self._sum(vectors, self._dealt, self._vector, self.program.shards.wire)
-        return {"kind": "step", "step": step, "sigterm": self.processes.sigterm.is_set()}
+        return {"kind": "step", "since": step - 1, "step": step, "sigterm": self.processes.sigterm.is_set()}
 
     def _follow(self, after: AfterStep) -> None:
         """Do what the leader decided to do after the step."""
@@ -517,7 +145,7 @@ class _Member:
 
     def _compare(self, evaluates: bool) -> None:
         began, step = time.monotonic(), self.position.step
-        mine = self.prepared.fingerprints(self.state, step)
+        mine = self._to_compare()
         compared = self._round(lambda: {"kind": "compare", "fingerprints": mine, "evaluates": evaluates}, holds=False)
         if self.me.slice in compared["wrong"]:
             raise ReplicasDiffer(
@@ -526,6 +154,10 @@ class _Member:
         self.journal.record("slices_agree", step=step, seconds=time.monotonic() - began)
         self._agreed = mine
         self.journal.restart_clock()
+
+    def _to_compare(self) -> Fingerprints:
+        """Return the fingerprints of everything that must be equal in all slices."""
+        return self.prepared.fingerprints(self._whole, self.position.step)
 
     def _evaluate(self) -> float:
         """Return the held-out loss. Each slice evaluates its parts, and those of lost slices."""
@@ -562,20 +194,6 @@ class _Member:
             found += [float(one) for one in self.program.evaluate(parameters, rows)]
         return np.array(found, np.float32)
 
-    def _save(self) -> None:
-        assert self._checkpoints, "a slice that leads has opened the checkpoints"
-        began, step = time.monotonic(), self.position.step
-        self._announce_saved(wait=True)
-        self._checkpoints.save(step, self.state, self._agreed, self.run.manifest)
-        self._saved_step = self._written_step = step
-        self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
-        self.journal.restart_clock()
-
-    def _announce_saved(self, wait: bool) -> None:
-        if self._checkpoints and self._leads:
-            for step in self._checkpoints.finished(wait):
-                self.journal.announce(CheckpointSaved(step, str(self.run.checkpoints)))
-
     def _finish(self) -> None:
         """Evaluate, and wait until the state of the last step is saved by whoever leads."""
         evaluation = self._evaluate()
@@ -590,8 +208,3 @@ class _Member:
         self._round(work, holds=False)
         steps = self.training.steps
         self.journal.announce(RunSummary(self.run.id, steps, evaluation, time.time() - self.start.began))
-
-
-def as_array(fingerprints: Fingerprints) -> np.ndarray:
-    """Return fingerprints as numbers in the order of the arrays."""
-    return np.array([int(each, 16) for each in fingerprints.values()], np.uint64)

@@ -10,7 +10,7 @@ from workloads.group.view import HostId
 from workloads.spec import TrainingSpec
 from workloads.training.fingerprint import Fingerprints
 
-type Kind = Literal["step", "compare", "evaluate", "end"]
+type Kind = Literal["step", "moments", "compare", "evaluate", "end"]
 
 
 class AfterStep(TypedDict):
@@ -24,6 +24,8 @@ class AfterStep(TypedDict):
     save: bool
     compare: bool
     evaluate: bool
+    present: list[int]
+    """Slices that finished the step, which are dealt the parts of the next window (`outer_step`)."""
 
 
 class Compared(TypedDict):
@@ -49,20 +51,22 @@ class GroupSchedule:
         """Return the decision of a round from what all hosts of the view said."""
         first = next(iter(values.values()))
         if first["kind"] == "step":
-            return dict(self._after_step(int(first["step"]), values))
+            return dict(self._after_step(int(first["since"]), int(first["step"]), values))
         if first["kind"] == "compare":
             return dict(self._compared(values))
-        return {OPEN: True}
+        # A comparison follows a transfer of moments.
+        return {OPEN: first["kind"] != "moments"}
 
-    def _after_step(self, step: int, values: Mapping[HostId, Value]) -> AfterStep:
+    def _after_step(self, since: int, step: int, values: Mapping[HostId, Value]) -> AfterStep:
+        """Return what follows the steps after step `since` up to `step`."""
         schedule = self._schedule
         told = {host.slice for host, value in values.items() if value["sigterm"]}
         stop = bool(told) and len({host.slice for host in values} - told) < self._quorum
         ends = step == schedule.steps
         late = time.monotonic() - self._saved > 60 * schedule.save_every_minutes
-        save = stop or ends or late or step % schedule.save_every_steps == 0
-        compare = save or step % schedule.compare_slices_every_steps == 0
-        evaluate = not ends and not stop and step % schedule.evaluate_every_steps == 0
+        save = stop or ends or late or passed(schedule.save_every_steps, since, step)
+        compare = save or passed(schedule.compare_slices_every_steps, since, step)
+        evaluate = not ends and not stop and passed(schedule.evaluate_every_steps, since, step)
         return AfterStep(
             open=not (compare or evaluate),
             leave=[] if stop else sorted(told),
@@ -70,6 +74,7 @@ class GroupSchedule:
             save=save,
             compare=compare,
             evaluate=evaluate,
+            present=sorted({host.slice for host in values}),
         )
 
     def _compared(self, values: Mapping[HostId, Value]) -> Compared:
@@ -82,6 +87,11 @@ class GroupSchedule:
         names = [name for one in wrong for name in _differing(dict(expected), found[one])]
         again = bool(next(iter(values.values()))["evaluates"])
         return Compared(open=not again, wrong=sorted(wrong), what=", ".join(dict.fromkeys(names)))
+
+
+def passed(every: int, since: int, step: int) -> bool:
+    """Return whether there is a multiple of `every` after `since` and up to `step`."""
+    return step // every > since // every
 
 
 def _differing(expected: Fingerprints, found: Fingerprints) -> list[str]:

@@ -14,9 +14,10 @@ from workloads.spec import SLICE_VARIABLE, JobSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
 from workloads.training.failures import InvalidSpec, TrainingStopped
-from workloads.training.group_loop import train_in_group
+from workloads.training.group_loop import GroupMember, train_in_group
 from workloads.training.joining import HostProcess, hang
 from workloads.training.loop import train
+from workloads.training.outer_loop import OuterMember
 from workloads.training.runtime import Place
 from workloads.training.start_check import on_present_slices
 from workloads.training.trackers import require_packages
@@ -70,7 +71,8 @@ def run_slice(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> No
         with Watchdog(processes, host.ending, hang):
             check_devices(spec.joined_slices, place, processes, environment, slice_check.SIZE)
             me = HostId(place.member, place.worker)
-            train_in_group(spec, start, me, own_address(place, environment), processes, live, lost)
+            member = GroupMember if spec.training.sync_every == 1 else OuterMember
+            train_in_group(spec, start, me, own_address(place, environment), processes, live, lost, member)
 
 
 def own_address(place: Place, environment: Mapping[str, str]) -> str:

@@ -103,8 +103,9 @@ class Journal:
         at = time.monotonic() if given is None else given
         return StepUnderWay(before, at, self._reader.submit(Result.read, result))
 
-    def end_step(self, step: StepUnderWay) -> None:
-        result, free = step.result.result(), self._devices_free
+    def end_step(self, step: StepUnderWay, of_all: Result | None = None) -> None:
+        """Report a step. `of_all` is its result over all slices, if the devices have only that of one slice."""
+        result, free = of_all or step.result.result(), self._devices_free
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.
         seconds, host_seconds = result.ended - free, max(0.0, step.given - free)
@@ -136,6 +137,7 @@ class Journal:
                 f" step before it starts, where the median host takes {found.median_seconds * 1000:.0f} ms"
             )
 
-    def restart_clock(self) -> None:
-        """Begin the time of the next step now, because the devices did something else before."""
-        self._devices_free = time.monotonic()
+    def restart_clock(self, at: float | None = None) -> None:
+        """Begin the time of the next step now or `at` a time by `time.monotonic()`, because the devices did something
+        else before."""
+        self._devices_free = time.monotonic() if at is None else at

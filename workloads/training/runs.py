@@ -48,9 +48,12 @@ FIXED_TRAINING_FIELDS = (
     "lora",
     "z_loss",
     "compute_dtype",
+    "sync_every",
+    "outer_learning_rate",
+    "outer_momentum",
 )
 """Fields of the training section that cannot change when a run resumes: they determine the rows of a step, which tokens
-count, and the types of the computation."""
+count, the types of the computation, and the arrays of a checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,22 @@ class SliceProgram(CompiledProgram):
         total, gradients = self._step.result()[0](state.parameters, part, *self._frozen_weights)
         return Gradients(self.shards.vector(gradients), np.array(jax.device_get(total), np.float32))
 
+    @property
+    def whole_shapes(self) -> TrainState:
+        """Shapes of everything that slices give each other and that a checkpoint has."""
+        return self.state_shapes
+
+    def inner_step(self, state: TrainState, part: jax.Array, batch: int) -> tuple[TrainState, StepResult, float]:
+        """Run the optimizer with the gradients of one part alone. Return the number of its tokens that count too.
+
+        `state` is donated; `batch` is its next one.
+        """
+        total, gradients = self._step.result()[0](state.parameters, part, *self._frozen_weights)
+        gradients = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
+        sums = np.array(jax.device_get(total), np.float32)
+        state, result = self._update.result()(state, sums, gradients, np.int32(batch))
+        return state, result, float(Summed(*sums).counted)
+
     def update(
         self, state: TrainState, sums: np.ndarray, vector: np.ndarray, batch: int
     ) -> tuple[TrainState, StepResult]:
@@ -100,10 +116,10 @@ class Shards:
 
     def vector(self, tree: Tree) -> np.ndarray:
         """Return all elements on this host as one vector of the type in which they are sent."""
-        return np.concatenate([found.ravel() for found in self.host_arrays(tree)]).astype(self.wire, copy=False)
+        return np.concatenate([found.ravel().astype(self.wire, copy=False) for found in self.host_arrays(tree)])
 
     def arrays(self, vector: np.ndarray) -> Tree:
-        """Return the arrays of the tree on the devices, with the elements of `vector`."""
+        """Return the arrays of the tree on the devices, with the elements of `vector`, which must not change later."""
         sizes = [piece.size for pieces in self._pieces for piece in pieces]
         shapes = [piece.shape for pieces in self._pieces for piece in pieces]
         cut = np.split(vector, np.cumsum(sizes)[:-1])
@@ -124,7 +140,7 @@ class Shards:
         for leaf, pieces in zip(self._leaves, self._pieces, strict=True):
             shards: list[jax.Array] = []
             for piece in pieces:
-                found = next(left)
+                found = next(left).astype(leaf.dtype, copy=False)
                 shards += [jax.device_put(found, device) for device in piece.devices]
             leaves.append(jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, shards))
         return jax.tree.unflatten(self._structure, leaves)

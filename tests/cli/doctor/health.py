@@ -16,6 +16,7 @@ from cli import stack_file
 from cli.deployed import Deployed, JobPlace
 from cli.doctor.checks import Check, Google, NotAsked, Scope, Verdict
 from cli.doctor.doctor import examine
+from cli.sandbox_folder import default_sandbox
 from infra.cost import BILL_OUTPUT, bill
 from infra.kubernetes import ApiServer, Json
 from infra.operators import JOBSET, KUEUE
@@ -151,7 +152,7 @@ def scope(cluster: Cluster, storage: Path, google: Google | None = None) -> Gene
         outputs = {"queues": {"research": "research"}, "cluster": "local", BILL_OUTPUT: _bill(settings)}
         standing = replace(stack, outputs=outputs)
         outside = google or NotAsked("the sandbox has no Google Cloud")
-        yield Scope("local", settings, standing, "", google is None, outside)
+        yield Scope("local", settings, standing, "", default_sandbox() if google is None else None, outside)
 
 
 def _bill(settings: Settings) -> Json:

@@ -95,11 +95,11 @@ BREAKS: dict[str, Callable[[Cluster], object]] = {
     ("breaks", "group", "subject", "says", "fix"),
     [
         ("no right", "credentials", "namespace research", "may not submit jobs", "teams.NAME.members"),
-        ("no Kueue", "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "pulumi up --refresh --stack local"),
+        ("no Kueue", "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "multislice up -s local --refresh"),
         ("fewer chips", "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower the quota"),
         ("quota in thousands", "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower the quota"),
         ("newer node", "versions", "nodes", "such as pool-0-host-0 with v1.37.0", "let GKE upgrade them"),
-        ("other Kueue", "versions", "Kueue", "the cluster has 0.18.6", "pulumi up --stack local"),
+        ("other Kueue", "versions", "Kueue", "the cluster has 0.18.6", "multislice up -s local"),
         ("slow clock", "clocks", "nodes", "pool-0-host-0 renewed its lease 5", "kubectl describe node pool-0-host-0"),
         ("stopped queue", "queues", "queue research", "FlavorNotFound: trillium", "kubectl describe clusterqueue"),
         ("dead controller", "queues", "kueue-controller-manager", "0 of 1 replicas", "pods -n kueue-system"),
@@ -172,7 +172,7 @@ def test_a_slice_without_a_host_is_reported(tmp_path: Path) -> None:
         reported = [fault for fault in faults(found) if fault[0] == "nodes"]
     ((_, subject, says, fix),) = reported
     assert (subject, says) == ("slice pool-1", "has no hosts; topology 2x4")
-    assert "see pools; `pulumi up --refresh --stack local`" in fix
+    assert "see pools; `multislice up -s local --refresh`" in fix
 
 
 def test_without_any_node_each_slice_is_reported_by_its_name(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_no_node_at_all_is_a_fault_unless_all_slices_come_on_request(
 def test_a_bucket_that_is_gone_is_reported(tmp_path: Path) -> None:
     with scope(healthy(), tmp_path / "gone") as found:
         ((group, subject, _, fix),) = faults(found)
-    assert (group, subject, fix) == ("credentials", "bucket", "pulumi up --refresh --stack local")
+    assert (group, subject, fix) == ("credentials", "bucket", "multislice up -s local --refresh")
 
 
 def test_what_this_user_may_not_ask_is_no_fault(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_pool_that_got_no_capacity_is_reported_in_googles_words(
     pool = {"name": "trillium-1", "status": "ERROR", "conditions": [{"message": "GCE_STOCKOUT"}]}
     answers[POOLS] = {"nodePools": [pool]}
     with scope(healthy(), tmp_path, cloud) as found:
-        again = "pulumi up --stack local --replace '**::slices-trillium-1'"
+        again = "multislice up -s local --engine pulumi --replace '**::slices-trillium-1'"
         fix = f"pause the jobs on it, then recreate it: {again}"
         assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", fix) in faults(found)
 

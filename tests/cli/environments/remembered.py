@@ -10,7 +10,7 @@ import yaml
 
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files
-from infra.stacks import StacksError
+from infra.stacks import NO_RENEWAL, Renewal, Stacks, StacksError
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Remembered(Backend):
     stacks: dict[str, Stack] = field(default_factory=dict[str, Stack])
     refuses: str = ""
     """Why no stack can be made."""
+    _stacks: Stacks = field(default_factory=Stacks)
 
     def names(self) -> Sequence[str]:
         return list(self.stacks)
@@ -46,7 +47,7 @@ class Remembered(Backend):
     def resources(self, name: str) -> Sequence[str]:
         return self.stacks[name].resources
 
-    def up(self, name: str, *, yes: bool = True) -> None:
+    def up(self, name: str, renewal: Renewal = NO_RENEWAL, *, yes: bool = True) -> None:
         if self.refuses:
             raise StacksError(self.refuses)
         stack = self.stacks.setdefault(name, Stack())

@@ -108,7 +108,7 @@ def test_a_stack_that_was_never_updated_is_reported_and_can_be_forgotten(site: S
 def test_a_sandbox_that_does_not_run_is_asked_and_not_operated(site: Site, files: Files) -> None:
     backend = SandboxBackend(files, SandboxStacks(site.root))
     assert [*backend.names()] == []
-    with pytest.raises(StacksError, match="is not running; start it with `make up`"):
+    with pytest.raises(StacksError, match="is not running; start it with `multislice up -s STACK --sandbox"):
         backend.up(NAME)
 
 

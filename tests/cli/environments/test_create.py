@@ -14,7 +14,7 @@ from cli.answer import Form, Halt
 from cli.environments.create import LONGEST, Wish, create, lifetime
 from cli.environments.files import Files
 from infra.settings.errors import FieldError
-from infra.stacks import StacksError
+from infra.stacks import NO_RENEWAL, Renewal, StacksError
 from tests.cli.environments.remembered import Remembered, Stack, config_of
 from tests.cli.shown import read_output
 from tests.infra.one_job import only_team
@@ -137,8 +137,8 @@ def test_nothing_is_left_when_no_stack_could_be_made(backend: Remembered, files:
 def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
     backend: Remembered, files: Files, now: datetime
 ) -> None:
-    def up(name: str, *, yes: bool = True) -> None:
-        del yes
+    def up(name: str, renewal: Renewal = NO_RENEWAL, *, yes: bool = True) -> None:
+        del renewal, yes
         backend.stacks[name] = Stack()
         raise StacksError("a mandatory rule is broken")
 
@@ -148,8 +148,8 @@ def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
 
 
 def test_what_a_failed_update_has_made_can_be_found(backend: Remembered, files: Files, now: datetime) -> None:
-    def up(name: str, *, yes: bool = True) -> None:
-        del yes
+    def up(name: str, renewal: Renewal = NO_RENEWAL, *, yes: bool = True) -> None:
+        del renewal, yes
         Remembered.up(backend, name)
         backend.refuses = "no chips"
         Remembered.up(backend, name)

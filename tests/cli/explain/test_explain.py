@@ -37,7 +37,7 @@ from tests.cli.standing import running, stack, waiting
 
 def test_a_missing_job_is_submitted_again() -> None:
     found = only(Job(PLACE, declared=True))
-    assert (found.cause, found.next) == (Cause.MISSING, ("submit it: pulumi up --stack dev --replace '**::job-tiny'",))
+    assert (found.cause, found.next) == (Cause.MISSING, ("submit it: multislice up -s dev --replace '**::job-tiny'",))
 
 
 def test_a_job_that_somebody_submitted_by_hand_is_submitted_by_hand_again() -> None:
@@ -72,7 +72,9 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.cause is Cause.QUOTA_TAKEN
     assert found.what == "The job requests 16 chips, and 8 of them are in use. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up`",)
+    assert found.next == (
+        "to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up -s dev`",
+    )
     assert found.since == 9_000.0
 
 
@@ -233,7 +235,7 @@ def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -
     lines = answered(tmp_path, as_json=False).splitlines()
     assert lines[0] == "tiny  queued"
     assert lines[2].startswith("The job requests 0 chips, and 16 of them are in use. It is number 1 in line.  since ")
-    assert "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up`" in [
+    assert "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up -s dev`" in [
         line.rstrip() for line in lines
     ]
 

@@ -53,6 +53,14 @@ def test_a_host_that_was_killed_is_named_although_the_restart_has_removed_its_po
         assert restart.what.startswith("Restart 1: host slice-1-1 exited 137 (SIGKILL)")
 
 
+def test_a_host_of_which_no_evidence_is_left_is_the_cause_of_those_that_lost_it() -> None:
+    restart = findings(replace(JOB, pods=PODS, restarts=1, files=Files(failures=(LOST,))))[-1]
+    assert restart.what == (
+        "Restart 1: host slice-0-0 lost the connection to another host: that host was killed or lost with its machine,"
+        " and left no record."
+    )
+
+
 def test_a_host_that_only_lost_a_peer_is_not_named_as_the_cause() -> None:
     lost = replace(PODS[0], phase="Failed", exit_code=ExitCode.PEER_LOST)
     killed = [replace(pod, phase="Failed", exit_code=137) for pod in (PODS[3], PODS[2])]
@@ -84,7 +92,7 @@ def test_a_failed_job_is_reported_with_its_cause_and_the_way_to_try_again() -> N
     assert found.cause is Cause.FAILED
     assert found.what.startswith("The job has failed. host slice-0-0 exited 22 (diverged): loss or gradients")
     assert found.evidence == ("slice-0-0: loss is nan", "JobSet: FailJobSetFailurePolicyAction: jobset failed")
-    assert found.next[-1] == "try again from its last checkpoint: pulumi up --stack dev --replace '**::job-tiny'"
+    assert found.next[-1] == "try again from its last checkpoint: multislice up -s dev --replace '**::job-tiny'"
 
 
 def test_a_job_that_used_up_its_restarts_is_reported() -> None:
@@ -142,7 +150,7 @@ def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
     ]
     assert "host slice-0-0 exited 22: its program exited with a code of its own." in codes[0].what
     assert "host slice-0-0 exited 137 (SIGKILL): it was killed by the kernel" in codes[1].what
-    assert codes[0].next[-1] == "try again: pulumi up --stack dev --replace '**::job-tiny'"
+    assert codes[0].next[-1] == "try again: multislice up -s dev --replace '**::job-tiny'"
 
 
 def test_a_call_that_failed_is_not_submitted_again() -> None:

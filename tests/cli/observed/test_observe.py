@@ -61,6 +61,25 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
     assert (found.notes, found.usd_per_hour) == (("manifest.json is missing",), 21.6)
 
 
+def test_the_events_of_the_jobs_that_a_restart_has_deleted_say_which_host_was_killed(
+    server: Played, tmp_path: Path
+) -> None:
+    message = "Container trainer for pod research/tiny-slice-1-0-0abcd failed with exit code 137 matching FailJob rule"
+    about = {"kind": "Job", "name": "tiny-slice-1"}
+    event = {"metadata": {"name": "e", "uid": "e"}, "reason": "PodFailurePolicy", "lastTimestamp": api_objects.time(60)}
+    server.collections[EVENTS] = [event | {"involvedObject": about, "message": message}]
+    server.change(JOBSETS, api_objects.jobset(restarts=1))
+    server.collections[PODS] = []
+    record = {"host": "tiny-slice-0-0.tiny", "cause": "another host is gone", "code": 134, "time": START + 59}
+    folder = tmp_path / "tiny" / "failures" / "uid-tiny"
+    folder.mkdir(parents=True)
+    (folder / f"tiny-slice-0-0.tiny-0-{int(START) + 50}.json").write_text(json.dumps(record))
+    job = named(Observer(stack(server, tmp_path)).look("tiny"), "tiny")
+    found = first_cause(job, 0)
+    assert found
+    assert found.words(job.kind) == "host slice-1-0 exited 137 (SIGKILL)"
+
+
 def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
     server.collections[JOBSETS] = [api_objects.headed()]
     server.change(PODS, api_objects.head())

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from html import unescape
 from io import StringIO
 
@@ -88,3 +89,50 @@ def test_words_of_others_are_words_in_markdown(text: str) -> None:
 def test_foreign_text_mentions_no_user_and_links_no_issue() -> None:
     (*_, note) = as_markdown([Table("", "", "bad", (), (), ["@team see #12 of a@b.example"])]).splitlines()
     assert note == "@&#8203;team see #&#8203;12 of a@b.example"
+
+
+def printed(table: Table, columns: int) -> list[str]:
+    console = Console(file=StringIO(), width=columns, color_system=None)
+    with console.capture() as captured:
+        console.print(renderable([table]))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+PRICE = Table(
+    "Price",
+    "$43.20 an hour",
+    "good",
+    ("group", "capacity", "$/chip h", "$/month", "where"),
+    [("trillium", "on-demand", "2.7000", "28,382", "a zone of us-east5, in the table of prices")],
+    whole=(0, 1, 2, 3),
+    spare=(3, 2),
+)
+
+
+def test_a_narrow_terminal_breaks_lines_between_words() -> None:
+    without_spare = replace(PRICE, spare=(), whole=())
+    for columns in range(58, 85):
+        words = {word for line in printed(without_spare, columns)[1:] for word in line.split()}
+        assert {"trillium", "on-demand", "capacity", "2.7000", "28,382", "us-east5,"} <= words
+
+
+def test_columns_that_can_be_spared_are_left_out_before_a_whole_cell_breaks() -> None:
+    heads = {columns: printed(PRICE, columns)[1].split("  ") for columns in (60, 52, 40)}
+    found = {columns: {head.strip() for head in each if head} for columns, each in heads.items()}
+    assert found[60] == {"group", "capacity", "$/chip h", "$/month", "where"}
+    assert found[52] == {"group", "capacity", "$/chip h", "where"}
+    assert found[40] == {"group", "capacity", "where"}
+
+
+def test_a_word_that_is_too_long_for_the_terminal_breaks_and_no_other_one() -> None:
+    path = "x" * 60
+    lines = printed(Table("Bucket", "", "good", ("subject", "result", "n"), [("bucket", f"{path} is read", "1")]), 50)
+    assert "".join(line for line in lines[3:]).count("x") == 60
+    assert {"bucket", "subject", "result"} <= {word for line in lines for word in line.split()}
+    assert max(map(len, lines)) <= 50
+
+
+def test_cells_that_are_not_to_break_are_never_cut() -> None:
+    whole = Table("Plan", "", "good", ("slices", "$"), [("16 x v6e 4x4", "2,092")], whole=(0, 1))
+    text = "".join(printed(whole, 12)).replace("─", "").replace("Plan", "")
+    assert sorted("".join(text.split())) == sorted("slices$16xv6e4x42,092")

@@ -227,6 +227,15 @@ def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:
     assert "padding: 4.4% on 63 of 64 slices, 2.8% on 62 of 64 slices; at most 5.2%, on 60." in text
 
 
+def test_a_job_whose_slices_restart_one_by_one_starts_on_all_of_them() -> None:
+    values = stack_values("scale")
+    values["job"] |= {"training": {"global_batch": 16 * 64 * 256}, "slice_failure": "continue"}
+    values["job"]["slices"] |= {"min_count": 50}
+    (job,) = review("scale", parse(values), NOTHING).jobs
+    assert job.plan.training
+    assert job.plan.training.padding == ()
+
+
 def test_an_answer_that_cannot_be_had_is_its_reason() -> None:
     text = show_chips(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
     assert "Chips  NO ANSWER: no compiler for it" in text

@@ -42,9 +42,10 @@ def _pod_and_container(values: Values, **changes: object) -> tuple[Any, Any]:
     return pod, container
 
 
-def test_it_is_that_of_the_golden_file(values: Values, accepted_golden: Any) -> None:
-    golden = ROOT / "tests" / "golden" / "jobs" / "container.yaml"
-    accepted_golden(golden, yaml.safe_dump(rendered(values), width=120))
+@pytest.mark.parametrize(("name", "changes"), [("container", {}), ("container-one-by-one", CONTINUE)])
+def test_it_is_that_of_the_golden_file(values: Values, accepted_golden: Any, name: str, changes: Values) -> None:
+    golden = ROOT / "tests" / "golden" / "jobs" / f"{name}.yaml"
+    accepted_golden(golden, yaml.safe_dump(rendered(values, **changes), width=120))
 
 
 def test_what_it_sets_itself_wins(values: Values) -> None:

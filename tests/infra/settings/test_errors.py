@@ -78,6 +78,9 @@ _OTHER_KINDS: list[tuple[Spoil, str, str]] = [
     (put("budget", {"expires_on": 20271231}), "budget.expires_on", "YYYY-MM-DD"),
     (put("slices", [_LITE]), "slices", "a mapping"),
     (put("jobs", [{"name": "tiny"}]), "jobs", "a mapping"),
+    (put("budget", {"alerts": {"at_percent": []}}), "budget.alerts.at_percent", "at least 1 entry, got []"),
+    (put("budget", {"alerts": {"emails": ["a@b.com"] * 6}}), "budget.alerts.emails", "at most 5 entries"),
+    (put("job.records", True), "job.records", "only jobs of kind container have it"),
     (put("cluster.deletion_protection", "on off"), "cluster.deletion_protection", "true or false"),
 ]
 

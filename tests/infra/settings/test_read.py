@@ -322,10 +322,10 @@ def test_slices_that_go_on_without_each_other_are_as_many_as_jobset_restarts_one
 
 
 def test_what_the_stack_file_says_of_lost_slices_reaches_the_trainer(values: Values) -> None:
-    training = {"lost_rows": "next-step", "sync_every": 4}
+    training = {"lost_rows": "next-step", "sync_every": 5}
     values["job"] |= {"slice_failure": "continue", "training": training}
     spec = only_spec(parse(values))
-    assert (spec.slice_failure, spec.training.lost_rows, spec.training.sync_every) == ("continue", "next-step", 4)
+    assert (spec.slice_failure, spec.training.lost_rows, spec.training.sync_every) == ("continue", "next-step", 5)
 
 
 def test_every_priority_that_a_job_may_have_is_declared() -> None:

@@ -71,3 +71,13 @@ def test_an_environment_ends_with_its_cluster_so_it_has_none_of_others(values: A
     values["teams"]["research"]["namespace"] = "research-team"
     values["environment"] = {"source": "dev", "expires_at": "2026-11-21T18:00:00Z"}
     assert errors_of(values).keys() == {"cluster.existing"}
+
+
+def test_a_section_that_does_not_belong_there_is_shown_as_it_was_written(values: Any) -> None:
+    values["cluster"], values["network"] = FOUND, {"existing": VPC}
+    assert f"got {VPC}; remove it" in errors_of(values)["network.existing"]
+
+
+def test_a_name_that_no_cluster_can_have_is_refused_with_what_is_allowed(values: Any) -> None:
+    values["cluster"] = {"name": "research", "existing": {"name": "X_", "location": "us-east5"}}
+    assert "at most 40 lower-case letters, digits and hyphens" in errors_of(values)["cluster.existing.name"]

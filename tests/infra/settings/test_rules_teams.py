@@ -35,7 +35,7 @@ def _two_teams(values: Values, more: Values, scheduling: Values) -> Values:
         ({"weight": 0.0001}, {"fair_sharing": True}, "weight", "a multiple of 0.001, got 0.0001"),
         (_BOLD, {"fair_sharing": True}, "preemption.while_borrowing", "never, since fair sharing itself decides which"),
         (_WITHOUT_RECLAIM, {}, "preemption.reclaim", "lower-priority or any, since in Kueue only a team that may"),
-        ({"quota": {}}, {}, "quota", "at least 1 item"),
+        ({"quota": {}}, {}, "quota", "at least 1 entry"),
         ({"quota": ["trillium"]}, {}, "quota", "got ['trillium']"),
     ],
 )

@@ -1,9 +1,9 @@
 import pytest
 from pydantic import ValidationError
 
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
-from infra.settings.starter import JOB, TEAM, Starter, expand, group_name, sections
+from infra.settings.errors import FieldError, SettingsError
+from infra.settings.read import parse, read_values
+from infra.settings.starter import JOB, TEAM, Expanded, Starter, expand, group_name, sections
 from infra.tpu import SliceShape, all_shapes
 
 
@@ -56,22 +56,64 @@ VALUES = {"project": "acme", "region": "us-east5", "zone": "us-east5-b", "genera
 
 
 def test_a_stack_file_with_a_starter_alone_is_a_whole_stack() -> None:
-    settings = parse(expand(VALUES, "first"))
+    settings = read_values(VALUES, "first")
     assert settings.cluster.name == "multislice-first"
     assert settings.slices["v5p"].topology == "2x2x2"
 
 
 def test_sections_of_the_file_replace_those_of_the_starter() -> None:
-    settings = parse(expand(VALUES | {"jobs": {}, "image": {"build": True}, "labels": {"team": "a"}}, "first"))
+    settings = read_values(VALUES | {"jobs": {}, "image": {"build": True}, "labels": {"team": "a"}}, "first")
     assert settings.jobs == {}
     assert settings.labels["team"] == "a"
 
 
 def test_a_stack_file_without_a_starter_stays_as_it_is() -> None:
-    assert expand({"cloud": {}}, "first") == {"cloud": {}}
+    assert expand({"cloud": {}}, "first") == Expanded({"cloud": {}})
 
 
 def test_every_error_of_a_starter_in_a_stack_file_is_reported() -> None:
     with pytest.raises(SettingsError) as raised:
-        expand({"project": "Acme", "zone": "us-east5-b", "region": "us-east5", "generation": "v6e"}, "first")
+        read_values({"project": "Acme", "zone": "us-east5-b", "region": "us-east5", "generation": "v6e"}, "first")
     assert {error.path for error in raised.value.errors} == {"project", "topology"}
+
+
+def errors_in(**changes: object) -> dict[str, FieldError]:
+    """The errors of a stack file with a starter. A value that is `...` is missing."""
+    values = {name: value for name, value in {**VALUES, **changes}.items() if value is not ...}
+    with pytest.raises(SettingsError) as raised:
+        read_values(values, "first")
+    return {error.path: error for error in raised.value.errors}
+
+
+@pytest.mark.parametrize(
+    ("changes", "paths"),
+    [
+        (
+            {"zone": ..., "budget": {"alerts": {}}},
+            ("zone", "budget.alerts.billing_account", "budget.alerts.usd_per_month"),
+        ),
+        ({"capacity": "cheap", "teams": {"a": {}}}, ("capacity", "teams.a.namespace", "teams.a.quota")),
+        ({"project": "Acme", "topology": "9x9"}, ("project", "generation, topology")),
+        ({"project": "Acme", "region": "us-west1"}, ("project", "zone")),
+        ({"project": "Acme", "bugdet": {}}, ("project", "bugdet")),
+        ({"generation": ..., "teams": {"a": {"namespace": "a", "quota": {"v5p": 8}}}}, ("generation",)),
+    ],
+)
+def test_an_error_of_a_starter_hides_no_other_error_and_makes_none(
+    changes: dict[str, object], paths: tuple[str, ...]
+) -> None:
+    assert errors_in(**changes).keys() == {*paths}
+
+
+def test_a_misspelt_value_of_a_starter_is_reported_once_with_the_one_that_was_meant() -> None:
+    found = errors_in(topology=..., topolgy="2x2x2")
+    assert [(error.path, error.meant) for error in found.values()] == [("topolgy", "topology")]
+
+
+def test_errors_of_what_a_starter_becomes_name_the_values_of_the_starter() -> None:
+    error = errors_in(region="us-west1")["zone"]
+    assert error.fix == "change zone or region"
+    with pytest.raises(SettingsError) as raised:
+        read_values(VALUES, "Bad_Name")
+    (error,) = raised.value.errors
+    assert (error.path, error.got) == ("the stack", "'Bad_Name'")

@@ -76,23 +76,11 @@ def test_a_program_without_watchdog_ends_by_a_deadline_on_any_chips() -> None:
         assert says("job-ends", endless, make("job"))
 
 
-@pytest.mark.parametrize(
-    ("last", "allowed"),
-    [
-        ({"name": "slice", "action": "RestartJob"}, True),
-        ({"name": "slice", "action": "RestartJob", "onJobFailureReasons": ["PodFailurePolicy"]}, False),
-        ({"name": "slice", "action": "RestartJobSet"}, False),
-    ],
-    ids=["one by one", "some one by one", "all"],
-)
-def test_only_slices_that_restart_one_by_one_may_start_before_the_pods_of_others_are_gone(
-    last: dict[str, object], allowed: bool
-) -> None:
-    uncounted = {"name": "lost", "action": "RestartJobAndIgnoreMaxRestarts"}
-    policy = {"maxRestarts": 3, "restartStrategy": "Recreate", "rules": [uncounted, last]}
-    job = having(job_set("job"), "spec.failurePolicy", policy)
+def test_preemptions_that_restart_only_their_slice_use_up_no_restarts_either() -> None:
+    rules = [{"name": "lost", "action": "RestartJobAndIgnoreMaxRestarts"}, {"name": "slice", "action": "RestartJob"}]
+    job = having(job_set("job"), "spec.failurePolicy.rules", rules)
     assert says("job-saves", job, spot_pool("job")) == []
-    assert (says("job-restarts", job) == []) is allowed
+    assert says("job-saves", having(job, "spec.failurePolicy.rules", rules[1:]), spot_pool("job"))
 
 
 def test_a_job_that_saves_on_its_own_disk_is_refused_on_preemptible_chips() -> None:

@@ -67,9 +67,9 @@ class World:
     """The sum of each finished round, which must be the same for everybody, by the checkpoint it continues from."""
 
     @classmethod
-    def begun(cls, slices: int, **limits: int) -> "World":
+    def begun(cls, slices: int, rounds: int, crashes: int, cuts: int, returns: int) -> "World":
         """Return a group of all slices in which no round is finished."""
-        world = cls(slices, **limits)
+        world = cls(slices, rounds, crashes, cuts, returns)
         view = View(1, tuple(range(slices)), 0)
         for one in range(slices):
             world.start(one)
@@ -283,7 +283,7 @@ class World:
             if process.member.finished is None:
                 process.applied = ()
             process.sum = None
-        elif isinstance(message, Decided) and process.member.decide(message):
+        elif process.member.decide(message):
             self._finish(process)
 
     def _finish(self, process: Process) -> None:

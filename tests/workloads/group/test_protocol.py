@@ -123,6 +123,18 @@ def test_a_leader_whose_own_slice_loses_a_host_resigns():
     assert leading.resigned
 
 
+def test_a_leader_that_ends_while_it_registers_a_view_resigns():
+    leading = leader()
+    leading.lose(HOSTS[3])
+    leading.propose()
+
+    for host in HOSTS[:3]:
+        leading.lose(host)
+
+    assert leading.register(first=True) is None
+    assert leading.resigned
+
+
 def test_a_round_that_one_survivor_has_finished_is_finished_by_all():
     view = View(1, (0, 1, 2), 0)
     candidate = Leader(HostId(1, 0), 1, view, {1, 2}, lambda _: {})

@@ -31,6 +31,31 @@ def test_failures_elsewhere_and_of_other_attempts_are_not_the_cause(tmp_path: Pa
     assert (start.ending, start.cause) == ("HANG", "host-1: a hang")
 
 
+def test_a_host_that_lost_another_one_is_not_the_cause(tmp_path: Path) -> None:
+    lost = failure("host-0", "another host is gone", ExitCode.PEER_LOST, began=0, time=8.0)
+    bad = failure("host-1", "loss is nan", ExitCode.DIVERGED, began=0, time=9.0)
+    (start,) = history(write_run(tmp_path, {"0-0": [began(1)]}, {}, lost, bad)).starts
+    assert (start.ending, start.cause) == ("DIVERGED", "host-1: loss is nan")
+
+
+def test_the_hosts_that_recorded_no_end_are_the_cause_if_the_others_only_lost_one(tmp_path: Path) -> None:
+    """A killed host writes no record."""
+    lost = failure("host-0", "another host is gone", ExitCode.PEER_LOST, began=0, time=8.0)
+    stop = event(8, "stop", cause="JaxRuntimeError", code="PEER_LOST")
+    hosts = [{**began(1), "host": f"host-{process}"} for process in range(4)]
+    ledgers = {"0-0": [hosts[0]], "0-1": [hosts[1], stop], "0-2": [hosts[2]], "0-3": [hosts[3]]}
+    (start,) = history(write_run(tmp_path, ledgers, {}, lost)).starts
+    assert start.ending == "KILLED"
+    assert start.cause.startswith("host-2 or host-3: ended without a record")
+
+
+def test_if_all_hosts_lost_another_one_no_host_is_said_to_be_killed(tmp_path: Path) -> None:
+    stop = event(8, "stop", cause="JaxRuntimeError", message="no connection", code="PEER_LOST")
+    ledgers = {f"0-{process}": [{**began(1), "host": f"host-{process}"}, stop] for process in range(2)}
+    (start,) = history(write_run(tmp_path, ledgers, {})).starts
+    assert (start.ending, start.cause) == ("PEER_LOST", "JaxRuntimeError: no connection")
+
+
 def test_starts_of_one_attempt_have_the_failures_of_their_own_processes(tmp_path: Path) -> None:
     """A job that is evicted and continues keeps its number of restarts. The hosts' clocks differ."""
     evicted = failure("host-0", "SIGTERM", 143, began=0, time=9.0)

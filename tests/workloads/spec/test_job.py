@@ -159,7 +159,7 @@ def _continuing(**changes: Any) -> JobSpec:
 def test_settings_of_slices_that_go_on_are_in_the_pods_environment_only_if_they_are_not_the_defaults() -> None:
     written = JOB.model_dump_json()
     assert not [name for name in ("slice_failure", "lost_rows", "sync_every") if name in written]
-    job = _continuing(training={"lost_rows": "next-step", "sync_every": 8})
+    job = _continuing(training={"lost_rows": "next-step", "sync_every": 8, "save_every_steps": 16})
     assert JobSpec.model_validate_json(job.model_dump_json()) == job
     assert (job.slice_failure, job.training.lost_rows, job.training.sync_every) == ("continue", "next-step", 8)
 
@@ -200,6 +200,24 @@ def test_all_slices_but_one_may_train_alone_unless_the_job_says_otherwise(
 ) -> None:
     job = _continuing(slices={"min_count": min_count})
     assert (job.quorum, job.model_copy(update={"slice_failure": "restart"}).quorum) == (quorum, without)
+
+
+def test_everything_that_outer_steps_rule_out_is_one_error() -> None:
+    with pytest.raises(ValidationError) as caught:
+        _continuing(training={"sync_every": 3, "save_every_steps": 4})
+    for fault in (
+        "training.save_every_steps must be a multiple of training.sync_every (3), got 4",
+        "training.lost_rows must be next-step with training.sync_every 3, because no slice repeats the steps of a lost",
+    ):
+        assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", ["outer_learning_rate", "outer_momentum"])
+def test_settings_of_outer_steps_are_refused_without_them(setting: str) -> None:
+    with pytest.raises(ValidationError, match=f"training.{setting} needs training.sync_every from 2 on, got 0.5"):
+        _continuing(training={setting: 0.5})
+    job = _continuing(training={setting: 0.5, "sync_every": 4, "lost_rows": "next-step"})
+    assert JobSpec.model_validate_json(job.model_dump_json()) == job
 
 
 def test_slices_that_go_on_keep_their_number() -> None:

@@ -1,8 +1,12 @@
 """`workloads.training.group_loop`: slices that are JAX worlds of their own, in processes, with lost and returning
 slices."""
 
+import json
+import signal
+import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -10,13 +14,13 @@ from tests.workloads.hosts import attempt, first_code, sabotage
 from tests.workloads.jobs import small_job, validated
 from tests.workloads.slices import Slices
 from tests.workloads.training.running import losses, parsed
-from workloads.progress import Evaluation, SlicesChanged
+from workloads.progress import Evaluation, RunStarted, SlicesChanged
 from workloads.spec import ExitCode, JobSpec
 
 UNHURRIED = sabotage("time.sleep(0.15)")
 
 
-def job_of(storage: Path, hosts: int = 1, steps: int = 60, **training: object) -> JobSpec:
+def job_of(storage: Path, hosts: int = 1, steps: int = 60, **training: Any) -> JobSpec:
     """Return a job of three slices of two devices."""
     job = small_job(storage, replica=3, fsdp=2, hosts=hosts, steps=steps, global_batch=12, **training)
     return validated(job, slice_failure="continue")
@@ -57,3 +61,117 @@ def test_a_lost_slice_costs_no_step_and_comes_back_with_the_state_of_another(
     )
     milliseconds = [step.step_ms for step in steps.values()]
     print(lost, median(milliseconds), sorted(milliseconds)[-4:])
+
+
+def start_code(folder: Path, code: str) -> dict[str, str]:
+    return first_code(folder, f"{UNHURRIED}\n{code}")
+
+
+@pytest.mark.complete
+def test_a_slice_that_is_told_to_stop_leaves_and_the_others_go_on(tmp_path: Path):
+    with Slices(job_of(tmp_path / "storage"), tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
+        slices.until_step(5)
+        slices.hosts[1][0].process.send_signal(signal.SIGTERM)
+        left = slices.hosts[1][0].process.wait(60)
+        slices.start(1)
+        slices.until("joined 1")
+        codes = slices.codes()
+        lines = slices.lines
+
+    assert left == ExitCode.PREEMPTED
+    assert codes == {one: [ExitCode.DONE] for one in range(3)}
+    assert sorted(losses(lines)) == [*range(1, 61)]
+
+
+@pytest.mark.complete
+def test_a_job_whose_slices_are_all_told_to_stop_saves_and_continues_from_there(
+    tmp_path: Path, uninterrupted: list[str]
+):
+    job = job_of(tmp_path / "storage")
+    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
+        slices.until_step(5)
+        for one in range(3):
+            slices.hosts[one][0].process.send_signal(signal.SIGTERM)
+        assert {code for each in slices.codes().values() for code in each} == {ExitCode.PREEMPTED}
+        before = losses(slices.lines)
+    with Slices(job, tmp_path / "logs-2", {}, restarts=1) as slices:
+        assert {code for each in slices.codes().values() for code in each} == {ExitCode.DONE}
+        (began,) = parsed(RunStarted, slices.lines)
+        after = losses(slices.lines)
+
+    assert (began.outcome, began.step) == ("resumed", max(before))
+    assert before | after == pytest.approx(losses(uninterrupted), rel=1e-5)
+
+
+@pytest.mark.complete
+def test_below_the_quorum_the_others_wait_with_their_state_saved(tmp_path: Path):
+    job = job_of(tmp_path / "storage")
+    job = validated(job, slices=job.slices.model_dump() | {"min_count": 3})
+    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
+        slices.until_step(5)
+        slices.kill(2)
+        slices.until("2 of at least 3 slices are there")
+        slices.until("checkpoint at step")
+        done = max(slices.steps)
+        time.sleep(1)
+        assert max(slices.steps) == done
+        slices.start(2)
+        assert slices.codes() == {one: [ExitCode.DONE] for one in range(3)}
+        assert sorted(losses(slices.lines)) == [*range(1, 61)]
+
+
+@pytest.mark.complete
+def test_a_frozen_slice_is_left_out_and_joins_again_when_it_moves(tmp_path: Path):
+    job = job_of(tmp_path / "storage", steps=100)
+    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
+        slices.until_step(5)
+        pids = slices.pids(0, 1, 2)
+        slices.hosts[1][0].process.send_signal(signal.SIGSTOP)
+        slices.until("lost 1")
+        slices.hosts[1][0].process.send_signal(signal.SIGCONT)
+        slices.until("joined 1")
+        assert slices.codes() == {one: [ExitCode.DONE] for one in range(3)}
+        assert slices.pids(0, 1, 2) == pids
+        assert sorted(losses(slices.lines)) == [*range(1, 101)]
+
+
+DAMAGED = """
+from workloads.group.exchange import Exchange
+receive = Exchange.receive_arrays
+def damaged(self, name, sender, arrays, stop, done=[]):
+    traffic = receive(self, name, sender, arrays, stop)
+    if not done:
+        done.append(1)
+        max(arrays, key=lambda array: array.size).view("u1").reshape(-1)[7] ^= 4
+    return traffic
+Exchange.receive_arrays = damaged
+"""
+
+
+@pytest.mark.complete
+def test_a_state_that_arrives_damaged_is_taken_from_another_slice(tmp_path: Path):
+    with Slices(job_of(tmp_path / "storage"), tmp_path / "logs", start_code(tmp_path / "site", DAMAGED)) as slices:
+        assert slices.codes() == {one: [ExitCode.DONE] for one in range(3)}
+        ledgers = [*(tmp_path / "storage").glob("runs/*/ledger/*.jsonl")]
+        events = [json.loads(line) for ledger in ledgers for line in ledger.read_text().splitlines()]
+        assert sorted(losses(slices.lines)) == [*range(1, 61)]
+
+    warnings = [event["message"] for event in events if event["event"] == "warning"]
+    assert len([each for each in warnings if "arrived damaged" in each]) == 2
+
+
+@pytest.mark.complete
+def test_a_group_of_which_all_slices_are_lost_continues_from_the_checkpoint(tmp_path: Path, uninterrupted: list[str]):
+    job = job_of(tmp_path / "storage", save_every_steps=5)
+    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
+        slices.until("checkpoint at step 5 saved")
+        for one in range(3):
+            slices.kill(one)
+        for one in range(3):
+            slices.start(one)
+        assert slices.codes() == {one: [ExitCode.DONE] for one in range(3)}
+        started = [began.outcome for began in parsed(RunStarted, slices.lines)]
+        found = losses(slices.lines)
+
+    assert started == ["new", "resumed"]
+    assert found == pytest.approx(losses(uninterrupted), rel=1e-5)
