@@ -154,7 +154,8 @@ def _news(job: Job, at: float) -> tuple[object, ...]:
     figures = summary(job, at)
     part = figures.step * _LINES_PER_RUN // figures.steps if figures.steps else 0
     hosts = (figures.hosts_running, *waiting_lines(job.pods)) if figures.state is State.STARTING else ()
-    return figures.state, figures.restarts, figures.position, part, figures.run, *hosts
+    away = [(each.slice, each.doing) for each in figures.slices_away]
+    return figures.state, figures.restarts, figures.position, part, figures.run, *hosts, *away
 
 
 def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) -> str:
@@ -190,7 +191,7 @@ def table(found: Sequence[Summary]) -> RenderableType:
         shown.add_row(
             job.name,
             job.namespace,
-            Text(job.state, _STYLES[job.state]),
+            Text(_state(job), _STYLES[job.state]),
             job.queue if job.position is None else f"{job.queue}, position {job.position}",
             "-" if job.age_seconds is None else duration(job.age_seconds),
             f"{job.step} of {job.steps}" if job.steps else "-",
@@ -198,6 +199,10 @@ def table(found: Sequence[Summary]) -> RenderableType:
             dollars(job.usd),
         )
     return shown
+
+
+def _state(job: Summary) -> str:
+    return f"{job.state}, {job.slices_present} of {job.slices} slices" if job.slices_away else job.state
 
 
 def line(job: Job, at: float) -> str:
@@ -211,6 +216,8 @@ def line(job: Job, at: float) -> str:
         if job.heads_running < job.heads:
             parts.append("head not running")
         parts += waiting_lines(job.pods)
+    if figures.slices_away:
+        parts.append(slices_text(figures, at))
     if figures.steps:
         parts.append(f"step {figures.step} of {figures.steps}")
     if figures.loss is not None:
@@ -273,7 +280,7 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     figures = summary(job, snapshot.at)
     age = "" if figures.age_seconds is None else f" · submitted {duration(figures.age_seconds)} ago"
     yield Text.assemble((figures.name, "bold"), "  ", (figures.state, _STYLES[figures.state]), (age, "dim"))
-    inside: list[RenderableType] = [rows_of(_facts(job, figures))]
+    inside: list[RenderableType] = [rows_of(_facts(job, figures, snapshot.at))]
     if figures.steps or (figures.state is State.RUNNING and figures.kind is Kind.TRAINING):
         inside += [Text(), *training_lines(job.files.training, width - _INDENT)]
     if job.pods or figures.state in (State.STARTING, State.RUNNING):
@@ -281,7 +288,16 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     yield Padding(Group(*inside), (0, 0, 0, _INDENT))
 
 
-def _facts(job: Job, figures: Summary) -> Iterator[tuple[str, RenderableType]]:
+def slices_text(figures: Summary, at: float) -> str:
+    """Return how many slices train, and which do not."""
+    away = [
+        f"slice {each.slice} lost{f' {duration(at - each.since)} ago' if each.since else ''}, {each.doing}"
+        for each in figures.slices_away
+    ]
+    return f"{figures.slices_present} of {figures.slices} slices" + (f" ({'; '.join(away)})" if away else "")
+
+
+def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, RenderableType]]:
     if figures.position is not None:
         said = job.workload.condition("QuotaReserved") if job.workload else None
         yield "queue", f"position {figures.position} in {figures.queue}{f': {said.message}' if said else ''}"
@@ -292,8 +308,12 @@ def _facts(job: Job, figures: Summary) -> Iterator[tuple[str, RenderableType]]:
         yield "spent", f"{dollars(figures.usd)} so far"
     if figures.goodput is not None:
         yield "goodput", f"{100 * figures.goodput:.1f} %"
-    if figures.restarts:
-        yield "restarts", f"{figures.restarts}, of which {job.restarts_counted} count towards {figures.max_restarts}"
+    if figures.restarts or figures.slice_restarts:
+        alone = f" and {figures.slice_restarts} of single slices" if figures.slice_restarts else ""
+        count = f"{job.restarts_counted} count towards {figures.max_restarts}"
+        yield "restarts", f"{figures.restarts}{alone}, of which {count}"
         yield from (("", text) for text in restart_lines(job)[-_RESTARTS_SHOWN:])
+    if figures.slices_present is not None and figures.state is State.RUNNING:
+        yield "slices", Text(slices_text(figures, at), "yellow" if figures.slices_away else "")
     if figures.slices:
         yield "hosts", f"{figures.hosts_running} of {figures.hosts} running on {figures.slices} slices"

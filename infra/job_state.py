@@ -33,6 +33,8 @@ _UP = ("Running", "Succeeded")
 
 type Object = Mapping[str, Any]
 """An object of the Kubernetes API, as JSON."""
+_RESTARTS_ONE = ("RestartJob", "RestartJobAndIgnoreMaxRestarts")
+"""Actions of a JobSet's failure policy that restart one slice and leave the others alone."""
 
 
 class State(StrEnum):
@@ -121,12 +123,7 @@ class Kind(StrEnum):
 
 def kind_of(jobset: Object) -> Kind:
     """Return what a job runs, by the environment variables of its containers."""
-    names = {
-        variable["name"]
-        for replicated in jobset["spec"]["replicatedJobs"]
-        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
-        for variable in container.get("env") or []
-    }
+    names = _variables(jobset).keys()
     if {JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE} & names:
         return Kind.TRAINING
     return Kind.FUNCTION if CALL_SPEC_VARIABLE in names else Kind.CONTAINER
@@ -134,17 +131,38 @@ def kind_of(jobset: Object) -> Kind:
 
 def folder_of(jobset: Object) -> str:
     """Return the folder of a job in the checkpoint bucket, by its specification or its variable. Empty: it has none."""
-    values = {
-        variable["name"]: variable.get("value", "")
-        for replicated in jobset["spec"]["replicatedJobs"]
-        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
-        for variable in container.get("env") or []
-    }
+    values = _variables(jobset)
     try:
         url = json.loads(values[JOB_SPEC_VARIABLE])["storage"]["path"]
     except (ValueError, KeyError, TypeError):
         url = values.get(JOB_FOLDER_VARIABLE, "")
     return str(url).removeprefix("gs://").partition("/")[2]
+
+
+def fewest_slices_of(jobset: Object) -> int | None:
+    """Return the smallest number of slices of a job that go on without the others; `None` if all stop together.
+
+    Slices that restart one by one have rules for it in the JobSet. Default, as in `JobSpec.quorum`: all but one.
+    """
+    rules: list[dict[str, Any]] = jobset["spec"].get("failurePolicy", {}).get("rules", [])
+    if not any(rule["action"] in _RESTARTS_ONE for rule in rules):
+        return None
+    try:
+        asked = json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])["slices"].get("min_count")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        asked = None
+    count = sum(job.get("replicas", 1) for job in jobset["spec"]["replicatedJobs"] if job["name"] != HEAD)
+    return asked if isinstance(asked, int) else max(1, count - 1)
+
+
+def _variables(jobset: Object) -> dict[str, str]:
+    """Return the environment variables of all containers of a job. Those that refer to other objects are empty."""
+    return {
+        variable["name"]: variable.get("value", "")
+        for replicated in jobset["spec"]["replicatedJobs"]
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env") or []
+    }
 
 
 def leader_of(jobset: Object) -> str:
@@ -280,6 +298,11 @@ class Pod:
     def is_head(self) -> bool:
         """Return whether it is the head of the job, and so not a host of a slice."""
         return self.host.rsplit("-", 2)[0] == HEAD
+
+    @property
+    def slice(self) -> int:
+        """Return the index of its slice."""
+        return int(self.host.rsplit("-", 2)[1])
 
     @property
     def is_up(self) -> bool:

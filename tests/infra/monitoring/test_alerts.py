@@ -31,7 +31,7 @@ def case(alert: Alert, given: Case, *, fires: bool) -> Mapping[str, Any]:
 def annotations(alert: Alert, given: Case) -> Mapping[str, str]:
     """As the rule has them, with the values that the case leads to."""
     (rule,) = (rule for group in GROUPS for rule in group["rules"] if rule["alert"] == alert.name)
-    values = {"TrainerRestarts": "3", "KueueJobWaits": "1", "KueueEvictions": "5"}
+    values = {"TrainerRestarts": "3", "TrainerSliceMissing": "1", "KueueJobWaits": "1", "KueueEvictions": "5"}
     summaries: dict[str, str] = {}
     for name, text in rule["annotations"].items():
         text = text.replace(VALUE, values.get(alert.name, ""))
