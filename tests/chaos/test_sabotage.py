@@ -37,7 +37,9 @@ def test_other_hosts_and_other_starts_are_well(other: str) -> None:
 
 
 @pytest.mark.parametrize(("restarts", "misbehaves"), [("0", True), ("1", False)])
-def test_a_slice_that_restarts_alone_has_its_own_number_and_counts_its_restarts(restarts: str, misbehaves: bool) -> None:
+def test_a_slice_that_restarts_alone_has_its_own_number_and_counts_its_restarts(
+    restarts: str, misbehaves: bool
+) -> None:
     alone = {"MEGASCALE_SLICE_ID": "0", "JOB_SLICE": "1", "JOB_SLICE_RESTART_ATTEMPT": restarts}
     assert bool(ran(RAISES, {**ITS_PLACE, **alone}, SECOND_CALL).returncode) == misbehaves
 

@@ -1,7 +1,9 @@
 from chaos.store_log import reads_of_arrays
 
 RUN = "bucket/o/job%2Fruns%2Fr1%2Fcheckpoints%2F"
-COMMIT = "/upload/storage/v1/b/bucket/o?uploadType=resumable&name=job/runs/r1/checkpoints/{}/commit_success.txt&upload_id=1"
+COMMIT = (
+    "/upload/storage/v1/b/bucket/o?uploadType=resumable&name=job/runs/r1/checkpoints/{}/commit_success.txt&upload_id=1"
+)
 ARRAY = f"/storage/v1/b/{RUN}{{}}%2Fstate%2Focdbt.process_0%2Fd%2Fcc36?alt=media&tensorstore=1"
 
 
