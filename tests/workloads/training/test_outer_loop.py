@@ -68,13 +68,14 @@ def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, tmp_path: Path):
         lines, steps = slices.lines, slices.steps
 
     assert {code for each in codes.values() for code in each} == {ExitCode.DONE}
-    changes = parsed(SlicesChanged, lines)
+    # The lost slice may have led, so the lines are in the logs of several slices.
+    changes = sorted(parsed(SlicesChanged, lines), key=lambda change: change.step)
     assert [change.change for change in changes][1:3] == [f"lost {lost}", f"joined {lost}"]
     assert {change.step % 4 for change in changes} == {0}
-    assert [*steps] == [*range(1, 121)]
+    assert sorted(steps) == [*range(1, 121)]
     (gone,) = parsed(PartsLost, lines)
     assert (gone.parts, gone.dealt) == (4, 12)
-    assert [saved.step for saved in parsed(CheckpointSaved, lines)] == [40, 80, 120]
+    assert sorted(saved.step for saved in parsed(CheckpointSaved, lines)) == [40, 80, 120]
     # Single steps have too few rows to compare them.
     found = losses(lines)
     assert mean(found[step] for step in range(101, 121)) < mean(found[step] for step in range(1, 21))
