@@ -1,12 +1,11 @@
 """The pictures of the documents. `make pictures` draws them again, with `ARGS=--record` from a new recording.
 
 A test draws each of them, and compares none with its file: whoever changes what a picture shows draws it again and
-looks at it. The picture of the dashboard is drawn by Chromium if that is installed.
+looks at it.
 """
 
 import io
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -108,36 +107,8 @@ PICTURES: Mapping[str, Callable[[], str]] = {
 """What draws each of them, by its path in `docs`."""
 
 
-DASHBOARD_PICTURE = "pictures/dashboard.png"
-_BROWSER = (
-    "chromium",
-    "--headless=old",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--hide-scrollbars",
-    "--window-size=1100,1250",
-)
-"""Without a graphics processor, only Chromium's old headless mode takes screenshots."""
-
-
-def draw_dashboard(picture: Path) -> None:
-    """Take a picture of the recorded page of the dashboard.
-
-    Raises:
-        FileNotFoundError: there is no Chromium.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "dashboard.html"
-        page.write_text(_recorded().dashboard)
-        subprocess.run([*_BROWSER, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True)
-
-
 if __name__ == "__main__":
     if "--record" in sys.argv[1:]:
         RECORDING.write_text(record().model_dump_json(indent=1) + "\n")
     for name, draw in PICTURES.items():
         (DOCS / name).write_text(draw())
-    try:
-        draw_dashboard(DOCS / DASHBOARD_PICTURE)
-    except FileNotFoundError:
-        print(f"{DASHBOARD_PICTURE} stays as it is, because there is no chromium on the PATH")

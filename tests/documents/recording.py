@@ -18,11 +18,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from cli import engines
-from cli.dashboard import Pages
-from cli.deployed import deployed
 from cli.down import Consent, down
 from cli.environments.files import files_of_project, policy_pack
-from cli.observed.observe import Observer
 from cli.preview import run_preview
 from cli.up import up
 from infra.project import find_project
@@ -60,8 +57,6 @@ class Recording(Spec):
     """Records of the run by their path below the job's folder."""
     preview: Previewed
     """Preview of the deployed stack with spot capacity."""
-    dashboard: str
-    """The job's page of `multislice dashboard` at the end, as HTML."""
 
 
 class _Terminal(Console):
@@ -144,7 +139,6 @@ def record() -> Recording:
                 killed=recorder.killed,
                 files=dict(_records(sandbox)),
                 preview=_preview(stack, sandbox),
-                dashboard=_dashboard(sandbox),
             )
         finally:
             recorder.ended.set()
@@ -159,14 +153,6 @@ def _preview(stack: Path, sandbox: Path) -> Previewed:
         policy = PolicyPack(policy_pack(), files_of_project().policy("local"))
         with engines.open_engine(changed, sandbox, policy) as engine:
             return run_preview("local", engine, None)
-
-
-def _dashboard(sandbox: Path) -> str:
-    observer = Observer(deployed("local", sandbox))
-    [job] = observer.look().jobs
-    page = Pages(observer).job(f"{job.place.namespace}/{job.place.name}")
-    assert page
-    return page
 
 
 def _kept(frames: Sequence[Frame]) -> Iterator[Frame]:
