@@ -111,7 +111,7 @@ def peek(stack: str) -> dict[str, Any]:
 
 def read(path: Path) -> "Settings":
     """Return the settings as the program will read them. Raise Halt with every error of them."""
-    # These import Pulumi's SDK, which takes a second and which `make down` does not need.
+    # These import Pulumi's SDK, which takes a second and which `down` does not need.
     from infra.settings.read import KEYS, read_values
     from infra.settings.starter import Starter
     from infra.settings.values import hide_encrypted

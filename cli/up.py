@@ -48,7 +48,7 @@ def up(settings: Path, root: Path, console: Console, renewal: Renewal = NO_RENEW
     """Deploy the stack of the file `settings` and follow its job, if it has one. Return the exit status."""
     jobs = stack_file.read(settings).jobs
     if root.is_dir() and any(root.iterdir()) and not (root / "site.json").exists():
-        # `make down --delete-checkpoints` removes the whole folder.
+        # `down --delete-checkpoints` removes the whole folder.
         raise Halt(f"--sandbox must be a sandbox, or a new or empty folder; {root} has other files: choose another")
     site = create(root)
     stack = stack_file.stack_name(settings)

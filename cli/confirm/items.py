@@ -71,7 +71,7 @@ ITEMS = (
         1,
         "APIs of a new project",
         "an `up` may fail once while an API is being enabled; the next one succeeds",
-        "`pulumi up --stack STACK`",
+        "`multislice up -s STACK`",
     ),
     Item(
         "existing",
@@ -86,7 +86,7 @@ ITEMS = (
         1,
         "admission policies",
         "the roles allow ValidatingAdmissionPolicies, which the dataset of roles does not name",
-        "`pulumi up --stack STACK`",
+        "`multislice up -s STACK`",
         questions.policies,
     ),
     Item(
@@ -113,7 +113,7 @@ ITEMS = (
         1,
         "kept bucket",
         "the next `up` adopts it; hierarchical namespace and soft delete are billed as declared",
-        "`pulumi up --stack STACK`",
+        "`multislice up -s STACK`",
     ),
     Item(
         "team-folders",
@@ -143,7 +143,7 @@ ITEMS = (
         1,
         "budget of Cloud Billing",
         "the API accepts the budget with the project's quota, and alerts arrive",
-        "`budget.alerts` in the stack file, `pulumi up --stack STACK`",
+        "`budget.alerts` in the stack file, `multislice up -s STACK`",
     ),
     Item(
         "node-pool",
@@ -152,7 +152,7 @@ ITEMS = (
         "GKE accepts machine type, topology and placement of each generation. 7x needs a workload policy with the"
         " topology and an empty placement type. Create timeouts of 60 minutes, plus 5 for each further pool, are a"
         " guess",
-        "`pulumi up --stack STACK`",
+        "`multislice up -s STACK`",
         questions.node_pools,
         "Google Cloud",
     ),
