@@ -25,7 +25,7 @@ machines in one zone (https://cloud.google.com/compute/docs/network-bandwidth)."
 _MAGIC = b"slices\x00\x01"
 """The last byte is the version of the greeting and of everything that follows it."""
 _GREETING = struct.Struct("<8s16sqiiHH")
-_GREETING_SECONDS = 5.0
+_GREETING_SECONDS = 30.0
 """Time in which a connection must be greeted."""
 _GUESTS = 64
 """Number of connections that may be without a greeting. More close the oldest."""

@@ -18,7 +18,7 @@ from workloads.group.links import Links
 FLOAT32, BFLOAT16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 
 LONGEST_SECONDS = 30.0
-"""Time after which a test that waits has failed."""
+"""Time after which sums are stopped, so that their test fails."""
 
 
 def vectors(size: int, wire: np.dtype, parts: int) -> list[np.ndarray]:
@@ -78,7 +78,12 @@ class Slices:
         """Do something as each slice of the view at the same time."""
         with ThreadPoolExecutor(len(self.exchanges)) as pool:
             pending = {name: pool.submit(deed, name) for name in self.exchanges}
-            return {name: each.result(LONGEST_SECONDS) for name, each in pending.items()}
+            return {name: each.result() for name, each in pending.items()}
+
+    def stop(self) -> None:
+        """Stop all sums."""
+        for stop in self.stops.values():
+            stop.set()
 
     def leave(self, name: int) -> None:
         """Close everything that a slice has, as when its process ends."""
@@ -97,10 +102,15 @@ def slices(*names: int, streams: int = 2, address: str = "127.0.0.1") -> Generat
     """Hosts of these slices, in a view of all of them. Nothing of them may be left afterwards."""
     threads, descriptors = threading.active_count(), open_descriptors()
     hosts = Slices(names, streams, address)
+    # A sum that does not end would wait forever.
+    end = threading.Timer(LONGEST_SECONDS, hosts.stop)
     try:
         hosts.view(names)
+        end.start()
         yield hosts
     finally:
+        end.cancel()
+        end.join()
         hosts.close()
     assert (threading.active_count(), open_descriptors()) == (threads, descriptors)
 
