@@ -131,7 +131,7 @@ def test_what_is_the_same_for_the_job_is_reported_only_by_its_leader(clock: Cloc
     assert "trainer_host_seconds_total" in other
 
 
-def slices_of(live: LiveMetrics) -> tuple[float, float, float]:
+def slices_of(live: LiveMetrics) -> tuple[float, ...]:
     found = numbers(live.text())
     return tuple(found[f"trainer_{name}"][""] for name in ("slices", "joining_slices", "lost_slices"))
 
