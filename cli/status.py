@@ -191,7 +191,7 @@ def table(found: Sequence[Summary]) -> RenderableType:
         shown.add_row(
             job.name,
             job.namespace,
-            Text(_state(job), _STYLES[job.state]),
+            Text(job.state_words, _STYLES[job.state]),
             job.queue if job.position is None else f"{job.queue}, position {job.position}",
             "-" if job.age_seconds is None else duration(job.age_seconds),
             f"{job.step} of {job.steps}" if job.steps else "-",
@@ -199,10 +199,6 @@ def table(found: Sequence[Summary]) -> RenderableType:
             dollars(job.usd),
         )
     return shown
-
-
-def _state(job: Summary) -> str:
-    return f"{job.state}, {job.slices_present} of {job.slices} slices" if job.slices_away else job.state
 
 
 def line(job: Job, at: float) -> str:

@@ -177,8 +177,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 hosts=_pods(slices),
                 heads=_pods(heads),
                 restarts=status.get("restarts", 0),
-                restarts_counted=status.get("restartsCountTowardsMax", 0)
-                + sum(_slice_restarts(status, "jobRestartsCountTowardsMax")),
+                restarts_counted=_restarts_counted(status),
                 fewest_slices=fewest_slices_of(jobset),
                 slice_restarts=_slice_restarts(status, "jobRestarts"),
                 max_restarts=spec.get("failurePolicy", {}).get("maxRestarts", 0),

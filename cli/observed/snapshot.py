@@ -275,6 +275,11 @@ class Summary:
     goodput: float | None
     """Share of the run's time spent in productive steps."""
 
+    @property
+    def state_words(self) -> str:
+        """State of the job, and how many slices train if some do not."""
+        return f"{self.state}, {self.slices_present} of {self.slices} slices" if self.slices_away else self.state
+
 
 def summary(job: Job, at: float) -> Summary:
     """Return the figures of a job. `at` is the current time."""
