@@ -38,6 +38,7 @@ def test_a_stack_file_names_the_schema_and_is_valid(file: Path) -> None:
     assert errors(yaml.safe_load(file.read_text())) == []
 
 
+@pytest.mark.costs(cpu_seconds=6)
 @given(legal_values())
 def test_the_schema_accepts_every_stack_file_that_the_program_accepts(values: Values) -> None:
     assert errors(stack_file(values)) == []
