@@ -196,6 +196,12 @@ class JobSpec(Spec):
             faults.append(f"mesh.replica must be {parts}, got {replica}")
         if rows % count:
             faults.append(f"training.global_batch must be a multiple of slices.count ({count}) {why}, got {rows}")
+        if self.training.max_rollbacks:
+            faults.append(f"training.max_rollbacks must be 0 {why}, got {self.training.max_rollbacks}")
+        if self.training.profile_steps:
+            faults.append(f"training.profile_steps must be left out {why}, got {list(self.training.profile_steps)}")
+        if self.trackers != TrackersSpec():
+            faults.append(f"trackers must be left out {why}, because each slice would open them")
         return faults + self._faults_of_outer_steps()
 
     def _faults_of_outer_steps(self) -> list[str]:

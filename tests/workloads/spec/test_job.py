@@ -18,7 +18,7 @@ def four_slices(**changes: Any) -> JobSpec:
     """Return a job on four slices of two devices, with some values of its sections replaced."""
     whole = small_job(Path("somewhere"), replica=4, fsdp=2).model_dump()
     for section, values in changes.items():
-        whole[section] |= values
+        whole[section] = whole.get(section, {}) | values
     return JobSpec.model_validate(whole)
 
 
@@ -152,7 +152,7 @@ def _continuing(**changes: Any) -> JobSpec:
     whole = small_job(Path("somewhere"), replica=3, fsdp=2, global_batch=12).model_dump()
     whole["slice_failure"] = "continue"
     for section, values in changes.items():
-        whole[section] |= values
+        whole[section] = whole.get(section, {}) | values
     return JobSpec.model_validate(whole)
 
 
@@ -176,6 +176,13 @@ def test_everything_that_keeps_slices_from_going_on_is_one_error() -> None:
         " weights, got 2",
         "training.global_batch must be a multiple of slices.count (3) with slice_failure continue, got 10",
     ):
+        assert fault in str(caught.value)
+
+
+def test_settings_that_slices_that_go_on_do_not_have_are_refused() -> None:
+    with pytest.raises(ValidationError) as caught:
+        _continuing(training={"max_rollbacks": 2, "profile_steps": (3, 5)}, trackers={"tensorboard": True})
+    for fault in ("training.max_rollbacks must be 0", "training.profile_steps must be", "trackers must be left out"):
         assert fault in str(caught.value)
 
 
