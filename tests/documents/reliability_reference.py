@@ -77,6 +77,8 @@ def _faults(results: Sequence[Result]) -> Iterator[str]:
     by_name = {result.fault: result for result in results}
     for title, faults in GROUPS.items():
         found = [(fault, by_name[fault.name]) for fault in faults if fault.name in by_name]
+        if not found:
+            continue
         rows = (_row(fault, result) for fault, result in found)
         yield f"\n### {title} ({len(found)})\n{_lines(*_HEAD, *rows)}".removesuffix("\n")
     yield "\n"
