@@ -49,7 +49,7 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it(stack: Ch
     }
     told = as_text(drift_tables(found))
     assert "4 objects are not as declared" in told
-    assert "LocalQueue queue-research" in told
+    assert "queue-research" in told
     assert sorted(engine.resources(), key=lambda resource: resource["urn"]) == state
 
     repairs = Operations()
