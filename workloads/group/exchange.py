@@ -45,6 +45,9 @@ class Exchange:
             links: this host's links. Connections of earlier views are refused from now on.
             peers: address of the host with the same index in every slice of the view, including this one.
             view: number of the view. It must be higher than those before.
+
+        Raises:
+            ValueError: this slice is not in the view, or a later view has begun.
         """
         if links.slice not in peers:
             raise ValueError(f"slice {links.slice} is not in view {view}, which has the slices {sorted(peers)}")
@@ -59,7 +62,11 @@ class Exchange:
         self._rounded = np.empty(0, np.float32)
         others = [each for each in self._slices if each != links.slice]
         self._lanes = [Lane(f"lane {stream}", others, self) for stream in range(self._streams)] if others else []
-        links.claim(view, self._take)
+        try:
+            links.claim(view, self._take)
+        except ValueError:
+            self._end_lanes()
+            raise
         for other in others:
             self._connect(other, peers[other])
 
@@ -129,6 +136,9 @@ class Exchange:
             return
         self._closed = True
         self._links.release(self._view)
+        self._end_lanes()
+
+    def _end_lanes(self) -> None:
         for lane in self._lanes:
             lane.end()
         for lane in self._lanes:

@@ -103,8 +103,11 @@ def test_hosts_that_are_first_in_a_view_wait_for_the_others(order: Sequence[int]
 
 
 def test_a_view_needs_a_higher_number_than_those_before() -> None:
-    with slices(0, 1) as hosts, pytest.raises(ValueError, match="view 0 comes after view 0"):
-        Exchange(hosts.links[0], {0: hosts.links[0].address}, 0)
+    parts = vectors(1000, FLOAT32, 2)
+    with slices(0, 1) as hosts:
+        with pytest.raises(ValueError, match="view 0 comes after view 0"):
+            Exchange(hosts.links[0], {name: links.address for name, links in hosts.links.items()}, 0)
+        assert (hosts.sums(0, parts, (0, 1))[0] == plain_sum(parts)).all()
 
 
 def test_frames_of_an_earlier_step_are_dropped() -> None:
