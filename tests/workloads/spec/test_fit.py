@@ -157,6 +157,7 @@ def jobs(draw: st.DrawFn) -> tuple[SliceSpec, ModelSpec, TrainingSpec]:
 
 @settings(deadline=None)
 @given(jobs())
+@pytest.mark.costs(cpu_seconds=6)
 def test_the_legal_meshes_are_those_that_make_a_job(sizes: tuple[SliceSpec, ModelSpec, TrainingSpec]) -> None:
     slices, model, training = sizes
     legal = {tuple(mesh.sizes.values()) for mesh in legal_meshes(slices, model, training)}
