@@ -21,7 +21,10 @@ TRAINING: TrainingSpec = load_preset("tiny").training.model_copy(update=QUIET)
 
 def after(step: int, *told: int, slices: int = 3, quorum: int = 2) -> Value:
     """Return the decision after a step in which the slices `told` got SIGTERM."""
-    values = {HostId(one, 0): {"kind": "step", "step": step, "sigterm": one in told} for one in range(slices)}
+    values = {
+        HostId(one, 0): {"kind": "step", "step": step, "since": step - 1, "sigterm": one in told}
+        for one in range(slices)
+    }
     return GroupSchedule(TRAINING, quorum).decide(values)
 
 
@@ -56,7 +59,7 @@ def test_all_stop_and_save_if_too_few_would_remain():
 
 
 def test_a_save_is_due_when_the_last_one_is_too_long_ago():
-    values = {HostId(0, 0): {"kind": "step", "step": 3, "sigterm": False}}
+    values = {HostId(0, 0): {"kind": "step", "step": 3, "since": 2, "sigterm": False}}
 
     often = TRAINING.model_copy(update={"save_every_minutes": 1e-9})
 
