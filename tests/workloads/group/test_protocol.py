@@ -10,7 +10,7 @@ from workloads.group.protocol import Begin, Decided, Hello, Leader, Member, Read
 from workloads.group.view import HostId, View
 
 
-@pytest.mark.costs(cpu_seconds=15)
+@pytest.mark.costs(cpu_seconds=40)
 @pytest.mark.parametrize(
     ("slices", "limits"),
     [

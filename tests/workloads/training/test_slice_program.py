@@ -23,7 +23,7 @@ def job_of(folder: Path) -> JobSpec:
     return validated(small_job(folder, replica=COUNT, fsdp=2, global_batch=8), slice_failure="continue")
 
 
-@pytest.mark.costs(cpu_seconds=20)
+@pytest.mark.costs(cpu_seconds=40)
 def test_summed_parts_make_the_same_step_as_one_world(tmp_path: Path):
     job = job_of(tmp_path)
     whole = program_of(validated(job, slice_failure="restart"))
