@@ -1,8 +1,8 @@
-"""A network between Linux network namespaces that runs in user space, with a rate, a delay, losses and cuts.
+"""Networks between Linux network namespaces, each of which is one host.
 
-Each host has a TUN device. A thread reads the packets of all hosts and passes them on when a network would. Linux has
-`tc` for the same purpose, but not every kernel is built with its delay and loss (`netem`). The thread needs a part of
-a core, and passes about 5 Gb/s in total.
+The kernel limits the rate of a network (`tc` with `tbf`). Delay, losses and cuts need a network in user space, because
+not every kernel is built with `netem`: each host has a TUN device, and a thread passes packets on when a network would.
+It needs a part of a core and passes about 5 Gb/s in total, so it is slower than the kernel even at 1 Gb/s.
 """
 
 import fcntl
@@ -10,6 +10,7 @@ import heapq
 import os
 import random
 import select
+import shutil
 import struct
 import subprocess
 import time
@@ -45,64 +46,119 @@ class Line:
     loss: float
     """Share of the packets of MTU size that are lost. A loss takes up to 64 KiB of the same burst with it."""
 
+    @property
+    def rate_only(self) -> bool:
+        return not self.delay_seconds and not self.loss
+
 
 def requirements() -> list[str]:
     """Return what this machine lacks to run networks."""
     lacks = [] if os.geteuid() == 0 else ["the rights of root"]
     if not _TUN.exists():
         lacks.append(f"the device {_TUN}")
-    with suppress(FileNotFoundError):
-        subprocess.run(["ip", "-V"], check=True, capture_output=True)
-        return lacks
-    return [*lacks, "the command ip (package iproute2)"]
+    return lacks + [f"the command {name} (package iproute2)" for name in ("ip", "tc") if not shutil.which(name)]
 
 
 class Network:
     """Hosts with the addresses 10.77.0.1, 10.77.0.2 and so on, each in a namespace of its own."""
 
     def __init__(self, hosts: int, line: Line):
-        self._line, self._cut, self._open = line, set[int](), True
-        self._names = [f"slice-{os.getpid()}-{host}" for host in range(hosts)]
-        self._devices = list[int]()
-        self._thread = Thread(target=self._run, daemon=True)
+        self.line = line
+        self.names = [f"slice-{os.getpid()}-{host}" for host in range(hosts)]
 
     def address(self, host: int) -> str:
         return f"10.77.0.{host + 1}"
 
     def command(self, host: int, command: Sequence[str]) -> list[str]:
         """Return the command that runs `command` on a host."""
-        return ["ip", "netns", "exec", self._names[host], *command]
+        return ["ip", "netns", "exec", self.names[host], *command]
+
+    def open(self) -> None:
+        """Create the devices of all hosts."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Remove what the end of the namespaces leaves."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            for name in self.names:
+                _ip("netns", "add", name)
+                _ip("-n", name, "link", "set", "lo", "up")
+            self.open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        self.close()
+
+    def give(self, device: str, host: int) -> None:
+        """Move a device to a host, and give it the host's address."""
+        name = self.names[host]
+        _ip("link", "set", device, "netns", name)
+        _ip("-n", name, "addr", "add", f"{self.address(host)}/24", "dev", device)
+        _ip("-n", name, "link", "set", device, "mtu", str(MTU_BYTES), "up")
+
+
+class KernelNetwork(Network):
+    """A bridge of the kernel, and a rate for what each host sends and receives."""
+
+    def open(self) -> None:
+        _ip("link", "add", self._bridge, "mtu", str(MTU_BYTES), "type", "bridge")
+        _ip("link", "set", self._bridge, "up")
+        for host, name in enumerate(self.names):
+            outer, inner = self._outer(host), f"in{os.getpid()}-{host}"
+            _ip("link", "add", outer, "mtu", str(MTU_BYTES), "type", "veth", "peer", "name", inner)
+            self.give(inner, host)
+            _ip("link", "set", outer, "master", self._bridge, "up")
+            rate = ["root", "tbf", "rate", f"{self.line.gigabits_per_second}gbit", "burst", "256k", "latency", "20ms"]
+            subprocess.run(["tc", "qdisc", "add", "dev", outer, *rate], check=True)
+            subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", inner, *rate], check=True)
+
+    def close(self) -> None:
+        # The kernel removes what was in a namespace some time after it.
+        for device in (*map(self._outer, range(len(self.names))), self._bridge):
+            subprocess.run(["ip", "link", "del", device], check=False, capture_output=True)
+
+    def _outer(self, host: int) -> str:
+        return f"out{os.getpid()}-{host}"
+
+    @property
+    def _bridge(self) -> str:
+        return f"slices{os.getpid()}"
+
+
+class UserNetwork(Network):
+    """TUN devices, and a thread that passes packets between them."""
+
+    def __init__(self, hosts: int, line: Line):
+        super().__init__(hosts, line)
+        self._cut, self._running = set[int](), True
+        self._devices = list[int]()
+        self._thread = Thread(target=self._run, daemon=True)
 
     def cut(self, host: int) -> None:
         """Lose every packet from and to a host from now on."""
         self._cut.add(host)
 
-    def __enter__(self) -> Self:
-        try:
-            for host, name in enumerate(self._names):
-                _ip("netns", "add", name)
-                device = f"slice{host}"
-                self._devices.append(_open_device(device))
-                _ip("link", "set", device, "netns", name)
-                _ip("-n", name, "addr", "add", f"{self.address(host)}/24", "dev", device)
-                _ip("-n", name, "link", "set", device, "mtu", str(MTU_BYTES), "up")
-                _ip("-n", name, "link", "set", "lo", "up")
-        except BaseException:
-            self._remove()
-            raise
+    def open(self) -> None:
+        for host in range(len(self.names)):
+            device = f"slice{host}"
+            self._devices.append(_open_device(device))
+            self.give(device, host)
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._open = False
-        self._thread.join()
-        self._remove()
-
-    def _remove(self) -> None:
+    def close(self) -> None:
+        self._running = False
+        if self._thread.ident:
+            self._thread.join()
         for device in self._devices:
             os.close(device)
-        for name in self._names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
     def _run(self) -> None:
         hosts = {device: host for host, device in enumerate(self._devices)}
@@ -110,9 +166,9 @@ class Network:
         """Times until which the lines of the hosts are busy."""
         under_way = list[tuple[float, int, int, bytes]]()
         """Heap of packets with the time at which they arrive, a running number and their destination."""
-        seconds_per_byte = 8e-9 / self._line.gigabits_per_second
+        seconds_per_byte = 8e-9 / self.line.gigabits_per_second
         number = 0
-        while self._open:
+        while self._running:
             now = time.monotonic()
             while under_way and under_way[0][0] <= now:
                 _, _, to, packet = heapq.heappop(under_way)
@@ -125,14 +181,18 @@ class Network:
             ready, _, _ = select.select(free, [], [], max(0.0, until - now))
             now = time.monotonic()
             for device in ready:
-                packet, host = os.read(device, _LARGEST_BYTES), hosts[device]
+                host = hosts[device]
+                try:
+                    packet = os.read(device, _LARGEST_BYTES)
+                except OSError:  # its namespace is gone
+                    return
                 to = self._destination(packet)
                 if to is None:
                     continue
                 takes = len(packet) * seconds_per_byte
                 sent[host] = max(sent[host], now) + takes
                 if not self._loses(host, to, packet):
-                    received[to] = max(sent[host] + self._line.delay_seconds, received[to] + takes)
+                    received[to] = max(sent[host] + self.line.delay_seconds, received[to] + takes)
                     number += 1
                     heapq.heappush(under_way, (received[to], number, to, packet))
 
@@ -145,7 +205,7 @@ class Network:
         if not self._cut.isdisjoint((host, to)):
             return True
         segment = _VIRTIO.unpack_from(packet)[3] or MTU_BYTES
-        return bool(self._line.loss) and random.random() > (1 - self._line.loss) ** -(-len(packet) // segment)
+        return bool(self.line.loss) and random.random() > (1 - self.line.loss) ** -(-len(packet) // segment)
 
 
 def _open_device(name: str) -> int:

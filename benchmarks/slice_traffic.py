@@ -1,13 +1,14 @@
 """Measures sums between slices over networks of several kinds: `python -m benchmarks.slice_traffic [CASE ...]`.
 
-One host of each slice is a process in a Linux network namespace of its own. Networks run in user space
-(`benchmarks.slice_network`), so the benchmark must run as root. The case `loopback` needs no network. All processes
+One host of each slice is a process in a Linux network namespace of its own (`benchmarks.slice_network`), so the
+benchmark must run as root. The case `loopback` needs no network. All processes
 share this machine's cores, which one host of a slice would have to itself. Sums take turns with plain connections that
 send and receive the same number of bytes and do nothing with them. Times are medians.
 """
 
 import argparse
 import json
+import signal
 import socket
 import statistics
 import subprocess
@@ -24,7 +25,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from benchmarks.slice_network import Line, Network, requirements
+from benchmarks.slice_network import KernelNetwork, Line, Network, UserNetwork, requirements
 from workloads.group.exchange import Exchange
 from workloads.group.frames import Aborted
 from workloads.group.links import Links
@@ -55,12 +56,13 @@ def _over(base: Case, **changes: Sequence[Any]) -> list[Case]:
     return [replace(base, **{name: value}) for name, values in changes.items() for value in values]
 
 
-_LOOPBACK, _SLOW = Case(2, 100, 4), Line(1, 0, 0)
+_LOOPBACK, _SLOW, _FAST = Case(2, 100, 4), Line(1, 0, 0), Line(10, 0, 0)
 _SLOW_LINES = [replace(_SLOW, delay_seconds=delay, loss=loss) for delay in (0.001, 0.01) for loss in (0, 0.001)]
 
 CASES = {
     "loopback": [_LOOPBACK, *_over(_LOOPBACK, megabytes=[20], slices=[3, 4], streams=[1, 8])],
     "1gbps": _over(Case(2, 20, 4, _SLOW), megabytes=[20, 100], slices=[3, 4], streams=[1, 8]),
+    "10gbps": [Case(slices, 100, 4, _FAST) for slices in (2, 3)],
     "delay": [Case(2, 20, streams, line) for line in _SLOW_LINES for streams in (1, 4, 8)],
 }
 
@@ -108,7 +110,9 @@ def hosts(case: Case, network: Network | None) -> Generator[list[Host]]:
 
 def measure(case: Case) -> list[dict[str, Any]]:
     """Return what the slowest host reports of each sum, with the seconds of the plain connections."""
-    network = Network(case.slices, case.line) if case.line else None
+    network = None
+    if line := case.line:
+        network = (KernelNetwork if line.rate_only else UserNetwork)(case.slices, line)
     with network or nullcontext(), hosts(case, network) as started:
         found = list[dict[str, Any]]()
         for step in range(WARM_UP_ROUNDS + ROUNDS):
@@ -146,7 +150,7 @@ def row(case: Case) -> str:
 def report_cut() -> None:
     """Cut one of three slices off during a sum, and print when the hosts notice it."""
     case = Case(3, 100, 4, _SLOW)
-    network = Network(case.slices, _SLOW)
+    network = UserNetwork(case.slices, _SLOW)
     with network, hosts(case, network) as started:
         for each in started:
             each.send(step=0)
@@ -222,6 +226,8 @@ def main() -> None:
         parser.error(f"expected cases of {', '.join(names)}, got {', '.join(sorted(unknown))}")
     if set(cases) != {"loopback"} and (lacks := requirements()):
         parser.error(f"networks need {' and '.join(lacks)}; only the case loopback works without")
+    # As Ctrl-C does, so that namespaces and hosts are removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     print("| line of each host | slices | MB | streams | s | plain s | MB sent | of the line, plain | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for name in cases:
