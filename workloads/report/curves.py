@@ -1,4 +1,4 @@
-"""Draws a run's charts: loss, throughput, MFU and the pace of its hosts, with marks for restarts, lost slices and faults."""
+"""Draws charts of a run: loss, throughput, MFU, pace of hosts. They have marks for restarts, lost slices and faults."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
