@@ -2,19 +2,23 @@
 
 One host of each slice is a process in a Linux network namespace of its own. Networks run in user space
 (`benchmarks.slice_network`), so the benchmark must run as root. The case `loopback` needs no network. All processes
-share this machine's cores, which one host of a slice would have to itself. A time is the median of several sums.
+share this machine's cores, which one host of a slice would have to itself. Sums take turns with plain connections that
+send and receive the same number of bytes and do nothing with them. Times are medians.
 """
 
 import argparse
 import json
+import socket
 import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -25,7 +29,7 @@ from workloads.group.exchange import Exchange
 from workloads.group.frames import Aborted
 from workloads.group.links import Links
 
-WARM_UP_SUMS, SUMS = 2, 7
+WARM_UP_ROUNDS, ROUNDS = 2, 7
 _WIRE = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -51,14 +55,13 @@ def _over(base: Case, **changes: Sequence[Any]) -> list[Case]:
     return [replace(base, **{name: value}) for name, values in changes.items() for value in values]
 
 
-_LOOPBACK, _SLOW, _FAST = Case(2, 100, 4), Line(1, 0, 0), Line(10, 0, 0)
+_LOOPBACK, _SLOW = Case(2, 100, 4), Line(1, 0, 0)
 _SLOW_LINES = [replace(_SLOW, delay_seconds=delay, loss=loss) for delay in (0.001, 0.01) for loss in (0, 0.001)]
 
 CASES = {
     "loopback": [_LOOPBACK, *_over(_LOOPBACK, megabytes=[20], slices=[3, 4], streams=[1, 8])],
     "1gbps": _over(Case(2, 20, 4, _SLOW), megabytes=[20, 100], slices=[3, 4], streams=[1, 8]),
     "delay": [Case(2, 20, streams, line) for line in _SLOW_LINES for streams in (1, 4, 8)],
-    "10gbps": [Case(slices, 100, 4, _FAST) for slices in (2, 3)],
 }
 
 
@@ -97,22 +100,28 @@ def hosts(case: Case, network: Network | None) -> Generator[list[Host]]:
             )
             stack.callback(process.kill)
             started.append(Host(process))
-        peers = {slice_: each.read() for slice_, each in enumerate(started)}
+        addresses = [each.read() for each in started]
         for each in started:
-            each.send(peers=peers)
+            each.send(addresses=addresses)
         yield started
 
 
 def measure(case: Case) -> list[dict[str, Any]]:
-    """Return what the slowest host reports of each sum."""
+    """Return what the slowest host reports of each sum, with the seconds of the plain connections."""
     network = Network(case.slices, case.line) if case.line else None
     with network or nullcontext(), hosts(case, network) as started:
         found = list[dict[str, Any]]()
-        for step in range(WARM_UP_SUMS + SUMS):
-            for each in started:
-                each.send(step=step)
-            found.append(max((each.read() for each in started), key=lambda one: one["seconds"]))
-    return found[WARM_UP_SUMS:]
+        for step in range(WARM_UP_ROUNDS + ROUNDS):
+            slowest = dict[str, dict[str, Any]]()
+            for what in ("plain", "step"):
+                for each in started:
+                    each.send(**{what: step})
+                answers = [each.read() for each in started]
+                if ended := [one["aborted"] for one in answers if "aborted" in one]:
+                    sys.exit(f"{case}: {', '.join(ended)}")
+                slowest[what] = max(answers, key=lambda one: one["seconds"])
+            found.append(slowest["step"] | {"plain_seconds": slowest["plain"]["seconds"]})
+    return found[WARM_UP_ROUNDS:]
 
 
 def row(case: Case) -> str:
@@ -120,16 +129,17 @@ def row(case: Case) -> str:
     found = measure(case)
     seconds = sorted(one["seconds"] for one in found)
     median = statistics.median(seconds)
+    plain = statistics.median(one["plain_seconds"] for one in found)
     processor = statistics.median(one["processor_seconds"] for one in found)
     sent, best = found[0]["sent_bytes"], case.best_seconds
-    share = f"{best / median:.0%}" if best else ""
+    share = f"{best / median:.0%}, {best / plain:.0%}" if best else ""
     line = case.line
     words = "loopback"
     if line:
         words = f"{line.gigabits_per_second:g} Gb/s, {1000 * line.delay_seconds:g} ms, {line.loss:.1%} lost"
     return (
         f"| {words} | {case.slices} | {case.megabytes} | {case.streams} | {median:.3f} ({seconds[0]:.3f} to"
-        f" {seconds[-1]:.3f}) | {sent / 1e6:.1f} | {8e-9 * sent / median:.2f} | {share} | {processor:.2f} |"
+        f" {seconds[-1]:.3f}) | {plain:.3f} | {sent / 1e6:.1f} | {share} | {processor:.2f} |"
     )
 
 
@@ -153,22 +163,53 @@ def take_part(slice_: int, address: str, streams: int, megabytes: int) -> None:
     size = megabytes * 1_000_000 // _WIRE.itemsize
     part = np.random.default_rng(slice_).standard_normal(size, np.float32).astype(_WIRE)
     out = np.zeros(size, np.float32)
-    with Links(slice_, address, "benchmark", streams) as links:
-        print(json.dumps(links.address), flush=True)
-        peers = {int(name): each for name, each in json.loads(input())["peers"].items()}
+    with Links(slice_, address, "benchmark", streams) as links, socket.create_server((address, 0)) as listener:
+        print(json.dumps([links.address, listener.getsockname()]), flush=True)
+        addresses = json.loads(input())["addresses"]
+        peers = {each: link for each, (link, _) in enumerate(addresses)}
+        plain = Plain(slice_, [tuple(each) for _, each in addresses], listener, streams)
         with Exchange(links, peers, 0) as exchange:
             for line in sys.stdin:
-                before = time.process_time()
+                request = json.loads(line)
+                if "plain" in request:
+                    began = time.monotonic()
+                    plain.move(2 * part.nbytes // len(peers) // streams)
+                    print(json.dumps({"seconds": time.monotonic() - began}), flush=True)
+                    continue
+                processor = time.process_time()
+                parts = {each: each for each in peers}
                 try:
-                    parts = {each: each for each in peers}
-                    traffic = exchange.sum(
-                        json.loads(line)["step"], {slice_: part}, parts, _WIRE, out, threading.Event()
-                    )
+                    traffic = exchange.sum(request["step"], {slice_: part}, parts, _WIRE, out, threading.Event())
                 except Aborted as error:
                     print(json.dumps({"aborted": str(error)}), flush=True)
                     return
-                used = time.process_time() - before
+                used = time.process_time() - processor
                 print(json.dumps(asdict(traffic) | {"processor_seconds": used}), flush=True)
+
+
+class Plain:
+    """Connections of a host to all others, over which bytes go in both directions."""
+
+    def __init__(self, slice_: int, addresses: Sequence[tuple[str, int]], listener: socket.socket, streams: int):
+        lower, higher = addresses[:slice_], addresses[slice_ + 1 :]
+        self._connections = [socket.create_connection(each) for each in lower for _ in range(streams)]
+        self._connections += [listener.accept()[0] for _ in higher for _ in range(streams)]
+        self._threads = ThreadPoolExecutor(2 * len(self._connections))
+
+    def move(self, count: int) -> None:
+        """Send and receive `count` bytes over each connection."""
+        moves = (self._send, self._receive)
+        list(self._threads.map(lambda deed: deed[0](deed[1], count), product(moves, self._connections)))
+
+    def _send(self, connection: socket.socket, count: int) -> None:
+        block = bytes(1 << 20)
+        while count:
+            count -= connection.send(memoryview(block)[:count])
+
+    def _receive(self, connection: socket.socket, count: int) -> None:
+        block = memoryview(bytearray(1 << 20))
+        while count:
+            count -= connection.recv_into(block[:count])
 
 
 def main() -> None:
@@ -181,7 +222,7 @@ def main() -> None:
         parser.error(f"expected cases of {', '.join(names)}, got {', '.join(sorted(unknown))}")
     if set(cases) != {"loopback"} and (lacks := requirements()):
         parser.error(f"networks need {' and '.join(lacks)}; only the case loopback works without")
-    print("| line of each host | slices | MB | streams | s | MB sent by a host | Gb/s sent | of the line | CPU s |")
+    print("| line of each host | slices | MB | streams | s | plain s | MB sent | of the line, plain | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for name in cases:
         for case in CASES.get(name, []):

@@ -97,7 +97,15 @@ def line(result: Result) -> str:
     """Return a result in one line, and another line for each failed check."""
     facts = f"lost {result.lost_steps} steps, back after {_seconds(result)}, {result.ended_as}"
     first = f"{result.fault:26} {_verdict(result):7} {facts}, ended {'/'.join(result.endings)}"
-    return "\n".join([first, *(f"    {error}" for error in result.broken)])
+    return "\n".join([first, *_slices(result), *(f"    {error}" for error in result.broken)])
+
+
+def _slices(result: Result) -> Iterator[str]:
+    if found := result.slices:
+        back = "not back" if found.back_seconds is None else f"back after {found.back_seconds:.0f} s"
+        steps = f"{found.loss_step_seconds:.2f} s, median {found.median_step_seconds:.2f} s"
+        longest = f"longest until back {found.slowest_step_seconds:.2f} s"
+        yield f"    slices: {back}; step of the loss {steps}, {longest}; {found.checkpoint_reads} reads of checkpoints"
 
 
 def _seconds(result: Result) -> str:

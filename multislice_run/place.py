@@ -40,7 +40,12 @@ class Place:
 
     @property
     def host(self) -> str:
-        return self.hosts[self.worker]
+        """Name of this host, by which people and records tell it from others.
+
+        GKE calls the only host of a slice `localhost`, in each slice of the job.
+        """
+        name = self.hosts[self.worker]
+        return socket.gethostname() if name == "localhost" else name
 
     @property
     def process(self) -> int:

@@ -96,16 +96,6 @@ def _send(target: Target, number: signal.Signals, job: str, *slices: int) -> Non
     target.send(number, job, *[f"slice-{one}-{host}" for one in slices for host in range(hosts)])
 
 
-def _wait_for_all(target: Target, job: str, number: int) -> None:
-    """Wait for a view with all slices and a number above `number`."""
-
-    def together() -> bool:
-        view = target.view(job)
-        return view["number"] > number and len(view["slices"]) == _SLICES and not view["donors"]
-
-    target.wait(f"all slices of {job}", together, _TOGETHER_SECONDS)
-
-
 def _kill_follower(target: Target, job: str) -> None:
     kill(target, job, _follower(target, job))
 

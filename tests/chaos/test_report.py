@@ -5,7 +5,7 @@ import re
 import pytest
 
 from chaos import report
-from chaos.trial import LongRun, Strike
+from chaos.trial import LongRun, SliceFigures, Strike
 from tests.chaos.known import HELD, LOST
 
 
@@ -16,6 +16,22 @@ def test_the_table_has_a_row_for_each_fault_with_what_did_not_hold() -> None:
         " | holds |",
         "| `host-stopped` | a host hangs \\| without an end | 9 | - | 0 | Failed: HANG"
         " | job-slice-1-1: step 11 did not end | BROKEN; expected 2 starts, got 1 |",
+    ]
+
+
+def test_the_line_of_a_fault_of_single_slices_says_what_it_cost_the_others() -> None:
+    figures = SliceFigures(
+        median_step_seconds=0.5,
+        loss_step_seconds=0.64,
+        slowest_step_seconds=1.2,
+        back_seconds=25.2,
+        checkpoint_reads=0,
+    )
+    said = report.line(HELD.model_copy(update={"slices": figures})).splitlines()[1]
+    assert said.split("; ") == [
+        "    slices: back after 25 s",
+        "step of the loss 0.64 s, median 0.50 s, longest until back 1.20 s",
+        "0 reads of checkpoints",
     ]
 
 

@@ -1,4 +1,7 @@
-"""Draws charts of a run: loss, throughput, MFU, pace of hosts. They have marks for restarts, lost slices and faults."""
+"""Draws a run's charts: loss, throughput, MFU and the pace of its hosts.
+
+Marks show restarts, lost slices and faults.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields

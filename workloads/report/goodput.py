@@ -95,8 +95,8 @@ class Loss(Spec):
     idle_seconds: float
     """Share of lost slices in the time in which the others went on."""
     restart_seconds: float
-    """Time of saves before exit, of attempts that did not open the run, until the next attempt trains again, and of
-    waiting for slices that are lost or return."""
+    """Time of saves before exit, of attempts that did not open the run, until the next attempt trains again, and in
+    which slices wait for others that are lost or return."""
     seconds: float
     usd: float | None
 

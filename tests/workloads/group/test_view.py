@@ -49,7 +49,7 @@ def test_only_the_first_of_two_processes_creates_a_view_in_a_bucket(tmp_path: Pa
     start_gcs(site, builds.prepare(lambda _: None), supervision)
     try:
         with ProcessPoolExecutor(2, spawned) as processes:
-            made = [*processes.map(race, ["gs://bucket/job"] * 2, range(2), [site.client_environment()] * 2)]
+            made = [*processes.map(race, ["gs://bucket/job"] * 2, range(2), [site.storage.environment] * 2)]
     finally:
         supervision.stop()
 

@@ -27,9 +27,9 @@ def job_of(storage: Path, steps: int = 24, **training: object) -> JobSpec:
     return validated(job, slice_failure="continue", training=job.training.model_dump() | settings)
 
 
-def trained(job: JobSpec, logs: Path, run_id: str = "run-1") -> list[str]:
+def trained(job: JobSpec, logs: Path, restarts: int = 0) -> list[str]:
     """Return the output of a job that nothing happens to."""
-    with Slices(job, logs, {}, run_id) as slices:
+    with Slices(job, logs, {}, restarts) as slices:
         assert {code for each in slices.codes(SECONDS).values() for code in each} == {ExitCode.DONE}
         return slices.lines
 
@@ -46,7 +46,7 @@ def test_a_run_that_resumes_from_a_checkpoint_is_the_run_that_was_not_interrupte
     whole = trained(job, tmp_path / "first")
     (run,) = (tmp_path / "storage" / "runs").iterdir()
     (run / "checkpoints" / "16").rename(tmp_path / "16")
-    resumed = trained(job, tmp_path / "second", "run-2")
+    resumed = trained(job, tmp_path / "second", restarts=1)
     assert parsed(RunStarted, resumed)[0].step == 8
     assert losses(resumed) == {step: loss for step, loss in losses(whole).items() if step > 8}
     assert parsed(Evaluation, resumed)[-1] == parsed(Evaluation, whole)[-1]
@@ -68,13 +68,14 @@ def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, tmp_path: Path):
         lines, steps = slices.lines, slices.steps
 
     assert {code for each in codes.values() for code in each} == {ExitCode.DONE}
-    changes = parsed(SlicesChanged, lines)
+    # The lost slice may have led, so the lines are in the logs of several slices.
+    changes = sorted(parsed(SlicesChanged, lines), key=lambda change: change.step)
     assert [change.change for change in changes][1:3] == [f"lost {lost}", f"joined {lost}"]
     assert {change.step % 4 for change in changes} == {0}
-    assert [*steps] == [*range(1, 121)]
+    assert sorted(steps) == [*range(1, 121)]
     (gone,) = parsed(PartsLost, lines)
     assert (gone.parts, gone.dealt) == (4, 12)
-    assert [saved.step for saved in parsed(CheckpointSaved, lines)] == [40, 80, 120]
+    assert sorted(saved.step for saved in parsed(CheckpointSaved, lines)) == [40, 80, 120]
     # Single steps have too few rows to compare them.
     found = losses(lines)
     assert mean(found[step] for step in range(101, 121)) < mean(found[step] for step in range(1, 21))
