@@ -59,8 +59,7 @@ def _of(start: Start, spells: list[Spell]) -> Iterator[Absence]:
         if spell and spell.state is not SliceState.PRESENT:
             away.append(spell)
             continue
-        # All slices but one get their first state from another one, which is not worth a line.
-        if away and (present_since is not None or away[0].state is SliceState.LOST):
+        if away:
             yield _absence(start, start.membership, away, present_since, spell.since if spell else None)
         away = list[Spell]()
         present_since = spell.since if spell else None
@@ -84,12 +83,25 @@ def _absence(
         lost_seconds=seconds[SliceState.LOST],
         joining_seconds=seconds[SliceState.JOINING],
         usd=None if price is None else sum(seconds.values()) * price / membership.asked / _SECONDS_PER_HOUR,
-        cause=NOT_THERE if present_since is None else _cause(start, membership, away, present_since),
+        cause=_cause(start, membership, away, _known_since(membership, one, since, present_since)),
     )
 
 
-def _cause(start: Start, membership: Membership, away: list[Spell], present_since: float) -> str:
+def _known_since(membership: Membership, one: int, since: float, present_since: float | None) -> float | None:
+    """Return a time at which a slice was present before it was away. `None` if nothing says that it was.
+
+    A leader that is killed soon may not have recorded that the slices began. Then the states that it gave tell.
+    """
+    if present_since is not None:
+        return present_since
+    given = (event for events in membership.ledgers.values() for event in events if event.name == "restore")
+    return min((event.time for event in given if event.facts.get("donor") == one and event.time <= since), default=None)
+
+
+def _cause(start: Start, membership: Membership, away: list[Spell], present_since: float | None) -> str:
     """Return why a slice left, and why it did not come back at once, by what its processes recorded."""
+    if present_since is None:
+        return NOT_THERE
     own = [membership.ledgers[process] for process, one in membership.slice_of.items() if one == away[0].slice]
     hosts = {str(event.facts.get("host")) for events in own for event in events if event.name == "start"}
     said = [(each.time, f"{each.host}: {_first_line(each.cause)}") for each in start.failures if each.host in hosts]

@@ -72,7 +72,17 @@ class Membership:
     def founders(self) -> tuple[int, ...]:
         """The processes that were there when the first slices began to train."""
         first = self.changes[0].time + _AHEAD_SECONDS
-        return tuple(process for process, events in self.ledgers.items() if events and _began(events) <= first)
+        in_time = [process for process, events in self.ledgers.items() if events and _began(events) <= first]
+        # A slice may restart within the time that clocks differ.
+        restarts: dict[int, int] = {}
+        for process in in_time:
+            one, count = self.slice_of.get(process, process), _restarts(self.ledgers[process])
+            restarts[one] = min(count, restarts.get(one, count))
+        return tuple(
+            process
+            for process in in_time
+            if _restarts(self.ledgers[process]) == restarts[self.slice_of.get(process, process)]
+        )
 
     @cached_property
     def leader(self) -> tuple[Event, ...]:
@@ -139,7 +149,9 @@ class Membership:
             else:
                 # The state of a slice that comes to lead arrives before it tells who is present.
                 arrived = [time for time in arrivals if lost_at < time <= end]
-                ready = max(change.time, max(arrived, default=change.time))
+                # Slices that begin together all wait for their first state.
+                joins = change is not self.changes[0]
+                ready = max(change.time, max(arrived, default=change.time)) if joins else change.time
                 yield Spell(one, SliceState.JOINING, change.time, ready)
                 yield Spell(one, SliceState.PRESENT, ready, end)
                 lost_at = end
@@ -170,6 +182,12 @@ def find_membership(ledgers: Mapping[int, tuple[Event, ...]], ended: float) -> M
 def find_start(events: Sequence[Event]) -> Event | None:
     """Return the event `start` of a process. `None` if it has not recorded it."""
     return next((event for event in events if event.name == "start"), None)
+
+
+def _restarts(events: Sequence[Event]) -> int:
+    """Return how often the slice of a process had restarted."""
+    start = find_start(events)
+    return int(start.facts.get("slice_restarts", 0)) if start else 0
 
 
 def _began(events: Sequence[Event]) -> float:

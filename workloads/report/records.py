@@ -90,6 +90,7 @@ class StartFacts(Record):
     usd_per_hour: Positive | None = None
     slice: Count | None = None
     """Index of the slice, if the slices of the job restart one by one."""
+    slice_restarts: Count = 0
 
 
 class ChangeFacts(Record):

@@ -53,3 +53,17 @@ def test_a_slice_that_left_or_was_cut_off_or_never_came_has_another_cause(tmp_pa
     ledgers = {"0-0": [began_slice(9, 0, at=0), changed(10, 0, "0 1", "begun"), event(20, "save", step=1)]}
     (never,) = found_in(write_run(tmp_path / "late", ledgers, {}))
     assert (never.slice, never.cause, never.lost_seconds) == (2, NOT_THERE, 10)
+
+
+def test_a_leader_that_was_killed_before_its_first_record_was_there_if_others_had_its_state(tmp_path: Path) -> None:
+    ledgers = {
+        "0-1": [
+            began_slice(9, 1, at=1),
+            event(10, "restore", step=0, batch=0, donor=0),
+            changed(11, 8, "1 2", "lost 0"),
+            event(20, "save", step=9),
+        ],
+        "0-2": [began_slice(9, 2, at=2), event(10, "restore", step=0, batch=0, donor=0)],
+    }
+    (found,) = found_in(write_run(tmp_path, ledgers, {}))
+    assert (found.slice, found.since, found.cause) == (0, 11, UNRECORDED)

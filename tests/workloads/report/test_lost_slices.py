@@ -9,7 +9,7 @@ from tests.workloads.hosts import first_code
 from tests.workloads.report.runs import history
 from tests.workloads.slices import Slices
 from tests.workloads.training.running import parsed
-from tests.workloads.training.test_group_loop import UNHURRIED, job_of
+from tests.workloads.training.test_group_loop import job_of
 from workloads.progress import SlicesChanged
 from workloads.report.absences import UNRECORDED
 from workloads.report.command import find_run
@@ -19,11 +19,22 @@ from workloads.spec import ExitCode
 
 STEPS = 60
 
+SLOW_GRADIENTS = """
+import time
+from workloads.training.slice_program import SliceProgram
+gradients = SliceProgram.gradients
+def slow(self, *given):
+    time.sleep(0.15)
+    return gradients(self, *given)
+SliceProgram.gradients = slow
+"""
+"""First code with which the devices, not the data, take time for a step."""
+
 
 @pytest.mark.complete
 def test_a_job_whose_leading_slice_was_killed_has_one_attempt_and_all_its_steps(tmp_path: Path) -> None:
     job = job_of(tmp_path / "storage", steps=STEPS)
-    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
+    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", SLOW_GRADIENTS)) as slices:
         slices.until_step(8, seconds=300)
         led = int(next(line.split()[1] for line in slices.lines if " leads the group after view" in line))
         slices.kill(led)
@@ -39,13 +50,16 @@ def test_a_job_whose_leading_slice_was_killed_has_one_attempt_and_all_its_steps(
     # The killed leader had not written its last steps.
     assert [step.step for step in start.steps] == list(range(1, STEPS + 1))
     spent = goodput(found.attempts)
+    lost_at = spent.absences[0].since
     (absence,) = spent.absences
     lost = next(change for change in changes if change.change == f"lost {led}")
     assert (absence.slice, absence.step, absence.cause) == (led, lost.step, UNRECORDED)
     assert absence.until
     parts = {part.cause: part.seconds for part in spent.parts}
     assert parts[Cause.IDLE] == pytest.approx(absence.seconds / 3, rel=0.01)
+    # Only loading the rows of a step is time of the host, and not computing and exchanging its gradients.
     assert parts[Cause.PRODUCTIVE] > parts.get(Cause.INPUT, 0.0)
+    assert start.began[1] < lost_at
     assert Cause.DOWN not in parts
     assert Cause.LOST not in parts
     assert f"slice {led} after step {lost.step}" in page(found)

@@ -70,6 +70,17 @@ def test_each_slice_is_present_joining_or_lost_at_each_moment(tmp_path: Path) ->
     assert membership.idle_seconds(0, 100) == pytest.approx(7.6 / 3)
 
 
+def test_slices_that_begin_together_are_present_while_they_get_their_first_state(tmp_path: Path) -> None:
+    ledgers = {
+        "0-0": [began_slice(9, 0, at=0), changed(10, 0, "0 1 2", "begun"), event(30, "save", step=9)],
+        "0-1": [began_slice(9, 1, at=1), event(14, "restore", step=0, batch=0, donor=0)],
+        "0-2": [began_slice(9, 2, at=2), event(15, "restore", step=0, batch=0, donor=0)],
+    }
+    membership = only_start(write_run(tmp_path, ledgers, {})).membership
+    assert membership
+    assert {spell.state for spell in membership.spells} == {PRESENT}
+
+
 def test_a_slice_that_comes_late_does_not_make_the_others_wait(tmp_path: Path) -> None:
     ledgers = {
         "0-0": [began_slice(9, 0, at=0), changed(10, 0, "0 1", "begun"), changed(90, 8, "0 1 2", "joined 2")],
@@ -81,6 +92,21 @@ def test_a_slice_that_comes_late_does_not_make_the_others_wait(tmp_path: Path) -
     assert start.membership
     late = [(each.state, each.since, each.until) for each in start.membership.spells if each.slice == 2]
     assert late == [(LOST, 10, 60), (JOINING, 60, 92)]
+
+
+def test_a_slice_that_restarts_soon_after_the_begin_does_not_count_as_one_that_the_others_waited_for(
+    tmp_path: Path,
+) -> None:
+    ledgers = {
+        "0-0": [began_slice(9, 0, at=0), changed(10, 0, "0 1 2", "begun"), changed(16, 3, "0 1 2", "joined 1")],
+        "0-1": [began_slice(9, 1, at=1)],
+        "0-2": [began_slice(9, 2, at=2)],
+        "0-4": [began_slice(15, 1, at=13, restarts=1)],
+    }
+    assert only_start(write_run(tmp_path / "soon", ledgers, {})).began == (0.0, 2.0)
+    # After all slices were lost, an attempt begins with processes that have restarted.
+    again = {"1-4": [began_slice(9, 1, at=1, restarts=3), changed(10, 0, "1", "begun")]}
+    assert only_start(write_run(tmp_path / "again", again, {})).began == (1.0, 1.0)
 
 
 def test_a_failed_slice_ends_the_attempt_only_if_the_others_did_not_go_on(tmp_path: Path) -> None:
