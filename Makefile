@@ -69,5 +69,5 @@ lock-plugins: $(ENVIRONMENT) ## write the checksums of the Pulumi plugins for CI
 $(ENVIRONMENT): requirements/desk.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || { echo "needs Python 3.13 as python3, got $$(python3 --version 2>&1); install it, for example with 'pyenv install 3.13'"; exit 1; }
 	@echo "installing the Python environment (about a minute) ..."
-	@python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/desk.txt && PYTHONWARNINGS=ignore .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
+	@python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/desk.txt && PYTHONWARNINGS=ignore .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
 	@rm -f .venv/installed-* && touch $@

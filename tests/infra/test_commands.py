@@ -20,6 +20,9 @@ def test_what_make_has_run_is_run_by_make_again_with_the_same_options(
 ) -> None:
     """The shell and make pass the options on unchanged."""
     monkeypatch.setenv(MAKE_VARIABLE, "local")
+    # The variables of the `make` that runs the tests.
+    for name in ("MAKELEVEL", "MAKEFLAGS", "ARGS"):
+        monkeypatch.delenv(name, raising=False)
     advised = command_line("down", "local", *options)
     shown = subprocess.run(f"{advised} --dry-run", shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
     last = shlex.split(shown.stdout.splitlines()[-1])

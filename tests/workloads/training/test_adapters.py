@@ -17,7 +17,7 @@ from workloads.training.adapters import initial_adapters, merge_adapters
 from workloads.training.layout import Tree
 from workloads.training.model import initial_parameters
 
-pytestmark = pytest.mark.costs(cpu_seconds=25)
+pytestmark = pytest.mark.costs(cpu_seconds=40)
 
 LORA = LoraSpec(rank=3, alpha=6)
 EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0)

@@ -49,7 +49,7 @@ def row_numbers(batch: jax.Array) -> list[int]:
     return np.asarray(batch)[:, 0].tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**31 - 1), st.integers(0, 10**6))
 def test_the_batch_of_a_step_depends_on_seed_and_step_alone(seed: int, step: int) -> None:
     expected = row_numbers(batches(seed, 1).training(step))

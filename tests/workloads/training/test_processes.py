@@ -128,7 +128,7 @@ def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
     assert max(losses(rolled)) == 7
 
 
-@pytest.mark.costs(cpu_seconds=25)
+@pytest.mark.costs(cpu_seconds=40)
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_hosts_of_cpu_devices_compile_again(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, steps=1, save_every_steps=1)
@@ -137,7 +137,7 @@ def test_hosts_of_cpu_devices_compile_again(tmp_path: Path) -> None:
     assert not cache.exists()
 
 
-@pytest.mark.costs(cpu_seconds=25)
+@pytest.mark.costs(cpu_seconds=40)
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_every_host_reports_the_cause_of_a_common_fault(tmp_path: Path) -> None:
     job = changed(small_job(tmp_path, replica=1, fsdp=4, hosts=2), data={"max_bytes": 400})
