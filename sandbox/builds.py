@@ -1,9 +1,7 @@
-"""Builds the sandbox's programs with `go build` into the user's cache folder.
+"""Builds the sandbox's programs with `go build`, one after another, into the user's cache folder.
 
-The programs of a Go module are built one after another, because they share packages, and the modules side by side:
-linking, and a compilation that others wait for, use one core only. A finished program is moved into place as a whole,
-so a repeated command resumes an interrupted build with the next program. A lock on the module's folder serializes
-simultaneous builds.
+A finished program is moved into place as a whole, so a repeated command resumes an interrupted build with the next
+program. A lock on the module's folder serializes simultaneous builds.
 
 Every function raises ProgramsError if there is no Go to build with, a build fails, or the cache folder cannot be
 written.
@@ -13,12 +11,10 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -56,12 +52,10 @@ _ERROR_LINES_SHOWN = 5
 
 @dataclass(frozen=True)
 class BuildProgress:
-    """One line of the progress display, after `seconds`."""
+    """One line of the progress display: program `name`, which is `index` of `total`, after `seconds`."""
 
     name: str
-    """A program, or several that are built side by side, such as `pulumi and helm`."""
     index: int
-    """Number of the newest of them, from 1 to `total`. 0 for data, which is copied first."""
     total: int
     seconds: float
     state: str
@@ -69,51 +63,6 @@ class BuildProgress:
 
 
 Report = Callable[[BuildProgress], None]
-
-
-class _Stopped(Exception):
-    """Raised in the builds beside one that failed."""
-
-
-@dataclass
-class _Builds:
-    """Builds side by side, which report as one. It is safe for several threads."""
-
-    report: Report
-    total: int
-    _stopped: bool = False
-    _began: float = field(default_factory=time.monotonic)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _index: int = 0
-    _states: dict[str, str] = field(default_factory=dict[str, str])
-    """State of each program that is not built yet."""
-
-    def copying(self, name: str) -> Callable[[str], None]:
-        """Return what reports the state of data that is copied before the builds."""
-        return lambda state: self._report(name, state)
-
-    def begin(self, name: str) -> Callable[[str], None]:
-        """Count a program. Return what reports its state."""
-        with self._lock:
-            self._index += 1
-        return lambda state: self._say(name, state)
-
-    def stop(self) -> None:
-        """Make the next report of each unfinished build raise an exception."""
-        self._stopped = True
-
-    def _say(self, name: str, state: str) -> None:
-        with self._lock:
-            if self._stopped:
-                raise _Stopped
-            self._states[name] = state
-            together = " and ".join(each for each, its in self._states.items() if its == state)
-            if state == "built":
-                del self._states[name]
-            self._report(together, state)
-
-    def _report(self, name: str, state: str) -> None:
-        self.report(BuildProgress(name, self._index, self.total, time.monotonic() - self._began, state))
 
 
 def prepare(report: Report) -> Programs:
@@ -163,31 +112,17 @@ def _build_missing(programs: Iterable[Program], copies: Iterable[Copy], report: 
             f"these programs are neither cached nor on PATH: {names}. Building them needs Go 1.26 or newer"
             f" on PATH, and it is missing; install it from go.dev/dl{or_train}"
         )
-    builds = _Builds(report, len(missing))
+    started = time.monotonic()
+
+    def reporting(name: str, index: int) -> Callable[[str], None]:
+        return lambda state: report(BuildProgress(name, index, len(missing), time.monotonic() - started, state))
+
     # First, because a plan needs the charts of programs that are built last.
     for copy in absent:
-        with _locked_cache(copy.tool, builds.copying(copy.name)):
+        with _locked_cache(copy.tool, reporting(copy.name, 0)):
             _copy_data(copy)
-    modules = dict.fromkeys(program.module for program in missing)
-    _side_by_side([[program for program in missing if program.module == module] for module in modules], builds)
-
-
-def _side_by_side(lanes: Sequence[Sequence[Program]], builds: _Builds) -> None:
-    """Build the programs of each lane in turn. The first failure ends all builds."""
-    with ThreadPoolExecutor(max(len(lanes), 1)) as pool:
-        running = [pool.submit(_build_lane, lane, builds) for lane in lanes]
-        try:
-            ended, _ = wait(running, return_when=FIRST_EXCEPTION)
-            failures = [failure for lane in ended if (failure := lane.exception())]
-        finally:
-            builds.stop()
-    if failures:
-        raise failures[0]
-
-
-def _build_lane(programs: Iterable[Program], builds: _Builds) -> None:
-    for program in programs:
-        progress = builds.begin(program.name)
+    for index, program in enumerate(missing, 1):
+        progress = reporting(program.name, index)
         with _locked_cache(program.module, progress):
             if not cached_path(program).is_file():
                 _build(program, progress)
