@@ -157,7 +157,7 @@ def _dashboard(sandbox: Path) -> str:
     [job] = observer.look().jobs
     page = Pages(observer).job(job.place.full_name)
     assert page
-    return page
+    return page.replace(str(sandbox), sandbox.name)
 
 
 def _preview(stack: Path, sandbox: Path) -> Previewed:
