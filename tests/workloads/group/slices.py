@@ -112,7 +112,9 @@ def slices(*names: int, streams: int = 2, address: str = "127.0.0.1") -> Generat
         end.cancel()
         end.join()
         hosts.close()
-    assert (threading.active_count(), open_descriptors()) == (threads, descriptors)
+    # Those of other tests may end meanwhile.
+    assert threading.active_count() <= threads
+    assert open_descriptors() <= descriptors
 
 
 def open_descriptors() -> int:

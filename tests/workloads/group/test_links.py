@@ -52,10 +52,11 @@ def test_connections_that_never_greet_are_closed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_of_many_connections_that_never_greet_the_oldest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_GUESTS", 3)
+    guests = 10
+    monkeypatch.setattr(module, "_GUESTS", guests)
     parts = vectors(1000, FLOAT32, 2)
     with slices(0, 1) as hosts, connected(hosts.links[0]) as oldest:
-        others = [connected(hosts.links[0]) for _ in range(3)]
+        others = [connected(hosts.links[0]) for _ in range(guests)]
         for other in others:
             other.__enter__()
         assert is_closed(oldest)
