@@ -361,8 +361,12 @@ class Control:
         connection = lines.connection
         connection.settimeout(ALIVE_EVERY_SECONDS)
         self._connection, heard, signed = connection, time.monotonic(), 0.0
+        data = b""  # The leader may have said more together with its welcome.
         while not self._done.is_set() and time.monotonic() - heard < SILENT_SECONDS:
             try:
+                for message in lines.received(data):
+                    self._take(message)
+                data = b""
                 if time.monotonic() - signed > ALIVE_EVERY_SECONDS:
                     signed = time.monotonic()
                     self._tell(Alive())
@@ -370,8 +374,6 @@ class Control:
                 if not data:
                     break
                 heard = time.monotonic()
-                for message in lines.received(data):
-                    self._take(message)
             except TimeoutError:
                 continue
             except (OSError, ValueError):

@@ -132,13 +132,14 @@ class Lines:
         self._received = b""
 
     def received(self, data: bytes) -> Iterator[Message]:
-        """Yield the messages that are complete with `data`.
+        """Yield the messages that are complete with `data`. Those that the caller does not take come the next time.
 
         Raises:
             ValueError: the other side does not speak like a host of a group.
         """
-        *lines, self._received = (self._received + data).split(b"\n")
+        self._received += data
+        while (end := self._received.find(b"\n")) >= 0:
+            line, self._received = self._received[:end], self._received[end + 1 :]
+            yield decode(line)
         if len(self._received) > LONGEST:
             raise ValueError(f"a message of more than {LONGEST} bytes")
-        for line in lines:
-            yield decode(line)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from etils import epath
@@ -153,6 +154,23 @@ def test_slices_that_start_together_train_together(group: Callable[..., Group], 
     started.train_together({*range(slices)})
 
     assert sum(host.founded for host in started.hosts.values()) == hosts_per_slice
+
+
+class _Hesitant(socket.socket):
+    """A connection whose host does other things between what it says and what it hears."""
+
+    def sendall(self, data: Any, flags: int = 0, /) -> None:
+        super().sendall(data, flags)
+        if b"Introduction" in data:
+            time.sleep(0.3)
+
+
+def test_what_the_leader_says_together_with_its_welcome_is_heard(
+    group: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
+):
+    connect = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda *to: _Hesitant(fileno=connect(*to).detach()))
+    group(2).train_together({0, 1})
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])

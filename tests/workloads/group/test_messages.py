@@ -51,6 +51,13 @@ def test_messages_arrive_whatever_pieces_they_come_in():
     assert found == MESSAGES
 
 
+def test_messages_that_are_not_taken_come_the_next_time():
+    lines = Lines(socket.socket())
+    first = next(iter(lines.received(b"".join(map(encode, MESSAGES)))))
+
+    assert [first, *lines.received(b"")] == MESSAGES
+
+
 @pytest.mark.parametrize("line", [b"GET / HTTP/1.1", b"{}", b'{"kind": "Ready"}', b"[1]", b"\xff\xfe", b'{"kind": 3}'])
 def test_what_is_no_message_is_an_error(line: bytes):
     with pytest.raises(ValueError, match="not a message of a group"):
