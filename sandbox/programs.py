@@ -71,7 +71,7 @@ PROGRAMS = (
         "github.com/pulumi/pulumi/pkg/v3",
         ("version",),
         ("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version",),
-        build_seconds=230,
+        build_seconds=345,
     ),
     Program(
         "helm",
@@ -80,7 +80,7 @@ PROGRAMS = (
         "helm.sh/helm/v3",
         ("version", "--short"),
         ("helm.sh/helm/v3/internal/version.version",),
-        build_seconds=70,
+        build_seconds=115,
     ),
     Program(
         "fake-gcs-server",
@@ -96,13 +96,13 @@ PROGRAMS = (
         "go.etcd.io/etcd/server/v3",
         "go.etcd.io/etcd/server/v3",
         ("--version",),
-        build_seconds=22,
+        build_seconds=40,
     ),
-    _kubernetes("kube-apiserver", ("--version",), build_seconds=140),
-    _kubernetes("kube-controller-manager", ("--version",), build_seconds=58),
+    _kubernetes("kube-apiserver", ("--version",), build_seconds=205),
+    _kubernetes("kube-controller-manager", ("--version",), build_seconds=75),
     _kubernetes("kube-scheduler", ("--version",), build_seconds=5),
-    *(_operator(name, "kubernetes", build_seconds) for name, build_seconds in (("jobset", 10), ("kueue", 64))),
-    _kubernetes("kubectl", ("version", "--client"), build_seconds=18),
+    *(_operator(name, "kubernetes", build_seconds) for name, build_seconds in (("jobset", 13), ("kueue", 80))),
+    _kubernetes("kubectl", ("version", "--client"), build_seconds=22),
 )
 """All programs of the sandbox, in the order in which an `up` needs them. Helm shares the Go module of Kubernetes and
 the GCS server that of Pulumi, so that the packages they have in common are compiled once."""
