@@ -50,6 +50,8 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
     with monkeypatch.context() as patched:
         patched.setattr(operators, "JOBSET", replace(operators.JOBSET, version=_version(PREVIOUS, "jobset")))
         patched.setattr(operators, "KUEUE", replace(operators.KUEUE, version=_version(PREVIOUS, "kueue")))
+        # The previous JobSet does not know the gate, and would not start with it.
+        patched.setattr(operators, "_gated", lambda text: text)
         chain.engine_on(values).up(ignore)
     assert _deployed(chain) == {"jobset": _version(PREVIOUS, "jobset"), "kueue": _version(PREVIOUS, "kueue")}
     assert _most_pod_sets(chain) == 10
