@@ -49,7 +49,7 @@ def test_what_slices_that_restart_one_by_one_cost_is_shown_with_its_arithmetic()
     assert cells(text, "restart  ") == [["step", "1,003.8", "40.2", "20.0"]]
     assert cells(text, "continue  ") == [["step", "1,003.8", "40.2", "40.2"]]
     words = " ".join(text.split())
-    assert "8,030,261,248 gradients in bfloat16, of which a host has 1,003.8 MB and sends 2 x 1/2 of them at 25" in words
+    assert "8,030,261,248 gradients in bfloat16, of which a host has 1,003.8 MB and sends 2 x 1/2 of them" in words
 
 
 def test_without_a_preflight_the_cost_of_slices_that_restart_one_by_one_is_the_largest_possible() -> None:

@@ -150,12 +150,9 @@ def test_a_state_that_arrives_damaged_is_taken_from_another_slice(tmp_path: Path
 
 
 @pytest.mark.complete
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_a_slice_at_which_every_state_arrives_damaged_continues_from_a_checkpoint_of_that_very_step(
-    hosts: int, tmp_path: Path
-):
+def test_a_slice_at_which_every_state_arrives_damaged_continues_from_a_checkpoint_of_that_very_step(tmp_path: Path):
     storage, code = tmp_path / "storage", first_code(tmp_path / "site", f"{GATED}\n{ALL_DAMAGED}")
-    job = job_of(storage, hosts=hosts, save_every_steps=20)
+    job = job_of(storage, save_every_steps=20)
     with Slices(job, tmp_path / "logs", code) as slices:
         slices.until_step(8, SECONDS)
         slices.lose_and_return(1, SECONDS)
