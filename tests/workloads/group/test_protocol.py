@@ -34,7 +34,6 @@ def test_every_order_of_events_ends_with_all_slices_in_one_view(slices: int, lim
         (3, {"rounds": 1, "crashes": 1, "cuts": 0, "returns": 1}),
         (3, {"rounds": 1, "crashes": 0, "cuts": 1, "returns": 0}),
         (3, {"rounds": 2, "crashes": 2, "cuts": 0, "returns": 0}),
-        (3, {"rounds": 1, "crashes": 1, "cuts": 0, "returns": 1, "damages": 1}),
     ],
 )
 def test_every_order_of_events_of_three_slices_ends_with_all_in_one_view(slices: int, limits: dict[str, int]):
