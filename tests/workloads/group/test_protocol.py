@@ -46,7 +46,7 @@ def test_every_order_of_events_of_three_slices_ends_with_all_in_one_view(slices:
 @pytest.mark.parametrize("seed", range(40))
 def test_four_slices_with_many_faults_never_finish_a_round_differently(seed: int):
     chance = random.Random(seed)
-    world = World.begun(4, rounds=6, crashes=4, cuts=1, returns=4)
+    world = World.begun(4, rounds=6, crashes=4, cuts=1, returns=4, damages=4)
 
     for _ in range(600):
         events = [*world.events()]
