@@ -10,7 +10,7 @@ from infra.submission import slice_spec
 from infra.tpu import resolve
 from workloads.spec import SliceSpec, load_preset
 from workloads.spec.chips import dcn_bytes_per_second
-from workloads.training.flops import total_parameters
+from workloads.spec.parameters import total_parameters
 
 BUCKET_BYTES_PER_SECOND = 25e9
 """ASSUMED rate of all hosts together: 200 Gbit/s, which a project can request to raise

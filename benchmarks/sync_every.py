@@ -19,8 +19,8 @@ import numpy as np
 
 from workloads.group.parts import parts_of
 from workloads.spec import JobSpec, MeshSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
+from workloads.spec.parameters import total_parameters
 from workloads.training.data import Batches
-from workloads.training.flops import total_parameters
 from workloads.training.group_schedule import passed
 from workloads.training.mesh import build_mesh
 from workloads.training.outer_step import Outer, Window, totals_of, weight

@@ -1,6 +1,6 @@
 """`multislice plan` lists the slices that train a preset on a number of tokens by a deadline, or draws a chart."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,14 +106,14 @@ def chart(found: Plan, priced_as: str) -> str:
 def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
     """Return the options that meet the deadline, or the nearest ones."""
     goal, answers = found.goal, found.answers(order)
-    nearest = "no slices in the table meet the deadline; the nearest:"
+    nearest, shown = "no slices in the table meet the deadline; the nearest:", answers or found.nearest(order)
     return Table(
         title=f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days",
         verdict=f"by {order}, all times ESTIMATES" if answers else nearest,
         state="good" if answers else "bad",
         columns=("slices", "chips", "seq/chip", "batch", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
-        rows=[[*_cells(option)] for option in answers or found.nearest(order)],
-        notes=[f"- {line}" for line in (_COLUMNS, *found.notes, *_priced(found, prices))],
+        rows=[[*_cells(option)] for option in shown],
+        notes=[f"- {line}" for line in (_COLUMNS, *_continuing(shown), *found.notes, *_priced(found, prices))],
         whole=range(9),
         spare=(2, 3, 7, 5),
     )
@@ -131,6 +131,18 @@ def _cells(option: Option) -> Iterator[str]:
     yield f"{_days(option.slowest_days)}-{_days(option.fastest_days)}"
     yield UNKNOWN if option.usd is None else f"{option.usd:,.0f}"
     yield ", ".join(option.binds)
+
+
+def _continuing(options: Iterable[Option]) -> Iterator[str]:
+    """Yield a line on what `slice_failure: continue` costs, if there are several slices."""
+    costs = [
+        f"{option.continue_more_seconds:.3f} s on {option.slices} slices of {option.compiled.kind}"
+        f" ({option.dcn_seconds:.3f} s of transfers, of which restart hides all but {option.dcn_exposed_seconds:.3f} s)"
+        for option in options
+        if option.slices > 1
+    ]
+    if costs:
+        yield f"slice_failure: continue hides no transfers, so that a step takes longer: {'; '.join(costs)}"
 
 
 def _days(days: float) -> str:

@@ -22,4 +22,9 @@ def command_line(command: str, stack: str, *options: str) -> str:
         # The words may have quotes of their own.
         quoted = f'"{words}"' if "'" in words else shlex.quote(words)
         return f"make {command} ARGS={quoted}" if options else f"make {command}"
+    return stored_command_line(command, stack, *options)
+
+
+def stored_command_line(command: str, stack: str, *options: str) -> str:
+    """Return the same for text that is stored in the cluster, which must not depend on who runs `up`."""
     return shlex.join(("multislice", command, "-s", stack, *options))

@@ -23,7 +23,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra import borders, live
-from infra.commands import command_line
+from infra.commands import command_line, stored_command_line
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
 from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
@@ -40,10 +40,6 @@ _ALWAYS_SEARCHED = ["default"]
 """Namespaces in which jobs can run although they belong to no team."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
 """Names and prefixes of the namespaces of Kubernetes and GKE."""
-_WAYS = (
-    "wait until it has ended, set its `paused` or allow_interruption and run `pulumi up`, or delete it: kubectl delete"
-    " jobset"
-)
 
 
 class InterruptionError(Exception):
@@ -148,7 +144,7 @@ class Guard:
         provider."""
         policies: list[pulumi.Resource] = [
             KubernetesObject(name, mark_ours(rendered, self._settings.prefix), kubernetes)
-            for name, rendered in destroy_policies(self._settings).items()
+            for name, rendered in destroy_policies(self._settings, pulumi.get_stack()).items()
         ]
         first = pulumi.ResourceOptions(
             provider=kubernetes.provider,
@@ -216,8 +212,8 @@ def _bullets(items: Iterable[object]) -> str:
     return "".join(f"\n  - {item}" for item in items)
 
 
-def destroy_policies(settings: Settings) -> dict[str, Manifest]:
-    """Return the policies on deleting `in_use`, each followed by its bindings, by name.
+def destroy_policies(settings: Settings, stack: str) -> dict[str, Manifest]:
+    """Return the policies on deleting `in_use`, each followed by its bindings, by name. `stack` is the stack's name.
 
     With `allow_interruption` they only warn. They also only warn in an environment, which ends at its time even if jobs
     still run. Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
@@ -226,8 +222,12 @@ def destroy_policies(settings: Settings) -> dict[str, Manifest]:
     the stack installed would take their queues with it.
     """
     found = settings.cluster.existing
+    ways = (
+        "wait until it has ended, set its `paused` or allow_interruption and run"
+        f" `{stored_command_line('up', stack)}`, or delete it: kubectl delete jobset"
+    )
     running = (
-        f"'job ' + params.metadata.name + ' in namespace ' + params.metadata.namespace + ' is running; {_WAYS} '"
+        f"'job ' + params.metadata.name + ' in namespace ' + params.metadata.namespace + ' is running; {ways} '"
         " + params.metadata.name + ' -n ' + params.metadata.namespace",
         "params.spec.?suspend.orValue(false) || params.?status.?terminalState.orValue('') != ''",
     )

@@ -55,6 +55,9 @@ def load_calibration() -> Calibration:
 QUOTED_EFFICIENCY = 0.35
 """Value of `StepEstimate.kernel_efficiency` of the estimate that is quoted."""
 
+EXCHANGE = "EXCHANGE"
+"""Key of `PreflightResult.dcn_sent_bytes` for the hosts' sum of gradients with `slice_failure: continue`."""
+
 _PACKAGES = ("jax", "libtpu", "optax")
 """Packages whose versions change the program."""
 
@@ -154,8 +157,11 @@ class PreflightResult(Spec):
     ici_sent_bytes: dict[str, float] = {}
     """Bytes that a device sends over ICI in a step, by collective. `dcn_sent_bytes` has those over DCN."""
     dcn_sent_bytes: dict[str, float] = {}
+    """Bytes that the compiled step hands over, or with `slice_failure: continue` a device's share of what its host
+    sends (`workloads.spec.between_slices`)."""
     dcn_exposed_seconds: float | None = None
-    """Seconds of transfers between slices that a replay of the schedule does not hide. Not included in `steps`."""
+    """Seconds of transfers between slices that a replay of the schedule does not hide, or all of the hosts' exchange.
+    Not included in `steps`."""
     attention: str | None = None
     """Kernel that the step was compiled with and the reason, if the job chooses one on its chips."""
     warnings: tuple[str, ...] = ()

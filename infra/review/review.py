@@ -14,6 +14,7 @@ from infra.settings.stack import Settings
 from infra.submission import job_specs
 from workloads.preflight_result import Calibration, PreflightResult, load_calibration, tokens, tokens_per_day
 from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
+from workloads.spec.between_slices import BetweenSlices, between_slices
 
 
 class OptimizerValue(Spec):
@@ -87,6 +88,9 @@ class JobReview(Spec):
     """Preflight result. `None` if the job has no step to compile, or the step is not compiled yet."""
     paces: tuple[Pace, ...]
     """Estimates by the share of the peak that attention kernels reach."""
+    between_slices: BetweenSlices | None = None
+    """What the slices send each other, by arithmetic. `None` if the job has one slice, does not run the trainer, or has
+    slices that cannot train without each other."""
 
     @property
     def can_run(self) -> bool:
@@ -148,15 +152,24 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
             JobReview(
                 plan=_plan(settings, settings.jobs[cost.name], specs.get(cost.name)),
                 admission=verdicts[cost.name],
-                preflight=known.preflights.get(cost.name),
-                paces=_paces(specs[cost.name], known.preflights[cost.name], cost.groups[0].usd_per_hour)
-                if cost.name in known.preflights
-                else (),
+                **_chips(specs.get(cost.name), known.preflights.get(cost.name), cost.groups[0].usd_per_hour),
             )
             for cost in costs.jobs
         ),
         calibration=load_calibration(),
     )
+
+
+def _chips(spec: JobSpec | None, preflight: PreflightResult | None, usd_per_hour: float | None) -> dict[str, Any]:
+    """Return the fields of a `JobReview` about the job's steps. `spec` is `None` for a job without the trainer."""
+    if spec is None:
+        return {"preflight": None, "paces": ()}
+    compiled = preflight if spec.slice_failure == "restart" else None
+    return {
+        "preflight": preflight,
+        "paces": _paces(spec, preflight, usd_per_hour) if preflight else (),
+        "between_slices": between_slices(spec, compiled.dcn_exposed_seconds if compiled else None),
+    }
 
 
 def _existing(settings: Settings) -> Iterator[str]:

@@ -17,7 +17,8 @@ from tests.documents.pages import DOCS, ROOT, blocks
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names
-from workloads.training.flops import flops_per_token, total_parameters
+from workloads.spec.parameters import total_parameters
+from workloads.training.flops import flops_per_token
 
 TEXT = (DOCS / "how-to" / "models.md").read_text()
 SMALLER = ["--slices", "1", "--hosts", "1", "--chips", "2"]

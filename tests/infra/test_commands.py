@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.commands import MAKE_VARIABLE, command_line
+from infra.commands import MAKE_VARIABLE, command_line, stored_command_line
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,6 +28,11 @@ def test_what_make_has_run_is_run_by_make_again_with_the_same_options(
     last = shlex.split(shown.stdout.splitlines()[-1])
     assert tuple(last[last.index("--sandbox") + 1 :]) == options
     assert last[0] == f"{MAKE_VARIABLE}=local"
+
+
+def test_a_stored_command_line_is_the_same_for_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MAKE_VARIABLE, "local")
+    assert stored_command_line("up", "local") == "multislice up -s local"
 
 
 def test_make_runs_no_other_stack_and_no_other_command(monkeypatch: pytest.MonkeyPatch) -> None:

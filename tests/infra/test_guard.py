@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
+from infra.commands import MAKE_VARIABLE
 from infra.guard import Loss, destroy_policies, ground, loss
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
 from infra.objects import OURS
@@ -144,10 +145,19 @@ def test_the_stacks_own_queues_flavors_and_namespaces_are_not_foreign(program: R
 
 
 def test_jobs_of_every_team_and_of_none_are_looked_for(two_teams: Values) -> None:
-    rendered: Any = destroy_policies(parse(two_teams))
+    rendered: Any = destroy_policies(parse(two_teams), "dev")
     bindings = [item["spec"] for item in rendered.values() if item["spec"].get("policyName") == NO_JOB_RUNS]
     looked_in = {spec["paramRef"]["namespace"] for spec in bindings}
     assert looked_in == {"default", *(team["namespace"] for team in two_teams["teams"].values())}
+
+
+def test_what_the_cluster_says_about_running_jobs_is_the_same_whoever_ran_up(
+    two_teams: Values, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MAKE_VARIABLE, "dev")
+    rendered: Any = destroy_policies(parse(two_teams), "dev")
+    (rule,) = rendered[NO_JOB_RUNS]["spec"]["validations"]
+    assert "run `multislice up -s dev`, or delete it: kubectl delete jobset" in rule["messageExpression"]
 
 
 def test_all_in_the_cluster_but_marks_and_jobs_goes_with_it(program: Recording) -> None:
@@ -171,6 +181,6 @@ def test_a_protected_cluster_protects_what_a_destroy_deletes_first() -> None:
 
 @pytest.mark.parametrize(("agreed", "action"), [(False, "Deny"), (True, "Warn")])
 def test_who_agrees_to_an_interruption_is_only_warned(two_teams: Values, agreed: bool, action: str) -> None:
-    rendered: Any = destroy_policies(parse({**two_teams, "allow_interruption": agreed}))
+    rendered: Any = destroy_policies(parse({**two_teams, "allow_interruption": agreed}), "dev")
     bindings = [item for name, item in rendered.items() if name.endswith("-binding")]
     assert {tuple(binding["spec"]["validationActions"]) for binding in bindings} == {(action,)}

@@ -1,16 +1,44 @@
 """Slices of a job with `slice_failure: continue`, which start and restart one by one, over loopback."""
 
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from cli.hosts import Host, free_addresses, slice_variables, start_host
 from sandbox.tpu_environment import TpuWorker
-from tests.workloads.hosts import wait_until
+from tests.workloads.hosts import sabotage, wait_until
 from tests.workloads.training.running import parsed
 from workloads.progress import StepProgress
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
+
+GATED = sabotage("""\
+time.sleep(0.15)
+        while os.path.exists(os.environ["GATE"]):
+            time.sleep(0.02)
+""")
+"""First code with which steps take a while, and a slice begins none while `Slices.gate` exists."""
+
+_DAMAGED = """
+from workloads.group.exchange import Exchange
+receive = Exchange.receive_arrays
+def damaged(self, name, sender, arrays, stop, done=[]):
+    traffic = receive(self, name, sender, arrays, stop)
+    if ALWAYS or not done:
+        done.append(1)
+        max(arrays, key=lambda array: array.size).view("u1").reshape(-1)[7] ^= 4
+    return traffic
+Exchange.receive_arrays = damaged
+"""
+FIRST_DAMAGED, ALL_DAMAGED = (f"ALWAYS = {always}\n{_DAMAGED}" for always in (False, True))
+"""First code with which the first state of another slice, or every one, arrives damaged at a process."""
+
+
+def events(storage: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the events of one kind from the ledgers of all processes."""
+    lines = [line for path in storage.glob("runs/*/ledger/*.jsonl") for line in path.read_text().splitlines()]
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 class Slices:
@@ -23,8 +51,10 @@ class Slices:
             RUN_ID_VARIABLE: "run-1",
             START_VARIABLE: str(restarts),
             "PYTHONPATH": str(Path(__file__).parents[2]),
+            "GATE": str(logs / "gate"),
             **environment,
         }
+        self.gate = logs / "gate"
         self._addresses = free_addresses(job.slices.total_hosts)
         self._restarts = [-1] * job.slices.count
         self.hosts: dict[int, list[Host]] = {}
@@ -65,6 +95,20 @@ class Slices:
             host.process.send_signal(signal.SIGKILL)
         for host in self.hosts[one]:
             host.process.wait()
+
+    def lose_and_return(self, one: int, seconds: float) -> None:
+        """Kill a slice and start it again. With `GATED`, the others begin no step before it asks to join."""
+
+        def views() -> int:
+            all_of_them = ", ".join(map(str, range(self._job.slices.count)))
+            return sum(line.endswith(f"of slices {all_of_them}") for line in self.lines)
+
+        before = views()
+        self.gate.touch()
+        self.kill(one)
+        self.start(one)
+        wait_until(lambda: views() > before, seconds)
+        self.gate.unlink()
 
     def pids(self, *ones: int) -> list[int]:
         return [host.process.pid for one in ones for host in self.hosts[one]]

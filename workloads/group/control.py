@@ -20,6 +20,7 @@ from workloads.group.messages import (
     Introduction,
     Lines,
     Message,
+    Refused,
     SliceLost,
     Welcome,
     encode,
@@ -147,11 +148,17 @@ class Control:
             self._member.receive_state(self._finished_before, self._decision_before)
         self._tell(HasState())
 
-    def give_up_state(self) -> None:
-        """Ask to join again, because the state could not be received."""
+    def refuse_state(self, view: View) -> None:
+        """Ask to join again, because the state arrived damaged in `view`. All hosts of the slice do this."""
         with self._news:
-            self._member.learn(View(0, (), 0), included=False)
+            newest = self._member.view
+            if newest is None or newest.number != view.number:
+                # Another host of the slice was faster, and the leader has already let this one join again.
+                self._member.refused += (view.donors[self._me.slice],)
+                return
+            self._member.refuse(view.donors[self._me.slice])
             self._begun = False
+        self._tell(Refused())
         self._hang_up()
 
     def now(self, seconds: float) -> Now:

@@ -23,6 +23,7 @@ from workloads.group.messages import (
     Introduction,
     Lines,
     Message,
+    Refused,
     SliceLost,
     Welcome,
     encode,
@@ -188,6 +189,8 @@ class Server:
             pass
         elif isinstance(message, HasState):
             leader.receive(connected.host)
+        elif isinstance(message, Refused):
+            self._dismiss(connected.host.slice)
         elif isinstance(message, Cut):
             self._separate(connected.host, message.slices)
         elif isinstance(message, Ready):
@@ -199,6 +202,13 @@ class Server:
             for host in leader.view.hosts(leader.hosts_per_slice):
                 if host in self._by_host:
                     self._send(self._by_host[host], decided)
+
+    def _dismiss(self, one: int) -> None:
+        """End the connections of a slice whose hosts all join again, so that none of them counts as lost."""
+        print(f"group: slice {one} refuses a state that arrived damaged", flush=True)
+        for host, connected in [*self._by_host.items()]:
+            if host.slice == one:
+                self._drop(connected, "")
 
     def _separate(self, reporter: HostId, slices: Sequence[int]) -> None:
         """Go on without slices that cannot exchange data with another. The leader's own slice stays."""
@@ -231,7 +241,7 @@ class Server:
         for other, its in [*self._by_host.items()]:
             if other.slice == host.slice and why:
                 self._send(its, SliceLost(host, why))
-        if not self._done.is_set():
+        if why and not self._done.is_set():
             print(f"group: host {host.worker} of slice {host.slice} {why}", flush=True)
 
     def _propose(self) -> None:

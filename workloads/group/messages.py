@@ -38,6 +38,11 @@ class HasState:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """The state arrived damaged at a joining slice. All of its hosts ask to join again."""
+
+
+@dataclass(frozen=True)
 class Cut:
     """A host has lost its connections for data to these slices, although the leader may still reach them."""
 
@@ -65,7 +70,7 @@ class SliceLost:
     why: str
 
 
-type Message = Introduction | Welcome | HasState | Cut | Alive | BeginWith | SliceLost | Ready | Decided
+type Message = Introduction | Welcome | HasState | Refused | Cut | Alive | BeginWith | SliceLost | Ready | Decided
 
 
 def encode(message: Message) -> bytes:
@@ -92,7 +97,8 @@ def decode(line: bytes) -> Message:
 
 def _hello(facts: dict[str, Any]) -> Hello:
     ready = _ready(facts["ready"]) if facts["ready"] else None
-    return Hello(HostId(*facts["host"]), facts["view"], facts["finished"], facts["decision"], ready)
+    host, refused = HostId(*facts["host"]), tuple(facts["refused"])
+    return Hello(host, facts["view"], facts["finished"], facts["decision"], ready, refused)
 
 
 def _ready(facts: dict[str, Any]) -> Ready:
@@ -115,6 +121,7 @@ _READ = {
     "Introduction": lambda facts: Introduction(facts["group"], _hello(facts["hello"]), Endpoint(**facts["endpoint"])),
     "Welcome": lambda facts: Welcome(facts["welcome"], facts["token"]),
     "HasState": lambda _: HasState(),
+    "Refused": lambda _: Refused(),
     "Cut": lambda facts: Cut(tuple(facts["slices"])),
     "Alive": lambda _: Alive(),
     "BeginWith": _begin,

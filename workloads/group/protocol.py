@@ -15,7 +15,9 @@ holds the sum of the gradients of all parts, so no host applies a sum that anoth
        its sum and finish it too. If all are ready for a round whose sum they hold, the lost leader may have decided it,
        so it is finished. Otherwise no host can have finished it, and it is repeated by the slices of the new view.
     5  A slice that is not in the newest view, or whose processes are new, has no state that counts. It asks the leader
-       of the newest view to join, and gets the state of another slice.
+       of the newest view to join, and gets the state of another slice. If the state arrives damaged, the slice asks
+       again, and gets that of another one; if it has refused every other slice TRIES times, it gets the state through
+       storage.
     6  If no host of the newest view can be reached, a slice registers the next view alone and continues from the last
        checkpoint.
 
@@ -29,7 +31,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from workloads.group.view import HostId, View
+from workloads.group.view import STORAGE, HostId, View
+
+TRIES = 2
+"""Number of times that a slice asks each other slice for the state before it gets the state through storage. A save is
+much slower than a second try."""
 
 OPEN = "open"
 """Key of a decision: whether slices may join before the next round. Default: they may."""
@@ -66,6 +72,8 @@ class Hello:
     """Decision of the last one."""
     ready: Ready | None
     """What it said about the next one."""
+    refused: tuple[int, ...] = ()
+    """Donors whose state arrived damaged since it last had a state, in order. A donor may be in it several times."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +106,13 @@ class Member:
     """Rounds that it has finished. `None` without a state."""
     decision: Value | None = None
     ready: Ready | None = None
+    refused: tuple[int, ...] = ()
+    """Donors whose state arrived damaged since it last had a state."""
 
     @property
     def hello(self) -> Hello:
         number = self.view.number if self.view else 0
-        return Hello(self.me, number, self.finished, self.decision, self.ready)
+        return Hello(self.me, number, self.finished, self.decision, self.ready, self.refused)
 
     @property
     def takes_part(self) -> bool:
@@ -139,7 +149,12 @@ class Member:
 
     def receive_state(self, finished: int, decision: Value | None) -> None:
         """Count as a host with the state after `finished` rounds."""
-        self.finished, self.decision, self.ready = finished, decision, None
+        self.finished, self.decision, self.ready, self.refused = finished, decision, None, ()
+
+    def refuse(self, donor: int) -> None:
+        """Have no view, because the state of `donor` arrived damaged. The host then asks to join again."""
+        self.refused += (donor,)
+        self.view = self.finished = self.decision = self.ready = None
 
     def learn(self, view: View, included: bool) -> None:
         """Take note of a newer view in the register, which has no room for a state of an older one if it does not
@@ -251,8 +266,8 @@ class Leader:
         self.ready.clear()
         for host in view.hosts(self.hosts_per_slice):
             if host in self.hosts:
-                finished = None if host.slice in view.donors else self.finished
-                self.hosts[host] = Hello(host, view.number, finished, self.decision, None)
+                finished, refused = None if host.slice in view.donors else self.finished, self.hosts[host].refused
+                self.hosts[host] = Hello(host, view.number, finished, self.decision, None, refused)
         return Begin(view, self.finished, self.decision)
 
     def _has_state(self, host: HostId, view: View) -> bool:
@@ -276,9 +291,19 @@ class Leader:
         givers = sorted(stay - stateless)
         donors: dict[int, int] = {}
         for one in sorted(joining | stateless):
-            donors[one] = givers[self.donations % len(givers)]
+            donors[one] = self._donor(one, givers)
             self.donations += 1
         return donors
+
+    def _donor(self, one: int, givers: Sequence[int]) -> int:
+        """Return the donor of slice `one`: the next of those that it has refused least often."""
+        refusals = Counter[int]()
+        for host, hello in self.hosts.items():
+            if host.slice == one:
+                refusals |= Counter(hello.refused)
+        fewest = min(refusals[giver] for giver in givers)
+        least = [giver for giver in givers if refusals[giver] == fewest]
+        return STORAGE if fewest >= TRIES else least[self.donations % len(least)]
 
     @property
     def strangers(self) -> list[HostId]:

@@ -19,6 +19,10 @@ from etils import epath
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+STORAGE = -1
+"""Donor of a slice at which the states of all others arrived damaged: the leader saves the state, and the slice reads
+it from storage."""
+
 
 class HostId(NamedTuple):
     """A host of the group."""
@@ -49,7 +53,7 @@ class View:
     led_by: int
     """Slice whose first host made the view and leads it."""
     donors: Mapping[int, int] = field(default_factory=dict[int, int])
-    """For each slice that is joining, the slice that gives it the training state."""
+    """For each slice that is joining, the slice that gives it the training state, or `STORAGE`."""
 
     @property
     def leader(self) -> HostId:

@@ -1,23 +1,22 @@
 """Compiles the step of a JobSpec and reports on it: target, program, compilation, account, estimate."""
 
-from typing import Any
-
-import jax
 from jax.sharding import Mesh
 
 from workloads.preflight.attention import settle
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
+from workloads.preflight.slice_step import compile_slice
 from workloads.preflight.topology import check_arguments, describe_devices
 from workloads.spec import JobSpec
 from workloads.training.memory import bytes_per_device
 from workloads.training.mesh import build_mesh
+from workloads.training.slice_program import SliceFunctions
 from workloads.training.step import Program
 
 
 def compile_step(spec: JobSpec) -> Compilation:
-    """Compile the step of `spec` for its chips.
+    """Compile the step of `spec` for its chips, which with `slice_failure: continue` is two programs of one slice.
 
     Raises:
         Unsupported: this machine has no compiler for them, or libtpu refuses the job's arguments.
@@ -25,12 +24,11 @@ def compile_step(spec: JobSpec) -> Compilation:
         jax.errors.JaxRuntimeError: the compiler refuses the step for another reason than memory.
     """
 
-    def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
-        return Program(settle(spec), _mesh(spec)).compile_step(**options)
-
     check_arguments(spec)
     # The target is described inside too, because libtpu then complains that this machine has no TPU.
-    return compile_for_account(compile_program)
+    if spec.slice_failure == "continue":
+        return compile_slice(spec, lambda: _of_slice(settle(spec)))
+    return compile_for_account(lambda options: _program(settle(spec)).compile_step(**options))
 
 
 def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) -> Report:
@@ -41,14 +39,24 @@ def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) 
 
 def compile_others(spec: JobSpec) -> None:
     """Compile the other programs of an attempt of the trainer, so that they are in JAX's compilation cache."""
-    program = Program(settle(spec), _mesh(spec))
+    program = _program(settle(spec))
     program.compile_initial()
     program.compile_evaluation()
 
 
 def state_gib(spec: JobSpec) -> float:
     """Return the GiB of training state and frozen weights on a device, without compiling."""
-    return bytes_per_device(Program(spec, _mesh(spec)).held_shapes) / 2**30
+    return bytes_per_device(_program(spec).held_shapes) / 2**30
+
+
+def _program(spec: JobSpec) -> Program:
+    """Return the functions that a JAX program of the job runs: one for all slices, or one for each."""
+    return _of_slice(spec) if spec.slice_failure == "continue" else Program(spec, _mesh(spec))
+
+
+def _of_slice(spec: JobSpec) -> SliceFunctions:
+    world = spec.of_one_slice
+    return SliceFunctions(world, _mesh(world))
 
 
 def _mesh(spec: JobSpec) -> Mesh:

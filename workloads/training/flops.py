@@ -1,11 +1,10 @@
-"""Counts weights and model FLOPs of a training step, for the utilisation of the chips.
+"""Counts model FLOPs of a training step, for the utilisation of the chips.
 
 Recomputation is not counted, because it trains nothing.
 """
 
-from collections.abc import Mapping
-
 from workloads.spec import LoraSpec, ModelSpec, SliceSpec
+from workloads.spec.parameters import adapter_parameters, matrix_parameters
 
 _FORWARD_AND_BACKWARD = 3
 """Factor of forward and backward pass. The backward pass multiplies twice for each multiplication of the forward pass.
@@ -15,51 +14,6 @@ _WITHOUT_OWN_GRADIENT = 2
 """Factor of a frozen matrix, by which the backward pass multiplies only once, for the gradient of its input."""
 
 _PER_MULTIPLY_ADD = 2
-
-
-def matrix_parameters(model: ModelSpec) -> int:
-    """Return the number of weights that each token is multiplied with.
-
-    These are all matrices and the output table, but not the embedding table, and only the experts that a token goes to.
-    """
-    return _matrices(model, model.experts.per_token if model.experts else 1)
-
-
-def total_parameters(model: ModelSpec) -> int:
-    """Return the number of all weights of the model."""
-    of_heads = 2 * model.head_dim if model.query_key_norm else 0
-    of_layer = (4 if model.output_norms else 2) * model.embed_dim + of_heads
-    norm_scales = model.layers * of_layer + model.embed_dim
-    input_table = 0 if model.tied_embedding else model.vocab_size * model.embed_dim
-    return _matrices(model, model.experts.count if model.experts else 1) + norm_scales + input_table
-
-
-def _matrices(model: ModelSpec, mlps: int) -> int:
-    """Return the number of weights of all matrices and of the output table, with `mlps` MLPs per layer."""
-    router = model.embed_dim * model.experts.count if model.experts else 0
-    layer = router + sum(rows * columns * times for rows, columns, times in _layer(model, mlps).values())
-    return model.layers * layer + model.vocab_size * model.embed_dim
-
-
-def adapter_parameters(model: ModelSpec, lora: LoraSpec | None) -> int:
-    """Return the number of weights of the adapters that each token is multiplied with. 0 without adapters."""
-    if lora is None:
-        return 0
-    layer = _layer(model, model.experts.per_token if model.experts else 1)
-    sizes = [layer[name] for name in lora.targets]
-    return model.layers * lora.rank * sum((rows + columns) * times for rows, columns, times in sizes)
-
-
-def _layer(model: ModelSpec, mlps: int) -> Mapping[str, tuple[int, int, int]]:
-    """Return rows, columns and number of each matrix of a layer, without the router."""
-    embed, mlp, heads = model.embed_dim, model.mlp_dim, model.query_heads * model.head_dim
-    return {
-        "query_key_value": (embed, heads + 2 * model.kv_heads * model.head_dim, 1),
-        "out": (heads, embed, 1),
-        "gate": (embed, mlp, mlps),
-        "up": (embed, mlp, mlps),
-        "down": (mlp, embed, mlps),
-    }
 
 
 def flops_per_token(model: ModelSpec, sequence_length: int, lora: LoraSpec | None = None) -> float:

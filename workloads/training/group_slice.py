@@ -1,16 +1,15 @@
 """One slice in its group, apart from its steps: entering and leading, views, states and saves.
 
-The leading slice saves and reports. A slice that joins gets the state of another slice, checked by its fingerprints.
+The leading slice saves and reports. How a slice that joins gets its state is in `state_transfer`.
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 from etils import epath
 
@@ -19,11 +18,12 @@ from multislice_run.live_metrics import LiveMetrics
 from multislice_run.start import Start
 from workloads.group.control import Now, Outside, ViewChanged
 from workloads.group.exchange import Exchange, Traffic
-from workloads.group.frames import Aborted, Damaged
+from workloads.group.frames import Aborted
 from workloads.group.protocol import Value
+from workloads.group.view import STORAGE, View
 from workloads.progress import CheckpointSaved, Outcome, RunStarted, SlicesChanged
 from workloads.spec import JobSpec
-from workloads.training.checkpoint import Checkpoints
+from workloads.training.checkpoint import CheckpointReader, Checkpoints
 from workloads.training.failures import (
     HostMissing,
     Preempted,
@@ -38,15 +38,11 @@ from workloads.training.resumption import Position
 from workloads.training.runs import join_run, manifest, offer_run, open_run
 from workloads.training.runtime import Processes
 from workloads.training.slice_program import SliceProgram
+from workloads.training.state_transfer import StateDamaged, StateTransfer
 from workloads.training.step import TrainState
 from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
 from workloads.training.writer import Writer
-
-
-class StateDamaged(Exception):  # noqa: N818 - not an error
-    """The state of another slice has to be asked for again."""
-
 
 CUT_SECONDS = 2.0
 """Time to wait for the next view after a connection for data ended. If there is none, only the connection is gone, and
@@ -86,6 +82,7 @@ class GroupSlice(ABC):
         self._sums = 0
         """Sums in the current view."""
         self._present: tuple[int, ...] = ()
+        self._transfer = StateTransfer(prepared, processes, host.register.folder, host.control.changed)
         self._agreed: Fingerprints = {}
         """Fingerprints on which the slices agreed at the last comparison."""
         self._saved_step = self._written_step = -1
@@ -269,12 +266,17 @@ class GroupSlice(ABC):
             self._stop_leading(None)
         self.journal.speaks = leads and self.processes.leads
         self._live.lead(self.journal.speaks)
+        stored = STORAGE in now.view.donors.values()
+        if stored:
+            self.processes.deadline.expect("the state through storage", self.training.prepare_minutes)
         if now.needs_state:
-            self._receive_state(now.view.donors[self.me.slice])
+            self._take_state(now.view, now.view.donors[self.me.slice])
         self._note_change(now)
         for receiver, donor in sorted(now.view.donors.items()):
             if donor == self.me.slice:
                 self._give_state(receiver)
+        if stored and leads:
+            self._store_state(now.view)
         self.journal.restart_clock()
 
     def _note_change(self, now: Now) -> None:
@@ -296,10 +298,7 @@ class GroupSlice(ABC):
             Preempted: they did not come back in time.
         """
         if self._leads and self._saved_step != self.position.step:
-            self._agreed = self.prepared.fingerprints(self._whole, self.position.step)
-            self._saved_step = self.position.step
-            self._save()
-            self._announce_saved(wait=True)
+            self._save_now()
         minutes, quorum = self.training.start_minutes, self.spec.quorum
         present = len(now.view.slices)
         self.journal.warn(f"{present} of at least {quorum} slices are there; waiting {minutes:g} minutes for more")
@@ -368,49 +367,54 @@ class GroupSlice(ABC):
 
     def _give_state(self, receiver: int) -> None:
         assert self._exchange, "a view has an exchange"
-        began = time.monotonic()
-        whole = self._whole
-        arrays = self.prepared.state_shards.host_arrays(whole)
-        fingerprints = as_array(self.prepared.fingerprints(whole, self.position.step))
-        self._exchange.send_arrays("state", receiver, [*arrays, fingerprints, self._notes], self.control.changed)
-        self.journal.record("gave_state", step=self.position.step, to=receiver, seconds=time.monotonic() - began)
+        began, step = time.monotonic(), self.position.step
+        self._transfer.give(self._exchange, receiver, self._whole, self._notes, step)
+        self.journal.record("gave_state", step=step, to=receiver, seconds=time.monotonic() - began)
 
-    def _receive_state(self, donor: int) -> None:
-        """Take over the state of another slice.
+    def _take_state(self, view: View, donor: int) -> None:
+        """Take over the state of `donor`.
 
         Raises:
-            StateDamaged: it did not arrive as it was sent. The next one comes from another slice.
+            StateDamaged: it arrived damaged. The next one comes from elsewhere.
         """
         assert self._exchange, "a view has an exchange"
-        assert self._now
-        began, fault, aborted = time.monotonic(), "", None
-        arrays = self.prepared.state_shards.empty()
-        expected = np.empty(len(jax.tree.leaves(self.program.held_shapes)), np.uint64)
-        notes = np.empty_like(self._notes_at_begin)
+        began, giver = time.monotonic(), view.led_by if donor == STORAGE else donor
         try:
-            self._exchange.receive_arrays("state", donor, [*arrays, expected, notes], self.control.changed)
-        except Damaged as error:
-            fault = str(error)
-        except Aborted as error:
-            fault, aborted = str(error), error
-        faults = [each for each in self.processes.gather(f"state/{self._now.view.number}", fault) if each]
-        if not faults:
-            whole = self.prepared.state_shards.put(arrays)
-            found = as_array(self.prepared.fingerprints(whole, int(whole.step)))
-            if np.array_equal(found, expected):
-                self._take_over(whole, notes)
-                self.control.has_state()
-                seconds = time.monotonic() - began
-                self.journal.record("restore", **asdict(self.position), seconds=seconds, donor=donor)
-                return
-            faults = ["its fingerprints are not those of the sender"]
-        if aborted:
-            raise aborted
-        self.journal.warn(f"the state of slice {donor} arrived damaged ({faults[0]}); another slice is asked")
-        self.control.give_up_state()
-        raise StateDamaged
+            if donor == STORAGE:
+                with closing(CheckpointReader(self.run.checkpoints, self.training, self.processes)) as reader:
+                    received = self._transfer.restore(view, reader)
+            else:
+                received = self._transfer.receive(self._exchange, donor, view, self._notes_at_begin)
+        except StateDamaged as damaged:
+            self.journal.warn(f"the state of slice {donor} arrived damaged ({damaged}); it is asked for again")
+            self.control.refuse_state(view)
+            raise
+        self._take_over(*received)
+        self.control.has_state()
+        seconds, stored = time.monotonic() - began, donor == STORAGE
+        self.journal.record("restore", **asdict(self.position), seconds=seconds, donor=giver, stored=stored)
+
+    def _store_state(self, view: View) -> None:
+        """Save the state for slices that get it intact from no other slice, unless this step is saved."""
+        assert self._checkpoints, "a slice that leads has opened the checkpoints"
+        receivers = ", ".join(str(one) for one, donor in sorted(view.donors.items()) if donor == STORAGE)
+        step = self.position.step
+        self.journal.warn(
+            f"the state arrived damaged at slice {receivers} from every other slice; it gets the checkpoint of step"
+            f" {step}, and the others wait until it is written; check the network of its hosts"
+        )
+        self._announce_saved(wait=True)
+        if step not in self._checkpoints.steps():
+            self._save_now()
+        self._transfer.offer(view, step, self._notes)
 
     # Saving
+
+    def _save_now(self) -> None:
+        """Save the state between two steps, and wait until it is written."""
+        self._agreed = self.prepared.fingerprints(self._whole, self.position.step)
+        self._save()
+        self._announce_saved(wait=True)
 
     def _save(self) -> None:
         assert self._checkpoints, "a slice that leads has opened the checkpoints"
@@ -425,8 +429,3 @@ class GroupSlice(ABC):
         if self._checkpoints and self._leads:
             for step in self._checkpoints.finished(wait):
                 self.journal.announce(CheckpointSaved(step, str(self.run.checkpoints)))
-
-
-def as_array(fingerprints: Fingerprints) -> np.ndarray:
-    """Return fingerprints as numbers in the order of the arrays."""
-    return np.array([int(each, 16) for each in fingerprints.values()], np.uint64)

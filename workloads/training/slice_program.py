@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from workloads.spec import JobSpec
 from workloads.training.layout import Tree
 from workloads.training.model import Summed
-from workloads.training.step import BATCH, CompiledProgram, StepResult, TrainState
+from workloads.training.step import BATCH, CompiledProgram, Program, StepResult, TrainState
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,9 @@ class Gradients:
     """The fields of `Summed` as float32 [4]."""
 
 
-class SliceProgram(CompiledProgram):
-    """The compiled functions of one slice, made for its part of the batch."""
-
-    def __init__(self, spec: JobSpec, mesh: Mesh, compiler: Executor):
-        """`spec` is the job of one slice (`JobSpec.of_one_slice`), and `mesh` has its devices."""
-        super().__init__(spec, mesh, compiler)
-        self._update = compiler.submit(self._compile_update)
-        self.shards = Shards(self.state_shapes.parameters, np.dtype(self._dtype))
+class SliceFunctions(Program):
+    """The functions of one slice on the mesh of its devices, made for its part of the batch
+    (`JobSpec.of_one_slice`). Nothing is compiled before a call of `compile_*`."""
 
     def compile_step(self, **more: Any) -> jax.stages.Compiled:
         """Compile (parameters, tokens[, frozen weights]) -> (Summed, gradients)."""
@@ -50,6 +45,55 @@ class SliceProgram(CompiledProgram):
         over_mesh = self._over_mesh(local, (specs, BATCH, *self._frozen_specs), (PartitionSpec(), specs))
         lowered = jax.jit(over_mesh).lower(self.state_shapes.parameters, self.batch, *self._frozen)
         return lowered.compile(self.compiler_options | more)
+
+    def compile_update(self, **more: Any) -> jax.stages.Compiled:
+        """Compile (TrainState, sums, summed gradients, next batch) -> (TrainState, StepResult). The state's memory is
+        reused."""
+
+        def local(
+            state: TrainState, sums: jax.Array, gradients: Tree, batch: jax.Array
+        ) -> tuple[TrainState, StepResult]:
+            after, result = self._updated(state, Summed(*sums), gradients)
+            return TrainState(after.step, batch, after.parameters, after.optimizer), result
+
+        everywhere = PartitionSpec()
+        in_specs = (self._specs, everywhere, self._specs.parameters, everywhere)
+        update = self._over_mesh(local, in_specs, (self._specs, everywhere))
+        sums, batch = jax.ShapeDtypeStruct((len(Summed._fields),), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
+        gradients = self.gradient_shapes(np.dtype(np.float32))
+        lowered = jax.jit(update, donate_argnums=0).lower(self.state_shapes, sums, gradients, batch)
+        return lowered.compile(self.compiler_options | more)
+
+    @property
+    def wire(self) -> np.dtype:
+        """Type in which gradients are sent, which is that of the computation."""
+        return np.dtype(self._dtype)
+
+    @property
+    def outer_steps(self) -> bool:
+        """Whether slices train on their own between outer steps."""
+        return self._spec.training.sync_every > 1
+
+    def gradient_shapes(self, dtype: np.dtype) -> Tree:
+        """Return the shapes of the gradients in a type: `wire`, or float32 after the sum."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=leaf.sharding), self.state_shapes.parameters
+        )
+
+    def _of_mean(self, total: Summed, gradients: Tree) -> Tree:
+        # Each part's gradients are those of the mean over all positions of one part.
+        positions = self._spec.training.global_batch * self._spec.training.sequence_length
+        return jax.tree.map(lambda leaf: leaf * (positions / total.counted), gradients)
+
+
+class SliceProgram(SliceFunctions, CompiledProgram):
+    """The compiled functions of one slice."""
+
+    def __init__(self, spec: JobSpec, mesh: Mesh, compiler: Executor):
+        """`spec` is the job of one slice (`JobSpec.of_one_slice`), and `mesh` has its devices."""
+        super().__init__(spec, mesh, compiler)
+        self._update = compiler.submit(self.compile_update)
+        self.shards = Shards(self.state_shapes.parameters, self.wire)
 
     def gradients(self, state: TrainState, part: jax.Array) -> Gradients:
         """Return the gradients of one part of the batch, when the devices have computed them."""
@@ -78,29 +122,6 @@ class SliceProgram(CompiledProgram):
         """Run the optimizer with the sum of the gradients of all parts. `state` is donated; `batch` is its next one."""
         gradients = self.shards.arrays(vector)
         return self._update.result()(state, sums, gradients, np.int32(batch))
-
-    def _compile_update(self) -> jax.stages.Compiled:
-        def local(
-            state: TrainState, sums: jax.Array, gradients: Tree, batch: jax.Array
-        ) -> tuple[TrainState, StepResult]:
-            after, result = self._updated(state, Summed(*sums), gradients)
-            return TrainState(after.step, batch, after.parameters, after.optimizer), result
-
-        everywhere = PartitionSpec()
-        in_specs = (self._specs, everywhere, self._specs.parameters, everywhere)
-        update = self._over_mesh(local, in_specs, (self._specs, everywhere))
-        gradients = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=leaf.sharding),
-            self.state_shapes.parameters,
-        )
-        sums, batch = jax.ShapeDtypeStruct((len(Summed._fields),), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-        lowered = jax.jit(update, donate_argnums=0).lower(self.state_shapes, sums, gradients, batch)
-        return lowered.compile(self.compiler_options)
-
-    def _of_mean(self, total: Summed, gradients: Tree) -> Tree:
-        # Each part's gradients are those of the mean over all positions of one part.
-        positions = self._spec.training.global_batch * self._spec.training.sequence_length
-        return jax.tree.map(lambda leaf: leaf * (positions / total.counted), gradients)
 
 
 class Shards:

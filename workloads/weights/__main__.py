@@ -17,8 +17,8 @@ from etils import epath
 from pydantic import ValidationError
 
 from workloads.spec import ModelSpec, Preset, load_preset, preset_names
+from workloads.spec.parameters import total_parameters
 from workloads.training.failures import InvalidSpec, TrainingStopped
-from workloads.training.flops import total_parameters
 from workloads.weights.conversion import export_weights, import_weights
 from workloads.weights.tensor_files import DType
 

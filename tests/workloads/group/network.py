@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from workloads.group.protocol import OPEN, Begin, Decided, Hello, Leader, Member, Ready, Value
-from workloads.group.view import HostId, View
+from workloads.group.view import STORAGE, HostId, View
 
 type Sum = tuple[int, tuple[int, ...]]
 """A round and the slices whose gradients are in its sum."""
@@ -55,6 +55,8 @@ class World:
     cuts: int
     """Pairs of slices that may still be cut off from each other."""
     returns: int
+    damages: int
+    """States that may still arrive damaged from another slice."""
     processes: dict[int, Process] = field(default_factory=dict[int, Process])
     cut: set[frozenset[int]] = field(default_factory=set[frozenset[int]])
     register: list[tuple[View, dict[int, int]]] = field(default_factory=list[tuple[View, dict[int, int]]])
@@ -67,9 +69,9 @@ class World:
     """The sum of each finished round, which must be the same for everybody, by the checkpoint it continues from."""
 
     @classmethod
-    def begun(cls, slices: int, rounds: int, crashes: int, cuts: int, returns: int) -> "World":
+    def begun(cls, slices: int, rounds: int, crashes: int, cuts: int, returns: int, damages: int = 0) -> "World":
         """Return a group of all slices in which no round is finished."""
-        world = cls(slices, rounds, crashes, cuts, returns)
+        world = cls(slices, rounds, crashes, cuts, returns, damages)
         view = View(1, tuple(range(slices)), 0)
         for one in range(slices):
             world.start(one)
@@ -118,6 +120,8 @@ class World:
                 yield "sum", str(one)
             if self._can_receive(process):
                 yield "transfer", str(one)
+                if self.damages and not self._through_storage(process):
+                    yield "damage", str(one)
             if process.leader and process.leader.pending:
                 yield "register", str(one)
             if process.leader and process.leader.view is None and process.leader.awaited:
@@ -196,8 +200,10 @@ class World:
             mine = process.member.view.number if process.member.view else 0
             if view.number > mine:
                 included = incarnations.get(one) == process.incarnation
-                process.member.learn(view, included)
                 process.avoids = set()
+                # A host without a view, as after it has refused a state, waits for the next one.
+                if process.member.view:
+                    process.member.learn(view, included)
                 if not included:
                     process.sum, process.applied = None, ()
         view = self.newest[0]
@@ -327,13 +333,29 @@ class World:
         view = process.member.view
         if not view or process.member.finished is not None or process.slice not in view.donors:
             return False
-        donor = self.processes.get(view.donors[process.slice])
+        donor = self.processes.get(self._giver(process, view))
         return bool(donor and donor.member.view == view and donor.member.finished is not None)
+
+    def _through_storage(self, process: Process) -> bool:
+        return bool(process.member.view and process.member.view.donors[process.slice] == STORAGE)
+
+    def _giver(self, process: Process, view: View) -> int:
+        """Return the slice whose state a process gets, which is the leader's if it comes through storage."""
+        return view.led_by if self._through_storage(process) else view.donors[process.slice]
+
+    def _damage(self, one: int) -> None:
+        """A state arrives damaged, so that the process leaves the view and joins again."""
+        self.damages -= 1
+        process = self.processes[one]
+        assert process.member.view
+        process.member.refuse(process.member.view.donors[one])
+        process.sum, process.applied = None, ()
+        self._hang_up(process)
 
     def _transfer(self, one: int) -> None:
         process = self.processes[one]
         assert process.member.view
-        donor = self.processes[process.member.view.donors[one]]
+        donor = self.processes[self._giver(process, process.member.view)]
         assert donor.member.finished is not None
         process.member.receive_state(donor.member.finished, donor.member.decision)
         process.applied = donor.applied

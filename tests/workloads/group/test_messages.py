@@ -12,6 +12,7 @@ from workloads.group.messages import (
     Introduction,
     Lines,
     Message,
+    Refused,
     SliceLost,
     Welcome,
     decode,
@@ -26,8 +27,10 @@ READY = Ready(HOST, 3, 17, {"kind": "step", "step": 17}, holds=True)
 MESSAGES: list[Message] = [
     Introduction("run-0", Hello(HOST, 3, 16, {"open": True}, READY), ENDPOINT),
     Introduction("run-0", Hello(HOST, 0, None, None, None), ENDPOINT),
+    Introduction("run-0", Hello(HOST, 0, None, None, None, refused=(0, 2, 0)), ENDPOINT),
     Welcome(True, "token"),
     HasState(),
+    Refused(),
     Cut((0, 2)),
     Alive(),
     BeginWith(Begin(View(4, (0, 1, 2), 0, {2: 1}), 16, {"open": True}), {HOST: ENDPOINT}),

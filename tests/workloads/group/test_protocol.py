@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from tests.workloads.group.network import World, explore
-from workloads.group.protocol import Begin, Decided, Hello, Leader, Member, Ready
-from workloads.group.view import HostId, View
+from workloads.group.protocol import TRIES, Begin, Decided, Hello, Leader, Member, Ready
+from workloads.group.view import STORAGE, HostId, View
 
 
 @pytest.mark.costs(cpu_seconds=40)
@@ -17,6 +17,7 @@ from workloads.group.view import HostId, View
         (2, {"rounds": 2, "crashes": 1, "cuts": 0, "returns": 1}),
         (3, {"rounds": 1, "crashes": 2, "cuts": 0, "returns": 0}),
         (2, {"rounds": 2, "crashes": 0, "cuts": 1, "returns": 0}),
+        (2, {"rounds": 1, "crashes": 1, "cuts": 0, "returns": 1, "damages": TRIES}),
     ],
 )
 def test_every_order_of_events_ends_with_all_slices_in_one_view(slices: int, limits: dict[str, int]):
@@ -45,7 +46,7 @@ def test_every_order_of_events_of_three_slices_ends_with_all_in_one_view(slices:
 @pytest.mark.parametrize("seed", range(40))
 def test_four_slices_with_many_faults_never_finish_a_round_differently(seed: int):
     chance = random.Random(seed)
-    world = World.begun(4, rounds=6, crashes=4, cuts=1, returns=4)
+    world = World.begun(4, rounds=6, crashes=4, cuts=1, returns=4, damages=4)
 
     for _ in range(600):
         events = [*world.events()]
@@ -96,6 +97,35 @@ def test_a_slice_joins_when_all_of_its_hosts_ask_for_it():
     leading.hear(Hello(HOSTS[3], 0, None, None, None))
 
     assert leading.propose() == View(3, (0, 1), 0, {1: 0})
+
+
+def test_a_slice_asks_every_other_slice_twice_before_it_gets_the_state_through_storage():
+    view = View(1, (0, 1), 0)
+    leading = Leader(HostId(0, 0), 1, view, set(), lambda _: {}, view=view, finished=3)
+    leading.hosts = {HostId(one, 0): Hello(HostId(one, 0), 1, 3, None, None) for one in (0, 1)}
+    joining, asked = Member(HostId(2, 0)), list[int]()
+
+    while STORAGE not in asked:
+        leading.hear(joining.hello)
+        leading.propose()
+        begin = leading.register(first=True)
+        assert begin
+        asked.append(begin.view.donors[2])
+        joining.refuse(asked[-1])
+        leading.lose(HostId(2, 0))
+        leading.propose()
+        leading.register(first=True)
+
+    assert sorted(asked[:2]) == sorted(asked[2:4]) == [0, 1]
+    assert asked[4:] == [STORAGE]
+
+
+def test_a_slice_with_a_state_forgets_which_it_has_refused():
+    joined = Member(HostId(2, 0), refused=(0, 1))
+
+    joined.receive_state(4, None)
+
+    assert joined.hello.refused == ()
 
 
 def test_no_slice_joins_while_states_differ():

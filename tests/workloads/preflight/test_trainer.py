@@ -11,7 +11,7 @@ from workloads.preflight.estimate import Account, account
 from workloads.preflight.preflight import compile_step
 from workloads.preflight.traffic import Kind
 from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec, load_preset
-from workloads.training.flops import adapter_parameters
+from workloads.spec.parameters import adapter_parameters
 from workloads.training.model import initial_parameters
 
 MEGABYTE = 1_000_000

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from tests.workloads.jobs import small_job
 from workloads.spec import DataSpec, JobSpec, LoraSpec, TokenFileSpec, load_preset, preset_names
-from workloads.training.flops import flops_per_token, total_parameters
+from workloads.spec.parameters import total_parameters
+from workloads.training.flops import flops_per_token
 
 JOB = small_job(Path("somewhere"))
 EACH_STEP = {"gather_weights": "each-step"}

@@ -1,7 +1,6 @@
 """`workloads.training.group_loop`: slices that are JAX worlds of their own, in processes, with lost and returning
 slices."""
 
-import json
 import signal
 import time
 from pathlib import Path
@@ -12,12 +11,15 @@ import pytest
 
 from tests.workloads.hosts import attempt, first_code, sabotage
 from tests.workloads.jobs import small_job, validated
-from tests.workloads.slices import Slices
+from tests.workloads.slices import ALL_DAMAGED, FIRST_DAMAGED, GATED, Slices, events
 from tests.workloads.training.running import losses, parsed
-from workloads.progress import Evaluation, RunStarted, SlicesChanged
+from workloads.progress import CheckpointSaved, Evaluation, RunStarted, SlicesChanged
 from workloads.spec import ExitCode, JobSpec
 
 UNHURRIED = sabotage("time.sleep(0.15)")
+
+SECONDS = 400
+"""Time limit of a part of a test in which slices start several times."""
 
 
 def job_of(storage: Path, hosts: int = 1, steps: int = 60, **training: Any) -> JobSpec:
@@ -135,29 +137,36 @@ def test_a_frozen_slice_is_left_out_and_joins_again_when_it_moves(tmp_path: Path
         assert sorted(losses(slices.lines)) == [*range(1, 101)]
 
 
-DAMAGED = """
-from workloads.group.exchange import Exchange
-receive = Exchange.receive_arrays
-def damaged(self, name, sender, arrays, stop, done=[]):
-    traffic = receive(self, name, sender, arrays, stop)
-    if not done:
-        done.append(1)
-        max(arrays, key=lambda array: array.size).view("u1").reshape(-1)[7] ^= 4
-    return traffic
-Exchange.receive_arrays = damaged
-"""
+@pytest.mark.complete
+def test_a_state_that_arrives_damaged_is_taken_from_another_slice(tmp_path: Path):
+    storage, code = tmp_path / "storage", start_code(tmp_path / "site", FIRST_DAMAGED)
+    with Slices(job_of(storage), tmp_path / "logs", code) as slices:
+        assert slices.codes() == {one: [ExitCode.DONE] for one in range(3)}
+        assert sorted(losses(slices.lines)) == [*range(1, 61)]
+
+    warnings = [event["message"] for event in events(storage, "warning")]
+    assert len([each for each in warnings if "arrived damaged" in each]) == 2
+    assert not any(event.get("stored") for event in events(storage, "restore"))
 
 
 @pytest.mark.complete
-def test_a_state_that_arrives_damaged_is_taken_from_another_slice(tmp_path: Path):
-    with Slices(job_of(tmp_path / "storage"), tmp_path / "logs", start_code(tmp_path / "site", DAMAGED)) as slices:
-        assert slices.codes() == {one: [ExitCode.DONE] for one in range(3)}
-        ledgers = [*(tmp_path / "storage").glob("runs/*/ledger/*.jsonl")]
-        events = [json.loads(line) for ledger in ledgers for line in ledger.read_text().splitlines()]
-        assert sorted(losses(slices.lines)) == [*range(1, 61)]
+def test_a_slice_at_which_every_state_arrives_damaged_continues_from_a_checkpoint_of_that_very_step(tmp_path: Path):
+    storage, code = tmp_path / "storage", first_code(tmp_path / "site", f"{GATED}\n{ALL_DAMAGED}")
+    job = job_of(storage, save_every_steps=20)
+    with Slices(job, tmp_path / "logs", code) as slices:
+        slices.until_step(8, SECONDS)
+        slices.lose_and_return(1, SECONDS)
+        codes, lines = slices.codes(SECONDS), slices.lines
 
-    warnings = [event["message"] for event in events if event["event"] == "warning"]
-    assert len([each for each in warnings if "arrived damaged" in each]) == 2
+    assert {code for each in codes.values() for code in each} == {ExitCode.DONE}
+    assert sorted(losses(lines)) == [*range(1, 61)]
+    # The slices compare their states at each save, so a wrong one would end the job.
+    assert {event["step"] for event in events(storage, "slices_agree")} >= {20, 40, 60}
+    stored = [event for event in events(storage, "restore") if event.get("stored")]
+    assert {event["step"] for event in stored} <= {saved.step for saved in parsed(CheckpointSaved, lines)}
+    (back,) = {event["step"] for event in stored if event["step"]}
+    assert back >= 8
+    assert not [event for event in events(storage, "restore") if "donor" in event and not event["stored"]]
 
 
 @pytest.mark.complete

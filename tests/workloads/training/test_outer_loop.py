@@ -1,15 +1,13 @@
 """`workloads.training.outer_loop`: slices that train on their own between outer steps, in processes."""
 
-import json
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import pytest
 
 from tests.workloads.hosts import first_code, sabotage
 from tests.workloads.jobs import small_job, validated
-from tests.workloads.slices import Slices
+from tests.workloads.slices import ALL_DAMAGED, GATED, Slices, events
 from tests.workloads.training.running import losses, parsed
 from workloads.progress import CheckpointSaved, Evaluation, PartsLost, RunStarted, SlicesChanged
 from workloads.spec import ExitCode, JobSpec
@@ -34,12 +32,6 @@ def trained(job: JobSpec, logs: Path, restarts: int = 0) -> list[str]:
         return slices.lines
 
 
-def events(storage: Path, kind: str) -> list[dict[str, Any]]:
-    """Return the events of one kind from the ledgers of all processes."""
-    lines = [line for path in storage.glob("runs/*/ledger/*.jsonl") for line in path.read_text().splitlines()]
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
-
-
 @pytest.mark.complete
 def test_a_run_that_resumes_from_a_checkpoint_is_the_run_that_was_not_interrupted(tmp_path: Path):
     job = job_of(tmp_path / "storage", steps=16)
@@ -50,6 +42,38 @@ def test_a_run_that_resumes_from_a_checkpoint_is_the_run_that_was_not_interrupte
     assert parsed(RunStarted, resumed)[0].step == 8
     assert losses(resumed) == {step: loss for step, loss in losses(whole).items() if step > 8}
     assert parsed(Evaluation, resumed)[-1] == parsed(Evaluation, whole)[-1]
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize(("before", "now"), [(4, 1), (1, 4)])
+def test_a_checkpoint_with_outer_steps_is_refused_by_a_job_without_them_and_the_reverse(
+    before: int, now: int, tmp_path: Path
+):
+    def job(every: int, steps: int) -> JobSpec:
+        return job_of(tmp_path / "storage", steps=steps, sync_every=every)
+
+    trained(job(before, 8), tmp_path / "first")
+    (run,) = (tmp_path / "storage" / "runs").iterdir()
+    with Slices(job(now, 16), tmp_path / "second", {}, restarts=1) as slices:
+        assert {code for each in slices.codes(SECONDS).values() for code in each} == {ExitCode.INVALID_SPEC}
+        lines = slices.lines
+    assert any(f"training.sync_every: expected {before}, got {now}; restore them or begin" in line for line in lines)
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["8"]
+
+
+@pytest.mark.complete
+def test_a_slice_at_which_every_state_arrives_damaged_continues_from_a_checkpoint_of_an_outer_step(tmp_path: Path):
+    job = job_of(tmp_path / "storage", steps=80, save_every_steps=40)
+    code = first_code(tmp_path / "site", f"{GATED}\n{ALL_DAMAGED}")
+    with Slices(job, tmp_path / "logs", code) as slices:
+        slices.until_step(8, SECONDS)
+        slices.lose_and_return(1, SECONDS)
+        assert {code for each in slices.codes(SECONDS).values() for code in each} == {ExitCode.DONE}
+        assert sorted(slices.steps) == [*range(1, 81)]
+    restored = {event["step"] for event in events(tmp_path / "storage", "restore") if event["stored"]}
+    assert 0 in restored
+    assert max(restored) >= 8
+    assert {step % 4 for step in restored} == {0}
 
 
 @pytest.mark.complete

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.workloads.jobs import changed, small_job
+from tests.workloads.jobs import changed, small_job, validated
 from tests.workloads.training.running import ALONE
 from workloads.spec import JobSpec, StorageSpec
 from workloads.training.failures import InvalidSpec
@@ -87,6 +87,25 @@ def test_a_run_cannot_go_on_with_other_settings_or_data(
     with pytest.raises(InvalidSpec, match=message):
         started(changed(small_job(tmp_path), **sections), "second", *data)
     assert started(small_job(tmp_path), "third").id == run.id
+
+
+def continuing(folder: Path, sync_every: int) -> JobSpec:
+    job = small_job(folder)
+    outer = {"sync_every": sync_every, "lost_rows": "next-step"}
+    return validated(job, slice_failure="continue", training=job.training.model_dump() | outer)
+
+
+@pytest.mark.parametrize(("before", "now"), [(1, 4), (4, 1), (4, 2)])
+def test_a_run_keeps_its_number_of_steps_between_two_sums(tmp_path: Path, before: int, now: int) -> None:
+    started(continuing(tmp_path, before), "first")
+    advice = "restore them or begin a new run with existing_run: anew"
+    with pytest.raises(InvalidSpec, match=rf"training.sync_every: expected {before}, got {now}; {advice}"):
+        started(continuing(tmp_path, now), "second")
+
+
+def test_a_run_goes_on_when_its_slices_come_to_restart_one_by_one_and_back(tmp_path: Path) -> None:
+    jobs = [small_job(tmp_path), continuing(tmp_path, 1), small_job(tmp_path)]
+    assert [started(job, f"run-{number}").id for number, job in enumerate(jobs)] == ["run-0"] * 3
 
 
 def test_no_job_can_allow_a_change_of_its_kind_of_optimizer() -> None:

@@ -1,0 +1,133 @@
+"""Tables about training steps on their chips."""
+
+from dataclasses import replace
+
+import pytest
+
+from infra.review.chip_tables import chip_tables, preflight_tables
+from infra.review.review import Review, review
+from infra.review.table import WIDTH, as_text
+from infra.settings.read import parse
+from tests.infra.recording import stack_values
+from tests.infra.review.known import NOTHING, fitting, own, unfit
+from workloads.preflight_result import Alternative, PreflightResult, Remedy
+
+SETTINGS = parse(stack_values("prod"))
+OTHER_MESH = Remedy(change="mesh: x", fits=False, peak_gib=140.0, seconds=None)
+
+
+def show_chips(preflight: PreflightResult) -> str:
+    return as_text(preflight_tables(review("prod", SETTINGS, replace(NOTHING, preflights={"pretrain": preflight}))))
+
+
+def rows(preflight: PreflightResult) -> list[list[str]]:
+    return [line.split() for line in show_chips(preflight).splitlines()]
+
+
+def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() -> None:
+    text = show_chips(fitting(SETTINGS))
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert text.startswith("Chips  fits: 40.00 of 95.70 GiB on each device\n")
+    assert ["35%", "(quoted)", "2.500", "40.0%"] in [row[:4] for row in rows(fitting(SETTINGS))]
+    assert ["to", "other", "slices", "(DCN)", "all-reduce", "1,000.0"] in rows(fitting(SETTINGS))
+    assert ["v6e", "4x4", "3", "x", "8192", "3.393", "3.533", "1.04"] in rows(fitting(SETTINGS))
+
+
+def shown(found: Review) -> str:
+    (job,) = found.jobs
+    return as_text(chip_tables(found, job))
+
+
+def cells(text: str, start: str) -> list[list[str]]:
+    return [line.split()[1:] for line in text.splitlines() if line.startswith(start)]
+
+
+def test_what_slices_that_restart_one_by_one_cost_is_shown_with_its_arithmetic() -> None:
+    text = show_chips(fitting(SETTINGS).model_copy(update={"dcn_exposed_seconds": 0.02}))
+    # 64 chips of a slice share 8.03 G weights in bfloat16, and 4 of them are on a host with 4 x 6.25 GB/s.
+    assert "`continue` costs 20.2 ms a step more than `restart` (0.8% of it)" in text
+    assert cells(text, "restart  ") == [["step", "1,003.8", "40.2", "20.0"]]
+    assert cells(text, "continue  ") == [["step", "1,003.8", "40.2", "40.2"]]
+    words = " ".join(text.split())
+    assert "8,030,261,248 gradients in bfloat16, of which a host has 1,003.8 MB and sends 2 x 1/2 of them" in words
+
+
+def test_without_a_preflight_the_cost_of_slices_that_restart_one_by_one_is_the_largest_possible() -> None:
+    text = shown(review("prod", SETTINGS, NOTHING))
+    assert "`continue` costs at most 40.2 ms a step more than `restart`\n" in text
+    assert cells(text, "restart  ") == [["step", "1,003.8", "40.2", "not", "compiled"]]
+
+
+def test_a_job_on_one_slice_has_nothing_between_slices() -> None:
+    values = own("dev")
+    values["job"]["slices"]["count"] = 1
+    assert "Between slices" not in shown(review("dev", parse(values), NOTHING))
+
+
+def test_the_other_way_to_compile_is_shown_with_what_it_costs_and_saves() -> None:
+    other = Alternative(compile="quick", fits=True, seconds=2.75, compile_cpu_seconds=40.0)
+    text = " ".join(show_chips(fitting(SETTINGS).model_copy(update={"alternative": other})).split())
+    assert "With compile: quick, 40 s of CPU time instead of" in text
+    assert "ESTIMATED step 2.750 s instead of 2.500 s" in text
+
+
+def test_what_does_not_fit_has_no_pace_and_what_was_tried_instead() -> None:
+    found = unfit(SETTINGS)
+    assert "Instead  these would fit" in show_chips(found)
+    assert ["training.remat:", "full", "yes", "90.00", "3.500"] in rows(found)
+    assert ["mesh:", "fsdp", "32", "x", "tensor", "2", "no", "-", "-"] in rows(found)
+    assert "tokens/s/chip" not in show_chips(found)
+
+
+@pytest.mark.parametrize("remedies", [(), (OTHER_MESH,)])
+def test_where_nothing_helps_more_chips_are_advised(remedies: tuple[Remedy, ...]) -> None:
+    assert "use larger slices" in show_chips(unfit(SETTINGS).model_copy(update={"remedies": remedies}))
+
+
+def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_may_continue_with_them() -> None:
+    values = stack_values("prod")
+    job = values["job"]
+    job["optimizer"] = {"learning_rate": 1e-4, "clip_norm": 0.5, "kind": "muon", "skip_norm": 9}
+    job["allow_changes"] = ["optimizer.learning_rate"]
+    (plan,) = review("prod", parse(values), NOTHING).jobs
+    assert plan.plan.training
+    found = {value.setting: (value.value, value.preset, value.resumes) for value in plan.plan.training.optimizer}
+    assert found == {
+        "optimizer.learning_rate": (1e-4, 3e-4, True),
+        "optimizer.clip_norm": (0.5, 1.0, False),
+        "optimizer.kind": ("muon", "adamw", None),
+        "optimizer.skip_norm": (9.0, None, False),
+    }
+    text = as_text(preflight_tables(review("prod", parse(values), NOTHING)))
+    assert "optimizer.learning_rate 0.0001, 0.0003 in the preset" in text
+    assert "optimizer.kind muon, adamw in the preset" in text
+    assert "optimizer.skip_norm 9, unset in the preset" in text
+
+
+def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:
+    values = stack_values("scale")
+    values["job"] |= {"training": {"global_batch": 16 * 64 * 256}}
+    values["job"]["slices"] |= {"min_count": 50}
+    made = review("scale", parse(values), NOTHING)
+    (job,) = made.jobs
+    assert job.plan.training
+    found = {one.slices: one.share for one in job.plan.training.padding}
+    assert {*found} == {*range(50, 64)}
+    assert found[62] == pytest.approx(1 - 16 * 64 / (17 * 62))
+    text = " ".join(as_text(preflight_tables(made)).split())
+    assert "padding: 4.4% on 63 of 64 slices, 2.8% on 62 of 64 slices; at most 5.2%, on 60." in text
+
+
+def test_a_job_whose_slices_restart_one_by_one_starts_on_all_of_them() -> None:
+    values = stack_values("scale")
+    values["job"] |= {"training": {"global_batch": 16 * 64 * 256}, "slice_failure": "continue"}
+    values["job"]["slices"] |= {"min_count": 50}
+    (job,) = review("scale", parse(values), NOTHING).jobs
+    assert job.plan.training
+    assert job.plan.training.padding == ()
+
+
+def test_an_answer_that_cannot_be_had_is_its_reason() -> None:
+    text = show_chips(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
+    assert "Chips  NO ANSWER: no compiler for it" in text
+    assert "Compiled in" not in text
