@@ -16,6 +16,7 @@ from workloads.training.check_host import check_devices
 from workloads.training.failures import InvalidSpec, TrainingStopped
 from workloads.training.group_loop import GroupMember, train_in_group
 from workloads.training.joining import HostProcess, hang
+from workloads.training.lifelines import Lifelines
 from workloads.training.loop import train
 from workloads.training.outer_loop import OuterMember
 from workloads.training.runtime import Place
@@ -41,7 +42,8 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
         require_packages(spec.trackers)
         job = on_present_slices(spec, place)
         processes = host.join(job.slices, job.training.start_minutes)
-        with Watchdog(processes, host.ending, hang):
+        lifelines = Lifelines(processes, lambda: own_address(place, environment), host.lose)
+        with Watchdog(processes, host.ending, hang), lifelines:
             check_devices(job.slices, place, processes, environment, slice_check.SIZE)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
                 train(job, start, processes, live)

@@ -73,10 +73,21 @@ class HostProcess:
         failure = Failure.of(error, processes.host)
         if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
             self.ending.fail(failure, others=Processes(0, 1, processes.host))
+        self._end(failure)
+
+    def lose(self, host: str, index: int) -> None:
+        """End this process because it has lost the host with this name and index."""
+        failure = Failure.of_lost_host(host, self.processes.host)
+        if index == 0:
+            # The others cannot be told without the leader.
+            self.ending.fail(failure)
+        self._end(failure)
+
+    def _end(self, failure: Failure) -> None:
         # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.
-        if other := processes.read_failure():
-            failure = Failure.from_other_host(other, "", processes.host)
-        self.ending.fail(failure, processes)
+        if other := self.processes.read_failure():
+            failure = Failure.from_other_host(other, "", self.processes.host)
+        self.ending.fail(failure, self.processes)
 
 
 def hang(missed: Expectation) -> str:
