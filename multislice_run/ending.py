@@ -121,7 +121,8 @@ class Ending:
                 self._record.unlink(missing_ok=True)
 
     def _write(self, failure: Failure) -> None:
-        if failure.elsewhere and not failure.details:
+        # A host without any record counts as the lost one.
+        if failure.elsewhere and not failure.details and failure.code != ExitCode.PEER_LOST:
             return
         # The log already has it, and nothing may keep the process from ending.
         with suppress(Exception):

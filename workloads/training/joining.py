@@ -11,7 +11,7 @@ from etils import epath
 
 from multislice_run.ending import Ending, Failure
 from multislice_run.start import Start
-from workloads.spec import SliceSpec
+from workloads.spec import ExitCode, SliceSpec
 from workloads.training.failures import TrainingStopped
 from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
 from workloads.training.start_check import Roll, require_place
@@ -85,7 +85,8 @@ class HostProcess:
 
     def _end(self, failure: Failure) -> None:
         # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.
-        if other := self.processes.read_failure():
+        other = self.processes.read_failure()
+        if other and other["code"] != ExitCode.PEER_LOST:
             failure = Failure.from_other_host(other, "", self.processes.host)
         self.ending.fail(failure, self.processes)
 

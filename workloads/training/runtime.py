@@ -61,10 +61,10 @@ class Deadline:
 
 
 HEARTBEAT_TIMEOUT_SECONDS = 100
-"""Time limit of JAX's heartbeat. A host that died without closing its sockets counts as lost after half of it at the
-earliest; its peers then abort and restart. A host that hangs is found earlier (`watchdog`). This is JAX's default,
-because less would end whole jobs for a host that is only busy, as when it compiles. Google's multislice tests had to
-raise it (https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
+"""Time limit of JAX's heartbeat. A host without a sign of life counts as lost after half of it at the earliest; its
+peers then abort and restart. A host that died is noticed earlier (`lifelines`), and so is one that hangs (`watchdog`).
+This is JAX's default, because less would end whole jobs for a host that is only busy, as when it compiles. Google's
+multislice tests had to raise it (https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
 
 SHUTDOWN_TIMEOUT_SECONDS = 15
 """Time limit of the barrier at exit. With JAX's default of 300 s, one failed host would delay all others that long."""
