@@ -46,7 +46,7 @@ class Job:
 
     def leave(self, index: int, error: Exception | None = None) -> None:
         """Let a host leave in order."""
-        self.stacks[index].pop_all().__exit__(type(error), error, None)
+        self.stacks[index].pop_all().__exit__(type(error) if error else None, error, None)
 
     def loses(self, index: int) -> tuple[str, int] | None:
         """Return which host a host loses soon."""
