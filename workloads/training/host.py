@@ -3,6 +3,8 @@
 import signal
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
+from ipaddress import ip_address
 
 from etils import epath
 
@@ -79,5 +81,9 @@ def run_slice(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> No
 
 def own_address(place: Place, environment: Mapping[str, str]) -> str:
     """Return the IP address of this host for other slices."""
-    bound = environment.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0]
-    return bound or socket.gethostbyname(place.host if len(place.hosts) > 1 else socket.gethostname())
+    bound = environment.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0].strip("[]")
+    # It may be a name, or stand for all addresses of the host.
+    with suppress(ValueError):
+        if not ip_address(bound).is_unspecified:
+            return bound
+    return socket.gethostbyname(place.host if len(place.hosts) > 1 else socket.gethostname())

@@ -31,6 +31,8 @@ _VIEW, _STREAMS = 0, 0
 _LEADER = 0
 _NUMBER = struct.Struct("<i")
 """The only message: the index of a process. A process that sends its own leaves in order, and any other is lost."""
+_WELCOME = -1
+"""Sent by the leader instead of an index when it has taken a connection."""
 _CONNECT_SECONDS = 10.0
 
 
@@ -40,6 +42,8 @@ class _Lifeline:
 
     peer: int
     connection: socket.socket
+    open: bool
+    """Whether the other side has taken the connection."""
     received: bytes = b""
 
 
@@ -80,14 +84,23 @@ class Lifelines:
         """Listen on the leader, and connect to it on every other host."""
         group, processes = secrets.token_hex(8), self._processes
         if processes.leads:
-            self._links = Links(_LEADER, self._address(), group, _STREAMS, CUT_AFTER_SECONDS)
-            self._links.claim(_VIEW, self._take)
+            self._links = self._listen(group)
         own = [processes.host, group, self._links.address if self._links else ""]
         all_ = processes.gather("lifelines", own)
         self._hosts = [host for host, _, _ in all_]
         _, group, at = all_[_LEADER]
-        if not processes.leads:
+        if at and not processes.leads:
             self._connect(group, at)
+
+    def _listen(self, group: str) -> Links | None:
+        try:
+            links = Links(_LEADER, self._address(), group, _STREAMS, CUT_AFTER_SECONDS)
+        except OSError as error:
+            # Other ways to notice a lost host are left.
+            print(f"host {self._processes.host} cannot listen for lifelines: {error}", flush=True)
+            return None
+        links.claim(_VIEW, self._take)
+        return links
 
     def _connect(self, group: str, address: str) -> None:
         greeting = Greeting(_VIEW, self._processes.index, _LEADER, _STREAMS, _STREAMS)
@@ -97,13 +110,17 @@ class Lifelines:
             connection.sendall(first)
             connection.setblocking(False)
         except OSError as error:
-            # Other ways to notice a lost host are left.
-            print(f"host {self._processes.host} has no lifeline to the leader at {address}: {error}", flush=True)
+            self._go_on_without(str(error))
             return
-        self._add(_Lifeline(_LEADER, connection))
+        self._add(_Lifeline(_LEADER, connection, open=False))
 
     def _take(self, greeting: Greeting, connection: socket.socket) -> None:
-        self._add(_Lifeline(greeting.sender, connection))
+        with suppress(OSError):
+            connection.send(_NUMBER.pack(_WELCOME))
+        self._add(_Lifeline(greeting.sender, connection, open=True))
+
+    def _go_on_without(self, why: str) -> None:
+        print(f"host {self._processes.host} has no lifeline to the leader: {why}", flush=True)
 
     def _add(self, line: _Lifeline | None) -> None:
         self._new.put(line)
@@ -137,16 +154,19 @@ class Lifelines:
         except OSError:
             data = b""
         if not data:
-            self._lose(line.peer)
+            if line.open:
+                self._lose(line.peer)
+            else:
+                self._go_on_without("it did not take the connection")
             return False
         line.received += data
         if len(line.received) < _NUMBER.size:
             return True
-        (gone,) = _NUMBER.unpack(line.received)
-        line.received = b""
-        if gone != line.peer:
-            self._lose(gone)
-        return False
+        (number,) = _NUMBER.unpack(line.received)
+        line.received, line.open = b"", True
+        if number not in (_WELCOME, line.peer):
+            self._lose(number)
+        return number == _WELCOME
 
     def _lose(self, index: int) -> None:
         # The others wait in a collective with this host, which is about to end too.

@@ -88,6 +88,7 @@ def test_all_hosts_hear_at_once_of_a_process_that_ended() -> None:
 
 def test_hosts_lose_the_leader() -> None:
     with job() as hosts:
+        time.sleep(0.05)
         (line,) = hosts.lifelines[1]._lines.values()  # pyright: ignore[reportPrivateUsage]
         line.connection.shutdown(socket.SHUT_RDWR)
         assert hosts.loses(1) == ("host-0", 0)
@@ -118,15 +119,47 @@ def test_the_kernel_looks_for_a_machine_that_is_gone() -> None:
                 assert idle + every * count <= 1.2 * CUT_AFTER_SECONDS
 
 
-def test_a_host_goes_on_without_a_lifeline(capsys: pytest.CaptureFixture[str]) -> None:
-    def gather(key: str, value: object) -> list[object]:
-        return [["host-0", "group", "127.0.0.1:1"], value]
+@dataclass(frozen=True)
+class Follower(Processes):
+    """A host whose leader listens at `address`."""
 
-    follower = Processes(1, 2, "host-1")
-    object.__setattr__(follower, "gather", gather)
-    with Lifelines(follower, lambda: "127.0.0.1", lambda *_: None):
+    address: str = ""
+
+    def gather[T](self, key: str, value: T) -> list[T]:
+        return [cast(T, ["host-0", "group", self.address]), value]
+
+
+def test_a_host_that_cannot_reach_the_leader_goes_on_without_a_lifeline(capsys: pytest.CaptureFixture[str]) -> None:
+    for address in ("", "127.0.0.1:1"):
+        with Lifelines(Follower(1, 2, "host-1", address=address), lambda: "", lambda *_: pytest.fail("lost")):
+            pass
+    assert capsys.readouterr().out.startswith("host host-1 has no lifeline to the leader: ")
+
+
+def test_a_connection_that_the_leader_does_not_take_does_not_mean_that_it_is_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lost = SimpleQueue[str]()
+    with socket.create_server(("127.0.0.1", 0)) as leader:
+        follower = Follower(1, 2, "host-1", address=f"127.0.0.1:{leader.getsockname()[1]}")
+        with Lifelines(follower, lambda: "", lambda host, _: lost.put(host)):
+            leader.accept()[0].close()
+            time.sleep(NOTICED_SECONDS)
+    assert lost.empty()
+    assert "it did not take the connection" in capsys.readouterr().out
+
+
+def test_a_leader_without_an_address_goes_on_without_lifelines(capsys: pytest.CaptureFixture[str]) -> None:
+    def no_address() -> str:
+        raise OSError("unknown host")
+
+    class Leader(Follower):
+        def gather[T](self, key: str, value: T) -> list[T]:
+            return [value, value]
+
+    with Lifelines(Leader(0, 2, "host-0"), no_address, lambda *_: None):
         pass
-    assert "host host-1 has no lifeline to the leader at 127.0.0.1:1: " in capsys.readouterr().out
+    assert "host host-0 cannot listen for lifelines: unknown host" in capsys.readouterr().out
 
 
 def test_one_host_needs_none() -> None:
