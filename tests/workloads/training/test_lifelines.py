@@ -1,23 +1,29 @@
 """Connections by which hosts notice that the process of another one has ended."""
 
+# pyright: reportPrivateUsage=false
+
 import socket
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Barrier
 from typing import Any, cast
 
 import pytest
 
+from tests.workloads.hosts import wait_until
 from workloads.group.links import Greeting, open_link
 from workloads.training.lifelines import CUT_AFTER_SECONDS, Lifelines
 from workloads.training.runtime import Processes
 
 HOSTS = 3
-NOTICED_SECONDS = 0.2
+NOTICED_SECONDS = 10.0
+"""Longest wait for what comes within milliseconds on an idle machine."""
+QUIET_SECONDS = 0.2
+"""Time in which nothing may come."""
 DEAD = 2
 """Host whose connection ends without a word."""
 
@@ -48,12 +54,13 @@ class Job:
         """Let a host leave in order."""
         self.stacks[index].pop_all().__exit__(type(error) if error else None, error, None)
 
-    def loses(self, index: int) -> tuple[str, int] | None:
-        """Return which host a host loses soon."""
-        try:
-            return self.lost[index].get(timeout=NOTICED_SECONDS)
-        except Empty:
-            return None
+    def loses(self, index: int) -> tuple[str, int]:
+        """Return which host a host loses."""
+        return self.lost[index].get(timeout=NOTICED_SECONDS)
+
+    def loses_none(self, index: int) -> bool:
+        time.sleep(QUIET_SECONDS)
+        return self.lost[index].empty()
 
 
 @contextmanager
@@ -76,20 +83,20 @@ def job() -> Generator[Job]:
         with dead:
             dead.settimeout(10)
             dead.sendall(greeting)
+            leader, follower = made
+            wait_until(lambda: len(leader._lines) == 2 and any(line.open for line in [*follower._lines.values()]))
             yield Job(made, dead, lost, stacks)
 
 
 def test_all_hosts_hear_at_once_of_a_process_that_ended() -> None:
     with job() as hosts:
-        time.sleep(0.05)
         hosts.dead.close()
         assert [hosts.loses(0), hosts.loses(1)] == [("host-2", DEAD)] * 2
 
 
 def test_hosts_lose_the_leader() -> None:
     with job() as hosts:
-        time.sleep(0.05)
-        (line,) = hosts.lifelines[1]._lines.values()  # pyright: ignore[reportPrivateUsage]
+        (line,) = hosts.lifelines[1]._lines.values()
         line.connection.shutdown(socket.SHUT_RDWR)
         assert hosts.loses(1) == ("host-0", 0)
         # To the leader, this host is the lost one.
@@ -99,20 +106,19 @@ def test_hosts_lose_the_leader() -> None:
 def test_a_host_that_leaves_in_order_is_not_lost() -> None:
     with job() as hosts:
         hosts.leave(1)
-        assert hosts.loses(0) is None
+        assert hosts.loses_none(0)
 
 
 def test_hosts_that_the_leader_leaves_do_not_lose_it() -> None:
     with job() as hosts:
         hosts.leave(0, ValueError())
-        assert hosts.loses(1) is None
+        assert hosts.loses_none(1)
 
 
 def test_the_kernel_looks_for_a_machine_that_is_gone() -> None:
     with job() as hosts:
-        time.sleep(0.05)
         for each in hosts.lifelines:
-            for line in each._lines.values():  # pyright: ignore[reportPrivateUsage]
+            for line in each._lines.values():
                 options = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
                 idle, every, count = (line.connection.getsockopt(socket.IPPROTO_TCP, option) for option in options)
                 assert line.connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -137,16 +143,16 @@ def test_a_host_that_cannot_reach_the_leader_goes_on_without_a_lifeline(capsys: 
 
 
 def test_a_connection_that_the_leader_does_not_take_does_not_mean_that_it_is_lost(
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lost = SimpleQueue[str]()
+    lost, told = SimpleQueue[str](), SimpleQueue[str]()
+    monkeypatch.setattr(Lifelines, "_go_on_without", lambda _, why: told.put(why))
     with socket.create_server(("127.0.0.1", 0)) as leader:
         follower = Follower(1, 2, "host-1", address=f"127.0.0.1:{leader.getsockname()[1]}")
         with Lifelines(follower, lambda: "", lambda host, _: lost.put(host)):
             leader.accept()[0].close()
-            time.sleep(NOTICED_SECONDS)
+            assert told.get(timeout=NOTICED_SECONDS) == "it did not take the connection"
     assert lost.empty()
-    assert "it did not take the connection" in capsys.readouterr().out
 
 
 def test_a_leader_without_an_address_goes_on_without_lifelines(capsys: pytest.CaptureFixture[str]) -> None:
