@@ -146,7 +146,11 @@ def test_a_connection_that_the_leader_does_not_take_does_not_mean_that_it_is_los
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lost, told = SimpleQueue[str](), SimpleQueue[str]()
-    monkeypatch.setattr(Lifelines, "_go_on_without", lambda _, why: told.put(why))
+
+    def tell(_: Lifelines, why: str) -> None:
+        told.put(why)
+
+    monkeypatch.setattr(Lifelines, "_go_on_without", tell)
     with socket.create_server(("127.0.0.1", 0)) as leader:
         follower = Follower(1, 2, "host-1", address=f"127.0.0.1:{leader.getsockname()[1]}")
         with Lifelines(follower, lambda: "", lambda host, _: lost.put(host)):
