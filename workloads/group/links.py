@@ -219,10 +219,11 @@ class Links:
         return greeting if fits and (magic, token) == (_MAGIC, _token(self._group)) else None
 
 
-def open_link(
-    group: str, address: str, greeting: Greeting, cut_after_seconds: int = CUT_AFTER_SECONDS
-) -> tuple[socket.socket, bytes]:
+def open_link(group: str, address: str, greeting: Greeting, cut_after_seconds: int) -> tuple[socket.socket, bytes]:
     """Begin to open a connection to the `Links` of a host, and return it with the bytes to send first.
+
+    The kernel ends it if it does not open within `cut_after_seconds`, and a watch connection later if no answer comes
+    for as long.
 
     Raises:
         OSError: the address cannot be reached.

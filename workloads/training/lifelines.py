@@ -1,8 +1,8 @@
 """Notices within milliseconds that another host's process has ended, and within seconds that its machine is gone.
 
-Every host keeps a connection to the leader that carries nothing, its lifeline. The kernel ends it with the process,
-however that ends, and if the other machine does not answer the kernel's probes for CUT_AFTER_SECONDS. A process that
-is only busy or stopped keeps its lifeline, because the kernel answers for it. `watchdog` finds those.
+Every host keeps a connection to the leader, its lifeline, which is silent while no host is lost. The kernel ends it
+with the process, however that ends, and if the other machine does not answer the kernel's probes for CUT_AFTER_SECONDS.
+A process that is only busy or stopped keeps its lifeline, because the kernel answers for it. `watchdog` finds those.
 
 JAX alone would notice a lost host after half of its heartbeat's time limit (`runtime`). Until then, the hosts would
 wait in a collective that cannot end, and not even SIGTERM would end them.

@@ -79,7 +79,7 @@ def job() -> Generator[Job]:
         _, group, address = pool.submit(hosts[DEAD].gather, "lifelines", ["host-2", "", ""]).result()[0]
         for each in entered:
             each.result()
-        dead, greeting = open_link(group, address, Greeting(0, DEAD, 0, 0, 0))
+        dead, greeting = open_link(group, address, Greeting(0, DEAD, 0, 0, 0), CUT_AFTER_SECONDS)
         with dead:
             dead.settimeout(10)
             dead.sendall(greeting)
