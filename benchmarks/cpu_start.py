@@ -3,9 +3,9 @@
 Run `python -m benchmarks.cpu_start [--levanter-python PATH]`. Each start is `python -m workloads.training` on one CPU
 device, with everything that a start on a cluster has except other hosts: data, run, ledger, checkpoints, watchdog. It
 ends when the line of the first step is printed. The parts come from the ledger of the run. A cold start finds no
-compiled program, and a warm one finds those of an earlier start. Levanter starts too if the Python of an environment
-with it is given. That start is shorter than the one of its own command, see `peers/levanter_step`. All take turns for
-several rounds.
+compiled program, and a warm one finds those of an earlier start. The processor time depends little on what else runs on
+the machine. Levanter starts too if the Python of an environment with it is given. That start is shorter than the one of
+its own command, see `peers/levanter_step`. All take turns for several rounds.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+
 from benchmarks.cpu_step import LEVANTER, LEVANTER_ATTENTION
 from benchmarks.training_job import StepProcess, cpu_environment, job
 from sandbox.daemon import CHECKOUT
@@ -28,6 +30,8 @@ from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 
 TOTAL = "total"
+PROCESSOR = "processor"
+"""Seconds of processor time, of all threads."""
 
 
 def own_start(cache: Path) -> dict[str, float]:
@@ -50,13 +54,14 @@ def own_start(cache: Path) -> dict[str, float]:
                 lines.append(line)
                 if StepProgress.parse(line):
                     break
-            ended = time.time()
+            ended, used = time.time(), psutil.Process(process.pid).cpu_times()
             # It saves on SIGTERM. Its files are deleted with the folder.
             process.terminate()
             process.communicate()
         if not StepProgress.parse(lines[-1]):
             raise RuntimeError(f"the trainer ended before its first step: {''.join(lines)}")
-        return {**_parts(Path(storage), began, ended), TOTAL: ended - began}
+        parts = _parts(Path(storage), began, ended)
+        return {**parts, TOTAL: ended - began, PROCESSOR: used.user + used.system}
 
 
 def _parts(storage: Path, began: float, ended: float) -> dict[str, float]:
@@ -74,7 +79,8 @@ def _parts(storage: Path, began: float, ended: float) -> dict[str, float]:
 def peer_start(command: list[str], environment: Mapping[str, str]) -> dict[str, float]:
     """Return the same for a peer."""
     with StepProcess(command, environment) as process:
-        return {**process.ready.parts, TOTAL: sum(process.ready.parts.values())}
+        parts = process.ready.parts
+        return {**parts, TOTAL: sum(parts.values()), PROCESSOR: process.processor_seconds}
 
 
 def measure(levanter_python: str | None, cache: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -107,7 +113,9 @@ def main() -> None:
         found = measure(given.levanter_python, Path(cache), given.rounds)
     for kind, starts in found.items():
         parts = {name: statistics.median(start[name] for start in starts) for name in starts[0]}
-        print(f"{kind:20}{parts.pop(TOTAL):>6.1f} s: " + ", ".join(f"{name} {parts[name]:.1f}" for name in parts))
+        total, processor = parts.pop(TOTAL), parts.pop(PROCESSOR)
+        each = ", ".join(f"{name} {parts[name]:.1f}" for name in parts)
+        print(f"{kind:20}{total:>6.1f} s, {processor:.1f} s of processor time: {each}")
     for kind in ("cold", "warm") if given.levanter_python else ():
         pairs = zip(found[f"this trainer, {kind}"], found[f"levanter, {kind}"], strict=True)
         each = sorted(own[TOTAL] / peer[TOTAL] for own, peer in pairs)

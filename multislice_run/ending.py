@@ -10,9 +10,11 @@ offers instead cannot be used in Python, because its argument, an absl::Status, 
 tasks would hang in their collective.
 """
 
+import ctypes
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -33,14 +35,17 @@ RECORD_TIMEOUT_SECONDS = 10
 
 LINGER_SECONDS = 3
 """Time that a host waits before it exits because another one is gone. The Job controller reports one of the pods that
-it sees failed. This delay makes it the lost one, which kubelet reports within a second or two."""
+it sees failed. This delay makes it the lost one, which kubelet reports within a second or two. SIGTERM ends it, because
+the pod is deleted after that report."""
+
+_GONE = "another host is gone; see its own failure for the cause"
 
 
 class Others(Protocol):
     """The other processes of the job, which end too after a failure."""
 
     def publish_failure(self, failure: Mapping[str, object], /) -> None:
-        """Tell them the failure of this process."""
+        """Tell them the failure of this process. Return when they have heard it, unless this process lingers anyway."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,14 @@ class Failure:
         known = isinstance(error, Stopped)
         cause = str(error) if known else f"{type(error).__name__}: {error}".strip()
         if is_peer_lost(error):
-            cause = f"another host is gone; see its own failure for the cause: {cause}"
+            cause = f"{_GONE}: {cause}"
         details = [] if known else "".join(traceback.format_exception(error)).splitlines()
         return cls(cause, details, host, exit_code(error), time.time())
+
+    @classmethod
+    def of_lost_host(cls, lost: str, host: str) -> Self:
+        """Return the failure of `host` because it has lost its connection to the host `lost`."""
+        return cls(f"{_GONE}: the connection to {lost} has ended", [], host, ExitCode.PEER_LOST, time.time())
 
     @classmethod
     def from_other_host(cls, other: Mapping[str, Any], stacks: str, host: str) -> Self:
@@ -94,11 +104,11 @@ class Ending:
         sys.stderr.flush()
         writer = threading.Thread(target=self._write, args=(failure,), daemon=True)
         writer.start()
+        lingers_until = time.monotonic() + LINGER_SECONDS if failure.code == ExitCode.PEER_LOST else 0.0
         if others:
             others.publish_failure({"cause": failure.cause, "host": failure.host, "code": failure.code})
-        if failure.code == ExitCode.PEER_LOST:
-            time.sleep(LINGER_SECONDS)
         writer.join(RECORD_TIMEOUT_SECONDS)
+        _linger(lingers_until)
         # A normal exit would wait at JAX's shutdown barrier for hosts that wait in a collective for this one.
         os._exit(failure.code)
 
@@ -111,9 +121,20 @@ class Ending:
                 self._record.unlink(missing_ok=True)
 
     def _write(self, failure: Failure) -> None:
-        if failure.elsewhere and not failure.details:
+        # A host without any record counts as the lost one.
+        if failure.elsewhere and not failure.details and failure.code != ExitCode.PEER_LOST:
             return
         # The log already has it, and nothing may keep the process from ending.
         with suppress(Exception):
             self._record.parent.mkdir(parents=True, exist_ok=True)
             self._record.write_text(json.dumps(asdict(failure), indent=2) + "\n")
+
+
+def _linger(until: float) -> None:
+    """Wait until this time by `time.monotonic()`, or end by SIGTERM with the exit code of a host that lost another."""
+    if (seconds := until - time.monotonic()) > 0:
+        # Handlers of Python run in the main thread, which may wait in a collective, and the one of JAX only notes that
+        # the signal came.
+        libc = ctypes.CDLL(None)
+        libc.signal(signal.SIGTERM, libc.abort)
+        time.sleep(seconds)

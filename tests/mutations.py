@@ -209,7 +209,7 @@ GROUP = (
         _LINKS,
         {
             "group-takes-connections-of-other-groups": (
-                "(magic, token) == (_MAGIC, self._token)",
+                "(magic, token) == (_MAGIC, _token(self._group))",
                 "magic == _MAGIC",
             ),
             "group-lets-connections-wait-forever": ("if guest.due <= time.monotonic():", "if not guest.due:"),

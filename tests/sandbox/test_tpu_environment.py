@@ -93,6 +93,7 @@ def test_the_device_plugin_describes_the_slice_and_the_host() -> None:
     devices = cpu_variables(tpu_container(), NODE, ADDRESS)
     assert devices["JAX_NUM_CPU_DEVICES"] == "4"
     assert devices["JAX_ENABLE_COMPILATION_CACHE"] == "false"
+    assert devices["XLA_FLAGS"] == "--xla_backend_optimization_level=1"
     assert devices["JAX_COORDINATOR_BIND_ADDRESS"] == f"{ADDRESS}:8482"
 
 

@@ -30,9 +30,9 @@ _GREETING_SECONDS = 30.0
 _GUESTS = 64
 """Number of connections that may be without a greeting. More close the oldest."""
 
-_CUT_AFTER_SECONDS = 10
+CUT_AFTER_SECONDS = 10
 _PROBE_SECONDS = 2
-"""The kernel probes a watch connection this often, and ends it if no answer comes for `_CUT_AFTER_SECONDS`. A control
+"""The kernel probes a watch connection this often, and ends it if no answer comes for CUT_AFTER_SECONDS. A control
 plane notices a dead host earlier. This is for a cut that separates only two slices."""
 
 
@@ -65,7 +65,14 @@ class _Guest:
 class Links:
     """Listener of this host, and connections that other hosts have opened to it."""
 
-    def __init__(self, slice_: int, address: str, group: str, streams: int = STREAMS):
+    def __init__(
+        self,
+        slice_: int,
+        address: str,
+        group: str,
+        streams: int = STREAMS,
+        cut_after_seconds: int = CUT_AFTER_SECONDS,
+    ):
         """Listen on a free port.
 
         Args:
@@ -73,9 +80,10 @@ class Links:
             address: IP address of this host on the network between the slices.
             group: name of the group of slices, the same on all of its hosts. No other group may use it.
             streams: number of data connections to each peer, the same on all hosts.
+            cut_after_seconds: time without an answer after which the kernel ends a watch connection.
         """
         self.slice, self.streams = slice_, streams
-        self._token = blake2b(group.encode(), digest_size=16).digest()
+        self._group, self._cut_after = group, cut_after_seconds
         self._lock = Lock()
         self._view, self._take = -1, _refuse
         self._waiting = list[tuple[Greeting, socket.socket]]()
@@ -118,19 +126,7 @@ class Links:
         Raises:
             OSError: the address cannot be reached.
         """
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        connection = socket.socket(_family(host), socket.SOCK_STREAM)
-        _prepare(connection, greeting)
-        # Without it, the kernel tries for two minutes. It is cleared once the connection is open.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _CUT_AFTER_SECONDS)
-        try:
-            with suppress(BlockingIOError):
-                connection.connect((host, int(port)))
-        except OSError:
-            connection.close()
-            raise
-        return connection, self._greet(greeting)
+        return open_link(self._group, address, greeting, self._cut_after)
 
     def close(self) -> None:
         """End the listener, and close all connections that no view has taken."""
@@ -198,7 +194,7 @@ class Links:
     def _end(self, guest: _Guest) -> None:
         """Take a guest's connection if it has greeted, and close it otherwise."""
         if greeting := self._parse(guest.received):
-            _prepare(guest.connection, greeting)
+            _prepare(guest.connection, greeting, self._cut_after)
             with self._lock:
                 self._sort(greeting, guest.connection)
         else:
@@ -213,10 +209,6 @@ class Links:
         else:
             connection.close()
 
-    def _greet(self, greeting: Greeting) -> bytes:
-        ends = greeting.sender, greeting.receiver
-        return _GREETING.pack(_MAGIC, self._token, greeting.view, *ends, greeting.stream, greeting.streams)
-
     def _parse(self, received: bytearray) -> Greeting | None:
         """Return the greeting if it is one of this group to this slice, and else `None`."""
         if len(received) < _GREETING.size:
@@ -224,10 +216,39 @@ class Links:
         magic, token, *values = _GREETING.unpack(received)
         greeting = Greeting(*values)
         fits = greeting.receiver == self.slice and greeting.stream <= greeting.streams == self.streams
-        return greeting if fits and (magic, token) == (_MAGIC, self._token) else None
+        return greeting if fits and (magic, token) == (_MAGIC, _token(self._group)) else None
 
 
-def _prepare(connection: socket.socket, greeting: Greeting) -> None:
+def open_link(group: str, address: str, greeting: Greeting, cut_after_seconds: int) -> tuple[socket.socket, bytes]:
+    """Begin to open a connection to the `Links` of a host, and return it with the bytes to send first.
+
+    The kernel ends it if it does not open within `cut_after_seconds`, and a watch connection later if no answer comes
+    for as long.
+
+    Raises:
+        OSError: the address cannot be reached.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    connection = socket.socket(_family(host), socket.SOCK_STREAM)
+    _prepare(connection, greeting, cut_after_seconds)
+    # Without it, the kernel tries for two minutes. It is cleared once the connection is open.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * cut_after_seconds)
+    try:
+        with suppress(BlockingIOError):
+            connection.connect((host, int(port)))
+    except OSError:
+        connection.close()
+        raise
+    ends = greeting.sender, greeting.receiver
+    return connection, _GREETING.pack(_MAGIC, _token(group), greeting.view, *ends, greeting.stream, greeting.streams)
+
+
+def _token(group: str) -> bytes:
+    return blake2b(group.encode(), digest_size=16).digest()
+
+
+def _prepare(connection: socket.socket, greeting: Greeting, cut_after_seconds: int) -> None:
     """Set the options of a connection.
 
     The sizes of its buffers are left to the kernel. An explicit size turns its own sizing off and is limited to
@@ -239,7 +260,7 @@ def _prepare(connection: socket.socket, greeting: Greeting) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _CUT_AFTER_SECONDS // _PROBE_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, cut_after_seconds // _PROBE_SECONDS)
 
 
 def _family(host: str) -> socket.AddressFamily:

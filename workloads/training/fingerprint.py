@@ -7,6 +7,7 @@ or 2**-55 if the same bit of two elements flips. Fingerprints do not protect aga
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 
 import jax
@@ -72,6 +73,8 @@ def _of_all_replicas(shards: list[jax.Array], specs: list[PartitionSpec]) -> jax
     return jax.lax.all_gather(sums, REPLICA)
 
 
+# Traced once for all arrays of the same kind, such as a weight and its moments.
+@partial(jax.jit, static_argnums=1)
 def _sums(shard: jax.Array, spec: PartitionSpec) -> jax.Array:
     """Return two sums modulo 2**32 over this device's elements. They depend on positions, but not on the order."""
     bits = jax.lax.bitcast_convert_type(shard, jnp.dtype(f"uint{8 * shard.dtype.itemsize}")).astype(jnp.uint32)

@@ -3,6 +3,8 @@
 import signal
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
+from ipaddress import ip_address
 
 from etils import epath
 
@@ -16,6 +18,7 @@ from workloads.training.check_host import check_devices
 from workloads.training.failures import InvalidSpec, TrainingStopped
 from workloads.training.group_loop import GroupMember, train_in_group
 from workloads.training.joining import HostProcess, hang
+from workloads.training.lifelines import Lifelines
 from workloads.training.loop import train
 from workloads.training.outer_loop import OuterMember
 from workloads.training.runtime import Place
@@ -41,7 +44,8 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
         require_packages(spec.trackers)
         job = on_present_slices(spec, place)
         processes = host.join(job.slices, job.training.start_minutes)
-        with Watchdog(processes, host.ending, hang):
+        lifelines = Lifelines(processes, lambda: own_address(place, environment), host.lose)
+        with Watchdog(processes, host.ending, hang), lifelines:
             check_devices(job.slices, place, processes, environment, slice_check.SIZE)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
                 train(job, start, processes, live)
@@ -77,5 +81,9 @@ def run_slice(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> No
 
 def own_address(place: Place, environment: Mapping[str, str]) -> str:
     """Return the IP address of this host for other slices."""
-    bound = environment.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0]
-    return bound or socket.gethostbyname(place.host if len(place.hosts) > 1 else socket.gethostname())
+    bound = environment.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0].strip("[]")
+    # It may be a name, or stand for all addresses of the host.
+    with suppress(ValueError):
+        if not ip_address(bound).is_unspecified:
+            return bound
+    return socket.gethostbyname(place.host if len(place.hosts) > 1 else socket.gethostname())

@@ -11,7 +11,7 @@ from etils import epath
 
 from multislice_run.ending import Ending, Failure
 from multislice_run.start import Start
-from workloads.spec import SliceSpec
+from workloads.spec import ExitCode, SliceSpec
 from workloads.training.failures import TrainingStopped
 from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
 from workloads.training.start_check import Roll, require_place
@@ -73,10 +73,22 @@ class HostProcess:
         failure = Failure.of(error, processes.host)
         if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
             self.ending.fail(failure, others=Processes(0, 1, processes.host))
+        self._end(failure)
+
+    def lose(self, host: str, index: int) -> None:
+        """End this process because it has lost the host with this name and index."""
+        failure = Failure.of_lost_host(host, self.processes.host)
+        if index == 0:
+            # The others cannot be told without the leader.
+            self.ending.fail(failure)
+        self._end(failure)
+
+    def _end(self, failure: Failure) -> None:
         # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.
-        if other := processes.read_failure():
-            failure = Failure.from_other_host(other, "", processes.host)
-        self.ending.fail(failure, processes)
+        other = self.processes.read_failure()
+        if other and other["code"] != ExitCode.PEER_LOST:
+            failure = Failure.from_other_host(other, "", self.processes.host)
+        self.ending.fail(failure, self.processes)
 
 
 def hang(missed: Expectation) -> str:

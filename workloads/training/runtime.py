@@ -21,6 +21,7 @@ from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
 from multislice_run.place import Place as Place
+from workloads.spec import ExitCode
 from workloads.training.failures import BadHostStays, HostMissing, Suspect
 
 
@@ -60,10 +61,10 @@ class Deadline:
 
 
 HEARTBEAT_TIMEOUT_SECONDS = 100
-"""Time limit of JAX's heartbeat. A host that died without closing its sockets counts as lost after half of it at the
-earliest; its peers then abort and restart. A host that hangs is found earlier (`watchdog`). This is JAX's default,
-because less would end whole jobs for a host that is only busy, as when it compiles. Google's multislice tests had to
-raise it (https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
+"""Time limit of JAX's heartbeat. A host without a sign of life counts as lost after half of it at the earliest; its
+peers then abort and restart. A host that died is noticed earlier (`lifelines`), and so is one that hangs (`watchdog`).
+This is JAX's default, because less would end whole jobs for a host that is only busy, as when it compiles. Google's
+multislice tests had to raise it (https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
 
 SHUTDOWN_TIMEOUT_SECONDS = 15
 """Time limit of the barrier at exit. With JAX's default of 300 s, one failed host would delay all others that long."""
@@ -157,7 +158,7 @@ class Processes:
         """Publish this process's failure, so that the others end too. Only the first failure in the job counts.
 
         The failed process waits until the others have read it, because its exit breaks their collectives. So does the
-        leader, which serves it.
+        leader, which serves it. If a host is lost, they linger anyway (`ending`), and the others notice it themselves.
         """
         if self.count == 1:
             return
@@ -166,7 +167,7 @@ class Processes:
             self._client.key_value_set(FAILURE_KEY, json.dumps(failure))
         except jax.errors.JaxRuntimeError:
             first = False
-        if first or self.leads:
+        if (first or self.leads) and failure["code"] != ExitCode.PEER_LOST:
             time.sleep(FAILURE_IS_HEARD_SECONDS)
 
     def read_failure(self) -> dict[str, Any] | None:
