@@ -41,6 +41,7 @@ class Step(Record):
     time: Moment
     seconds: Positive = Field(default=0.0, alias="step_seconds")
     host_seconds: Positive = 0.0
+    local_save_seconds: Positive = 0.0
     loss: Number | None = None
     skipped: bool = False
     tokens_per_second: Positive | None = None
