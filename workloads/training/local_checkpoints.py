@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,13 @@ ARRAYS, RECORD = "arrays", "record"
 _PARTIAL = "partial"
 
 
+class Age(NamedTuple):
+    """Sort key of states. A later attempt may have gone back to an earlier step."""
+
+    attempt: int
+    step: int
+
+
 @dataclass(frozen=True)
 class Held:
     """A state on a node, or the node's part of it."""
@@ -46,6 +53,10 @@ class Held:
     """Step of the newest checkpoint in storage at that time; 0 without one."""
     slots: tuple[int, ...]
     """Slots whose shards are there."""
+
+    @property
+    def age(self) -> "Age":
+        return Age(self.attempt, self.step)
 
     @property
     def name(self) -> str:
@@ -114,14 +125,13 @@ class LocalCheckpoints:
         newest = self._processes.share("local/saved", lambda: saved)
         offers = [[_held(each) for each in one] for one in self._processes.gather("local/held", self._offer())]
         found = None
-        # A later attempt may have gone back to an earlier step.
-        for attempt, step in sorted({(each.attempt, each.step) for one in offers for each in one}, reverse=True):
-            if found or step < newest:
+        for age in sorted({each.age for one in offers for each in one}, reverse=True):
+            if found or age.step < newest:
                 continue
-            parts = [next((each for each in one if (each.attempt, each.step) == (attempt, step)), None) for one in offers]
+            parts = [next((each for each in one if each.age == age), None) for one in offers]
             found, fault = self._read_together(parts, newest, take)
             if fault:
-                report(LocalCheckpointSkipped(step, fault))
+                report(LocalCheckpointSkipped(age.step, fault))
         self._keep_only(found.name if found else "")
         return found
 
@@ -199,7 +209,8 @@ class LocalCheckpoints:
         way = plan([part.slots if part else () for part in parts], self._shards.mesh)
         if way is None:
             return None, f"some of its shards are on none of the {len(parts)} nodes"
-        arrays, fault = None, ""
+        arrays: Any = None
+        fault = ""
         try:
             arrays = self._shards.read(self._folder / name / ARRAYS, own.slots if own else (), way.reads)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, there is a checkpoint to continue from

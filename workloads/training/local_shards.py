@@ -112,9 +112,7 @@ class Shards:
                 return content[start : start + size].view(leaf.dtype).reshape(shape)
 
             # Otherwise a CPU device would use the file as its memory.
-            put = {
-                device: jax.device_put(shard(slot), device, may_alias=False) for device, slot in wanted.items()
-            }
+            put = {device: jax.device_put(shard(slot), device, may_alias=False) for device, slot in wanted.items()}
             return on_devices(leaf, put)
 
         arrays = [leaf_on_devices(number, leaf) for number, leaf in enumerate(self._leaves)]
