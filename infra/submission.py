@@ -68,6 +68,11 @@ class Submission:
         return None if isinstance(self.job, TrainingJob) else self.job.pathways
 
     @property
+    def saves_locally(self) -> bool:
+        """Return whether its pods keep the newest state in the RAM disk of their node."""
+        return self.spec is not None and self.spec.training.local_save_every_steps is not None
+
+    @property
     def shares_host(self) -> bool:
         """Return whether the head of a Pathways job runs on the host of its worker, as on slices of one host."""
         return not self.shape.multi_host

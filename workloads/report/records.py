@@ -108,6 +108,12 @@ class StepFacts(Record):
     step: Count
 
 
+class LocalFacts(StepFacts):
+    """Facts of the event `RestoredLocally`."""
+
+    saved: Count
+
+
 class EvaluationFacts(Record):
     """Facts of the event `Evaluation`. The loss may be infinite or NaN."""
 
@@ -127,6 +133,7 @@ class PaceFacts(Record):
 FACTS: dict[str, type[Record]] = {
     "start": StartFacts,
     "RunStarted": StepFacts,
+    "RestoredLocally": LocalFacts,
     "SlicesChanged": ChangeFacts,
     "CheckpointSaved": StepFacts,
     "CheckpointSkipped": StepFacts,

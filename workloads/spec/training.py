@@ -153,7 +153,7 @@ class TrainingSpec(Spec):
     local_save_every_steps: Annotated[PositiveInt | None, Field(exclude_if=not_)] = None
     """Number of steps between saves to the memory of the hosts' nodes, which outlives a restart of the job. With 1, a
     restart repeats at most one step as long as the nodes stay. Default: no such saves, so a restart repeats the steps
-    since the last checkpoint. See `docs/how-to/operations.md`."""
+    since the last checkpoint. See `docs/how-to/slice-failure.md`."""
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
     z_loss: Annotated[Number, Field(ge=0, exclude_if=not_)] = 0.0

@@ -81,9 +81,11 @@ class Restored:
 
     state: TrainState
     record: Record
-    name: str
+    held: Held
     hosts: int
     """Number of hosts whose nodes held it."""
+    steps: list[str]
+    """Lines of steps that the leader had not stored when it saved."""
 
 
 def local_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -132,7 +134,7 @@ class LocalCheckpoints:
             found, fault = self._read_together(parts, newest, take)
             if fault:
                 report(LocalCheckpointSkipped(age.step, fault))
-        self._keep_only(found.name if found else "")
+        self._keep_only(found.held.name if found else "")
         return found
 
     def begin(self, state: TrainState, take: Take) -> list[Fingerprints]:
@@ -142,12 +144,15 @@ class LocalCheckpoints:
             self._writing.exception()
         return take(state)
 
-    def save(self, step: int, state: TrainState, fingerprints: Fingerprints, saved: int) -> None:
+    def save(
+        self, step: int, state: TrainState, fingerprints: Fingerprints, saved: int, steps: Sequence[str] = ()
+    ) -> None:
         """Begin to write `state`, after `begin`. It returns when the arrays are copied from the devices. `saved` is as
-        in `Held`."""
+        in `Held`, and `steps` are the lines of steps that this process has not stored."""
         held = Held(self._run.start, step, saved, self._shards.own_slots)
         facts = {"layout": self._shards.layout, "fingerprints": fingerprints, "manifest": self._run.manifest}
-        self._writing = self._thread.submit(self._write, held, asdict(held) | facts, self._shards.copies(state))
+        record = {**asdict(held), **facts, "steps": [*steps]}
+        self._writing = self._thread.submit(self._write, held, record, self._shards.copies(state))
 
     def written(self) -> Written | None:
         """Return the end of the last save. `None` if there was none, or it is still being written."""
@@ -203,7 +208,8 @@ class LocalCheckpoints:
         """Return the state of which each process holds one of `parts`, or its error. The result is the same on all
         processes."""
         holders = {index: part for index, part in enumerate(parts) if part}
-        name, own = next(iter(holders.values())).name, parts[self._processes.index]
+        held, own = next(iter(holders.values())), parts[self._processes.index]
+        name = held.name
         if (saved := max(part.saved for part in holders.values())) > newest:
             return None, f"the checkpoint of step {saved} was there when it was saved, and is not any more"
         way = plan([part.slots if part else () for part in parts], self._shards.mesh)
@@ -220,16 +226,20 @@ class LocalCheckpoints:
             return None, first_of([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
         # These are collectives. Only now is it certain that all processes take part.
         state = arrays if way.moves is None else sent(arrays, way.moves)
-        replicas, record = take(state), self._record_of(name, next(iter(holders)))
+        replicas = take(state)
+        record, steps = self._record_of(name, own is not None, next(iter(holders)))
         if wrong := differences(record.fingerprints, replicas):
             return None, f"arrays are not what was saved: {first_of(wrong)}"
-        return Restored(state, record, name, len(holders)), ""
+        return Restored(state, record, held, len(holders), steps), ""
 
-    def _record_of(self, name: str, holder: int) -> Record:
-        """Return the record on the node of process `holder`, on all processes."""
-        own = json.loads((self._folder / name / RECORD).read_text()) if self._processes.index == holder else None
-        (record,) = filter(None, self._processes.gather(f"local/record/{name}", own))
-        return Record(record["fingerprints"], record["manifest"])
+    def _record_of(self, name: str, holds: bool, first: int) -> tuple[Record, list[str]]:
+        """Return the record on the node of process `first`, and the leader's lines of steps, on all processes."""
+        own = json.loads((self._folder / name / RECORD).read_text()) if holds else {}
+        facts = {key: own[key] for key in ("fingerprints", "manifest")} if self._processes.index == first else {}
+        found = self._processes.gather(f"local/record/{name}", facts | {"steps": own.get("steps", [])})
+        return Record(found[first]["fingerprints"], found[first]["manifest"]), [
+            line for one in found for line in one["steps"]
+        ]
 
 
 def _held(record: Mapping[str, Any]) -> Held:

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from multislice_run.ledger import Ledger
+from multislice_run.ledger import Ledger, add_unstored
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.start import Start
 from workloads.progress import (
@@ -197,6 +197,8 @@ class Training:
         if found is None:
             return None, {}
         step = int(found.state.step)
+        if self.processes.leads:
+            add_unstored(self.run.steps, found.held.attempt, found.steps)
         self.journal.announce(RestoredLocally(step, found.hosts, self.processes.count, saved))
         return found.state, found.record.manifest
 
@@ -380,7 +382,8 @@ class Training:
 
     def _save_locally(self, step: int, state: TrainState, found: list[Fingerprints]) -> None:
         assert self._local
-        self._local.save(step, state, self.replicas.require_equal(step, found), self._stored_step)
+        agreed, lines = self.replicas.require_equal(step, found), self.journal.metrics.unstored
+        self._local.save(step, state, agreed, self._stored_step, lines)
         self._local_save_seconds = self.journal.end_local_save()
 
     def _compare_slices(self, step: int, state: TrainState) -> None:

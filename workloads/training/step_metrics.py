@@ -71,6 +71,11 @@ class StepMetrics:
         if self._lines:
             self._lines.__exit__(kind, error, trace)
 
+    @property
+    def unstored(self) -> list[str]:
+        """Lines of the last steps that this process writes and that are not in storage yet."""
+        return self._lines.unstored if self._lines else []
+
     def add(
         self,
         before: Position,

@@ -221,7 +221,7 @@ def test_the_state_of_a_later_attempt_counts_even_if_it_is_of_an_earlier_step(
     save(tmp_path, 7)
     save(tmp_path, 5, run=replace(RUN, start=1))
     found, _ = restore(tmp_path)
-    assert found.name == "1-5"
+    assert found.held.name == "1-5"
 
 
 def test_states_of_another_run_are_deleted_and_those_of_another_mesh_are_not_used(
@@ -249,6 +249,16 @@ def test_a_pod_without_a_folder_in_memory_is_told_so() -> None:
         local_folder({})
     assert stop.value.code is ExitCode.INVALID_SPEC
     assert local_folder({"LOCAL_CHECKPOINTS": "/memory"}) == Path("/memory")
+
+
+def test_lines_that_the_leader_had_not_stored_come_back(
+    tmp_path: Path, save: Save, restore: Any, state: TrainState, take: Take
+) -> None:
+    local = save(tmp_path)
+    local.save(1, state, take(state)[0], 0, ['{"step": 1}'])
+    local.begin(state, take)
+    found, _ = restore(tmp_path)
+    assert found.steps == ['{"step": 1}']
 
 
 def test_a_record_has_what_a_checkpoint_has(tmp_path: Path, save: Save, state: TrainState, take: Take) -> None:

@@ -1,5 +1,6 @@
 """The trainer as GKE runs it: one process per host, joined by JAX's own detection, over loopback."""
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -196,6 +197,9 @@ def test_after_a_kill_hosts_go_on_from_the_memory_of_whichever_nodes_they_get(tm
         last = max(losses(killed.lines))
         assert last - 1 <= restored.step <= last
         assert losses(killed.lines) | losses(restarted) == uninterrupted
+        # The leader was aborted before it could store the lines of its last steps.
+        stored = [json.loads(line) for part in (tmp_path / "three").rglob("steps/*.jsonl") for line in part.open()]
+        assert {line["step"] for line in stored} == {*uninterrupted}
 
 
 @pytest.mark.complete
