@@ -154,6 +154,7 @@ class Fleet(pulumi.ComponentResource):
             scheduling=args.scheduling,
             prices=args.prices,
             datasets=args.datasets,
+            ram_disks=args.ram_disk_gib is not None,
             prefix=shared.prefix if shared else "",
             cluster=args.cluster.resource,
             needs=[*needs_of_jobs, queues],

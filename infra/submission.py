@@ -103,6 +103,8 @@ class FleetPlace:
     """Contract prices. Default: list prices."""
     datasets: Datasets | None = None
     """Bucket with training data. Default: none."""
+    ram_disks: bool = False
+    """Whether nodes have RAM disks, which jobs with `training.local_save_every_steps` need. Default: no."""
     prefix: str = ""
     """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
     cluster: "pulumi.Resource | None" = None
@@ -121,6 +123,7 @@ class FleetPlace:
             scheduling=settings.scheduling,
             prices=settings.prices,
             datasets=settings.datasets,
+            ram_disks=settings.cluster.ram_disk_gib is not None,
             prefix=settings.prefix,
         )
 
