@@ -92,12 +92,12 @@ HOSTS = (
     _kill_fault("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
     _kill_fault("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
     between_saves(
-        "follower-killed-local-state",
+        "killed-with-local-state",
         "a host is killed, and its node keeps the newest state",
         _send(signal.SIGKILL, "slice-1-1"),
         Expected(
             endings=GONE,
-            event=event_of_kill("follower-killed-local-state", "slice-1-1"),
+            event=event_of_kill("killed-with-local-state", "slice-1-1"),
             lost_steps=1,
             warning="RestoredLocally",
         ),
