@@ -2,8 +2,8 @@
 
 Each size runs in its own process, with eight CPU devices as two slices and a temporary folder on the local disk.
 `TMPDIR` selects another folder. A state has three float32 values per weight. The benchmark measures the trainer's own
-path: fingerprints, save, and restore with a check of the fingerprints. It says nothing about transfers of a TPU or
-about object storage.
+path: fingerprints, save, and restore with a check of the fingerprints, and the same for local checkpoints, which are in
+`/dev/shm`. It says nothing about transfers of a TPU or about object storage.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
 
@@ -32,6 +33,9 @@ _COLUMNS = (
     "restore s",
     "of CPU",
     "plain write s",
+    "local blocking s",
+    "background s",
+    "restore s",
 )
 
 
@@ -95,7 +99,30 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     block = np.random.default_rng(0).bytes(size_bytes)
     plain = _seconds(lambda: _write(folder / "plain", block))
     saves = fingerprints, blocking[0], min(blocking[1:]), min(background)
-    return weights, size_bytes / 2**20, *saves, restore, processor, plain
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        local = _local(Path(memory), program.state_shapes, state, take)
+    return weights, size_bytes / 2**20, *saves, restore, processor, plain, *local
+
+
+def _local(memory: Path, shapes: Any, state: Any, take: Any) -> tuple[float, float, float]:
+    """Return how long a local save blocks without its fingerprints, writes in the background, and restores."""
+    from etils import epath
+
+    from workloads.training.local_checkpoints import LocalCheckpoints
+    from workloads.training.runs import Run
+    from workloads.training.runtime import Processes
+
+    run, processes = Run("run", epath.Path(memory), 0, {}), Processes(0, 1, "here")
+    local, blocking, background = LocalCheckpoints(memory, run, shapes, processes), list[float](), list[float]()
+    for step in range(1, _SAVES + 1):
+        (found, _) = local.begin(state, take)
+        blocking.append(_seconds(lambda step=step, found=found: local.save(step, state, found, saved=0)))
+        local.begin(state, take)
+        written = local.written()
+        assert written
+        background.append(written.seconds)
+    restore = _seconds(lambda: local.restore(0, take, lambda line: print(line.line())))
+    return min(blocking), min(background), restore
 
 
 def _write(path: Path, block: bytes) -> None:

@@ -291,6 +291,7 @@ def open_target(root: Path) -> Generator[Target]:
 def _config(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
     config = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())["config"]
     config["tpu-multislice:slices"] |= _MORE_GROUPS
+    config["tpu-multislice:cluster"]["ram_disk_gib"] = 1
     config["tpu-multislice:teams"][NAMESPACE]["quota"] |= _MORE_CHIPS
     training = {**JOB["training"], **job.get("training", {})}
     config["tpu-multislice:job"] |= {**JOB, **job, "training": training, "name": name}

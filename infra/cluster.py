@@ -273,12 +273,7 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         # Nothing in the cluster is reachable from outside. So there is no load balancer whose firewall rules could
         # outlive the cluster and block the deletion of its network.
         disable_l4_lb_firewall_reconciliation=True,
-        addons_config=container.ClusterAddonsConfigArgs(
-            http_load_balancing=container.ClusterAddonsConfigHttpLoadBalancingArgs(disabled=True),
-            gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(
-                enabled=args.mounts_datasets
-            ),
-        ),
+        addons_config=_addons(args),
         private_cluster_config=container.ClusterPrivateClusterConfigArgs(enable_private_nodes=True),
         control_plane_endpoints_config=_endpoints(args.settings),
         master_authorized_networks_config=_authorized_networks(args.settings),
@@ -295,6 +290,19 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         database_encryption=_encryption(args.settings),
         logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
         monitoring_config=_monitoring(),
+    )
+
+
+def _addons(args: ClusterArgs) -> gcp.container.ClusterAddonsConfigArgs:
+    container, ram_disks = gcp.container, args.settings.ram_disk_gib is not None
+    checkpointing = container.ClusterAddonsConfigHighScaleCheckpointingConfigArgs(enabled=True)
+    return container.ClusterAddonsConfigArgs(
+        http_load_balancing=container.ClusterAddonsConfigHttpLoadBalancingArgs(disabled=True),
+        gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(
+            # GKE's driver of RAM disks mounts a bucket.
+            enabled=args.mounts_datasets or ram_disks
+        ),
+        high_scale_checkpointing_config=checkpointing if ram_disks else None,
     )
 
 

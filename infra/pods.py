@@ -27,6 +27,8 @@ from infra.names import (
     JOB_KEY,
     JOBSET_LABEL,
     NODE_POOL_LABEL,
+    RAM_DISK_DRIVER,
+    RAM_DISK_FOLDER,
     REPLICATED_JOB_LABEL,
     SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
@@ -85,6 +87,7 @@ _PRIVILEGED_CONTAINER: Manifest = {
     "readOnlyRootFilesystem": True,
 }
 _DATASETS, _SHARED_MEMORY, _TEMPORARY, _API_ACCESS = "datasets", "shared-memory", "temporary", "api-access"
+_RAM_DISK = "ram-disk"
 _WARNED_LEVEL: PodLevel = "restricted"
 _DEFAULT_SHARE = HostShare()
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -175,7 +178,7 @@ def _template(
         "serviceAccountName": SERVICE_ACCOUNT,
         # The metadata server provides Google credentials. For the API server `_api_access` is enough.
         "automountServiceAccountToken": False,
-        "securityContext": _pod_context(job),
+        "securityContext": _pod_context(submission),
         **(_HOST_NETWORK if job.host_network else {}),
         "terminationGracePeriodSeconds": job.grace_seconds,
         **place,
@@ -190,7 +193,12 @@ def _mount_annotations(submission: Submission) -> dict[str, str]:
     return {"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}
 
 
-def _pod_context(job: Job) -> Manifest:
+def _pod_context(submission: Submission) -> Manifest:
+    job = submission.job
+    if submission.saves_locally:
+        # The RAM disk belongs to root. Kubernetes gives it to this group, because the volume has a type of file system
+        # (https://kubernetes-csi.github.io/docs/support-fsgroup.html).
+        return CONFINED_POD | {"fsGroup": CONFINED_POD["runAsGroup"], "fsGroupChangePolicy": "OnRootMismatch"}
     user = job.run_as_user if isinstance(job, ContainerJob) else None
     if user is None:
         return CONFINED_POD
@@ -215,6 +223,8 @@ def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
     ]
     if _marks_its_node(submission):
         volumes.append(_api_access())
+    if submission.saves_locally:
+        volumes.append({"name": _RAM_DISK, "csi": {"driver": RAM_DISK_DRIVER, "fsType": "tmpfs"}})
     if bucket:
         # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
         files: Manifest = {
@@ -233,6 +243,8 @@ def _mounts(submission: Submission, bucket: str | None) -> list[Manifest]:
     ]
     if _marks_its_node(submission):
         mounts.append({"name": _API_ACCESS, "mountPath": API_ACCESS_PATH, "readOnly": True})
+    if submission.saves_locally:
+        mounts.append({"name": _RAM_DISK, "mountPath": RAM_DISK_FOLDER})
     if bucket:
         mounts.append({"name": _DATASETS, "mountPath": DATASETS_FOLDER, "readOnly": True})
     return mounts

@@ -20,6 +20,7 @@ from infra.names import (
     METRICS_PORT_NAME,
     PRICE_KEY,
     PROGRAM,
+    RAM_DISK_FOLDER,
     SLICE_CHECK,
     SLICES,
     TRAINER,
@@ -38,6 +39,7 @@ from workloads.spec import (
     JOB_FOLDER_VARIABLE,
     JOB_SPEC_VARIABLE,
     LIBTPU_VARIABLE,
+    LOCAL_CHECKPOINTS_VARIABLE,
     METRICS_ADDRESS_VARIABLE,
     METRICS_PORT,
     NODE_VARIABLE,
@@ -72,6 +74,7 @@ TAKEN_VARIABLES = frozenset(
         *(RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
         *(SLICE_VARIABLE, SLICE_COUNT_VARIABLE, SLICE_START_VARIABLE),
         *(JOB_FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, PARALLELISM_VARIABLE, _COMPILE_CACHE),
+        LOCAL_CHECKPOINTS_VARIABLE,
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
     )
@@ -148,6 +151,9 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program = _python(submission, "workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
     if spec.libtpu_args:
         program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
+    if submission.saves_locally:
+        # The driver has files of its own in the RAM disk.
+        program["env"] += _plain({LOCAL_CHECKPOINTS_VARIABLE: f"{RAM_DISK_FOLDER}/tpu-multislice"})
     program["env"].append(_METRICS_ADDRESS)
     program["ports"].append(_METRICS)
     return program

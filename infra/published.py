@@ -31,7 +31,7 @@ from infra.settings.stack import Settings
 from infra.submission import slice_spec
 from workloads.spec import SliceSpec, Spec
 
-_OF_THE_CLUSTER = ("name", "existing")
+_OF_THE_CLUSTER = ("name", "existing", "ram_disk_gib")
 """Settings of the cluster that are published. The others are not the members' concern."""
 _SECTIONS = (
     "cloud",

@@ -6,6 +6,7 @@ Object stores cannot append, so the content of a file is kept in memory and a ba
 import json
 import threading
 import time
+from collections.abc import Sequence
 from typing import Self
 
 from etils import epath
@@ -44,6 +45,11 @@ class LineFile:
         self._closed.set()
         self._thread.join()
         self._write()
+
+    @property
+    def unstored(self) -> list[str]:
+        """Lines that are not in storage yet."""
+        return self.entries[self._stored :]
 
     def add(self, **facts: object) -> None:
         """Add a line, which is written in the background."""
@@ -104,8 +110,24 @@ class StepFile:
             self._lines = self._part_file().__enter__()
         self._lines.add(**facts)
 
+    @property
+    def unstored(self) -> list[str]:
+        """Lines of the last steps, which are not in storage yet."""
+        return self._lines.unstored
+
     def _part_file(self) -> LineFile:
         return LineFile(self._folder / f"{self._start}-{self._part}.jsonl")
+
+
+def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
+    """Add to the files of steps of an attempt that was killed those of its last `lines` that they lack."""
+    parts = [*folder.glob(f"{start}-*.jsonl")] if folder.exists() else []
+    last = max(parts, key=lambda path: int(path.stem.split("-")[1]), default=folder / f"{start}-0.jsonl")
+    stored = last.read_text().splitlines() if parts else []
+    newest = json.loads(stored[-1])["time"] if stored else 0.0
+    if lacking := [line for line in lines if json.loads(line)["time"] > newest]:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(last, "\n".join([*stored, *lacking]) + "\n")
 
 
 def next_start(ledgers: epath.Path) -> int:

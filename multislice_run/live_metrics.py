@@ -113,9 +113,11 @@ class LiveMetrics(Exposition):
             if used:
                 self.set(family, max(used))
         seconds = self._cut_now()
-        waited = min(seconds, line["host_seconds"])
+        saved = min(seconds, line.get("local_save_seconds", 0.0))
+        waited = min(seconds - saved, line["host_seconds"])
+        self._spend(saved, Cause.SAVE)
         self._spend(waited, Cause.INPUT)
-        self._spend(seconds - waited, Cause.LOST if line["skipped"] else Cause.PRODUCTIVE)
+        self._spend(seconds - saved - waited, Cause.LOST if line["skipped"] else Cause.PRODUCTIVE)
         if self._joining:
             # No step ends before all slices have the state.
             self.change_slices(self._present | self._joining, ())

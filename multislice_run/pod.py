@@ -46,6 +46,9 @@ XPROF_FOLDER = "plugins/profile"
 PROFILE_REQUEST = f"{PROFILES}/request"
 """File in a run's folder that requests a profile of some steps. The leader removes it."""
 
+LOCAL_CHECKPOINTS_VARIABLE = "LOCAL_CHECKPOINTS"
+"""Environment variable with a folder in the memory of the node that outlives the pod. Only for local checkpoints."""
+
 NODE_VARIABLE = "NODE_NAME"
 """Environment variable with the node's name. Optional."""
 

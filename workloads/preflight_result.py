@@ -73,6 +73,7 @@ _IRRELEVANT = {
         "save_every_minutes",
         "keep_checkpoints",
         "keep_every_steps",
+        "local_save_every_steps",
         "evaluate_every_steps",
         "evaluation_batches",
         "start_minutes",

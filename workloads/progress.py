@@ -210,6 +210,48 @@ class CheckpointSkipped(Line):
 
 
 @dataclass(frozen=True)
+class LocalCheckpointWritten(Line):
+    """Cost of the first local checkpoint of an attempt, on the leading host."""
+
+    template: ClassVar[str] = (
+        "local checkpoint at step {step}: {mib:.0f} MiB in the memory of this node; the devices waited"
+        " {waited_ms:.1f} ms, and writing in the background took {write_ms:.1f} ms"
+    )
+
+    step: int
+    mib: float
+    waited_ms: float
+    write_ms: float
+
+
+@dataclass(frozen=True)
+class RestoredLocally(Line):
+    """The state that an attempt continues from was in the memory of the nodes."""
+
+    template: ClassVar[str] = (
+        "step {step} is restored from the memory of {hosts} of {of_hosts} nodes; the newest checkpoint is of step"
+        " {saved}"
+    )
+
+    step: int
+    hosts: int
+    """Number of hosts whose nodes held a part of it."""
+    of_hosts: int
+    saved: int
+    """Step of the newest checkpoint in storage. 0: there is none."""
+
+
+@dataclass(frozen=True)
+class LocalCheckpointSkipped(Line):
+    """A state in the memory of the nodes that could not be used."""
+
+    template: ClassVar[str] = "local checkpoint at step {step} cannot be used: {reason}"
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class RolledBack(Line):
     """A rollback after too many skipped steps in a row. Training continues from an earlier step with later data."""
 

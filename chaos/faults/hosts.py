@@ -92,6 +92,18 @@ HOSTS = (
     _kill_fault("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
     _kill_fault("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
     between_saves(
+        "killed-with-local-state",
+        "a host is killed, and its node keeps the newest state",
+        _send(signal.SIGKILL, "slice-1-1"),
+        Expected(
+            endings=GONE,
+            event=event_of_kill("killed-with-local-state", "slice-1-1"),
+            lost_steps=1,
+            warning="RestoredLocally",
+        ),
+        job={"training": {"local_save_every_steps": 1}},
+    ),
+    between_saves(
         "host-preempted",
         "a host receives SIGTERM, as a spot machine does",
         _send(signal.SIGTERM, "slice-1-0"),

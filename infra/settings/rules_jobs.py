@@ -78,6 +78,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
     match job:
         case TrainingJob():
             yield from _training(path, job, shape, draft.secrets)
+            yield from _local_saves(path, job, draft)
         case ContainerJob():
             yield from rules_containers.check_container(path, job, draft, shape)
         case _:
@@ -202,6 +203,20 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
             f"pulumi config set --secret --path '{NAMESPACE}:{SECRETS}.{WANDB_KEY_VARIABLE}', and add the name to"
             f" {path}.secrets if the job has that list",
         )
+
+
+def _local_saves(path: str, job: TrainingJob, draft: Draft) -> Iterator[FieldError]:
+    """Yield the errors of a job that keeps its newest state in the RAM disks of its nodes."""
+    place, every = f"{path}.training.local_save_every_steps", job.training.get("local_save_every_steps")
+    if every is None:
+        return
+    if draft.cluster and draft.cluster.ram_disk_gib is None:
+        expected = "nothing without cluster.ram_disk_gib, since the newest state is kept in the RAM disks of the nodes"
+        fix = "set cluster.ram_disk_gib, which only a cluster of the stack can have, or remove it"
+        yield FieldError(place, expected, str(every), fix)
+    if job.host_network:
+        expected = "nothing with host_network, since such pods get no group that may write to a RAM disk"
+        yield FieldError(place, expected, str(every), "remove one of them")
 
 
 def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[FieldError]:

@@ -7,6 +7,7 @@ https://github.com/hashicorp/terraform-provider-google-beta/tree/main/google-bet
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, override
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ import yaml
 
 from infra.kubernetes import APPLY_PATCH, ApiServer, Json
 from infra.names import NODE_POOL_LABEL, NODES
-from sandbox.programs import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
+from sandbox.programs import AUTOSCALER_KINDS, MONITORING_KINDS, copied_path
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY, Cloud
 from sandbox.providers.node_pools import is_decided, nodes, pool_of, require_valid
 from sandbox.providers.plugin import HalfMade, Refusal
@@ -81,7 +82,12 @@ class ClusterEffect(_OfCluster):
 
     @override
     def create(self, properties: Json) -> None:
-        _install(MONITORING_KINDS, self.api())
+        _install(copied_path(MONITORING_KINDS), self.api())
+        self._install_addons(properties)
+
+    @override
+    def update(self, old: Json, new: Json) -> None:
+        self._install_addons(new)
 
     @override
     def delete(self, properties: Json) -> None:
@@ -94,6 +100,10 @@ class ClusterEffect(_OfCluster):
             if _last(pool["cluster"]) == properties["name"]:
                 self.cloud.remove(NODE_POOL, pool_id)
         erase(self.site)
+
+    def _install_addons(self, properties: Json) -> None:
+        if at(properties, "addonsConfig.highScaleCheckpointingConfig.enabled"):
+            _install(Path(__file__).parent, self.api(), "ram_disks.yaml")
 
 
 class NodePoolEffect(_OfCluster):
@@ -115,7 +125,7 @@ class NodePoolEffect(_OfCluster):
             raise HalfMade(f'NodePool {properties["name"]} was created in the error state "ERROR"')
         if at(properties, "queuedProvisioning.enabled"):
             # As late as possible, because it is not documented when GKE installs it.
-            _install(AUTOSCALER_KINDS, self.api())
+            _install(copied_path(AUTOSCALER_KINDS), self.api())
         for node in self._nodes(properties):
             # A killed engine may have left the Node behind.
             if self.api().find(f"{NODES}/{node['metadata']['name']}") is None:
@@ -228,9 +238,9 @@ def _node_patch(live: Json, before: Json, after: Json) -> Json:
     return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
 
 
-def _install(kinds: Copy, api: ApiServer) -> None:
+def _install(folder: Path, api: ApiServer, files: str = "*.yaml") -> None:
     """Apply CustomResourceDefinitions, as GKE does."""
-    for path in sorted(copied_path(kinds).glob("*.yaml")):
+    for path in sorted(folder.glob(files)):
         for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader):
             name = kind["metadata"]["name"]
             where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"

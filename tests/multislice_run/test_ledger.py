@@ -5,7 +5,7 @@ import pytest
 from etils import epath
 
 from multislice_run import ledger as metrics
-from multislice_run.ledger import Ledger, LineFile, StepFile
+from multislice_run.ledger import Ledger, LineFile, StepFile, add_unstored
 from tests.workloads.hosts import wait_until
 from workloads.training.failures import Preempted
 
@@ -74,3 +74,24 @@ def test_steps_begin_a_new_file_before_the_old_one_gets_slow_to_rewrite(
             steps.add(step=number)
     written = {path.name: [json.loads(line)["step"] for line in path.open()] for path in tmp_path.iterdir()}
     assert written == {"3-0.jsonl": [0, 1], "3-1.jsonl": [2, 3], "3-2.jsonl": [4]}
+
+
+def test_lines_that_a_killed_leader_had_not_stored_are_added_to_its_last_file(tmp_path: Path) -> None:
+    lines = [json.dumps({"step": step, "time": 10.0 * step}) for step in range(1, 6)]
+    folder = epath.Path(tmp_path / "steps")
+    add_unstored(folder, 0, lines[:1])
+    (folder / "0-1.jsonl").write_text("\n".join(lines[1:3]) + "\n")
+    # One line was stored after this process counted them.
+    add_unstored(folder, 0, lines[2:])
+    add_unstored(folder, 0, [])
+    written = {path.name: [json.loads(line)["step"] for line in path.open()] for path in (tmp_path / "steps").iterdir()}
+    assert written == {"0-0.jsonl": [1], "0-1.jsonl": [2, 3, 4, 5]}
+
+
+def test_lines_are_unstored_until_they_are_written(tmp_path: Path) -> None:
+    steps = StepFile(epath.Path(tmp_path), start=0)
+    steps.add(step=1)
+    assert steps.unstored == ['{"step": 1}']
+    with steps:
+        pass
+    assert steps.unstored == []

@@ -100,6 +100,12 @@ def test_time_counts_for_the_causes_of_the_report(live: LiveMetrics, clock: Cloc
     assert sum(spent.values()) == pytest.approx(clock.now - START.began)
 
 
+def test_a_local_save_before_a_step_counts_as_a_save(live: LiveMetrics, clock: Clock) -> None:
+    clock.now += 3
+    live.record_step(line(4, local_save_seconds=1.0))
+    assert by_cause(numbers(live.text())) == {Cause.SAVE: 1.0, Cause.INPUT: 0.5, Cause.PRODUCTIVE: 1.5}
+
+
 def test_a_clock_that_is_set_back_takes_no_time_away(live: LiveMetrics, clock: Clock) -> None:
     clock.now = 500.0
     live.record_event("compile", {})

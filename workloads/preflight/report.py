@@ -90,6 +90,12 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
             f"memory, GiB per device: peak {memory.peak_gib:.2f} of {limit:.2f};"
             f" arguments {memory.arguments_gib:.2f}, temporary {memory.temporary_gib:.2f}"
         )
+    if compilation.memory and spec.training.local_save_every_steps:
+        gib = compilation.memory.arguments_gib * spec.slices.devices_per_host
+        yield (
+            f"local checkpoints, GiB per host: RAM disk {2 * gib:.1f}, and {gib:.1f} while it saves, if no replicas"
+            " share a host"
+        )
     if compilation.excess:
         excess = compilation.excess
         yield f"DOES NOT FIT: needs {excess.needed_gib:.2f} GiB of {excess.available_gib:.2f} GiB per device"

@@ -7,17 +7,18 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Thread
 
 import fsspec
 from etils import epath
 from rich.console import Console
 
-from workloads.report.goodput import Goodput, goodput
-from workloads.report.history import read_history
+from workloads.report.goodput import Goodput, goodput, lost_steps
+from workloads.report.history import Start, read_history
 from workloads.report.mesh_text import counted
 from workloads.report.page import page
 from workloads.report.records import read_failures
@@ -90,6 +91,8 @@ def report(asked: Asked, console: Console) -> int:
     spent = goodput(history.attempts)
     if not asked.as_json:
         write(spent, console)
+        for line in from_memory(history.starts):
+            console.out(line)
         starts = counted(len(history.attempts), "start")
         console.out(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}")
     target = epath.Path(asked.output) if asked.output else history.folder / "report.html"
@@ -110,6 +113,18 @@ def report(asked: Asked, console: Console) -> int:
     if unwritten:
         print(inert(unwritten), file=sys.stderr)
     return 0
+
+
+def from_memory(starts: Sequence[Start]) -> Iterator[str]:
+    """Yield a sentence about each attempt that continued from the memory of the nodes."""
+    lost = lost_steps(starts)
+    for before, start in pairwise(starts):
+        if event := start.restored_locally:
+            repeated = counted(sum(number == before.number for number, _ in lost), "step")
+            yield (
+                f"start {start.number} continued from the memory of the nodes at step {event.facts['step']}: {repeated}"
+                f" repeated; the newest checkpoint was of step {event.facts['saved']}"
+            )
 
 
 def answering(folder: str) -> epath.Path:

@@ -222,8 +222,10 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
         else:
             # Times are rounded, so that a step may seem to begin before what precedes it has ended.
             earlier = bisect_left(ends, step.time)
-            began = max([*ends[earlier - 1 : earlier], step.time - step.seconds + step.host_seconds])
-            pieces.append(_Piece(began, Cause.INPUT))
+            began = step.time - step.seconds
+            if step.local_save_seconds:
+                pieces.append(_Piece(max([*ends[earlier - 1 : earlier], began]), Cause.SAVE))
+            pieces.append(_Piece(max([*ends[earlier - 1 : earlier], began + step.host_seconds]), Cause.INPUT))
             pieces.append(_Piece(step.time, Cause.PRODUCTIVE))
     yield from sorted(pieces, key=lambda piece: piece.until)
     last = ENDINGS.get(start.ending, Cause.LOST)

@@ -75,6 +75,11 @@ class Start:
         """The leader's latest event of that name."""
         return next((event for event in reversed(self.leader) if event.name == name), None)
 
+    @property
+    def restored_locally(self) -> Event | None:
+        """The event of a start from the memory of the nodes, and not from a checkpoint."""
+        return self.last("RestoredLocally")
+
     @cached_property
     def usd_per_hour(self) -> float | None:
         """Price of the slices that this attempt runs on. `None` if unknown."""

@@ -41,6 +41,7 @@ class Step(Record):
     time: Moment
     seconds: Positive = Field(default=0.0, alias="step_seconds")
     host_seconds: Positive = 0.0
+    local_save_seconds: Positive = 0.0
     loss: Number | None = None
     skipped: bool = False
     tokens_per_second: Positive | None = None
@@ -107,6 +108,12 @@ class StepFacts(Record):
     step: Count
 
 
+class LocalFacts(StepFacts):
+    """Facts of the event `RestoredLocally`."""
+
+    saved: Count
+
+
 class EvaluationFacts(Record):
     """Facts of the event `Evaluation`. The loss may be infinite or NaN."""
 
@@ -126,6 +133,7 @@ class PaceFacts(Record):
 FACTS: dict[str, type[Record]] = {
     "start": StartFacts,
     "RunStarted": StepFacts,
+    "RestoredLocally": LocalFacts,
     "SlicesChanged": ChangeFacts,
     "CheckpointSaved": StepFacts,
     "CheckpointSkipped": StepFacts,

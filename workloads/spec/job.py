@@ -200,6 +200,9 @@ class JobSpec(Spec):
             faults.append(f"training.max_rollbacks must be 0 {why}, got {self.training.max_rollbacks}")
         if self.training.profile_steps:
             faults.append(f"training.profile_steps must be left out {why}, got {list(self.training.profile_steps)}")
+        if self.training.local_save_every_steps:
+            every = self.training.local_save_every_steps
+            faults.append(f"training.local_save_every_steps must be left out {why}, which loses no step, got {every}")
         if self.trackers != TrackersSpec():
             faults.append(f"trackers must be left out {why}, because each slice would open them")
         return faults + self._faults_of_outer_steps()

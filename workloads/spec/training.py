@@ -150,6 +150,10 @@ class TrainingSpec(Spec):
     """Number of newest checkpoints to keep. With 1, there is no other checkpoint if that one is damaged."""
     keep_every_steps: PositiveInt | None = None
     """Number of steps between checkpoints that are kept permanently. Default: only the newest are kept."""
+    local_save_every_steps: Annotated[PositiveInt | None, Field(exclude_if=not_)] = None
+    """Number of steps between saves to the memory of the hosts' nodes, which outlives a restart of the job. With 1, a
+    restart repeats at most one step as long as the nodes stay. Default: no such saves, so a restart repeats the steps
+    since the last checkpoint. See `docs/how-to/slice-failure.md`."""
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
     z_loss: Annotated[Number, Field(ge=0, exclude_if=not_)] = 0.0

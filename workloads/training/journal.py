@@ -51,6 +51,8 @@ class Journal:
     """Whether this process reports for all of the job's processes."""
     _devices_free: float = field(default_factory=time.monotonic)
     """Time by `time.monotonic()` from which the devices could take the next step."""
+    _local_save_seconds: float | None = None
+    """Time that a local save took since the last step."""
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
 
     def __post_init__(self):
@@ -109,7 +111,8 @@ class Journal:
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.
         seconds, host_seconds = result.ended - free, max(0.0, step.given - free)
-        line = self.metrics.add(step.before, result, seconds, host_seconds, self.speaks)
+        saving, self._local_save_seconds = self._local_save_seconds, None
+        line = self.metrics.add(step.before, result, seconds, host_seconds, self.speaks, saving)
         self.live.record_step(line)
         if self.speaks:
             self.trackers.step(step.number, line)
@@ -136,6 +139,12 @@ class Journal:
                 f"step {step}: host {found.slowest} keeps the others waiting, {found.slowest_seconds * 1000:.0f} ms a"
                 f" step before it starts, where the median host takes {found.median_seconds * 1000:.0f} ms"
             )
+
+    def end_local_save(self) -> float:
+        """Return the time since the last step, which a local save took. The line of the next step has it."""
+        self._local_save_seconds = time.monotonic() - self._devices_free
+        self.restart_clock()
+        return self._local_save_seconds
 
     def restart_clock(self, at: float | None = None) -> None:
         """Begin the time of the next step now or `at` a time by `time.monotonic()`, because the devices did something

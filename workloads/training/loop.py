@@ -11,21 +11,32 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 
 import jax
 
-from multislice_run.ledger import Ledger
+from multislice_run.ledger import Ledger, add_unstored
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.start import Start
-from workloads.progress import CheckpointSaved, Evaluation, Outcome, RolledBack, RunStarted, RunSummary
+from workloads.progress import (
+    CheckpointSaved,
+    Evaluation,
+    LocalCheckpointWritten,
+    Outcome,
+    RestoredLocally,
+    RolledBack,
+    RunStarted,
+    RunSummary,
+)
 from workloads.spec import JobSpec
 from workloads.training.attention_trial import settle
-from workloads.training.checkpoint import Checkpoints, SaveTimer
+from workloads.training.checkpoint import Checkpoints, SaveTimer, read_record
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
-from workloads.training.fingerprint import Replicas
+from workloads.training.fingerprint import Fingerprints, Replicas
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal, StepUnderWay
+from workloads.training.local_checkpoints import LocalCheckpoints, local_folder
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
 from workloads.training.parameter_folder import read_about
@@ -88,11 +99,19 @@ class Training:
         self.run = run = open_run(spec, start.run_id, described, processes)
         ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
         self.checkpoints = Checkpoints(run.checkpoints, self.schedule, processes)
+        self._local = None
+        if self.schedule.local_save_every_steps:
+            self._local = LocalCheckpoints(local_folder(), run, program.state_shapes, processes)
         self.profiler = StepProfiler(self.schedule.profile_steps, run.folder, run.start, processes)
         metrics, trackers = StepMetrics(spec, run, processes), trackers_of(spec, run, processes)
         self.journal = Journal(self.schedule, processes, ledger, metrics, live, trackers)
         self.replicas = Replicas(self._mesh.devices, spec.slices)
         self._save_is_due = self._has_evaluated = False
+        self._local_save_seconds = 0.0
+        self._told: set[bool] = set()
+        """Whether a local save that failed was reported, and whether a complete one was."""
+        self._stored_step = 0
+        """Step of the newest checkpoint in storage; 0 without one."""
         self._rollbacks = 0
         self._under_way: StepUnderWay | None = None
         """The newest step until its result is read."""
@@ -111,8 +130,8 @@ class Training:
         self.journal.restart_clock()
         position, last = Position.of(state), self.schedule.steps
         self.journal.announce(RunStarted(self.run.id, outcome, position.step, last))
-        # The newest step from which a restart can continue.
-        self._safe_step = position.step
+        # The newest step from which a restart on other nodes can continue.
+        self._safe_step = self._stored_step
         self._timer = SaveTimer(self.schedule.save_every_minutes * 60, self.processes, position.batch)
         while position.step < last:
             self._leave_on_sigterm(position, state)
@@ -123,15 +142,19 @@ class Training:
             self._save_is_due |= self._save_falls_on(position)
             if not self._needs_result(position):
                 continue
+            # It is before the result, so that a step that is reported is not lost with the one before it.
+            found = self._begin_local_save(position, state)
             self._finish_step()
             if self._has_diverged:
                 # The old state is deleted first, because the chips cannot hold two.
                 del state
                 state, position = self._go_back(position)
             else:
-                self._follow_schedule(position, state)
+                self._follow_schedule(position, state, found)
         evaluation = self._evaluate(last, state)
         self._announce_saved(wait=True)
+        if self._local:
+            self._local.clear()
         self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - start.began))
 
     def _announce_start(self, start: Start) -> None:
@@ -148,15 +171,36 @@ class Training:
             with self._reading(self.initial_weights):
                 self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, self.processes)
         began = time.monotonic()
-        if self.checkpoints.steps():
+        self._stored_step = max(self.checkpoints.steps(), default=0)
+        if self._stored_step or self._local:
             self.program.prepare_fingerprints()
-        state = self._restore()
-        if state is None:
+        state, earlier = self._restore_locally()
+        source = "storage" if state is None else "memory"
+        if state is None and (state := self._restore()) is None:
             return self._initial(), "new"
-        self.journal.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
-        if self.processes.leads and (change := settings_change(self.run, state)):
-            self.journal.announce(change)
-        return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
+        position = Position.of(state)
+        if source == "storage":
+            self._stored_step = position.step
+        self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began, source=source)
+        if self.processes.leads:
+            earlier = earlier or read_record(self.run.checkpoints / str(position.step)).manifest
+            if change := settings_change(earlier, self.run, state):
+                self.journal.announce(change)
+        return state, "resumed" if position.step < self.schedule.steps else "already complete"
+
+    def _restore_locally(self) -> tuple[TrainState | None, dict[str, Any]]:
+        """Return the newest state in the memory of the nodes, and the manifest of the attempt that saved it."""
+        if self._local is None:
+            return None, {}
+        saved = self._stored_step
+        found = self._local.restore(saved, self.program.fingerprints, self.journal.announce)
+        if found is None:
+            return None, {}
+        step = int(found.state.step)
+        if self.processes.leads:
+            add_unstored(self.run.steps, found.held.attempt, found.steps)
+        self.journal.announce(RestoredLocally(step, found.hosts, self.processes.count, saved))
+        return found.state, found.record.manifest
 
     def _restore(self, before: float = math.inf) -> TrainState | None:
         shapes, take = self.program.state_shapes, self.program.fingerprints
@@ -195,6 +239,7 @@ class Training:
         step = position.step
         return (
             self._save_is_due
+            or self._local_save_is_due(step)
             or self._slices_are_due(step)
             or self._evaluation_is_due(step)
             or self.journal.metrics.skipped_in_a_row >= self.schedule.max_skipped_steps
@@ -220,8 +265,9 @@ class Training:
     def _has_diverged(self) -> bool:
         return self.journal.metrics.skipped_in_a_row > self.schedule.max_skipped_steps
 
-    def _follow_schedule(self, position: Position, state: TrainState) -> None:
-        """Save, compare slices and evaluate if due at `position`, whose step is finished."""
+    def _follow_schedule(self, position: Position, state: TrainState, found: list[Fingerprints] | None) -> None:
+        """Save, compare slices and evaluate if due at `position`, whose step is finished. `found` are the fingerprints
+        for a local save, if one is due."""
         step = position.step
         # A save that falls on skipped steps waits for their end: its weights may be the cause, and it would replace a
         # checkpoint that a rollback can use.
@@ -230,6 +276,8 @@ class Training:
             self._save(position, state)
         elif self._slices_are_due(step):
             self._compare_slices(step, state)
+        if found and not self.journal.metrics.skipped_in_a_row:
+            self._save_locally(step, state, found)
         if self._evaluation_is_due(step):
             self._evaluate(step, state)
 
@@ -257,6 +305,8 @@ class Training:
         began, skipped = time.monotonic(), self.journal.metrics.skipped_in_a_row
         self.processes.deadline.expect("the rollback", self.schedule.prepare_minutes)
         self._announce_saved(wait=True)
+        if self._local:
+            self._local.clear()
         fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite or too large"
         advice = (
             "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or check the"
@@ -274,7 +324,7 @@ class Training:
         self.journal.metrics.skipped_in_a_row = 0
         state = at_batch(state, position.batch)
         position = Position.of(state)
-        self._safe_step = position.step
+        self._safe_step = self._stored_step = position.step
         self._save_is_due = False
         self._timer.restart(position.batch)
         self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began)
@@ -311,6 +361,31 @@ class Training:
         self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
         self.journal.restart_clock()
 
+    def _local_save_is_due(self, step: int) -> bool:
+        """Return whether to save to the memory of the nodes after `step`. After the last step, nothing needs it."""
+        every = self.schedule.local_save_every_steps
+        return every is not None and step % every == 0 and step < self.schedule.steps
+
+    def _begin_local_save(self, position: Position, state: TrainState) -> list[Fingerprints] | None:
+        """If a local save is due, wait until all hosts have written the last one, and return the fingerprints."""
+        if self._local is None or not self._local_save_is_due(position.step):
+            return None
+        found = self._local.begin(state, self.program.fingerprints)
+        if (written := self._local.written()) and bool(written.fault) not in self._told:
+            self._told.add(bool(written.fault))
+            if written.fault:
+                self.journal.warn(f"{self.processes.host}: no local checkpoint of step {written.step}: {written.fault}")
+            else:
+                times = (1000 * self._local_save_seconds, 1000 * written.seconds)
+                self.journal.announce(LocalCheckpointWritten(written.step, written.bytes / 2**20, *times))
+        return found
+
+    def _save_locally(self, step: int, state: TrainState, found: list[Fingerprints]) -> None:
+        assert self._local
+        agreed, lines = self.replicas.require_equal(step, found), self.journal.metrics.unstored
+        self._local.save(step, state, agreed, self._stored_step, lines)
+        self._local_save_seconds = self.journal.end_local_save()
+
     def _compare_slices(self, step: int, state: TrainState) -> None:
         began = time.monotonic()
         self.replicas.require_equal(step, self.program.fingerprints(state))
@@ -331,4 +406,5 @@ class Training:
 
     def _announce_saved(self, wait: bool) -> None:
         for step in self.checkpoints.finished(wait):
+            self._stored_step = step
             self.journal.announce(CheckpointSaved(step, str(self.run.checkpoints)))

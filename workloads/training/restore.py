@@ -5,7 +5,7 @@ All replicas hold the same arrays, so the bytes to read grow with their number, 
 others over the mesh.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -15,10 +15,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from workloads.training.layout import Tree
-from workloads.training.mesh import REPLICA
+from workloads.training.mesh import AXES, REPLICA
 
 type Read = Callable[[Tree], Tree]
 """Function that reads arrays of the given shapes and shardings from storage, in every process with a device of them."""
+
+type Moves = tuple[tuple[int, int], ...]
+"""Positions of devices in the mesh, in row-major order: those that have read a shard, and those of the first replica
+that need it. Each occurs once."""
 
 CHUNK_BYTES = 64 << 20
 """Largest part of a shard to send at once, unless one row of its first dimension is larger. Sending takes twice as much
@@ -41,7 +45,7 @@ class Restore:
 
     def spread(self, found: Tree) -> Tree:
         """Return the arrays on all replicas from `found`, which is donated. It is a collective of all processes."""
-        return jax.block_until_ready(_sent(found)) if self._once else found
+        return sent(found) if self._once else found
 
     @property
     def _mesh(self) -> Mesh:
@@ -54,37 +58,47 @@ class Restore:
     def _as_first_replica(self, read: Read) -> Tree:
         first = Mesh(self._mesh.devices[:1], self._mesh.axis_names, axis_types=self._mesh.axis_types)
         if not first.local_devices:
-            return jax.tree.map(lambda leaf: _on_all_replicas(leaf, []), self.shapes)
+            return jax.tree.map(lambda leaf: on_devices(leaf, {}), self.shapes)
         found = read(jax.tree.map(lambda leaf: _moved(leaf, first), self.shapes))
-        return jax.tree.map(lambda leaf, one: _on_all_replicas(leaf, one.addressable_shards), self.shapes, found)
+        return jax.tree.map(lambda leaf, one: on_devices(leaf, _by_device(one)), self.shapes, found)
 
 
 def _moved(leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, leaf.sharding.spec))
 
 
-def _on_all_replicas(leaf: Any, read: Sequence[Any]) -> jax.Array:
+def _by_device(array: jax.Array) -> dict[Any, jax.Array]:
+    return {shard.device: shard.data for shard in array.addressable_shards}
+
+
+def on_devices(leaf: Any, shards: Mapping[Any, jax.Array]) -> jax.Array:
     """Return the array of the shape `leaf` with these shards on this process's devices, and zeros on the others."""
-    shards = {shard.device: shard.data for shard in read}
     shape = leaf.sharding.shard_shape(leaf.shape)
-    for device in leaf.sharding.addressable_devices - shards.keys():
-        shards[device] = jnp.zeros(shape, leaf.dtype, device=device)
-    return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, [*shards.values()])
+    others = leaf.sharding.addressable_devices - shards.keys()
+    zeros = [jnp.zeros(shape, leaf.dtype, device=device) for device in others]
+    return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, [*shards.values(), *zeros])
 
 
-def _sent(arrays: Tree) -> Tree:
-    programs = {_kind(array): sending(array) for array in jax.tree.leaves(arrays)}
-    return jax.tree.map(lambda array: programs[_kind(array)](array), arrays)
+def sent(arrays: Tree, moves: Moves = ()) -> Tree:
+    """Return the arrays with the first replica's shards on all replicas, after `moves`. They are donated. It is a
+    collective of all processes."""
+    programs = {_kind(array): sending(array, moves) for array in jax.tree.leaves(arrays)}
+    return jax.block_until_ready(jax.tree.map(lambda array: programs[_kind(array)](array), arrays))
 
 
 def _kind(array: jax.Array) -> tuple[object, ...]:
     return array.shape, array.dtype, array.sharding
 
 
-def sending(leaf: Any) -> jax.stages.Wrapped:
-    """Return the program that copies an array such as `leaf` from the first replica to all replicas, in place."""
+def sending(leaf: Any, moves: Moves = ()) -> jax.stages.Wrapped:
+    """Return the program that copies an array such as `leaf` from the first replica to all replicas, in place, after
+    `moves` to the first replica."""
     mesh, spec = leaf.sharding.mesh, leaf.sharding.spec
-    local = jax.shard_map(_from_first, mesh=mesh, in_specs=(spec,), out_specs=spec, check_vma=False)
+
+    def send(shard: jax.Array) -> jax.Array:
+        return _from_first(jax.lax.ppermute(shard, AXES, moves) if moves else shard)
+
+    local = jax.shard_map(send, mesh=mesh, in_specs=(spec,), out_specs=spec, check_vma=False)
     return jax.jit(local, donate_argnums=0)
 
 

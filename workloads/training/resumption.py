@@ -3,8 +3,9 @@
 A legal difference is reported; `runs` refuses the others.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,17 +13,16 @@ import numpy as np
 
 from workloads.progress import SettingsChanged
 from workloads.spec import OptimizerSpec
-from workloads.training.checkpoint import read_record
 from workloads.training.optimizer import learning_rate, updates
 from workloads.training.runs import Run
 from workloads.training.step import TrainState
 
 
-def settings_change(run: Run, state: TrainState) -> SettingsChanged | None:
-    """Return the settings that differ from those of the checkpoint that `state` is from, and both learning rates of the
-    next step. `None` if the length and the optimizer are the same."""
+def settings_change(earlier: Mapping[str, Any], run: Run, state: TrainState) -> SettingsChanged | None:
+    """Return the settings that differ from those of the attempt that saved `state`, whose manifest is `earlier`, and
+    both learning rates of the next step. `None` if the length and the optimizer are the same."""
     step = int(state.step)
-    specs = read_record(run.checkpoints / str(step)).manifest["spec"], run.manifest["spec"]
+    specs = earlier["spec"], run.manifest["spec"]
     optimizers = [OptimizerSpec.model_validate(spec["optimizer"]) for spec in specs]
     lengths = [spec["training"]["steps"] for spec in specs]
     before, now = (

@@ -71,14 +71,26 @@ class StepMetrics:
         if self._lines:
             self._lines.__exit__(kind, error, trace)
 
+    @property
+    def unstored(self) -> list[str]:
+        """Lines of the last steps that this process writes and that are not in storage yet."""
+        return self._lines.unstored if self._lines else []
+
     def add(
-        self, before: Position, result: Result, seconds: float, host_seconds: float, writes: bool
+        self,
+        before: Position,
+        result: Result,
+        seconds: float,
+        host_seconds: float,
+        writes: bool,
+        local_save_seconds: float | None = None,
     ) -> Mapping[str, Any]:
         """Record the step after `before` and return its line, which is written to storage if `writes`.
 
         A process that takes over first writes the lines that the leader before it may not have written.
 
         `host_seconds` is the part of its `seconds` in which the devices waited for this host to give them the step.
+        `local_save_seconds` is the time that a local save took before it.
         """
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if result.skipped else 0
         self._skipped += result.skipped
@@ -96,6 +108,7 @@ class StepMetrics:
             "skipped_steps": self._skipped,
             "step_seconds": seconds,
             "host_seconds": host_seconds,
+            **({} if local_save_seconds is None else {"local_save_seconds": local_save_seconds}),
             "tokens_per_second": tokens_per_second,
             "mfu": utilisation(tokens_per_second, self._flops, self._spec.slices),
             "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],

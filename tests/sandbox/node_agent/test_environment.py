@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.names import RAM_DISK_DRIVER, RAM_DISK_FOLDER
 from sandbox.node_agent.environment import (
     SERVICE_ACCOUNT_PATH,
     command_line,
@@ -166,3 +167,21 @@ def test_a_file_cannot_leave_its_volume_and_part_of_a_volume_cannot_be_mounted(t
 def test_the_token_that_admission_mounts_everywhere_and_temporary_files_are_left_out(tmp_path: Path, path: str) -> None:
     me = container(volumeMounts=[{"name": "left-out", "mountPath": path}])
     assert container_mounts(me, surroundings(pod(containers=[me])), tmp_path) == []
+
+
+def test_the_ram_disk_of_a_node_outlives_its_pods(tmp_path: Path) -> None:
+    disk = {"name": "data", "csi": {"driver": RAM_DISK_DRIVER, "fsType": "tmpfs"}}
+
+    def made(name: str) -> Path:
+        me = container(volumeMounts=[{"name": "data", "mountPath": RAM_DISK_FOLDER}])
+        around = surroundings(pod(name, containers=[me], volumes=[disk]), memory=tmp_path / "nodes" / "slice-0-0")
+        (mount,) = container_mounts(me, around, tmp_path / name)
+        return mount.source
+
+    (made("first") / "state").write_text("here")
+    assert (made("second") / "state").read_text() == "here"
+
+
+def test_other_drivers_are_not_offered(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="of kind csi is not offered here"):
+        mount({"csi": {"driver": "another"}}, tmp_path)

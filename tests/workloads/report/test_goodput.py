@@ -43,6 +43,15 @@ def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path)
     assert found.productive == pytest.approx(3.75 / 42)
 
 
+def test_local_saves_between_steps_count_as_saves(tmp_path: Path) -> None:
+    started = event(2, "RunStarted", run="one", outcome="new", step=0, steps=2)
+    after_save = step(2, 4.75, seconds=1.0, host_seconds=0.25) | {"local_save_seconds": 0.75}
+    write_run(tmp_path, {"0-0": [began(2), started]}, {"0-0": [step(1, 3), after_save]})
+    parts = {part.name: part.seconds for part in goodput(history(tmp_path / "runs" / "one").starts).parts}
+    assert (parts["saves"], parts["steps waiting for the host"]) == pytest.approx((0.75, 0.25))
+    assert parts["productive steps"] == pytest.approx(1.75)
+
+
 def test_the_share_of_slices_that_are_away_is_idle_while_the_others_go_on(tmp_path: Path) -> None:
     found = goodput(history(slice_lost_and_back(tmp_path)).attempts)
     idle = 7.6 / 3

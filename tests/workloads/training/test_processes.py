@@ -1,6 +1,8 @@
 """The trainer as GKE runs it: one process per host, joined by JAX's own detection, over loopback."""
 
+import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +12,14 @@ from cli.hosts import Hosts
 from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code, sabotage
 from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import losses, parsed
-from workloads.progress import CheckpointSkipped, RolledBack, RunStarted, StepProgress
+from workloads.progress import (
+    CheckpointSkipped,
+    LocalCheckpointSkipped,
+    RestoredLocally,
+    RolledBack,
+    RunStarted,
+    StepProgress,
+)
 from workloads.spec import ExitCode, JobSpec
 
 SPOILT_WEIGHTS = """
@@ -142,3 +151,71 @@ def test_hosts_of_cpu_devices_compile_again(tmp_path: Path) -> None:
 def test_every_host_reports_the_cause_of_a_common_fault(tmp_path: Path) -> None:
     job = changed(small_job(tmp_path, replica=1, fsdp=4, hosts=2), data={"max_bytes": 400})
     assert attempt(job, 0, tmp_path / "logs").codes == [ExitCode.INVALID_SPEC] * 2
+
+
+OWN_NODE = """
+import os
+number = 2 * int(os.environ["MEGASCALE_SLICE_ID"]) + int(os.environ["TPU_WORKER_ID"])
+os.environ["LOCAL_CHECKPOINTS"] = os.path.join({memory!r}, {nodes!r}[number])
+"""
+"""First code with which each of four hosts has the memory of a node."""
+
+
+def on_nodes(folder: Path, memory: Path, nodes: str, code: str = "") -> dict[str, str]:
+    """Return the environment of four hosts on these nodes, each named by a letter, in the order of the hosts."""
+    return first_code(folder, OWN_NODE.format(memory=str(memory), nodes=nodes) + code)
+
+
+@pytest.mark.complete
+@pytest.mark.timeout(5 * TIMEOUT_SECONDS)
+def test_after_a_kill_hosts_go_on_from_the_memory_of_whichever_nodes_they_get(tmp_path: Path) -> None:
+    def kill_after_step_7(hosts: Hosts, line: str) -> None:
+        if (step := StepProgress.parse(line)) and step.step == 7:
+            hosts.all[2].process.kill()
+
+    uninterrupted = losses(trained(two_slices_of_two_hosts(tmp_path / "one"), 0, tmp_path / "logs-one"))
+    job = small_job(
+        tmp_path / "two", replica=2, fsdp=4, hosts=2, steps=12, save_every_steps=3, local_save_every_steps=1
+    )
+    memory = tmp_path / "memory"
+    slow = on_nodes(tmp_path / "slow", memory, "abcd", SLOW_AFTER_7)
+    killed = attempt(job, 0, tmp_path / "logs-killed", slow, kill_after_step_7)
+    assert any(killed.codes)
+    for part in (tmp_path / "two").rglob("checkpoints/*/state/**/d/*"):
+        part.unlink()
+    # In the second case, hosts have changed places, and one has a new node.
+    shutil.copytree(memory, tmp_path / "kept")
+    for nodes, held in (("abcd", 4), ("bace", 3)):
+        shutil.rmtree(memory)
+        shutil.copytree(tmp_path / "kept", memory)
+        shutil.rmtree(tmp_path / "three", ignore_errors=True)
+        shutil.copytree(tmp_path / "two", tmp_path / "three")
+        again = job.model_copy(update={"storage": job.storage.model_copy(update={"path": str(tmp_path / "three")})})
+        restarted = trained(again, 1, tmp_path / f"logs-{nodes}", on_nodes(tmp_path / nodes, memory, nodes))
+        (restored,) = parsed(RestoredLocally, restarted)
+        assert (restored.hosts, restored.of_hosts) == (held, 4)
+        last = max(losses(killed.lines))
+        assert last - 1 <= restored.step <= last
+        assert losses(killed.lines) | losses(restarted) == uninterrupted
+        # The leader was aborted before it could store the lines of its last steps.
+        stored = [json.loads(line) for part in (tmp_path / "three").rglob("steps/*.jsonl") for line in part.open()]
+        assert {line["step"] for line in stored} == {*uninterrupted}
+
+
+@pytest.mark.complete
+@pytest.mark.timeout(2 * TIMEOUT_SECONDS)
+def test_hosts_take_the_checkpoint_in_storage_if_no_node_has_some_of_the_shards(tmp_path: Path) -> None:
+    def kill_after_step_5(hosts: Hosts, line: str) -> None:
+        if (step := StepProgress.parse(line)) and step.step == 5:
+            hosts.all[2].process.kill()
+
+    job = small_job(
+        tmp_path / "storage", replica=2, fsdp=4, hosts=2, steps=6, save_every_steps=3, local_save_every_steps=1
+    )
+    memory = tmp_path / "memory"
+    slow = on_nodes(tmp_path / "slow", memory, "abcd", sabotage("time.sleep(3)", when="number >= 5"))
+    attempt(job, 0, tmp_path / "logs-killed", slow, kill_after_step_5)
+    restarted = trained(job, 1, tmp_path / "logs-again", on_nodes(tmp_path / "again", memory, "aecf"))
+    assert began(restarted) == 3
+    skipped = parsed(LocalCheckpointSkipped, restarted)
+    assert [each.reason for each in skipped] == ["some of its shards are on none of the 4 nodes"] * len(skipped) != []

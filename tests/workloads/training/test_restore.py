@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.training import restore
 from workloads.training.mesh import AXES, FSDP
-from workloads.training.restore import Restore, sending
+from workloads.training.restore import Restore, on_devices, sending, sent
 
 SMALL_CHUNK = 512
 ROWS, COLUMNS = 230, 16
@@ -78,3 +78,20 @@ def test_arrays_are_sent_in_their_own_memory_and_two_chunks(shapes: Any, monkeyp
     assert memory is not None
     assert memory.alias_size_in_bytes == memory.output_size_in_bytes == BYTES_PER_DEVICE
     assert memory.temp_size_in_bytes < 2.5 * SMALL_CHUNK < BYTES_PER_DEVICE / 5
+
+
+def test_shards_move_to_the_first_replica_and_from_there_to_all(shapes: Any) -> None:
+    devices = jax.tree.leaves(shapes)[0].sharding.mesh.devices.flat
+    whole = read(shapes)
+    # The device 5 has what the slot 0 needs, and the device 2 what the slot 1 needs.
+    moves = ((2, 1), (5, 0))
+
+    def held(leaf: jax.ShapeDtypeStruct, array: jax.Array) -> jax.Array:
+        shards = {shard.device: shard.data for shard in array.addressable_shards}
+        own = {devices[reader]: jax.device_put(shards[devices[slot]], devices[reader]) for reader, slot in moves}
+        return on_devices(leaf, own)
+
+    found = sent(jax.tree.map(held, shapes, whole), moves)
+    for name, array in found.items():
+        for shard in array.addressable_shards:
+            assert bits(shard.data) == bits(value(shapes[name])[shard.index]), (name, shard.device)

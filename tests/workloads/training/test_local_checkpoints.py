@@ -1,0 +1,268 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from errno import ENOSPC
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from tests.workloads.jobs import small_job
+from tests.workloads.training.running import ALONE, program_of
+from workloads.progress import LocalCheckpointSkipped
+from workloads.spec import ExitCode
+from workloads.training.failures import InvalidSpec
+from workloads.training.fingerprint import Take, compile_fingerprints
+from workloads.training.local_checkpoints import ARRAYS, RECORD, LocalCheckpoints, Restored, local_folder
+from workloads.training.runs import Run
+from workloads.training.step import TrainState
+
+pytestmark = pytest.mark.costs(cpu_seconds=15)
+
+RUN = Run("run-1", epath.Path("unused"), 0, {"image": "registry/image@sha256:abc"})
+
+
+def shapes_on(replica: int, fsdp: int) -> TrainState:
+    return program_of(small_job(Path("unused"), replica, fsdp)).state_shapes
+
+
+@pytest.fixture(scope="module")
+def shapes() -> TrainState:
+    return shapes_on(2, 4)
+
+
+@pytest.fixture(scope="module")
+def take(shapes: TrainState) -> Take:
+    return compile_fingerprints(shapes)
+
+
+@pytest.fixture(scope="module")
+def state() -> TrainState:
+    return program_of(small_job(Path("unused"), 2, 4)).compile_initial()()
+
+
+def at(state: TrainState, step: int) -> TrainState:
+    """Return `state` with this step number, so that states can be told apart."""
+    return replace(state, step=jax.device_put(np.int32(step), state.step.sharding))
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "run-1").iterdir())
+
+
+type Save = Callable[..., LocalCheckpoints]
+
+
+@pytest.fixture(scope="module")
+def save(shapes: TrainState, take: Take, state: TrainState) -> Save:
+    def save(folder: Path, *steps: int, saved: int = 0, run: Run = RUN) -> LocalCheckpoints:
+        """Save these steps after the checkpoint of step `saved`."""
+        local = LocalCheckpoints(folder, run, shapes, ALONE)
+        for step in steps:
+            (found, _) = local.begin(at(state, step), take)
+            local.save(step, at(state, step), found, saved)
+        local.begin(state, take)
+        return local
+
+    return save
+
+
+@pytest.fixture
+def restore(shapes: TrainState, take: Take) -> Callable[..., tuple[Restored | None, list[LocalCheckpointSkipped]]]:
+    def restore(folder: Path, saved: int = 0) -> tuple[Restored | None, list[LocalCheckpointSkipped]]:
+        said: list[LocalCheckpointSkipped] = []
+        return LocalCheckpoints(folder, RUN, shapes, ALONE).restore(saved, take, said.append), said
+
+    return restore
+
+
+def test_the_newest_state_comes_back_bit_by_bit_with_the_manifest_that_saved_it(
+    tmp_path: Path, save: Save, restore: Any, state: TrainState
+) -> None:
+    save(tmp_path, 3, 4)
+    found, said = restore(tmp_path)
+    assert not said
+    assert found.record.manifest == RUN.manifest
+    assert found.hosts == 1
+    for leaf, wanted in zip(jax.tree.leaves(found.state), jax.tree.leaves(at(state, 4)), strict=True):
+        assert leaf.sharding == wanted.sharding
+        for shard, other in zip(leaf.addressable_shards, wanted.addressable_shards, strict=True):
+            assert np.asarray(shard.data).tobytes() == np.asarray(other.data).tobytes()
+
+
+def test_a_state_that_is_donated_while_it_is_written_is_written_as_it_was(
+    tmp_path: Path, save: Save, restore: Any, state: TrainState, take: Take
+) -> None:
+    given = jax.tree.map(lambda leaf: leaf + 0, state)
+    local = save(tmp_path)
+    local.save(1, given, take(given)[0], 0)
+    zeroed = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 0, tree), donate_argnums=0)(given)
+    jax.block_until_ready(zeroed)
+    local.begin(state, take)
+    found, said = restore(tmp_path)
+    assert found
+    assert not said
+
+
+def test_a_node_keeps_one_complete_state_while_it_writes_the_next(tmp_path: Path, save: Save) -> None:
+    save(tmp_path, 1, 2, 3, 4)
+    assert kept(tmp_path) == ["0-3", "0-4"]
+
+
+def test_each_shard_is_written_once_whatever_the_number_of_replicas(
+    tmp_path: Path, save: Save, shapes: TrainState
+) -> None:
+    written = save(tmp_path, 1).written()
+    assert written
+    assert written.bytes == sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    assert written.bytes == (tmp_path / "run-1" / "0-1" / ARRAYS).stat().st_size
+
+
+@pytest.mark.parametrize(("saved", "restored"), [(3, 4), (4, 4), (5, None)])
+def test_a_state_that_is_older_than_the_checkpoint_in_storage_is_deleted(
+    tmp_path: Path, save: Save, restore: Any, saved: int, restored: int | None
+) -> None:
+    save(tmp_path, 4)
+    found, said = restore(tmp_path, saved=saved)
+    assert not said
+    assert (found and int(found.state.step)) == restored
+    assert kept(tmp_path) == (["0-4"] if restored else [])
+
+
+def test_a_state_from_after_a_checkpoint_that_somebody_removed_is_not_used(
+    tmp_path: Path, save: Save, restore: Any
+) -> None:
+    save(tmp_path, 9, saved=8)
+    found, (skipped,) = restore(tmp_path, saved=4)
+    assert found is None
+    assert skipped.line() == (
+        "local checkpoint at step 9 cannot be used: the checkpoint of step 8 was there when it was saved, and is not"
+        " any more"
+    )
+
+
+def flip_one_bit(folder: Path) -> None:
+    content = bytearray((folder / ARRAYS).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / ARRAYS).write_bytes(content)
+
+
+def cut(folder: Path) -> None:
+    (folder / ARRAYS).write_bytes((folder / ARRAYS).read_bytes()[:-40])
+
+
+def lose_arrays(folder: Path) -> None:
+    (folder / ARRAYS).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (flip_one_bit, "arrays are not what was saved: "),
+        (cut, "process 0: ValueError: arrays must have "),
+        (lose_arrays, "process 0: FileNotFoundError: "),
+    ],
+)
+def test_a_damaged_state_is_skipped_aloud_for_the_one_before_it(
+    tmp_path: Path, save: Save, restore: Any, damage: Callable[[Path], None], reason: str
+) -> None:
+    save(tmp_path, 3, 4)
+    damage(tmp_path / "run-1" / "0-4")
+    found, (skipped,) = restore(tmp_path)
+    assert int(found.state.step) == 3
+    assert skipped.step == 4
+    assert skipped.reason.startswith(reason)
+    assert kept(tmp_path) == ["0-3"]
+
+
+def test_a_record_that_cannot_be_read_is_named_and_the_state_before_it_is_used(
+    tmp_path: Path, save: Save, restore: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path, 3, 4)
+    path = tmp_path / "run-1" / "0-4" / RECORD
+    path.write_text(path.read_text()[:-40])
+    found, _ = restore(tmp_path)
+    assert int(found.state.step) == 3
+    assert "0-4 cannot be used: JSONDecodeError" in capsys.readouterr().out
+
+
+def test_a_crash_during_a_write_leaves_the_state_before_it(tmp_path: Path, save: Save, restore: Any) -> None:
+    save(tmp_path, 3, 4)
+    (tmp_path / "run-1" / "0-4").rename(tmp_path / "run-1" / "partial")
+    found, said = restore(tmp_path)
+    assert int(found.state.step) == 3
+    assert not said
+    assert kept(tmp_path) == ["0-3"]
+
+
+def test_a_full_memory_is_reported_and_the_state_before_it_stays(
+    tmp_path: Path, save: Save, state: TrainState, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = save(tmp_path, 3)
+
+    def full(*_: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", full)
+    local.save(4, state, take(state)[0], 0)
+    local.begin(state, take)
+    written = local.written()
+    assert written
+    assert written.fault == "OSError: [Errno 28] No space left on device"
+    assert kept(tmp_path) == ["0-3"]
+
+
+def test_the_state_of_a_later_attempt_counts_even_if_it_is_of_an_earlier_step(
+    tmp_path: Path, save: Save, restore: Any
+) -> None:
+    save(tmp_path, 7)
+    save(tmp_path, 5, run=replace(RUN, start=1))
+    found, _ = restore(tmp_path)
+    assert found.held.name == "1-5"
+
+
+def test_states_of_another_run_are_deleted_and_those_of_another_mesh_are_not_used(
+    tmp_path: Path, save: Save, shapes: TrainState, take: Take
+) -> None:
+    save(tmp_path, 3, run=replace(RUN, id="run-0"))
+    save(tmp_path, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1"]
+    other = shapes_on(1, 8)
+    local = LocalCheckpoints(tmp_path, RUN, other, ALONE)
+    assert local.restore(0, compile_fingerprints(other), lambda line: pytest.fail(line.line())) is None
+
+
+def test_fewer_replicas_of_the_same_mesh_can_use_a_state(tmp_path: Path, save: Save) -> None:
+    save(tmp_path, 3)
+    other = shapes_on(1, 4)
+    local = LocalCheckpoints(tmp_path, RUN, other, ALONE)
+    found = local.restore(0, compile_fingerprints(other), lambda line: pytest.fail(line.line()))
+    assert found
+    assert int(found.state.step) == 3
+
+
+def test_a_pod_without_a_folder_in_memory_is_told_so() -> None:
+    with pytest.raises(InvalidSpec, match="LOCAL_CHECKPOINTS must name it, got nothing") as stop:
+        local_folder({})
+    assert stop.value.code is ExitCode.INVALID_SPEC
+    assert local_folder({"LOCAL_CHECKPOINTS": "/memory"}) == Path("/memory")
+
+
+def test_lines_that_the_leader_had_not_stored_come_back(
+    tmp_path: Path, save: Save, restore: Any, state: TrainState, take: Take
+) -> None:
+    local = save(tmp_path)
+    local.save(1, state, take(state)[0], 0, ['{"step": 1}'])
+    local.begin(state, take)
+    found, _ = restore(tmp_path)
+    assert found.steps == ['{"step": 1}']
+
+
+def test_a_record_has_what_a_checkpoint_has(tmp_path: Path, save: Save, state: TrainState, take: Take) -> None:
+    save(tmp_path, 3, saved=2)
+    record = json.loads((tmp_path / "run-1" / "0-3" / RECORD).read_text())
+    assert record["fingerprints"] == take(at(state, 3))[0]
+    assert (record["attempt"], record["step"], record["saved"], record["slots"]) == (0, 3, 2, [0, 1, 2, 3])
