@@ -89,6 +89,17 @@ def test_a_run_cannot_go_on_with_other_settings_or_data(
     assert started(small_job(tmp_path), "third").id == run.id
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "after"), [("sync_every", 4, 2), ("sync_fragments", 2, 1), ("outer_momentum", 0.9, 0.5)]
+)
+def test_a_run_cannot_go_on_with_other_outer_steps(tmp_path: Path, name: str, before: float, after: float) -> None:
+    outer = {"lost_rows": "next-step", "sync_every": 4, "sync_fragments": 2}
+    job = changed(small_job(tmp_path).model_copy(update={"slice_failure": "continue"}), training=outer)
+    started(job, "first")
+    with pytest.raises(InvalidSpec, match=f"training.{name}: expected {before}, got {after}; restore them or begin"):
+        started(changed(job, training={name: after}), "second")
+
+
 def test_no_job_can_allow_a_change_of_its_kind_of_optimizer() -> None:
     with pytest.raises(ValidationError, match="one of optimizer.learning_rate"):
         StorageSpec(path="unused", existing_run="resume", allow_changes=("optimizer.kind",))
