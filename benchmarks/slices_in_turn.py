@@ -48,20 +48,26 @@ class Hosts:
     """A host of each slice, all in this process."""
 
     def __init__(self, count: int):
-        self._stack, self._sums = ExitStack(), 0
+        self.count, self._sums = count, 0
+        self._stack = ExitStack()
         links = [self._stack.enter_context(closing(Links(one, "127.0.0.1", "benchmark", 1))) for one in range(count)]
         peers = {one: each.address for one, each in enumerate(links)}
         self._exchanges = [self._stack.enter_context(Exchange(each, peers, 0)) for each in links]
         self._pool = self._stack.enter_context(ThreadPoolExecutor(count))
-        self.sent_bytes = np.zeros(count, np.int64)
+        self._sent = [0] * count
         """Bytes that each host has sent."""
+
+    @property
+    def most_sent(self) -> int:
+        """Return the bytes that the busiest host has sent."""
+        return max(self._sent)
 
     def close(self) -> None:
         self._stack.close()
 
     def sum(self, vectors: Sequence[np.ndarray]) -> np.ndarray:
         """Return the sum of the slices' vectors of one type, float32 [size]."""
-        return self._summed(dict(enumerate(vectors)), {one: one for one in range(len(self._exchanges))})
+        return self._summed(dict(enumerate(vectors)), {one: one for one in range(self.count)})
 
     def spread(self, vector: np.ndarray) -> np.ndarray:
         """Return a vector of slice 0 as the others get it."""
@@ -76,7 +82,8 @@ class Hosts:
             own = {part: vector for part, vector in vectors.items() if part == one}
             return self._exchanges[one].sum(self._sums, own, parts, wire, outs[one], Event()).sent_bytes
 
-        self.sent_bytes += list(self._pool.map(summed, range(len(outs))))
+        sent = self._pool.map(summed, range(self.count))
+        self._sent = [before + now for before, now in zip(self._sent, sent, strict=True)]
         return outs[0]
 
 
@@ -95,7 +102,7 @@ class Slices:
             if training.sync_every > 1:
                 run.train_with_outer_steps(synchronous)
             loss = self._held_out_loss(run.states[0], training.evaluation_batches)
-            return Trained(loss, int(hosts.sent_bytes.max()), run.peak_bytes, time.monotonic() - began)
+            return Trained(loss, hosts.most_sent, run.peak_bytes, time.monotonic() - began)
 
     def _held_out_loss(self, state: TrainState, batches: int) -> float:
         """Return the mean loss over the held-out rows."""
@@ -115,7 +122,7 @@ class Run:
     def __init__(self, program: SliceProgram, batches: Batches, training: TrainingSpec, hosts: Hosts):
         self._program, self._batches, self._training, self._hosts = program, batches, training, hosts
         self._fragments = Fragments(program.state_shapes.parameters, training.sync_fragments)
-        self._slices = range(len(hosts.sent_bytes))
+        self._slices = range(hosts.count)
         self.states = [program.initial()]
         self.peak_bytes = 0
 
@@ -124,7 +131,7 @@ class Run:
         for step in range(steps):
             batches = [self._batches.training(part) for part in parts_of(step, len(self._slices))]
             parts = [self._program.gradients(self.states[0], rows) for rows in batches]
-            before = self._hosts.sent_bytes.max()
+            before = self._hosts.most_sent
             sums, vector = self._hosts.sum([part.sums for part in parts]), self._hosts.sum([p.vector for p in parts])
             self._note_peak(before)
             self.states[0], _ = self._program.update(self.states[0], sums, vector, step + 1)
@@ -139,7 +146,7 @@ class Run:
         window = Window.after(first, first * len(self._slices), self._slices, training)
         while window.steps:
             totals = [self._train_window(window, one) for one in self._slices]
-            before = self._hosts.sent_bytes.max()
+            before = self._hosts.most_sent
             self._hosts.sum([np.append(each, np.float32(0)) for each in totals])
             self._join(window.fragment)
             self._note_peak(before)
@@ -184,7 +191,7 @@ class Run:
         self.states = [replace(state, optimizer=shards.arrays(moments.copy())) for state in self.states]
 
     def _note_peak(self, before: int) -> None:
-        self.peak_bytes = max(self.peak_bytes, int(self._hosts.sent_bytes.max() - before))
+        self.peak_bytes = max(self.peak_bytes, self._hosts.most_sent - before)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Measures what `training.sync_every` costs in loss and saves in bytes: `python -m benchmarks.sync_every`.
 
-One process trains all slices in turn (`benchmarks.slices_in_turn`), with and without outer steps on the same rows in the
-same order. Every combination of the settings of outer steps is one run. The default model has 20 million weights, which
-takes hours on a CPU. `--width 64 --layers 2 --rows 12 --length 64` takes minutes.
+One process trains all slices in turn (`benchmarks.slices_in_turn`), with and without outer steps on the same rows in
+the same order. Every combination of the settings of outer steps is one run. The default model has 20 million weights,
+which takes hours on a CPU. `--width 64 --layers 2 --rows 12 --length 64` takes minutes.
 """
 
 import argparse
@@ -70,13 +70,15 @@ def with_outer_steps(job: JobSpec, arguments: argparse.Namespace) -> Iterator[Tr
         yield JobSpec.model_validate(whole | {"training": whole["training"] | settings}).training
 
 
-def row_of(training: TrainingSpec, runs: list[Trained], base: list[Trained]) -> str:
-    """Return the line of the table for the runs of all seeds."""
+def row_of(kind: tuple[TrainingSpec, int], runs: list[Trained], base: list[Trained]) -> str:
+    """Return the line of the table for the runs of all seeds of a kind: its settings and its first exact steps."""
+    training, exact = kind
     against = [one.loss / each.loss - 1 for one, each in zip(runs, base, strict=True)]
     cells = [
         str(training.sync_every),
         str(training.sync_fragments),
         f"{training.outer_learning_rate:g}, {training.outer_momentum:g}",
+        str(exact),
         f"{statistics.mean(one.loss for one in runs):.4f}",
         f"{100 * statistics.mean(against):+.2f} % ({', '.join(f'{100 * one:+.2f}' for one in against)})",
         f"1/{base[0].sent_bytes / runs[0].sent_bytes:.1f}",
@@ -107,21 +109,22 @@ def main() -> None:
     model = job_of(arguments, 0).model
     print(f"{total_parameters(model) / 1e6:.2f} million weights, {arguments.slices} slices, {arguments.steps} steps of")
     print(f"{arguments.rows} rows of {arguments.length} tokens, learning rate {arguments.learning_rate}", flush=True)
-    found: dict[int, list[tuple[TrainingSpec, Trained]]] = {}
+    found: dict[int, list[Trained]] = {}
+    kinds: list[tuple[TrainingSpec, int]] = []
     for seed in arguments.seeds:
         job = job_of(arguments, seed)
         with opened(job) as slices:
-            kinds = product(with_outer_steps(job, arguments), arguments.synchronous)
-            for number, (training, first) in enumerate([(job.training, 0), *kinds]):
-                one = slices.train(training, first)
-                found.setdefault(number, []).append((training, one))
-                about = row_of(training, [one], [found[0][-1][1]])
+            kinds = [(job.training, 0), *product(with_outer_steps(job, arguments), arguments.synchronous)]
+            for number, kind in enumerate(kinds):
+                one = slices.train(*kind)
+                found.setdefault(number, []).append(one)
+                about = row_of(kind, [one], found[0][-1:])
                 print(f"seed {seed}, {one.seconds:.0f} s: {about}", flush=True)
-    print("\n| sync_every | fragments | outer rate, momentum | held-out loss | against 1 (each seed) | bytes | peak MB |")
-    print("|---|---|---|---|---|---|---|")
-    base = [one for _, one in found[0]]
-    for runs in found.values():
-        print(row_of(runs[0][0], [one for _, one in runs], base))
+    settings = ("sync_every", "fragments", "outer rate, momentum", "exact steps")
+    heads = (*settings, "loss", "against 1, each seed", "bytes", "peak MB")
+    print(f"\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for number, kind in enumerate(kinds):
+        print(row_of(kind, found[number], found[0]))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Fragments of the weights, which slices exchange one after the other (Streaming DiLoCo, see `outer_loop`).
 
-Fragment f of n has every n-th row, from row f on, of the part of each array that a device holds. A row is a layer of the
-stacked layers, which makes the strided pattern of https://arxiv.org/abs/2501.18512, or a row of a table, or an element
-of a norm's scale. So all fragments are about equally large, whatever the size of the tables.
+Fragment f of n has every n-th row, from row f on, of the part of each array that a device holds. A row is a layer of
+the stacked layers, which makes the strided pattern of https://arxiv.org/abs/2501.18512, or a row of a table, or an
+element of a norm's scale. So all fragments are about equally large, whatever the size of the tables.
 """
 
 from collections.abc import Iterator, Sequence

@@ -94,9 +94,9 @@ class OuterMember(GroupMember):
         shapes = self.program.state_shapes
         self._fragments = Fragments(shapes.parameters, self.training.sync_fragments)
         self._optimizer_shards = Shards(shapes.optimizer, FLOAT32)
-        self._sums = np.split(self._vector, np.cumsum(self._fragments.sizes)[:-1])
+        self._joint = np.split(self._vector, np.cumsum(self._fragments.sizes)[:-1])
         """Memory for the sum of each fragment."""
-        self._tokens = np.zeros(len(self._sums))
+        self._tokens = np.zeros(len(self._joint))
         """Number of tokens that this slice has trained on since the last outer step of each fragment."""
         self._different: list[int] = []
         """Fragments that differ between the slices after the last outer step."""
@@ -104,7 +104,7 @@ class OuterMember(GroupMember):
         """Steps of the window that this slice has trained, with their tokens that count."""
         self._trained = False
         """Whether this slice has nothing more to train before the next outer step."""
-        self._totals = totals_of([], 0)
+        self._window_totals = totals_of([], 0)
         """This slice's totals of the window."""
         self._all_equal = False
         """Whether the inner optimizer's state is equal in all slices too."""
@@ -139,7 +139,7 @@ class OuterMember(GroupMember):
         assert isinstance(whole, OuterState), "programs with outer steps have states with a momentum"
         take = self._fragments.take
         self._outers = [
-            Outer(take(whole.parameters, number), take(whole.momentum, number)) for number in range(len(self._sums))
+            Outer(take(whole.parameters, number), take(whole.momentum, number)) for number in range(len(self._joint))
         ]
         self._tokens[:], self._different = 0, []
         self.state = TrainState(whole.step, whole.batch, whole.parameters, whole.optimizer)
@@ -153,7 +153,7 @@ class OuterMember(GroupMember):
     def _open_window(self, slices: list[int]) -> None:
         self._window = Window.after(self.position.step, self.position.batch, slices, self.training)
         self._under_way.clear()
-        self._totals = totals_of([], self._window.steps)
+        self._window_totals = totals_of([], self._window.steps)
         self._began = time.monotonic()
         self._trained = self.me.slice not in slices
 
@@ -181,15 +181,15 @@ class OuterMember(GroupMember):
             self.state, result, counted = self.program.inner_step(self.state, rows, before.batch)
             self._under_way.append((self.journal.begin_step(before, result), counted))
         results = [(step.result.result(), counted) for step, counted in self._under_way]
-        self._totals = totals_of(results, window.steps)
-        self._tokens += tokens_of(self._totals)
+        self._window_totals = totals_of(results, window.steps)
+        self._tokens += tokens_of(self._window_totals)
         self._trained = True
 
     def _join_window(self, found: list[Joined]) -> Value:
         """Sum over the slices of the view what they have trained on, and their differences in the fragment."""
         window = self._window
-        summed = self._summed([*self._totals.ravel(), self._tokens[window.fragment]])
-        totals, tokens = summed[:-1].reshape(self._totals.shape), float(summed[-1])
+        summed = self._summed([*self._window_totals.ravel(), self._tokens[window.fragment]])
+        totals, tokens = summed[:-1].reshape(self._window_totals.shape), float(summed[-1])
         found.append(Joined(totals, tokens, self._sum_fragment(window.fragment, tokens)))
         sigterm = self.processes.sigterm.is_set()
         return {"kind": "step", "since": window.step, "step": window.end, "sigterm": sigterm}
@@ -205,7 +205,7 @@ class OuterMember(GroupMember):
         """Sum the differences in a fragment. `tokens` is what all slices have trained on since it was last joined."""
         own, wire = self._fragments.take(self.state.parameters, number), self.program.shards.wire
         difference = self._outers[number].difference(own, weight(self._tokens[number], tokens), wire)
-        return self._sum({self.me.slice: difference}, self._one_part_each, self._sums[number], wire)
+        return self._sum({self.me.slice: difference}, self._one_part_each, self._joint[number], wire)
 
     @property
     def _one_part_each(self) -> dict[int, int]:
@@ -229,7 +229,7 @@ class OuterMember(GroupMember):
         changes if all steps since the last one were skipped."""
         outer, training = self._outers[number], self.training
         if tokens:
-            outer.step(self._sums[number], training.outer_learning_rate, training.outer_momentum)
+            outer.step(self._joint[number], training.outer_learning_rate, training.outer_momentum)
         parameters = self._fragments.put_into(self.state.parameters, number, outer.parameters)
         self.state = replace(self.state, parameters=parameters)
         self._tokens[number] = 0

@@ -8,22 +8,26 @@ from jax.sharding import NamedSharding
 from tests.workloads.training.running import mesh_of
 from workloads.spec import MeshSpec
 from workloads.training.fragments import Fragments
-from workloads.training.layout import Tree, partition_specs
+from workloads.training.layout import BLOCKS, Tree, partition_specs
 from workloads.training.slice_program import Shards
 
 LAYERS, ROWS = 6, 20
-SHAPES = {"blocks": {"gate": (LAYERS, 4, 3), "mlp_scale": (LAYERS, 4)}, "embedding": (ROWS, 4), "final_scale": (4,)}
+LAYERS_OF = {"gate": (LAYERS, 4, 3), "mlp_scale": (LAYERS, 4)}
+OTHERS = {"embedding": (ROWS, 4), "final_scale": (4,)}
 FLOAT32 = np.dtype(np.float32)
 
 
 def tree_of(seed: int) -> Tree:
     """Return weights of six layers on two stages of two devices each."""
     mesh, random = mesh_of(MeshSpec(replica=1, stage=2, fsdp=2)), np.random.default_rng(seed)
-    drawn = jax.tree.map(
-        lambda shape: random.standard_normal(shape).astype(np.float32), SHAPES, is_leaf=lambda one: isinstance(one, tuple)
-    )
+    zeros = {name: np.zeros(shape) for name, shape in OTHERS.items()}
+    zeros |= {BLOCKS: {name: np.zeros(shape) for name, shape in LAYERS_OF.items()}}
     return jax.tree.map(
-        lambda leaf, spec: jax.device_put(leaf, NamedSharding(mesh, spec)), drawn, partition_specs(drawn)
+        lambda leaf, spec: jax.device_put(
+            random.standard_normal(leaf.shape).astype(np.float32), NamedSharding(mesh, spec)
+        ),
+        zeros,
+        partition_specs(zeros),
     )
 
 
