@@ -20,8 +20,8 @@ FLOAT32 = np.dtype(np.float32)
 def tree_of(seed: int) -> Tree:
     """Return weights of six layers on two stages of two devices each."""
     mesh, random = mesh_of(MeshSpec(replica=1, stage=2, fsdp=2)), np.random.default_rng(seed)
-    zeros = {name: np.zeros(shape) for name, shape in OTHERS.items()}
-    zeros |= {BLOCKS: {name: np.zeros(shape) for name, shape in LAYERS_OF.items()}}
+    layers = {name: np.zeros(shape) for name, shape in LAYERS_OF.items()}
+    zeros: Tree = {BLOCKS: layers, **{name: np.zeros(shape) for name, shape in OTHERS.items()}}
     return jax.tree.map(
         lambda leaf, spec: jax.device_put(
             random.standard_normal(leaf.shape).astype(np.float32), NamedSharding(mesh, spec)
