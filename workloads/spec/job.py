@@ -209,11 +209,11 @@ class JobSpec(Spec):
 
     def _faults_of_outer_steps(self) -> list[str]:
         """Check that nothing is to happen between two outer steps, and that no setting of them is without effect."""
-        training, every = self.training, self.training.sync_every
+        training, every, fragments = self.training, self.training.sync_every, self.training.sync_fragments
         if every == 1:
             return [
                 f"training.{name} needs training.sync_every from 2 on, got {getattr(training, name)}"
-                for name in ("outer_learning_rate", "outer_momentum")
+                for name in ("sync_fragments", "outer_learning_rate", "outer_momentum")
                 if getattr(training, name) != TrainingSpec.model_fields[name].default
             ]
         faults: list[str] = []
@@ -223,13 +223,17 @@ class JobSpec(Spec):
         if training.lost_rows != "next-step":
             why = f"with training.sync_every {every}, because no slice repeats the steps of a lost one"
             faults.append(f"training.lost_rows must be next-step {why}, got {training.lost_rows}")
+        if every % fragments:
+            faults.append(f"training.sync_fragments must divide training.sync_every ({every}), got {fragments}")
+        if fragments > (layers := self.model.layers // self.mesh.stage):
+            faults.append(f"training.sync_fragments must be at most {layers}, the layers of a stage, got {fragments}")
         return faults
 
     def _faults_of_all_slices(self) -> list[str]:
         """Check that no setting is only for slices that train without each other."""
         return [
             f"training.{name} needs slice_failure continue, got {value}"
-            for name in ("lost_rows", "sync_every", "outer_learning_rate", "outer_momentum")
+            for name in ("lost_rows", "sync_every", "sync_fragments", "outer_learning_rate", "outer_momentum")
             if (value := getattr(self.training, name)) != TrainingSpec.model_fields[name].default
         ]
 

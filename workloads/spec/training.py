@@ -167,7 +167,11 @@ class TrainingSpec(Spec):
     sync_every: Annotated[PositiveInt, Field(exclude_if=(1).__eq__)] = 1
     """Number of steps between sums over the slices, with `slice_failure: continue`. From 2 on, each slice trains on its
     own in between (DiLoCo, https://arxiv.org/abs/2311.08105). Slices join and leave, and the job saves, evaluates and
-    stops, only after a multiple of this number."""
+    stops, only after a multiple of this number divided by `sync_fragments`."""
+    sync_fragments: Annotated[PositiveInt, Field(exclude_if=(1).__eq__)] = 1
+    """Number of fragments of the weights that the slices exchange one after the other, each every `sync_every` steps
+    (Streaming DiLoCo, https://arxiv.org/abs/2501.18512), so that one exchange sends fewer bytes. A save exchanges all
+    of them. It must divide `sync_every` and be at most the number of layers."""
     outer_learning_rate: Annotated[Number, Field(gt=0, exclude_if=OUTER_LEARNING_RATE.__eq__)] = OUTER_LEARNING_RATE
     """Learning rate of the step that joins the slices' weights. Needs `sync_every` from 2 on."""
     outer_momentum: Annotated[Number, Field(ge=0, lt=1, exclude_if=OUTER_MOMENTUM.__eq__)] = OUTER_MOMENTUM
@@ -220,6 +224,11 @@ class TrainingSpec(Spec):
     def counts_all(self) -> bool:
         """Whether every prediction of the global batch counts."""
         return self.ignored_token is None and not self.reads_marks
+
+    @property
+    def exchange_every(self) -> int:
+        """Number of steps between two exchanges of weights, of all of them or of a fragment."""
+        return self.sync_every // self.sync_fragments
 
     @property
     def reads_marks(self) -> bool:

@@ -30,6 +30,7 @@ from workloads.training.fingerprint import Fingerprints
 from workloads.training.group_host import GroupHost, Prepared
 from workloads.training.group_schedule import AfterStep
 from workloads.training.group_slice import GroupSlice
+from workloads.training.layout import Tree
 from workloads.training.model import Summed
 from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
@@ -162,6 +163,7 @@ class GroupMember(GroupSlice):
     def _evaluate(self) -> float:
         """Return the held-out loss. Each slice evaluates its parts, and those of lost slices."""
         step, batches, count = self.position.step, self.training.evaluation_batches, self.spec.slices.count
+        parameters = self._parameters_to_evaluate
         self.processes.deadline.expect(f"evaluation at step {step}", self.training.prepare_minutes)
         done: dict[int, np.ndarray] = {}
         total = np.empty(2 * batches, np.float32)
@@ -172,7 +174,7 @@ class GroupMember(GroupSlice):
             mine = [part for part, one in dealt.items() if one == self.me.slice]
             for part in mine:
                 if part not in done:
-                    done[part] = self._evaluated(part)
+                    done[part] = self._evaluated(part, parameters)
             self._sum({part: done[part] for part in mine}, dealt, total, np.dtype(np.float32))
             return {"kind": "evaluate"}
 
@@ -185,9 +187,14 @@ class GroupMember(GroupSlice):
         self.journal.restart_clock()
         return loss
 
-    def _evaluated(self, part: int) -> np.ndarray:
+    @property
+    def _parameters_to_evaluate(self) -> Tree:
+        """Parameters that are equal in all slices."""
+        return self.state.parameters
+
+    def _evaluated(self, part: int, parameters: Tree) -> np.ndarray:
         """Return the summed loss and the number of tokens of this part of each evaluation batch."""
-        count, parameters = self.spec.slices.count, self.state.parameters
+        count = self.spec.slices.count
         found: list[float] = []
         for number in range(self.training.evaluation_batches):
             rows = self.prepared.batches.held_out(parts_of(number, count)[part])

@@ -1,8 +1,9 @@
 """Numerics of slices that train on their own for several steps (DiLoCo, https://arxiv.org/abs/2311.08105).
 
-A window is the inner steps between two outer steps. In an outer step, the mean over the slices of (outer parameters -
-own parameters) is the gradient of SGD with Nesterov momentum, and all slices continue from the new outer parameters.
-Outer parameters and momentum are vectors on the host, because that is where sums over slices are made.
+A window is the inner steps between two outer steps. In an outer step of a fragment of the weights, or of all of them,
+the mean over the slices of (outer parameters - own parameters) is the gradient of SGD with Nesterov momentum, and all
+slices continue from the new outer parameters. Outer parameters and momentum are vectors on the host, because that is
+where sums over slices are made.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workloads.spec import TrainingSpec
 from workloads.training.resumption import Position
 from workloads.training.step_metrics import Result
 
@@ -32,12 +34,15 @@ class Window:
     steps: int
     slices: tuple[int, ...]
     """Slices that have parts in it. All hosts know the same, even if some of these slices are lost by now."""
+    fragment: int
+    """Number of the fragment that is exchanged after it."""
 
     @classmethod
-    def after(cls, step: int, first: int, slices: Sequence[int], sync_every: int, last: int) -> "Window":
-        """Return the window to the next multiple of `sync_every`, or to step `last` if it comes before."""
-        end = min((step // sync_every + 1) * sync_every, last)
-        return cls(step, first, end - step, tuple(slices))
+    def after(cls, step: int, first: int, slices: Sequence[int], training: TrainingSpec) -> "Window":
+        """Return the window to the next exchange, or to the last step if it comes before."""
+        number = step // training.exchange_every
+        end = min((number + 1) * training.exchange_every, training.steps)
+        return cls(step, first, end - step, tuple(slices), number % training.sync_fragments)
 
     @property
     def end(self) -> int:
@@ -56,6 +61,10 @@ class Window:
     def part(self, number: int, slice_: int) -> int:
         """Return the part of a slice in inner step `number`, from 0."""
         return self.before(number).batch + self.slices.index(slice_)
+
+    def is_lost(self, totals: np.ndarray) -> bool:
+        """Return whether no present slice has trained on it."""
+        return not totals[:, SLICES].any()
 
     def missing_parts(self, totals: np.ndarray) -> int:
         """Return the number of parts that no present slice has trained on."""
@@ -84,15 +93,19 @@ def result_of(row: np.ndarray, ended: float) -> Result:
     )
 
 
-def weight(own: np.ndarray, all_of_them: np.ndarray) -> float:
+def tokens_of(totals: np.ndarray) -> float:
+    """Return the number of tokens that were trained on."""
+    return float(totals[:, TRAINED].sum(dtype=np.float64))
+
+
+def weight(own: float, all_of_them: float) -> float:
     """Return the weight of a slice in the mean: its share of the tokens that the slices have trained on."""
-    trained = float(all_of_them[:, TRAINED].sum(dtype=np.float64))
-    return float(own[:, TRAINED].sum(dtype=np.float64)) / trained if trained else 0.0
+    return own / all_of_them if all_of_them else 0.0
 
 
 @dataclass
 class Outer:
-    """Outer parameters and their momentum on this host, float32 [elements of its shards]. Equal in all slices."""
+    """Outer parameters of a fragment and their momentum on this host, float32 [elements]. Equal in all slices."""
 
     parameters: np.ndarray
     momentum: np.ndarray

@@ -49,6 +49,7 @@ FIXED_TRAINING_FIELDS = (
     "z_loss",
     "compute_dtype",
     "sync_every",
+    "sync_fragments",
     "outer_learning_rate",
     "outer_momentum",
 )

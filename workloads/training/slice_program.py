@@ -168,10 +168,14 @@ class Shards:
 
     def host_arrays(self, tree: Tree) -> list[np.ndarray]:
         """Return the shards of a tree."""
-        found: list[np.ndarray] = []
+        return [np.asarray(shard) for shard in self.device_arrays(tree)]
+
+    def device_arrays(self, tree: Tree) -> list[jax.Array]:
+        """Return the shards of a tree, each on one of the devices that hold it."""
+        found: list[jax.Array] = []
         for leaf, pieces in zip(jax.tree.leaves(tree), self._pieces, strict=True):
             held = {shard.device: shard.data for shard in leaf.addressable_shards}
-            found += [np.asarray(held[piece.devices[0]]) for piece in pieces]
+            found += [held[piece.devices[0]] for piece in pieces]
         return found
 
 

@@ -159,7 +159,7 @@ def _continuing(**changes: Any) -> JobSpec:
 
 def test_settings_of_slices_that_go_on_are_in_the_pods_environment_only_if_they_are_not_the_defaults() -> None:
     written = JOB.model_dump_json()
-    assert not [name for name in ("slice_failure", "lost_rows", "sync_every") if name in written]
+    assert not [name for name in ("slice_failure", "lost_rows", "sync_every", "sync_fragments") if name in written]
     job = _continuing(training={"lost_rows": "next-step", "sync_every": 8, "save_every_steps": 16})
     assert JobSpec.model_validate_json(job.model_dump_json()) == job
     assert (job.slice_failure, job.training.lost_rows, job.training.sync_every) == ("continue", "next-step", 8)
@@ -193,7 +193,7 @@ def test_each_slice_has_an_equal_part_of_the_batch_however_few_may_train() -> No
     assert _continuing(slices={"min_count": 1}, training={"global_batch": 15}).padding_rows == 3
 
 
-@pytest.mark.parametrize(("setting", "value"), [("lost_rows", "next-step"), ("sync_every", 2)])
+@pytest.mark.parametrize(("setting", "value"), [("lost_rows", "next-step"), ("sync_every", 2), ("sync_fragments", 2)])
 def test_settings_of_slices_that_go_on_are_refused_where_all_slices_restart(setting: str, value: object) -> None:
     with pytest.raises(ValidationError, match=f"training.{setting} needs slice_failure continue, got {value}"):
         four_slices(training={setting: value})
@@ -212,19 +212,23 @@ def test_all_slices_but_one_may_train_alone_unless_the_job_says_otherwise(
 
 def test_everything_that_outer_steps_rule_out_is_one_error() -> None:
     with pytest.raises(ValidationError) as caught:
-        _continuing(training={"sync_every": 3, "save_every_steps": 4})
+        _continuing(training={"sync_every": 3, "save_every_steps": 4, "sync_fragments": 5})
     for fault in (
         "training.save_every_steps must be a multiple of training.sync_every (3), got 4",
         "training.lost_rows must be next-step with training.sync_every 3, because no slice repeats the steps of a lost",
+        "training.sync_fragments must divide training.sync_every (3), got 5",
+        "training.sync_fragments must be at most 2, the layers of a stage, got 5",
     ):
         assert fault in str(caught.value)
 
 
-@pytest.mark.parametrize("setting", ["outer_learning_rate", "outer_momentum"])
-def test_settings_of_outer_steps_are_refused_without_them(setting: str) -> None:
-    with pytest.raises(ValidationError, match=f"training.{setting} needs training.sync_every from 2 on, got 0.5"):
-        _continuing(training={setting: 0.5})
-    job = _continuing(training={setting: 0.5, "sync_every": 4, "lost_rows": "next-step"})
+@pytest.mark.parametrize(
+    ("setting", "value"), [("outer_learning_rate", 0.5), ("outer_momentum", 0.5), ("sync_fragments", 2)]
+)
+def test_settings_of_outer_steps_are_refused_without_them(setting: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=f"training.{setting} needs training.sync_every from 2 on, got {value}"):
+        _continuing(training={setting: value})
+    job = _continuing(training={setting: value, "sync_every": 4, "lost_rows": "next-step"})
     assert JobSpec.model_validate_json(job.model_dump_json()) == job
 
 

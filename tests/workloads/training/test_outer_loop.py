@@ -33,15 +33,19 @@ def trained(job: JobSpec, logs: Path, restarts: int = 0) -> list[str]:
 
 
 @pytest.mark.complete
-def test_a_run_that_resumes_from_a_checkpoint_is_the_run_that_was_not_interrupted(tmp_path: Path):
-    job = job_of(tmp_path / "storage", steps=16)
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_a_run_that_resumes_from_a_checkpoint_is_the_run_that_was_not_interrupted(fragments: int, tmp_path: Path):
+    job = job_of(tmp_path / "storage", steps=16, sync_fragments=fragments, evaluate_every_steps=6)
     whole = trained(job, tmp_path / "first")
     (run,) = (tmp_path / "storage" / "runs").iterdir()
     (run / "checkpoints" / "16").rename(tmp_path / "16")
     resumed = trained(job, tmp_path / "second", restarts=1)
     assert parsed(RunStarted, resumed)[0].step == 8
     assert losses(resumed) == {step: loss for step, loss in losses(whole).items() if step > 8}
-    assert parsed(Evaluation, resumed)[-1] == parsed(Evaluation, whole)[-1]
+    assert parsed(Evaluation, resumed) == [one for one in parsed(Evaluation, whole) if one.step > 8]
+    turns = {event["step"]: event["fragment"] for event in events(tmp_path / "storage", "outer_step")}
+    every = 4 // fragments
+    assert turns == {step: (step // every - 1) % fragments for step in range(every, 17, every)}
 
 
 @pytest.mark.complete
@@ -77,9 +81,10 @@ def test_a_slice_at_which_every_state_arrives_damaged_continues_from_a_checkpoin
 
 
 @pytest.mark.complete
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, tmp_path: Path):
-    job = job_of(tmp_path / "storage", steps=120, save_every_steps=40)
+@pytest.mark.parametrize(("lost", "fragments"), [(0, 1), (1, 1), (1, 2)])
+def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, fragments: int, tmp_path: Path):
+    job = job_of(tmp_path / "storage", steps=120, save_every_steps=40, sync_fragments=fragments)
+    every = job.training.exchange_every
     others = [one for one in range(3) if one != lost]
     with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
         slices.until_step(8, SECONDS)
@@ -95,10 +100,10 @@ def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, tmp_path: Path):
     # The lost slice may have led, so the lines are in the logs of several slices.
     changes = sorted(parsed(SlicesChanged, lines), key=lambda change: change.step)
     assert [change.change for change in changes][1:3] == [f"lost {lost}", f"joined {lost}"]
-    assert {change.step % 4 for change in changes} == {0}
+    assert {change.step % every for change in changes} == {0}
     assert sorted(steps) == [*range(1, 121)]
     (gone,) = parsed(PartsLost, lines)
-    assert (gone.parts, gone.dealt) == (4, 12)
+    assert (gone.parts, gone.dealt) == (every, 3 * every)
     assert sorted(saved.step for saved in parsed(CheckpointSaved, lines)) == [40, 80, 120]
     # Single steps have too few rows to compare them.
     found = losses(lines)

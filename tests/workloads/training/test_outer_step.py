@@ -10,7 +10,7 @@ from workloads.group.protocol import OPEN, Value
 from workloads.group.view import HostId
 from workloads.spec import JobSpec
 from workloads.training.group_schedule import GroupSchedule
-from workloads.training.outer_step import Outer, Window, result_of, totals_of, weight
+from workloads.training.outer_step import Outer, Window, result_of, tokens_of, totals_of, weight
 from workloads.training.resumption import Position
 from workloads.training.step_metrics import Result
 
@@ -40,7 +40,8 @@ def test_an_outer_step_is_nesterov_momentum_on_the_mean_difference_weighted_by_t
     begin, first, second = next(random), next(random), next(random)
     outer = Outer(begin.copy(), np.zeros_like(begin))
     totals = trained(1.0, counted=30), trained(1.0, counted=10)
-    shares = [weight(own, totals[0] + totals[1]) for own in totals]
+    tokens = [tokens_of(own) for own in totals]
+    shares = [weight(own, sum(tokens)) for own in tokens]
     assert shares == [0.75, 0.25]
     parameters, momentum = begin.astype(np.float64), np.zeros(begin.size)
     for _ in range(3):
@@ -71,9 +72,9 @@ def test_what_is_sent_has_the_type_of_the_wire() -> None:
 def test_a_slice_that_trained_on_nothing_adds_nothing() -> None:
     outer = Outer(np.ones(3, np.float32), np.zeros(3, np.float32))
     joined, skipped, other = totals_of([], 2), trained(1.0, 1.0, skipped=True), trained(1.0, 1.0)
-    everything = joined + skipped + other
-    assert [weight(each, everything) for each in (joined, skipped, other)] == [0, 0, 1]
-    assert weight(joined, joined) == 0
+    tokens = [tokens_of(each) for each in (joined, skipped, other)]
+    assert [weight(each, sum(tokens)) for each in tokens] == [0, 0, 1]
+    assert weight(0, 0) == 0
     assert not outer.difference(np.full(3, np.nan, np.float32), 0.0, FLOAT32).any()
 
 
@@ -88,24 +89,38 @@ def test_a_step_is_reported_with_the_mean_over_the_tokens_of_all_slices() -> Non
 
 
 def test_windows_end_at_multiples_and_deal_each_part_once() -> None:
-    window, seen = Window.after(0, 0, (0, 1, 2), 4, 10), list[int]()
+    training = job_of(steps=10).training
+    window, seen = Window.after(0, 0, (0, 1, 2), training), list[int]()
     ends = list[int]()
     while True:
         seen += [window.part(number, one) for number in range(window.steps) for one in window.slices]
         ends.append(window.end)
         if window.end == 10:
             break
-        window = Window.after(window.end, window.next_part, (0, 2), 4, 10)
+        window = Window.after(window.end, window.next_part, (0, 2), training)
     assert ends == [4, 8, 10]
     assert seen == [*range(4 * 3 + 6 * 2)]
-    assert Window.after(10, 5, (0,), 4, 50).end == 12
-    assert Window.after(4, 12, (0, 1, 2), 4, 50).before(2) == Position(6, 18)
+    assert Window.after(10, 5, (0,), job_of().training).end == 12
+    assert Window.after(4, 12, (0, 1, 2), job_of().training).before(2) == Position(6, 18)
+
+
+def test_each_fragment_has_its_turn_every_so_many_steps() -> None:
+    training = job_of(sync_fragments=2).training
+    windows = [Window.after(step, 0, (0,), training) for step in (0, 2, 4, 6, 49)]
+    assert [(window.end, window.fragment) for window in windows] == [(2, 0), (4, 1), (6, 0), (8, 1), (50, 0)]
 
 
 def test_parts_of_a_lost_slice_are_missing() -> None:
-    window = Window.after(0, 0, (0, 1, 2), 2, 10)
+    window = Window.after(0, 0, (0, 1, 2), job_of(sync_every=2).training)
     assert window.missing_parts(3 * trained(1.0, 1.0)) == 0
     assert window.missing_parts(2 * trained(1.0, 1.0) + totals_of([], 2)) == 2
+    assert window.is_lost(totals_of([], 2))
+
+
+def test_a_window_of_skipped_steps_is_not_lost() -> None:
+    """Otherwise, slices whose losses are not finite would repeat it forever."""
+    window = Window.after(0, 0, (0, 1, 2), job_of(sync_every=2).training)
+    assert not window.is_lost(trained(1.0, 1.0, skipped=True) + totals_of([], 2))
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,15 @@ def test_a_run_goes_on_when_its_slices_come_to_restart_one_by_one_and_back(tmp_p
     assert [started(job, f"run-{number}").id for number, job in enumerate(jobs)] == ["run-0"] * 3
 
 
+@pytest.mark.parametrize(("name", "before", "after"), [("sync_fragments", 2, 1), ("outer_momentum", 0.9, 0.5)])
+def test_a_run_cannot_go_on_with_other_outer_steps(tmp_path: Path, name: str, before: float, after: float) -> None:
+    outer = {"lost_rows": "next-step", "sync_every": 4, "sync_fragments": 2}
+    job = changed(small_job(tmp_path).model_copy(update={"slice_failure": "continue"}), training=outer)
+    started(job, "first")
+    with pytest.raises(InvalidSpec, match=f"training.{name}: expected {before}, got {after}; restore them or begin"):
+        started(changed(job, training={name: after}), "second")
+
+
 def test_no_job_can_allow_a_change_of_its_kind_of_optimizer() -> None:
     with pytest.raises(ValidationError, match="one of optimizer.learning_rate"):
         StorageSpec(path="unused", existing_run="resume", allow_changes=("optimizer.kind",))
