@@ -82,9 +82,14 @@ def _restarts(chain: Chain) -> tuple[int, list[int], list[int]]:
     return status.get("restarts", 0), slices.get("jobRestarts", none), slices.get("jobRestartsCountTowardsMax", none)
 
 
+def _owner(workload: Json) -> str:
+    return workload["metadata"]["ownerReferences"][0]["name"]
+
+
 def _admissions(chain: Chain) -> list[tuple[str, str, str]]:
     """Each condition of the job's Workload with its value and since when it has it, without whether its pods run."""
-    (workload,) = chain.objects("workloads")
+    # Jobs of other tests may have Workloads too.
+    (workload,) = [each for each in chain.objects("workloads") if _owner(each) == JOB]
     conditions = [each for each in workload["status"]["conditions"] if each["type"] != "PodsReady"]
     return sorted((each["type"], each["status"], each["lastTransitionTime"]) for each in conditions)
 
