@@ -227,9 +227,9 @@ def read_draft(sections: Sections) -> Draft:
         cloud=sections.required("cloud", Cloud),
         cluster=sections.required("cluster", Cluster),
         slices=sections.named("slices", SliceGroup, TypeAdapter(GroupName)),
-        written_slices={name: _entries(group) for name, group in _entries(raw.get("slices")).items()},
+        written_slices=_named_entries(raw.get("slices")),
         teams=sections.named("teams", Team, TypeAdapter(TeamName)),
-        written_teams={name: _entries(team) for name, team in _entries(raw.get("teams")).items()},
+        written_teams=_named_entries(raw.get("teams")),
         jobs=_jobs(sections),
         datasets=sections.optional("datasets", Datasets),
         network=sections.whole("network", Network),
@@ -363,6 +363,12 @@ def _read[S: Spec](value: object, path: str, model: type[S]) -> tuple[S | None, 
         return model.model_validate(value, extra="ignore"), errors
     except ValidationError:
         return None, errors
+
+
+def _named_entries(section: object) -> dict[str, Mapping[str, object]]:
+    """Return the entries of each entry. YAML also has keys that are no names, such as null and numbers."""
+    entries = cast(Mapping[object, object], _entries(section))
+    return {name: _entries(entry) for name, entry in entries.items() if isinstance(name, str)}
 
 
 def _entries(value: object) -> Mapping[str, object]:

@@ -40,6 +40,15 @@ def test_damaged_settings_are_accepted_or_every_fault_is_told(values: Values) ->
     _accepted_or_told(values)
 
 
+@pytest.mark.parametrize("section", ["teams", "slices"])
+@pytest.mark.parametrize("key", [None, 1])
+def test_a_key_that_is_no_name_is_a_fault(section: str, key: object) -> None:
+    """YAML has them: `null:` is one."""
+    values = stack_values("dev")
+    _accepted_or_told(values | {section: {key: None}})
+    _accepted_or_told(values | {section: {**values[section], key: None}})
+
+
 @pytest.fixture(scope="module")
 def file() -> Generator[Path]:
     with TemporaryDirectory() as folder:
