@@ -19,6 +19,7 @@ from infra.names import TPU_RESOURCE
 from infra.objects import KubernetesObject, Manifest, manifest, mark_ours
 from infra.pods import node_selector, tolerations
 from infra.settings.schema import SliceGroup
+from infra.storage import unfinished_uploads
 
 API_VERSION, NAME = "checkpointing.gke.io/v1", "ram-disks"
 _NAMESPACE, _ACCOUNT = "gke-managed-checkpointing", "gke-checkpointing-multitier-node"
@@ -56,12 +57,7 @@ class RamDisks(pulumi.ComponentResource):
             uniform_bucket_level_access=True,
             public_access_prevention="enforced",
             hierarchical_namespace=gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
-            lifecycle_rules=[
-                gcp.storage.BucketLifecycleRuleArgs(
-                    action=gcp.storage.BucketLifecycleRuleActionArgs(type="AbortIncompleteMultipartUpload"),
-                    condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=1),
-                )
-            ],
+            lifecycle_rules=[unfinished_uploads()],
             opts=inside,
         )
         grant = gcp.storage.BucketIAMMember(

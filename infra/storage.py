@@ -75,14 +75,17 @@ def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions)
         soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
             retention_duration_seconds=soft_delete_days * _SECONDS_PER_DAY
         ),
-        lifecycle_rules=[
-            gcp.storage.BucketLifecycleRuleArgs(
-                action=gcp.storage.BucketLifecycleRuleActionArgs(type="AbortIncompleteMultipartUpload"),
-                condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=_UNFINISHED_UPLOAD_DAYS),
-            )
-        ],
+        lifecycle_rules=[unfinished_uploads()],
         force_destroy=args.ephemeral,
         opts=pulumi.ResourceOptions.merge(opts, stays),
+    )
+
+
+def unfinished_uploads() -> gcp.storage.BucketLifecycleRuleArgs:
+    """Return the rule that deletes the parts of unfinished uploads."""
+    return gcp.storage.BucketLifecycleRuleArgs(
+        action=gcp.storage.BucketLifecycleRuleActionArgs(type="AbortIncompleteMultipartUpload"),
+        condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=_UNFINISHED_UPLOAD_DAYS),
     )
 
 

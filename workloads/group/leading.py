@@ -206,18 +206,19 @@ class Server:
     def _dismiss(self, one: int) -> None:
         """End the connections of a slice whose hosts all join again, so that none of them counts as lost."""
         print(f"group: slice {one} refuses a state that arrived damaged", flush=True)
-        for host, connected in [*self._by_host.items()]:
-            if host.slice == one:
-                self._drop(connected, "")
+        self._drop_slice(one, "")
 
     def _separate(self, reporter: HostId, slices: Sequence[int]) -> None:
         """Go on without slices that cannot exchange data with another. The leader's own slice stays."""
         own = self._leader.me.slice if self._leader else -1
         for one in slices:
-            leaves = reporter.slice if one == own else one
-            for host, connected in [*self._by_host.items()]:
-                if host.slice == leaves:
-                    self._drop(connected, f"cannot exchange data with slice {one if leaves != one else reporter.slice}")
+            leaves, stays = (reporter.slice, one) if one == own else (one, reporter.slice)
+            self._drop_slice(leaves, f"cannot exchange data with slice {stays}")
+
+    def _drop_slice(self, one: int, why: str) -> None:
+        for host, connected in [*self._by_host.items()]:
+            if host.slice == one:
+                self._drop(connected, why)
 
     def _send(self, connected: _Connected, message: Message) -> None:
         try:

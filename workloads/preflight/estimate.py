@@ -28,7 +28,7 @@ from workloads.preflight.traffic import (
 from workloads.preflight.work import Kernel, Operation, kernels, operations, unpriced
 from workloads.preflight_result import StepEstimate
 from workloads.spec import JobSpec, chips
-from workloads.spec.between_slices import between_slices
+from workloads.spec.between_slices import summed_by_hosts
 from workloads.training.flops import flops_per_token, utilisation
 
 KERNEL_EFFICIENCIES = (0.25, 0.35, 0.5)
@@ -110,7 +110,7 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
     compute = done.cycles / chips.clock_hz(spec.slices)
     kernel = done.kernel_flops / chips.device_peak(spec.slices)
     ici = done.blocking_bytes / chips.ici_bytes_per_second(spec.slices)
-    exchange = between_slices(spec, None) if spec.slice_failure == "continue" else None
+    exchange = summed_by_hosts(spec)
     if exchange:
         dcn = exposed = exchange.continue_seconds
     else:

@@ -25,7 +25,7 @@ from workloads.preflight_result import (
     versions,
 )
 from workloads.spec import JobSpec, chips
-from workloads.spec.between_slices import between_slices
+from workloads.spec.between_slices import summed_by_hosts
 from workloads.spec.chips import Unsupported
 from workloads.training.failures import InvalidSpec
 
@@ -116,7 +116,7 @@ def _job_fields(spec: JobSpec) -> dict[str, Any]:
 
 def _dcn_sent_bytes(spec: JobSpec, done: Account) -> dict[str, float]:
     """Return the bytes that a device sends to other slices: in the program, or from its host's share."""
-    exchange = between_slices(spec, None) if spec.slice_failure == "continue" else None
+    exchange = summed_by_hosts(spec)
     if exchange:
         return {EXCHANGE: exchange.sent_bytes / exchange.sync_every / spec.slices.devices_per_host}
     return {kind: total.sent_bytes for kind, total in done.dcn.items()}

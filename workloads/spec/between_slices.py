@@ -80,6 +80,14 @@ def between_slices(spec: JobSpec, exposed_seconds: float | None) -> BetweenSlice
     )
 
 
+def summed_by_hosts(spec: JobSpec) -> BetweenSlices | None:
+    """Return what the hosts of a job with `slice_failure: continue` send each other.
+
+    The result is `None` as in `between_slices`, and for every other job, whose chips send it within the step.
+    """
+    return between_slices(spec, None) if spec.slice_failure == "continue" else None
+
+
 def _share_of_host(mesh: MeshSpec, devices: int) -> float:
     """Return the share of all gradients that a host of `devices` holds, each once.
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from workloads.training.layout import Tree
+from workloads.training.restore import shards_by_device
 from workloads.training.slice_program import Shards
 
 
@@ -47,7 +48,7 @@ class Fragments(Shards):
         rows, parts = self._rows[number], self._cut(vector, number)
         leaves: list[jax.Array] = []
         for leaf, pieces in zip(jax.tree.leaves(tree), self._pieces, strict=True):
-            held = {shard.device: shard.data for shard in leaf.addressable_shards}
+            held = shards_by_device(leaf)
             shards: list[jax.Array] = []
             for piece in pieces:
                 part = next(parts)

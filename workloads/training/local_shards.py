@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from workloads.training.layout import Split, Tree
 from workloads.training.mesh import REPLICA
-from workloads.training.restore import Moves, on_devices
+from workloads.training.restore import Moves, on_devices, shards_by_device
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Shards:
 
     def copies(self, state: Tree) -> list[np.ndarray]:
         """Return copies of the shards on this host's devices, in the order of a file."""
-        held = [{shard.device: shard.data for shard in leaf.addressable_shards} for leaf in jax.tree.leaves(state)]
+        held = [shards_by_device(leaf) for leaf in jax.tree.leaves(state)]
         shards = [held[number][self._devices[slot]] for number, slot, _, _ in self._blocks(self.own_slots)]
         for shard in shards:
             shard.copy_to_host_async()

@@ -60,14 +60,15 @@ class Restore:
         if not first.local_devices:
             return jax.tree.map(lambda leaf: on_devices(leaf, {}), self.shapes)
         found = read(jax.tree.map(lambda leaf: _moved(leaf, first), self.shapes))
-        return jax.tree.map(lambda leaf, one: on_devices(leaf, _by_device(one)), self.shapes, found)
+        return jax.tree.map(lambda leaf, one: on_devices(leaf, shards_by_device(one)), self.shapes, found)
 
 
 def _moved(leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, leaf.sharding.spec))
 
 
-def _by_device(array: jax.Array) -> dict[Any, jax.Array]:
+def shards_by_device(array: jax.Array) -> dict[Any, jax.Array]:
+    """Return the shards on this process's devices."""
     return {shard.device: shard.data for shard in array.addressable_shards}
 
 

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from workloads.spec import JobSpec
 from workloads.training.layout import Tree
 from workloads.training.model import Summed
+from workloads.training.restore import shards_by_device
 from workloads.training.step import BATCH, CompiledProgram, Program, StepResult, TrainState
 
 
@@ -174,7 +175,7 @@ class Shards:
         """Return the shards of a tree, each on one of the devices that hold it."""
         found: list[jax.Array] = []
         for leaf, pieces in zip(jax.tree.leaves(tree), self._pieces, strict=True):
-            held = {shard.device: shard.data for shard in leaf.addressable_shards}
+            held = shards_by_device(leaf)
             found += [held[piece.devices[0]] for piece in pieces]
         return found
 
