@@ -2,6 +2,9 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version pyproject.toml | sha256sum | cut -c1-16)
 
+# The environment is installed without bytecode, which saves 40 s. Each module must keep its own at its first import.
+unexport PYTHONDONTWRITEBYTECODE
+
 RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13
 
 .PHONY: up down train preview test test-all fuzz chaos bench docs pictures lint format programs environment licences sbom audit lock lock-plugins

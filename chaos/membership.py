@@ -65,8 +65,9 @@ def observe_membership(
     ordered = sorted(changes, key=lambda event: event.time)
     found = [(event, kind, int(one)) for event in ordered for kind, one in _CHANGE.findall(event.facts["change"])]
     losses = [event.time for event, kind, _ in found if kind == "lost"]
-    whole = [event.time for event in ordered if losses and event.time > losses[0] and _is_whole(event)]
-    back = whole[-1] if whole and whole[-1] > losses[-1] else None
+    # One event may tell of a loss and of the return.
+    whole = [event.time for event in ordered if losses and event.time >= losses[0] and _is_whole(event)]
+    back = whole[-1] if whole and whole[-1] >= losses[-1] else None
     times = sorted(step.time for step in steps)
     lasted = [after - before for before, after in pairwise(times)]
     first = min(struck, *losses) if losses else struck

@@ -65,7 +65,8 @@ class LiveMetrics(Exposition):
         if not self._present:
             for one in range(self._asked):
                 self.set(exposition.SLICE_LOSSES, 0, str(one))
-        for one in self._present.union(self._joining).difference(slices):
+        # A slice that had the state and gets it again was lost in between.
+        for one in self._present.union(self._joining).difference(slices) | self._present.intersection(joining):
             self.add(exposition.SLICE_LOSSES, 1, str(one))
         self._joining = frozenset(joining)
         self._present = frozenset(slices) - self._joining

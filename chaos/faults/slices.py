@@ -117,30 +117,34 @@ def _preempt(target: Target, job: str) -> None:
     _send(target, signal.SIGTERM, job, _follower(target, job))
 
 
-def _donors(target: Target, job: str) -> dict[int, int]:
-    return dict(target.view(job)["donors"])
+def _kill_follower_until_it_returns(target: Target, job: str) -> int:
+    """Kill a slice, wait until it is about to get the state again, and return the slice that gives it."""
+    one, before = _follower(target, job), target.view(job)["number"]
+    kill(target, job, one)
 
+    givers: dict[int, int] = {}
 
-def _returned(target: Target, job: str, one: int) -> int:
-    """Wait until slice `one` is about to get the state, and return the slice that gives it."""
-    target.wait(f"the return of slice {one} of {job}", lambda: one in _donors(target, job), _TOGETHER_SECONDS)
-    return _donors(target, job)[one]
+    def returns() -> bool:
+        view = target.view(job)
+        # The view in which it was killed may name who gave it the state when the job began.
+        if view["number"] > before:
+            givers.update(view["donors"])
+        return one in givers
+
+    target.wait(f"the return of slice {one} of {job}", returns, _TOGETHER_SECONDS)
+    return givers[one]
 
 
 def _kill_and_then_the_donor(target: Target, job: str) -> None:
     """Kill a slice, and after its return the slice whose state it has."""
-    first = _follower(target, job)
-    kill(target, job, first)
-    donor, done = _returned(target, job, first), len(target.steps(job))
+    donor, done = _kill_follower_until_it_returns(target, job), len(target.steps(job))
     target.wait(f"more steps of {job}", lambda: len(target.steps(job)) > done + 3, _TOGETHER_SECONDS)
     kill(target, job, donor)
 
 
 def _kill_donor(target: Target, job: str) -> None:
     """Kill a slice, and the slice that gives it the state before it has given it."""
-    first = _follower(target, job)
-    kill(target, job, first)
-    kill(target, job, _returned(target, job, first))
+    kill(target, job, _kill_follower_until_it_returns(target, job))
 
 
 def _stop_for_a_while(target: Target, job: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError
+from math import ceil
 from typing import cast
 
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from infra.submission import assemble, optimizer_spec, training_spec
 from infra.tpu import SliceShape
 from workloads.spec import (
     WANDB_KEY_VARIABLE,
+    JobSpec,
     ModelSpec,
     OptimizerSpec,
     Preset,
@@ -26,6 +28,7 @@ from workloads.spec import (
     load_preset,
     preset_names,
 )
+from workloads.spec.parameters import state_bytes
 
 _LONGEST_LABEL = 63
 """Maximum length of a queue's name. Kueue puts it on the job's pods as a label
@@ -78,7 +81,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
     match job:
         case TrainingJob():
             yield from _training(path, job, shape, draft.secrets)
-            yield from _local_saves(path, job, draft)
+            yield from _local_saves(path, job, draft, shape)
         case ContainerJob():
             yield from rules_containers.check_container(path, job, draft, shape)
         case _:
@@ -205,7 +208,7 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
         )
 
 
-def _local_saves(path: str, job: TrainingJob, draft: Draft) -> Iterator[FieldError]:
+def _local_saves(path: str, job: TrainingJob, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
     """Yield the errors of a job that keeps its newest state in the RAM disks of its nodes."""
     place, every = f"{path}.training.local_save_every_steps", job.training.get("local_save_every_steps")
     if every is None:
@@ -217,6 +220,26 @@ def _local_saves(path: str, job: TrainingJob, draft: Draft) -> Iterator[FieldErr
     if job.host_network:
         expected = "nothing with host_network, since such pods get no group that may write to a RAM disk"
         yield FieldError(place, expected, str(every), "remove one of them")
+    if draft.cluster and draft.cluster.ram_disk_gib and shape:
+        yield from _ram_disk(path, job, shape, draft.cluster.ram_disk_gib)
+
+
+def _ram_disk(path: str, job: TrainingJob, shape: SliceShape, gib: int) -> Iterator[FieldError]:
+    """Yield the errors of a RAM disk without room for the job, or that leaves it no memory."""
+    place, machine = "cluster.ram_disk_gib", f"{shape.memory_gib_per_host} GiB of memory of {shape.machine_type}"
+    if gib >= shape.memory_gib_per_host:
+        yield FieldError(place, f"less than the {machine}", str(gib), "lower it")
+    try:
+        spec = _assembled(job, shape, load_preset(job.preset)) if job.preset in preset_names() else None
+    except ValidationError:
+        return
+    if spec:
+        whole = state_bytes(spec.model, spec.training.lora, spec.optimizer)
+        state = whole * spec.mesh.share_of_host(spec.slices.devices_per_host) / 2**30
+        if gib < 2 * state:
+            why = f"room for two states, of which each host of {path} has {state:.1f} GiB"
+            fix = f"raise it, or remove {path}.training.local_save_every_steps"
+            yield FieldError(place, f"at least {ceil(2 * state)}, {why}", str(gib), fix)
 
 
 def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[FieldError]:
@@ -248,10 +271,8 @@ def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[FieldErro
 
 
 def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iterator[FieldError]:
-    # Sizes are checked even if there is no data yet.
-    with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
     try:
-        assemble(with_data, shape, preset, storage_root="gs://bucket")
+        _assembled(job, shape, preset)
     except ValidationError as error:
         expected = f"sizes that fit {job.slices.count} x {shape.generation} {shape.topology}"
         settings = ("slices", "mesh", "model", "training", "preset")
@@ -303,3 +324,13 @@ def _marks(path: str, value: object) -> Iterator[str]:
                 yield from _marks(f"{path}[{index}]", item)
         case _:
             return
+
+
+def _assembled(job: TrainingJob, shape: SliceShape, preset: Preset) -> JobSpec:
+    """Return the job's specification, even if it has no data yet.
+
+    Raises:
+        ValidationError: its sizes do not fit its slices.
+    """
+    with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
+    return assemble(with_data, shape, preset, storage_root="gs://bucket")

@@ -27,7 +27,7 @@ from tests.documents import concept_pictures
 from tests.documents.animation import WITHOUT_FONTS, animation
 from tests.documents.pages import DOCS
 from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
-from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUN_PICTURE, long_run, measured
+from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUNS, measured
 from tests.infra.review.known import NOTHING, own, running
 from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
@@ -115,7 +115,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "pictures/preview-local.svg": _preview,
     "pictures/review.svg": _review,
     FAULTS_PICTURE: lambda: report.picture(measured()),
-    LONG_RUN_PICTURE: lambda: report.long_run_picture(long_run()),
+    **{run.picture: lambda run=run: report.long_run_picture(run.read()) for run in LONG_RUNS},
 }
 """What draws each of them, by its path in `docs`."""
 

@@ -2,6 +2,7 @@
 docs/chaos."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from chaos import report
@@ -13,15 +14,35 @@ from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import DOCS
 from tests.made_part import with_part
 from workloads.report.goodput import Cause
-from workloads.spec import FATAL_CODES, ExitCode
+from workloads.spec import FATAL_CODES, ExitCode, SliceFailure
 
 _MADE_BY = "made by tests/documents/reliability_reference.py"
 CODES = f"<!-- exit codes: {_MADE_BY} -->\n", "<!-- end of exit codes -->\n"
 FAULTS = f"<!-- faults: {_MADE_BY} -->\n", "<!-- end of faults -->\n"
-LONG_RUN = f"<!-- long run: {_MADE_BY} -->\n", "<!-- end of long run -->\n"
+FAULTS_PICTURE = "pictures/faults.svg"
 
-FAULTS_PICTURE, LONG_RUN_PICTURE = "pictures/faults.svg", "pictures/long_run.svg"
-"""Files next to the document."""
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A long run in docs/chaos, its picture in docs, and its part of the document."""
+
+    slice_failure: SliceFailure
+    file: str
+    picture: str
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """Return the lines around its part."""
+        return f"<!-- long run, {self.slice_failure}: {_MADE_BY} -->\n", f"<!-- end of {self.slice_failure} -->\n"
+
+    def read(self) -> LongRun:
+        return LongRun.model_validate_json((_MEASURED / self.file).read_text())
+
+
+LONG_RUNS = (
+    RecordedRun("restart", "long_run.json", "pictures/long_run.svg"),
+    RecordedRun("continue", "long_run_continue.json", "pictures/long_run_continue.svg"),
+)
 
 _HEAD = (
     "| Fault | Description | Repeated steps | Recovery | Counted restarts | Ending | Result |",
@@ -29,17 +50,12 @@ _HEAD = (
 )
 
 _MEASURED = DOCS / "chaos"
-"""`results.json` and `long_run.json` come from a run of the catalogue."""
+"""`results.json` comes from runs of the catalogue, the others from runs with `--random`."""
 
 
 def measured() -> tuple[Result, ...]:
     """Return the result of each fault."""
     return from_json((_MEASURED / "results.json").read_text())
-
-
-def long_run() -> LongRun:
-    """Return the result of the long run."""
-    return LongRun.model_validate_json((_MEASURED / "long_run.json").read_text())
 
 
 def with_codes(document: str) -> str:
@@ -57,16 +73,20 @@ def with_faults(document: str, results: Sequence[Result]) -> str:
     return with_part(document, FAULTS[0], "".join(_faults(results)), FAULTS[1])
 
 
-def with_long_run(document: str, run: LongRun) -> str:
-    """Return the document with a summary of the long run, its picture and its tables."""
-    _, tables = report.long_run_markdown(run).split("\n\n", 1)
-    shown = f"![Loss of one job over wall time. Vertical lines are random faults.](../{LONG_RUN_PICTURE})"
-    return with_part(document, LONG_RUN[0], f"\n{_long_run_summary(run)}\n\n{shown}\n\n{tables}\n", LONG_RUN[1])
+def with_long_runs(document: str) -> str:
+    """Return the document with a summary of each long run, its picture and its tables."""
+    for recorded in LONG_RUNS:
+        run = recorded.read()
+        _, tables = report.long_run_markdown(run).split("\n\n", 1)
+        shown = f"![Loss of one job over wall time. Vertical lines are random faults.](../{recorded.picture})"
+        text = f"\n{_long_run_summary(run)}\n\n{shown}\n\n{tables}\n"
+        document = with_part(document, recorded.marks[0], text, recorded.marks[1])
+    return document
 
 
 def without_made_parts(document: str) -> str:
     """Return the document without its generated parts."""
-    for begin, end in (CODES, FAULTS, LONG_RUN):
+    for begin, end in (CODES, FAULTS, *(run.marks for run in LONG_RUNS)):
         document = with_part(document, begin, "", end)
     return document
 
@@ -86,12 +106,18 @@ def _faults(results: Sequence[Result]) -> Iterator[str]:
 
 def _row(fault: Fault, result: Result) -> str:
     """Return the row of a result, with the description that the catalogue has today."""
-    seconds = "-" if result.recovery_seconds is None else f"{result.recovery_seconds:.0f} s"
     ending = f"{result.ended_as}: {', '.join(result.endings) or 'before a run was open'}"
     verdict = "; ".join(result.broken) or "passed"
-    return (
-        f"| `{fault.name}` | {fault.what} | {result.lost_steps} | {seconds} | {result.charged} | {ending} | {verdict} |"
-    )
+    cells = fault.what, result.lost_steps, _recovery(result), result.charged, ending, verdict
+    return f"| `{fault.name}` | {' | '.join(map(str, cells))} |"
+
+
+def _recovery(result: Result) -> str:
+    """Return how long the job did no new step, or what slices that train on noticed of a lost one."""
+    if found := result.slices:
+        steps = f"step {found.loss_step_seconds:.2f} s, median {found.median_step_seconds:.2f} s"
+        return f"{steps}; back after {found.back_seconds or 0:.0f} s"
+    return "-" if result.recovery_seconds is None else f"{result.recovery_seconds:.0f} s"
 
 
 def _summary(results: Sequence[Result]) -> str:

@@ -45,7 +45,7 @@ def test_exit_codes_are_those_of_the_enum() -> None:
 
 def test_the_tables_are_made_of_what_was_measured() -> None:
     hold(DOCUMENT, reference.with_faults(DOCUMENT.read_text(), reference.measured()))
-    hold(DOCUMENT, reference.with_long_run(DOCUMENT.read_text(), reference.long_run()))
+    hold(DOCUMENT, reference.with_long_runs(DOCUMENT.read_text()))
 
 
 def test_a_document_without_the_marks_is_refused() -> None:
@@ -53,9 +53,12 @@ def test_a_document_without_the_marks_is_refused() -> None:
         reference.with_faults("# Faults\n", (HELD,))
 
 
-def test_what_strikes_the_long_run_is_as_written() -> None:
-    of_all_slices = [fault.name for fault in CATALOGUE if fault.anytime and not fault.expected.departure]
-    assert names(section("A long run")) == of_all_slices
+@pytest.mark.parametrize(
+    ("title", "alone"), [("A long run", False), ("A long run of slices that restart one by one", True)]
+)
+def test_what_strikes_a_long_run_is_as_written(title: str, alone: bool) -> None:
+    strikes = [fault.name for fault in CATALOGUE if fault.anytime and bool(fault.expected.departure) == alone]
+    assert names(section(title)) == strikes
 
 
 def test_every_ending_has_its_row() -> None:

@@ -80,6 +80,22 @@ def test_a_job_that_saves_locally_needs_the_disks_of_its_cluster_and_pods_of_its
     assert "nothing with host_network" in text
 
 
+def test_a_disk_has_room_for_two_states_of_its_host_and_leaves_memory_to_the_trainer(saving: Values) -> None:
+    shape = parse(saving).slices[saving["job"]["slices"]["group"]].shape
+    saving["job"] |= {"preset": "llama-3.1-8b", "data": {"source": "token-file", "path": "gs://data/tokens"}}
+    saving["job"]["data"]["held_out_fraction"] = 0.01
+    saving["job"].pop("model", None)
+    state = 12 * 8_030_261_248 / shape.hosts / 2**30
+    saving["cluster"]["ram_disk_gib"] = int(2 * state)
+    text = errors_of(saving)["cluster.ram_disk_gib"]
+    assert f"at least {int(2 * state) + 1}" in text
+    assert f"{state:.1f} GiB" in text
+    saving["cluster"]["ram_disk_gib"] = int(2 * state) + 1
+    assert errors_of(saving) == {}
+    saving["cluster"]["ram_disk_gib"] = shape.memory_gib_per_host
+    assert f"the {shape.memory_gib_per_host} GiB of memory" in errors_of(saving)["cluster.ram_disk_gib"]
+
+
 def test_slices_that_restart_one_by_one_need_no_local_saves(saving: Values) -> None:
     saving["job"]["slice_failure"] = "continue"
     assert "training.local_save_every_steps must be left out" in " ".join(errors_of(saving).values())

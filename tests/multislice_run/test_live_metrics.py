@@ -156,6 +156,16 @@ def test_slices_are_present_joining_or_lost_and_losses_are_counted_by_slice(live
     assert numbers(live.text())["trainer_slice_losses_total"] == {"0": 0, "1": 2, "2": 1, "3": 0}
 
 
+def test_a_slice_that_is_back_at_once_was_lost_too(live: LiveMetrics) -> None:
+    live.change_slices({0, 1, 2}, joining={1})
+    live.change_slices({0, 1, 2}, joining={1})
+    assert numbers(live.text())["trainer_slice_losses_total"]["1"] == 0
+    live.record_step(line(9))
+    live.change_slices({0, 1, 2}, joining={1})
+    assert slices_of(live) == (2, 1, 1)
+    assert numbers(live.text())["trainer_slice_losses_total"] == {"0": 0, "1": 1, "2": 0, "3": 0}
+
+
 def test_the_share_of_slices_that_do_not_train_is_idle(live: LiveMetrics, clock: Clock) -> None:
     clock.now += 10
     live.record_event("SlicesChanged", {"step": 0})

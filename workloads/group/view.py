@@ -59,6 +59,20 @@ class View:
     def leader(self) -> HostId:
         return HostId(self.led_by, 0)
 
+    def change_since(self, earlier: "View | None", trained: bool) -> str:
+        """Return which slices were lost and joined since an earlier view, `None` if the group begins.
+
+        A slice that had the state and gets it again has left and joined in between. `trained` is whether there was a
+        round in the earlier view, so that the slices that joined in it had the state too.
+        """
+        if earlier is None:
+            return "begun"
+        were, are = {*earlier.slices}, {*self.slices}
+        again = {*self.donors} & (were if trained else were - {*earlier.donors})
+        lost, joined = sorted(were - are | again), sorted(are - were | again)
+        change = [f"lost {one}" for one in lost] + [f"joined {one}" for one in joined]
+        return ", ".join(change) or f"led by {self.led_by}"
+
     def hosts(self, per_slice: int) -> list[HostId]:
         return [HostId(one, worker) for one in self.slices for worker in range(per_slice)]
 

@@ -7,7 +7,6 @@ from workloads.spec.base import Spec
 from workloads.spec.chips import Unsupported, dcn_bytes_per_second
 from workloads.spec.job import JobSpec
 from workloads.spec.parameters import trained_parameters
-from workloads.spec.slices import MeshSpec
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 """Bytes of an element by `training.compute_dtype`."""
@@ -62,7 +61,7 @@ def between_slices(spec: JobSpec, exposed_seconds: float | None) -> BetweenSlice
         return None
     parameters = trained_parameters(spec.model, training.lora)
     whole = parameters * _BYTES[training.compute_dtype]
-    held = whole * _share_of_host(spec.mesh, spec.slices.devices_per_host)
+    held = whole * spec.mesh.share_of_host(spec.slices.devices_per_host)
     sent = 2 * (count - 1) / count * held
     seconds = sent / rate
     return BetweenSlices(
@@ -86,13 +85,3 @@ def summed_by_hosts(spec: JobSpec) -> BetweenSlices | None:
     The result is `None` as in `between_slices`, and for every other job, whose chips send it within the step.
     """
     return between_slices(spec, None) if spec.slice_failure == "continue" else None
-
-
-def _share_of_host(mesh: MeshSpec, devices: int) -> float:
-    """Return the share of all gradients that a host of `devices` holds, each once.
-
-    A replica's devices hold different shards of the matrices. Norm scales, which all of them hold, are too small to
-    count.
-    """
-    shards = mesh.devices // mesh.replica
-    return min(devices, shards) / shards

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from workloads.spec.model import ModelSpec
-from workloads.spec.training import LoraSpec
+from workloads.spec.training import LoraSpec, OptimizerSpec
 
 
 def matrix_parameters(model: ModelSpec) -> int:
@@ -42,6 +42,14 @@ def trained_parameters(model: ModelSpec, lora: LoraSpec | None) -> int:
     if lora is None:
         return total_parameters(model)
     return _adapters(model, lora, model.experts.count if model.experts else 1)
+
+
+def state_bytes(model: ModelSpec, lora: LoraSpec | None, optimizer: OptimizerSpec) -> int:
+    """Return the fewest bytes of the trained weights and their moments, all in float32.
+
+    AdamW has two moments of each weight. Muon has one of the matrices of layers, and here of all.
+    """
+    return 4 * (3 if optimizer.kind == "adamw" else 2) * trained_parameters(model, lora)
 
 
 def _adapters(model: ModelSpec, lora: LoraSpec, mlps: int) -> int:

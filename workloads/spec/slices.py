@@ -102,6 +102,15 @@ class MeshSpec(Spec):
         """Number of parts of the batch."""
         return self.replica * self.fsdp
 
+    def share_of_host(self, devices: int) -> float:
+        """Return the share of all weights that a host of `devices` holds, each once.
+
+        A replica's devices hold different shards of the matrices. Norm scales, which all of them hold, are too small to
+        count.
+        """
+        shards = self.devices // self.replica
+        return min(devices, shards) / shards
+
     def __str__(self) -> str:
         return " x ".join(
             f"{axis} {size}" for axis, size in self.sizes.items() if size > 1 or axis in ("replica", "fsdp")

@@ -81,7 +81,8 @@ class GroupSlice(ABC):
         self._exchange: Exchange | None = None
         self._sums = 0
         """Sums in the current view."""
-        self._present: tuple[int, ...] = ()
+        self._noted: tuple[View, int] | None = None
+        """The view that was reported last, and the step after which it began."""
         self._transfer = StateTransfer(prepared, processes, host.register.folder, host.control.changed)
         self._agreed: Fingerprints = {}
         """Fingerprints on which the slices agreed at the last comparison."""
@@ -280,16 +281,12 @@ class GroupSlice(ABC):
         self.journal.restart_clock()
 
     def _note_change(self, now: Now) -> None:
-        before, present = set(self._present), set(now.view.slices)
-        self._present = now.view.slices
-        lost, joined = sorted(before - present), sorted(present - before) if before else []
-        change = [f"lost {one}" for one in lost] + [f"joined {one}" for one in joined]
-        count = self.spec.slices.count
-        listed = " ".join(map(str, now.view.slices))
-        self.journal.announce(
-            SlicesChanged(self.position.step, len(present), count, listed, ", ".join(change) or "begun")
-        )
-        self._live.change_slices(present, now.view.donors)
+        step, view = self.position.step, now.view
+        earlier, begun = self._noted or (None, step)
+        self._noted = view, step
+        change, listed = view.change_since(earlier, trained=step > begun), " ".join(map(str, view.slices))
+        self.journal.announce(SlicesChanged(step, len(view.slices), self.spec.slices.count, listed, change))
+        self._live.change_slices(view.slices, view.donors)
 
     def _wait_for_more(self, now: Now) -> None:
         """Wait for lost slices with the state saved.

@@ -98,8 +98,12 @@ class SliceProgram(SliceFunctions, CompiledProgram):
 
     def gradients(self, state: TrainState, part: jax.Array) -> Gradients:
         """Return the gradients of one part of the batch, when the devices have computed them."""
-        total, gradients = self._step.result()[0](state.parameters, part, *self._frozen_weights)
+        total, gradients = self.gradients_on_devices(state, part)
         return Gradients(self.shards.vector(gradients), np.array(jax.device_get(total), np.float32))
+
+    def gradients_on_devices(self, state: TrainState, part: jax.Array) -> tuple[Summed, Tree]:
+        """Return the sums and the gradients of one part of the batch, which stay on the devices."""
+        return self._step.result()[0](state.parameters, part, *self._frozen_weights)
 
     @property
     def whole_shapes(self) -> TrainState:
@@ -111,17 +115,22 @@ class SliceProgram(SliceFunctions, CompiledProgram):
 
         `state` is donated; `batch` is its next one.
         """
-        total, gradients = self._step.result()[0](state.parameters, part, *self._frozen_weights)
+        total, gradients = self.gradients_on_devices(state, part)
         gradients = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
         sums = np.array(jax.device_get(total), np.float32)
-        state, result = self._update.result()(state, sums, gradients, np.int32(batch))
+        state, result = self.update_on_devices(state, sums, gradients, batch)
         return state, result, float(Summed(*sums).counted)
 
     def update(
         self, state: TrainState, sums: np.ndarray, vector: np.ndarray, batch: int
     ) -> tuple[TrainState, StepResult]:
         """Run the optimizer with the sum of the gradients of all parts. `state` is donated; `batch` is its next one."""
-        gradients = self.shards.arrays(vector)
+        return self.update_on_devices(state, sums, self.shards.arrays(vector), batch)
+
+    def update_on_devices(
+        self, state: TrainState, sums: np.ndarray, gradients: Tree, batch: int
+    ) -> tuple[TrainState, StepResult]:
+        """Do the same with summed gradients that are on the devices, in float32."""
         return self._update.result()(state, sums, gradients, np.int32(batch))
 
 

@@ -64,3 +64,21 @@ def test_views_of_another_attempt_do_not_count(tmp_path: Path):
 
     assert Register(epath.Path(tmp_path), "run", 1).newest() is None
     assert Register(epath.Path(tmp_path), "run", 0).newest(after=1) is None
+
+
+BEGUN = View(2, (0, 1, 2), 0, {1: 0, 2: 0})
+
+
+@pytest.mark.parametrize(
+    ("view", "trained", "change"),
+    [
+        (View(3, (0, 2), 0), True, "lost 1"),
+        (View(4, (0, 1, 2), 0, {1: 0}), True, "lost 1, joined 1"),
+        (View(4, (0, 1, 2), 0, {1: 2}), False, "led by 0"),
+        (View(4, (1, 2), 1, {2: 1}), False, "lost 0"),
+        (View(4, (0, 2, 3), 0, {3: 0}), True, "lost 1, joined 3"),
+    ],
+)
+def test_a_view_tells_what_became_of_the_slices_of_an_earlier_one(view: View, trained: bool, change: str):
+    assert view.change_since(BEGUN, trained) == change
+    assert view.change_since(None, trained) == "begun"

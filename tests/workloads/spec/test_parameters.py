@@ -7,10 +7,17 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import ExpertsSpec, LoraSpec
-from workloads.spec.parameters import adapter_parameters, matrix_parameters, total_parameters, trained_parameters
+from workloads.spec.parameters import (
+    adapter_parameters,
+    matrix_parameters,
+    state_bytes,
+    total_parameters,
+    trained_parameters,
+)
 from workloads.spec.training import LoraTarget
 from workloads.training.adapters import initial_adapters
 from workloads.training.model import initial_parameters
+from workloads.training.optimizer import build_optimizer
 
 MODEL = small_job(Path("somewhere")).model
 
@@ -55,3 +62,14 @@ def test_a_token_is_multiplied_with_its_own_experts_only() -> None:
     one, two = (matrix_parameters(MODEL.model_copy(update={"experts": each})) for each in experts)
     assert two - one == MODEL.layers * 3 * MODEL.embed_dim * MODEL.mlp_dim
     assert one - matrix_parameters(MODEL) == MODEL.layers * MODEL.embed_dim * 8
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_a_state_has_at_least_the_bytes_of_its_weights_and_moments(kind: str) -> None:
+    optimizer = small_job(Path("somewhere")).optimizer.model_copy(update={"kind": kind})
+    parameters = jax.eval_shape(lambda: initial_parameters(MODEL, 0))
+    moments = jax.eval_shape(build_optimizer(optimizer, MODEL, 10).init, parameters)
+    held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((parameters, moments)))
+    counted = state_bytes(MODEL, None, optimizer)
+    # AdamW's state has the number of its step too.
+    assert counted <= held <= counted + (16 if kind == "adamw" else 4 * total_parameters(MODEL))
