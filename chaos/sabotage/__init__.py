@@ -14,7 +14,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -223,18 +223,21 @@ def _flip_in_first(arguments: tuple[Any, ...]) -> None:
 
 
 def _cut_connections(environment: Mapping[str, str]) -> None:
-    """End all connections of this process except those to the store and to JAX's coordination service."""
+    """End all connections of this process except those to itself, the store and JAX's coordination service."""
     store = urlsplit(environment["STORAGE_EMULATOR_HOST"]).hostname
     coordinator = int(environment["JAX_COORDINATOR_BIND_ADDRESS"].rpartition(":")[2])
-    for number in [int(name) for name in os.listdir("/proc/self/fd")]:
-        with suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(number).st_mode):
-                with socket.socket(fileno=os.dup(number)) as connection:
-                    if connection.family != socket.AF_INET:
-                        continue
-                    ends = {*connection.getpeername(), *connection.getsockname()}
-                    if not ends & {store, coordinator}:
-                        connection.shutdown(socket.SHUT_RDWR)
+    with ExitStack() as opened:
+        found: dict[tuple[Any, Any], socket.socket] = {}
+        for number in [int(name) for name in os.listdir("/proc/self/fd")]:
+            with suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(number).st_mode):
+                    connection = opened.enter_context(socket.socket(fileno=os.dup(number)))
+                    if connection.family == socket.AF_INET:
+                        found[connection.getsockname(), connection.getpeername()] = connection
+        for (own, peer), connection in found.items():
+            if (peer, own) not in found and not {*own, *peer} & {store, coordinator}:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 def _on_weights_that_are_not_finite(step: Callable[..., Any], program: Any, state: Any, batch: Any) -> Any:

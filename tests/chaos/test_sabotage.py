@@ -1,6 +1,7 @@
 """A host that misbehaves from within: which process does, and in which call."""
 
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -55,26 +56,36 @@ def test_an_array_is_damaged_after_it_was_filled() -> None:
 
 
 CUTS = """
-import socket, textwrap
-servers = [socket.create_server((address, 0)) for address in ("127.9.1.1", "127.9.1.2")]
-clients = [socket.create_connection(server.getsockname()) for server in servers]
-accepted = [server.accept()[0] for server in servers]
+import os, socket, textwrap
+own = socket.create_server(("127.9.1.1", 0))
+others = [("127.9.1.2", int(port)) for port in os.environ["PORTS"].split()]
+clients = [socket.create_connection(place) for place in (own.getsockname(), *others)]
+own_side = own.accept()[0]
 textwrap.dedent("row")
-for server_side in accepted: server_side.setblocking(False)
-for server_side in accepted:
-    try: print("ended", server_side.recv(1))
+for client in clients:
+    client.setblocking(False)
+    try: print("ended", client.recv(1))
     except BlockingIOError: print("stays")
 """
 
 
-def test_all_connections_but_those_to_the_store_are_cut() -> None:
-    place = {
-        **ITS_PLACE,
-        "STORAGE_EMULATOR_HOST": "http://127.9.1.2:4443",
-        "JAX_COORDINATOR_BIND_ADDRESS": "127.9.1.1:8482",
-    }
-    found = ran(replace(RAISES, deed="cut", calls=(1, 1)), place, CUTS)
-    assert (found.stdout, found.stderr) == ("ended b''\nstays\n", "")
+def test_all_connections_but_those_to_itself_and_to_the_store_are_cut() -> None:
+    with socket.create_server(("127.9.1.2", 0)) as host, socket.create_server(("127.9.1.2", 0)) as coordinator:
+        ports = [server.getsockname()[1] for server in (host, coordinator)]
+        place = {
+            **ITS_PLACE,
+            "STORAGE_EMULATOR_HOST": "http://127.9.1.3:4443",
+            "JAX_COORDINATOR_BIND_ADDRESS": f"127.9.1.1:{ports[1]}",
+            "PORTS": " ".join(map(str, ports)),
+        }
+        found = ran(replace(RAISES, deed="cut", calls=(1, 1)), place, CUTS)
+        stored = ran(
+            replace(RAISES, deed="cut", calls=(1, 1)),
+            place | {"STORAGE_EMULATOR_HOST": "http://127.9.1.2:4443"},
+            CUTS,
+        )
+    assert (found.stdout, found.stderr) == ("stays\nended b''\nstays\n", "")
+    assert stored.stdout == "stays\n" * 3
 
 
 def test_a_coroutine_misbehaves_when_it_is_awaited() -> None:
