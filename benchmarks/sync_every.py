@@ -123,8 +123,8 @@ class Pair:
         return self.run.loss / self.exact_loss - 1
 
 
-HEADS = ("slices", "sync_every", "fragments", "outer rate, momentum", "exact steps")
-HEADS += ("loss", "against each step, each seed", "bytes", "peak MB")
+SETTINGS = ("slices", "sync_every", "fragments", "outer rate, momentum", "exact steps")
+HEADS = (*SETTINGS, "loss", "against each step, each seed", "bytes", "peak MB")
 
 
 def row_of(settings: tuple[str, ...], pairs: list[Pair]) -> str:
@@ -148,7 +148,8 @@ def run_seed(arguments: argparse.Namespace, seed: int) -> Iterator[tuple[tuple[s
     exact_loss = None
     for count in arguments.slices:
         job = job_of(arguments, seed, count)
-        kinds = [Kind(count, *each) for each in product(with_outer_steps(job, arguments), arguments.synchronous)]
+        outer = product(with_outer_steps(job, arguments), arguments.synchronous)
+        kinds = [Kind(count, training, exact) for training, exact in outer]
         if exact_loss is None:
             kinds.insert(0, Kind(count, job.training, 0))
         with opened(job) as slices:

@@ -25,7 +25,7 @@ _HELD_SECONDS = 4.0
 _HOSTS = tuple(f"slice-{number}-{host}" for number in range(_SLICES) for host in range(2))
 
 _UPDATE = "workloads.training.slice_program:SliceProgram.update"
-_GIVE = "workloads.training.group_loop:_Member._give_state"
+_GIVE = "workloads.training.state_transfer:StateTransfer.give"
 _RECEIVE = "workloads.group.exchange:Exchange.receive_arrays"
 _COMMIT = "orbax.checkpoint._src.checkpointers.async_checkpointer:_on_commit_callback"
 

@@ -1,16 +1,21 @@
 """A host that misbehaves from within: which process does, and in which call."""
 
+import importlib
+import json
 import os
 import socket
 import subprocess
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pytest
 
-from chaos.sabotage import Sabotage, add_sabotages, wrap
+from chaos.faults import CATALOGUE
+from chaos.sabotage import VARIABLE, Sabotage, add_sabotages, wrap
+from chaos.target import Fault
 
 RAISES = Sabotage("raise", "textwrap:dedent", hosts=("slice-1-0",), calls=(2, 2), about="row")
 ITS_PLACE = {"MEGASCALE_SLICE_ID": "1", "TPU_WORKER_ID": "0", "JOB_RESTART_ATTEMPT": "0"}
@@ -86,6 +91,22 @@ def test_all_connections_but_those_to_itself_and_to_the_store_are_cut() -> None:
         )
     assert (found.stdout, found.stderr) == ("stays\nended b''\nstays\n", "")
     assert stored.stdout == "stays\n" * 3
+
+
+def sabotages(fault: Fault) -> list[Sabotage]:
+    """What misbehaves in the pods of a fault's job."""
+    container: dict[str, Any] = {"env": []}
+    pods = {"template": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+    fault.edit({"metadata": {}, "spec": {"replicatedJobs": [pods]}})
+    described = [entry["value"] for entry in container["env"] if entry["name"] == VARIABLE]
+    return [Sabotage(**facts) for text in described for facts in json.loads(text)]
+
+
+@pytest.mark.parametrize("fault", CATALOGUE, ids=lambda fault: fault.name)
+def test_the_functions_that_a_fault_sabotages_exist(fault: Fault) -> None:
+    for each in sabotages(fault):
+        module, _, name = each.function.partition(":")
+        assert callable(attrgetter(name)(importlib.import_module(module)))
 
 
 def test_a_coroutine_misbehaves_when_it_is_awaited() -> None:
