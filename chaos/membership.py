@@ -26,7 +26,7 @@ class Departure:
     replaced: bool = True
     """Whether the pods of these slices are replaced. All other slices keep their processes."""
     silent_seconds: float = 0.0
-    """Time until the others can notice the fault."""
+    """Time in which the others cannot train, since they cannot notice the fault yet or since it delays them."""
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,8 @@ RETURNS = (
         "lost-during-transfer",
         "a slice is killed while it gives its state to another",
         _kill_donor,
-        _expected(2, charged=2),
+        # The next slice that gives it takes as long.
+        _expected(2, charged=2, departure=Departure(2, silent_seconds=_HELD_SECONDS)),
         _always("delay", _GIVE, _HELD_SECONDS),
         fewest=1,
     ),
