@@ -232,6 +232,8 @@ class GroupSlice(ABC):
             self._checkpoints = Checkpoints(self.run.checkpoints, self.training, self.processes)
         else:
             self._checkpoints.reload()
+        # The slice that led before may have saved this very step, or have been lost before its save was complete.
+        self._saved_step = self._written_step = max(self._checkpoints.steps(), default=-1)
 
     def _stop_leading(self, error: BaseException | None) -> None:
         self._leads = False
@@ -265,6 +267,8 @@ class GroupSlice(ABC):
             self._open_checkpoints()
         elif self._leads and not leads:
             self._stop_leading(None)
+        if self._noted and self._noted[0].led_by != now.view.led_by:
+            self.journal.metrics.write_kept()
         self.journal.speaks = leads and self.processes.leads
         self._live.lead(self.journal.speaks)
         stored = STORAGE in now.view.donors.values()
@@ -417,6 +421,8 @@ class GroupSlice(ABC):
         assert self._checkpoints, "a slice that leads has opened the checkpoints"
         began, step = time.monotonic(), self.position.step
         self._announce_saved(wait=True)
+        if step == self._written_step:
+            return
         self._checkpoints.save(step, self._whole, self._agreed, self.run.manifest)
         self._saved_step = self._written_step = step
         self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)

@@ -87,8 +87,6 @@ class StepMetrics:
     ) -> Mapping[str, Any]:
         """Record the step after `before` and return its line, which is written to storage if `writes`.
 
-        A process that takes over first writes the lines that the leader before it may not have written.
-
         `host_seconds` is the part of its `seconds` in which the devices waited for this host to give them the step.
         `local_save_seconds` is the time that a local save took before it.
         """
@@ -119,12 +117,19 @@ class StepMetrics:
         return line
 
     def _write(self, line: Mapping[str, Any], writes: bool) -> None:
-        assert self._lines
         self._unwritten.append(line)
-        while writes and self._unwritten:
-            self._lines.add(**self._unwritten.popleft())
+        if writes:
+            self.write_kept()
         while self._unwritten and self._unwritten[0]["time"] < line["time"] - KEPT_SECONDS:
             self._unwritten.popleft()
+
+    def write_kept(self) -> None:
+        """Write the last lines, which the process that wrote them until now may not have stored.
+
+        All processes do when another one takes over, since that one may have joined too late to have them.
+        """
+        while self._lines and self._unwritten:
+            self._lines.add(**self._unwritten.popleft())
 
     def pace(self, step: int) -> Pace:
         """Return this process's mean times since the hosts were last compared."""

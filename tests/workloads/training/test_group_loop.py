@@ -69,6 +69,29 @@ def start_code(folder: Path, code: str) -> dict[str, str]:
     return first_code(folder, f"{UNHURRIED}\n{code}")
 
 
+KILLED_AT_THE_END = """
+import contextlib, os, signal
+from workloads.training.group_slice import GroupSlice
+announce = GroupSlice._announce_saved
+def announced(self, wait):
+    announce(self, wait)
+    if self._leads and wait and self._written_step == self.training.steps:
+        with contextlib.suppress(FileExistsError), open(os.environ["GATE"] + ".killed", "x"):
+            os.kill(os.getpid(), signal.SIGKILL)
+GroupSlice._announce_saved = announced
+"""
+"""First code with which the slice that leads first is killed after it has saved the last step."""
+
+
+@pytest.mark.complete
+def test_a_run_ends_although_the_slice_that_leads_is_lost_after_the_last_save(tmp_path: Path):
+    code = first_code(tmp_path / "site", KILLED_AT_THE_END)
+    with Slices(job_of(tmp_path / "storage", steps=10), tmp_path / "logs", code) as slices:
+        codes = slices.codes()
+    assert sorted(code for each in codes.values() for code in each) == [-signal.SIGKILL, ExitCode.DONE, ExitCode.DONE]
+    assert sorted(losses(slices.lines)) == [*range(1, 11)]
+
+
 @pytest.mark.complete
 def test_a_slice_that_is_told_to_stop_leaves_and_the_others_go_on(tmp_path: Path):
     with Slices(job_of(tmp_path / "storage"), tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:

@@ -44,6 +44,15 @@ def test_a_slice_that_takes_over_writes_the_last_steps_of_the_leader_before_it(t
     assert steps_in(tmp_path) == [2, 3, 4, 5]
 
 
+def test_a_slice_writes_what_it_has_when_another_one_takes_over(tmp_path: Path) -> None:
+    with metrics_of(tmp_path) as metrics:
+        add(metrics, 1, 0.0, writes=False)
+        add(metrics, 2, 1.0, writes=False)
+        metrics.write_kept()
+        add(metrics, 3, 2.0, writes=False)
+    assert steps_in(tmp_path) == [1, 2]
+
+
 def test_a_slice_that_never_leads_writes_no_steps(tmp_path: Path) -> None:
     with metrics_of(tmp_path) as metrics:
         add(metrics, 1, 0.0, writes=False)
