@@ -81,7 +81,7 @@ class GroupSlice(ABC):
         self._exchange: Exchange | None = None
         self._sums = 0
         """Sums in the current view."""
-        self._noted: tuple[View, int] | None = None
+        self._reported: tuple[View, int] | None = None
         """The view that was reported last, and the step after which it began."""
         self._transfer = StateTransfer(prepared, processes, host.register.folder, host.control.changed)
         self._agreed: Fingerprints = {}
@@ -267,7 +267,7 @@ class GroupSlice(ABC):
             self._open_checkpoints()
         elif self._leads and not leads:
             self._stop_leading(None)
-        if self._noted and self._noted[0].led_by != now.view.led_by:
+        if self._reported and self._reported[0].led_by != now.view.led_by:
             self.journal.metrics.write_kept()
         self.journal.speaks = leads and self.processes.leads
         self._live.lead(self.journal.speaks)
@@ -286,8 +286,8 @@ class GroupSlice(ABC):
 
     def _note_change(self, now: Now) -> None:
         step, view = self.position.step, now.view
-        earlier, begun = self._noted or (None, step)
-        self._noted = view, step
+        earlier, begun = self._reported or (None, step)
+        self._reported = view, step
         change, listed = view.change_since(earlier, trained=step > begun), " ".join(map(str, view.slices))
         self.journal.announce(SlicesChanged(step, len(view.slices), self.spec.slices.count, listed, change))
         self._live.change_slices(view.slices, view.donors)
