@@ -145,11 +145,10 @@ def run_seed(arguments: argparse.Namespace, seed: int) -> Iterator[tuple[tuple[s
 
     Its loss does not depend on the number of slices, so it is trained with the first one only.
     """
-    exact_loss = None
+    exact_loss, exact_steps = None, list[int](arguments.synchronous)
     for count in arguments.slices:
         job = job_of(arguments, seed, count)
-        outer = product(with_outer_steps(job, arguments), arguments.synchronous)
-        kinds = [Kind(count, training, exact) for training, exact in outer]
+        kinds = [Kind(count, *each) for each in product(with_outer_steps(job, arguments), exact_steps)]
         if exact_loss is None:
             kinds.insert(0, Kind(count, job.training, 0))
         with opened(job) as slices:
