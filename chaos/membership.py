@@ -1,7 +1,7 @@
 """Expectations for a job whose slices restart one by one, observations of it, and failed checks. Pure."""
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Membership:
     slowest_seconds: float = 0.0
     """Longest time between two steps from the strike until all slices are back."""
     back_seconds: float | None = None
-    """Seconds from the last loss until all slices train together. None if they do not."""
+    """Longest time in seconds from a loss until all slices are there again. None if they are not there at the end."""
     reads: int = 0
     """Number of reads of arrays of complete checkpoints since the job began."""
 
@@ -81,7 +81,7 @@ def observe_membership(
         median_seconds=median(before) if before else 0.0,
         loss_seconds=max(during, default=0.0),
         slowest_seconds=max(since, default=0.0),
-        back_seconds=back - losses[-1] if back else None,
+        back_seconds=max(whole[bisect_left(whole, loss)] - loss for loss in losses) if back else None,
         reads=reads,
     )
 

@@ -32,6 +32,12 @@ def test_a_slice_that_is_lost_while_it_joins_is_not_back() -> None:
     assert observe_membership(again, steps(1, 2, 6, 10), 5.1, PODS, reads=0).back_seconds is None
 
 
+def test_a_slice_whose_return_fails_at_first_is_measured_from_its_loss() -> None:
+    again = (*CHANGES, change(9.6, "lost 1, joined 1", 3))
+    seen = observe_membership(again, steps(1, 2, 6, 10, 11), 5.1, PODS, reads=0)
+    assert seen.back_seconds == pytest.approx(4.3)
+
+
 def test_a_loss_and_the_return_may_be_one_event() -> None:
     both = (change(0.5, "begun", 3), change(5.2, "lost 1, joined 1", 3))
     seen = observe_membership(both, steps(1, 2, 3, 4, 5, 6), 5.1, PODS, reads=0)

@@ -144,9 +144,10 @@ def _long_run_summary(run: LongRun) -> str:
     seen = run.result
     minutes = (seen.ended - seen.began) / 60
     productive = 100 * run.spent.get(Cause.PRODUCTIVE, 0.0) / sum(run.spent.values())
+    attempts = "one attempt" if len(seen.endings) == 1 else f"{len(seen.endings)} attempts"
     return (
         f"{seen.ended_as} with seed {run.seed}: {seen.what}. {run.steps} steps took {minutes:.0f} minutes"
-        f" and {len(seen.endings)} attempts, with {seen.charged} counted restarts and {seen.lost_steps} repeated steps."
+        f" and {attempts}, with {seen.charged} counted restarts and {seen.lost_steps} repeated steps."
         f" Goodput was {productive:.1f} %. {'; '.join(seen.broken) or 'All checks passed'}."
     )
 
