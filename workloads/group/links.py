@@ -164,6 +164,8 @@ class Links:
                         guests[guest.connection.fileno()] = guest
                         selector.register(guest.connection, selectors.EVENT_READ)
                 for guest in [*guests.values()][:-_GUESTS]:
+                    # Its greeting may have come since.
+                    self._read(guest)
                     guest.due = 0.0
                 for descriptor, guest in [*guests.items()]:
                     if guest.due <= time.monotonic():

@@ -60,6 +60,7 @@ def test_of_many_connections_that_never_greet_the_oldest_are_closed(monkeypatch:
         for other in others:
             other.__enter__()
         assert is_closed(oldest)
+        hosts.view((0, 1))
         assert (hosts.sums(0, parts, (0, 1))[0] == plain_sum(parts)).all()
         for other in others:
             other.__exit__(None, None, None)
