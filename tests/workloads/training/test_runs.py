@@ -109,7 +109,9 @@ def test_a_run_goes_on_when_its_slices_come_to_restart_one_by_one_and_back(tmp_p
     assert [started(job, f"run-{number}").id for number, job in enumerate(jobs)] == ["run-0"] * 3
 
 
-@pytest.mark.parametrize(("name", "before", "after"), [("sync_fragments", 2, 1), ("outer_momentum", OUTER_MOMENTUM, 0.5)])
+@pytest.mark.parametrize(
+    ("name", "before", "after"), [("sync_fragments", 2, 1), ("outer_momentum", OUTER_MOMENTUM, 0.5)]
+)
 def test_a_run_cannot_go_on_with_other_outer_steps(tmp_path: Path, name: str, before: float, after: float) -> None:
     outer = {"lost_rows": "next-step", "sync_every": 4, "sync_fragments": 2}
     job = changed(small_job(tmp_path).model_copy(update={"slice_failure": "continue"}), training=outer)
