@@ -132,7 +132,6 @@ class GroupMember(GroupSlice):
             self._compare(after["evaluate"])
         ends = step == self.training.steps
         if after["save"] and (ends or after["stop"] or not self.journal.metrics.skipped_in_a_row):
-            self._saved_step = step
             self.host.schedule.note_save()
             if self._leads:
                 self._save()
@@ -207,8 +206,7 @@ class GroupMember(GroupSlice):
 
         def work() -> Value:
             if self._leads:
-                if self._written_step != self.position.step:
-                    self._save()
+                self._save()
                 self._announce_saved(wait=True)
             return {"kind": "end"}
 

@@ -86,8 +86,8 @@ class GroupSlice(ABC):
         self._transfer = StateTransfer(prepared, processes, host.register.folder, host.control.changed)
         self._agreed: Fingerprints = {}
         """Fingerprints on which the slices agreed at the last comparison."""
-        self._saved_step = self._written_step = -1
-        """Newest step that the group saved, and that this slice wrote."""
+        self._saved_step = -1
+        """Newest step with a checkpoint, complete or being written, while this slice leads."""
 
     def run_to_end(self) -> None:
         """Train to the last step."""
@@ -233,7 +233,7 @@ class GroupSlice(ABC):
         else:
             self._checkpoints.reload()
         # The slice that led before may have saved this very step, or have been lost before its save was complete.
-        self._saved_step = self._written_step = max(self._checkpoints.steps(), default=-1)
+        self._saved_step = max(self._checkpoints.steps(), default=-1)
 
     def _stop_leading(self, error: BaseException | None) -> None:
         self._leads = False
@@ -421,10 +421,10 @@ class GroupSlice(ABC):
         assert self._checkpoints, "a slice that leads has opened the checkpoints"
         began, step = time.monotonic(), self.position.step
         self._announce_saved(wait=True)
-        if step == self._written_step:
+        if step == self._saved_step:
             return
         self._checkpoints.save(step, self._whole, self._agreed, self.run.manifest)
-        self._saved_step = self._written_step = step
+        self._saved_step = step
         self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
         self.journal.restart_clock()
 

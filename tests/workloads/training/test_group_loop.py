@@ -75,7 +75,7 @@ from workloads.training.group_slice import GroupSlice
 announce = GroupSlice._announce_saved
 def announced(self, wait):
     announce(self, wait)
-    if self._leads and wait and self._written_step == self.training.steps:
+    if self._leads and wait and self._saved_step == self.training.steps:
         with contextlib.suppress(FileExistsError), open(os.environ["GATE"] + ".killed", "x"):
             os.kill(os.getpid(), signal.SIGKILL)
 GroupSlice._announce_saved = announced
@@ -207,3 +207,18 @@ def test_a_group_of_which_all_slices_are_lost_continues_from_the_checkpoint(tmp_
 
     assert started == ["new", "resumed"]
     assert found == pytest.approx(losses(uninterrupted), rel=1e-5)
+
+
+@pytest.mark.complete
+def test_a_step_whose_checkpoint_was_damaged_is_saved_again(tmp_path: Path):
+    job = job_of(tmp_path / "storage", steps=8, save_every_steps=4)
+    with Slices(job, tmp_path / "first", {}) as slices:
+        assert {code for each in slices.codes().values() for code in each} == {ExitCode.DONE}
+    (saved,) = (tmp_path / "storage").glob("runs/*/checkpoints/8/state")
+    largest = max((path for path in saved.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:100])
+    with Slices(job, tmp_path / "second", {}, restarts=1) as slices:
+        assert {code for each in slices.codes().values() for code in each} == {ExitCode.DONE}
+        lines = slices.lines
+    assert parsed(RunStarted, lines)[0].step == 4
+    assert [one.step for one in parsed(CheckpointSaved, lines)] == [8]
