@@ -98,6 +98,13 @@ class Slices:
 
     def lose_and_return(self, one: int, seconds: float) -> None:
         """Kill a slice and start it again. With `GATED`, the others begin no step before it asks to join."""
+        self.gate.touch()
+        self.kill(one)
+        self.bring_back(one, seconds)
+
+    def bring_back(self, one: int, seconds: float) -> None:
+        """Start a slice again that is gone. With `GATED`, the others begin no step before it asks to join, so that the
+        job does not end first, however long the start takes."""
 
         def views() -> int:
             all_of_them = ", ".join(map(str, range(self._job.slices.count)))
@@ -105,10 +112,14 @@ class Slices:
 
         before = views()
         self.gate.touch()
-        self.kill(one)
         self.start(one)
         wait_until(lambda: views() > before, seconds)
         self.gate.unlink()
+
+    def until_others_train_on(self, without: int, seconds: float) -> None:
+        """Wait until the others have finished a step without a slice that is gone."""
+        self.until(f"lost {without}", seconds)
+        self.until_step(max(self.steps) + 1, seconds)
 
     def pids(self, *ones: int) -> list[int]:
         return [host.process.pid for one in ones for host in self.hosts[one]]

@@ -5,14 +5,12 @@ from statistics import mean
 
 import pytest
 
-from tests.workloads.hosts import first_code, sabotage
+from tests.workloads.hosts import first_code
 from tests.workloads.jobs import small_job, validated
 from tests.workloads.slices import ALL_DAMAGED, GATED, Slices, events
 from tests.workloads.training.running import losses, parsed
 from workloads.progress import CheckpointSaved, Evaluation, PartsLost, RunStarted, SlicesChanged
 from workloads.spec import ExitCode, JobSpec
-
-UNHURRIED = sabotage("time.sleep(0.15)")
 
 SECONDS = 400
 """Time limit of a part of a test. Three processes compile and train on a few cores."""
@@ -86,12 +84,12 @@ def test_a_lost_slice_comes_back_at_an_outer_step(lost: int, fragments: int, tmp
     job = job_of(tmp_path / "storage", steps=120, save_every_steps=40, sync_fragments=fragments)
     every = job.training.exchange_every
     others = [one for one in range(3) if one != lost]
-    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", UNHURRIED)) as slices:
+    with Slices(job, tmp_path / "logs", first_code(tmp_path / "site", GATED)) as slices:
         slices.until_step(8, SECONDS)
         pids = slices.pids(*others)
         slices.kill(lost)
-        slices.start(lost)
-        slices.until(f"joined {lost}", SECONDS)
+        slices.until_others_train_on(lost, SECONDS)
+        slices.bring_back(lost, SECONDS)
         codes = slices.codes(SECONDS)
         assert slices.pids(*others) == pids
         lines, steps = slices.lines, slices.steps
