@@ -10,7 +10,7 @@ from cli.hosts import Host, free_addresses, slice_variables, start_host
 from sandbox.tpu_environment import TpuWorker
 from tests.workloads.hosts import sabotage, wait_until
 from tests.workloads.training.running import parsed
-from workloads.progress import StepProgress
+from workloads.progress import SlicesChanged, StepProgress
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
 
 GATED = sabotage("""\
@@ -132,6 +132,11 @@ class Slices:
     @property
     def steps(self) -> dict[int, StepProgress]:
         return {step.step: step for step in parsed(StepProgress, self.lines)}
+
+    @property
+    def changes(self) -> list[SlicesChanged]:
+        """Every change of the slices in order. Each is in the log of the slice that led then."""
+        return sorted(parsed(SlicesChanged, self.lines), key=lambda change: change.step)
 
     def until_step(self, step: int, seconds: float = 120) -> None:
         """Wait until a step is finished."""

@@ -298,7 +298,7 @@ class GroupSlice(ABC):
         Raises:
             Preempted: they did not come back in time.
         """
-        if self._leads and self._saved_step != self.position.step:
+        if self._leads:
             self._save_now()
         minutes, quorum = self.training.start_minutes, self.spec.quorum
         present = len(now.view.slices)
@@ -396,8 +396,7 @@ class GroupSlice(ABC):
         self.journal.record("restore", **asdict(self.position), seconds=seconds, donor=giver, stored=stored)
 
     def _store_state(self, view: View) -> None:
-        """Save the state for slices that get it intact from no other slice, unless this step is saved."""
-        assert self._checkpoints, "a slice that leads has opened the checkpoints"
+        """Save the state for slices that get it intact from no other slice."""
         receivers = ", ".join(str(one) for one, donor in sorted(view.donors.items()) if donor == STORAGE)
         step = self.position.step
         self.journal.warn(
@@ -405,14 +404,15 @@ class GroupSlice(ABC):
             f" {step}, and the others wait until it is written; check the network of its hosts"
         )
         self._announce_saved(wait=True)
-        if step not in self._checkpoints.steps():
-            self._save_now()
+        self._save_now()
         self._transfer.offer(view, step, self._notes)
 
     # Saving
 
     def _save_now(self) -> None:
-        """Save the state between two steps, and wait until it is written."""
+        """Save the state between two steps and wait until it is written, unless this step has a checkpoint."""
+        if self._saved_step == self.position.step:
+            return
         self._agreed = self.prepared.fingerprints(self._whole, self.position.step)
         self._save()
         self._announce_saved(wait=True)

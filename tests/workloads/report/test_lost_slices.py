@@ -8,9 +8,7 @@ from etils import epath
 from tests.workloads.hosts import first_code
 from tests.workloads.report.runs import history
 from tests.workloads.slices import Slices
-from tests.workloads.training.running import parsed
 from tests.workloads.training.test_group_loop import job_of
-from workloads.progress import SlicesChanged
 from workloads.report.absences import UNRECORDED
 from workloads.report.command import find_run
 from workloads.report.goodput import Cause, goodput
@@ -41,7 +39,7 @@ def test_a_job_whose_leading_slice_was_killed_has_one_attempt_and_all_its_steps(
         slices.start(led)
         slices.until(f"joined {led}", seconds=300)
         codes = slices.codes(300)
-        changes = parsed(SlicesChanged, slices.lines)
+        changes = slices.changes
     assert {code for each in codes.values() for code in each} == {ExitCode.DONE}
 
     found = history(Path(find_run(epath.Path(tmp_path / "storage"))))
