@@ -24,11 +24,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-
-from benchmarks.slice_network import KernelNetwork, Line, Network, UserNetwork, requirements
 from workloads.group.exchange import Exchange
 from workloads.group.frames import Aborted
 from workloads.group.links import Links
+
+from benchmarks.slice_network import KernelNetwork, Line, Network, UserNetwork, requirements
 
 WARM_UP_ROUNDS, ROUNDS = 2, 7
 _WIRE = np.dtype(ml_dtypes.bfloat16)

@@ -14,19 +14,19 @@ from threading import Event
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from workloads.group.exchange import Exchange
 from workloads.group.links import Links
 from workloads.group.parts import parts_of
-from workloads.spec import JobSpec, TrainingSpec
-from workloads.training.data import Batches
 from workloads.training.fragments import Fragments
 from workloads.training.group_schedule import passed
+from workloads.training.outer_step import Outer, Window, tokens_of, totals_of, weight
+from workloads.training.slice_program import Shards, SliceProgram
+
+from workloads.spec import JobSpec, TrainingSpec
+from workloads.training.data import Batches
 from workloads.training.mesh import build_mesh
 from workloads.training.model import Summed
-from workloads.training.outer_step import Outer, Window, tokens_of, totals_of, weight
 from workloads.training.rows import cache_folder, load_rows
-from workloads.training.slice_program import Shards, SliceProgram
 from workloads.training.step import TrainState
 from workloads.training.step_metrics import Result
 

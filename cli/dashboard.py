@@ -167,7 +167,7 @@ class Pages:
         parts = [
             *_heading(shown),
             element("p", element("a", "all jobs", href="..")),
-            section(f"{job.place.name}: {summary(job, shown.at).state_words}", *findings),
+            section(f"{job.place.name}: {summary(job, shown.at).state}", *findings),
             section("Hosts", _hosts(job)),
             section("Events", _events(job)),
             *self._report(job),
@@ -208,7 +208,7 @@ def _jobs(found: Iterable[Summary]) -> str:
     rows = [
         (
             element("a", escape(job.name), href=f"{job.namespace}/{job.name}"),
-            element("span", job.state, class_="bad") if job.state in _BAD else escape(job.state_words),
+            element("span", job.state, class_="bad") if job.state in _BAD else escape(job.state),
             escape(job.queue if job.position is None else f"{job.queue}, position {job.position}"),
             f"{job.step:,} of {job.steps:,}" if job.steps else "-",
             "-" if job.loss is None else f"{job.loss:.4f}",

@@ -20,9 +20,6 @@ from sandbox.tpu_environment import JAX_COORDINATOR_PORT, TpuWorker, cluster_var
 from workloads.spec import (
     JOB_SPEC_VARIABLE,
     RUN_ID_VARIABLE,
-    SLICE_COUNT_VARIABLE,
-    SLICE_START_VARIABLE,
-    SLICE_VARIABLE,
     START_VARIABLE,
     JobSpec,
     SliceSpec,
@@ -95,35 +92,26 @@ class Hosts:
 def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
     """Start all host processes of a training job. See `start_program`."""
     variables = {JOB_SPEC_VARIABLE: spec.model_dump_json(), **environment}
-    joined = spec.slice_failure == "restart"
-    return start_program("workloads.training", spec.slices, run_id, attempt, logs, variables, joined)
+    return start_program("workloads.training", spec.slices, run_id, attempt, logs, variables)
 
 
 def start_program(
-    module: str,
-    slices: SliceSpec,
-    run_id: str,
-    attempt: int,
-    logs: Path,
-    environment: Mapping[str, str],
-    joined: bool = True,
+    module: str, slices: SliceSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]
 ) -> Hosts:
     """Start `python -m MODULE` on every host of the slices, with the output in the folder `logs`.
 
     Each host gets the environment of this process without variables of another cluster, then the variables of its own
-    place, then `environment`. Slices that are not `joined` are a JAX world each.
+    place, then `environment`.
     """
     addresses = free_addresses(slices.count * slices.hosts)
     variables = {RUN_ID_VARIABLE: run_id, START_VARIABLE: str(attempt), **environment}
     hosts: list[Host] = []
     for slice_id in range(slices.count):
         of_slice = tuple(addresses[slice_id * slices.hosts : (slice_id + 1) * slices.hosts])
-        worlds = (slice_id, slices.count, addresses[0]) if joined else (0, 1, of_slice[0])
-        own = {} if joined else slice_variables(slice_id, slices.count, restarts=0)
         for worker_id in range(slices.hosts):
             log = logs / f"slice-{slice_id}-host-{worker_id}.log"
-            worker = TpuWorker(of_slice, worker_id, *worlds)
-            hosts.append(start_host(module, slices, worker, log, {**own, **variables}))
+            worker = TpuWorker(of_slice, worker_id, slice_id, slices.count, addresses[0])
+            hosts.append(start_host(module, slices, worker, log, variables))
     return Hosts(hosts)
 
 
@@ -143,15 +131,6 @@ def start_host(module: str, slices: SliceSpec, worker: TpuWorker, log: Path, env
             process_group=0,
         )
     return Host(address, log, process)
-
-
-def slice_variables(slice_id: int, slices: int, restarts: int) -> dict[str, str]:
-    """Return the variables of a slice that is a JAX world of its own."""
-    return {
-        SLICE_VARIABLE: str(slice_id),
-        SLICE_COUNT_VARIABLE: str(slices),
-        SLICE_START_VARIABLE: str(restarts),
-    }
 
 
 def free_addresses(count: int) -> list[str]:

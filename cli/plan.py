@@ -1,6 +1,6 @@
 """`multislice plan` lists the slices that train a preset on a number of tokens by a deadline, or draws a chart."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
         state="good" if answers else "bad",
         columns=("slices", "chips", "seq/chip", "batch", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
         rows=[[*_cells(option)] for option in shown],
-        notes=[f"- {line}" for line in (_COLUMNS, *_continuing(shown), *found.notes, *_priced(found, prices))],
+        notes=[f"- {line}" for line in (_COLUMNS, *found.notes, *_priced(found, prices))],
         whole=range(9),
         spare=(2, 3, 7, 5),
     )
@@ -131,18 +131,6 @@ def _cells(option: Option) -> Iterator[str]:
     yield f"{_days(option.slowest_days)}-{_days(option.fastest_days)}"
     yield UNKNOWN if option.usd is None else f"{option.usd:,.0f}"
     yield ", ".join(option.binds)
-
-
-def _continuing(options: Iterable[Option]) -> Iterator[str]:
-    """Yield a line on what `slice_failure: continue` costs, if there are several slices."""
-    costs = [
-        f"{option.continue_more_seconds:.3f} s on {option.slices} slices of {option.compiled.kind}"
-        f" ({option.dcn_seconds:.3f} s of transfers, of which restart hides all but {option.dcn_exposed_seconds:.3f} s)"
-        for option in options
-        if option.slices > 1
-    ]
-    if costs:
-        yield f"slice_failure: continue hides no transfers, so that a step takes longer: {'; '.join(costs)}"
 
 
 def _days(days: float) -> str:

@@ -154,8 +154,7 @@ def _news(job: Job, at: float) -> tuple[object, ...]:
     figures = summary(job, at)
     part = figures.step * _LINES_PER_RUN // figures.steps if figures.steps else 0
     hosts = (figures.hosts_running, *waiting_lines(job.pods)) if figures.state is State.STARTING else ()
-    away = [(each.slice, each.doing) for each in figures.slices_away]
-    return figures.state, figures.restarts, figures.position, part, figures.run, *hosts, *away
+    return figures.state, figures.restarts, figures.position, part, figures.run, *hosts
 
 
 def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) -> str:
@@ -191,7 +190,7 @@ def table(found: Sequence[Summary]) -> RenderableType:
         shown.add_row(
             job.name,
             job.namespace,
-            Text(job.state_words, _STYLES[job.state]),
+            Text(job.state, _STYLES[job.state]),
             job.queue if job.position is None else f"{job.queue}, position {job.position}",
             "-" if job.age_seconds is None else duration(job.age_seconds),
             f"{job.step} of {job.steps}" if job.steps else "-",
@@ -212,8 +211,6 @@ def line(job: Job, at: float) -> str:
         if job.heads_running < job.heads:
             parts.append("head not running")
         parts += waiting_lines(job.pods)
-    if figures.slices_away:
-        parts.append(slices_text(figures, at))
     if figures.steps:
         parts.append(f"step {figures.step} of {figures.steps}")
     if figures.loss is not None:
@@ -284,15 +281,6 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     yield Padding(Group(*inside), (0, 0, 0, _INDENT))
 
 
-def slices_text(figures: Summary, at: float) -> str:
-    """Return how many slices train, and which do not."""
-    away = [
-        f"slice {each.slice} lost{f' {duration(at - each.since)} ago' if each.since else ''}, {each.doing}"
-        for each in figures.slices_away
-    ]
-    return f"{figures.slices_present} of {figures.slices} slices" + (f" ({'; '.join(away)})" if away else "")
-
-
 def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, RenderableType]]:
     if figures.position is not None:
         said = job.workload.condition("QuotaReserved") if job.workload else None
@@ -304,12 +292,9 @@ def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, Rendera
         yield "spent", f"{dollars(figures.usd)} so far"
     if figures.goodput is not None:
         yield "goodput", f"{100 * figures.goodput:.1f} %"
-    if figures.restarts or figures.slice_restarts:
-        alone = f" and {figures.slice_restarts} of single slices" if figures.slice_restarts else ""
+    if figures.restarts:
         count = f"{job.restarts_counted} count towards {figures.max_restarts}"
-        yield "restarts", f"{figures.restarts}{alone}, of which {count}"
+        yield "restarts", f"{figures.restarts}, of which {count}"
         yield from (("", text) for text in restart_lines(job)[-_RESTARTS_SHOWN:])
-    if figures.slices_present is not None and figures.state is State.RUNNING:
-        yield "slices", Text(slices_text(figures, at), "yellow" if figures.slices_away else "")
     if figures.slices:
         yield "hosts", f"{figures.hosts_running} of {figures.hosts} running on {figures.slices} slices"

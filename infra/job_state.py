@@ -33,8 +33,6 @@ _UP = ("Running", "Succeeded")
 
 type Object = Mapping[str, Any]
 """An object of the Kubernetes API, as JSON."""
-_RESTARTS_ONE = ("RestartJob", "RestartJobAndIgnoreMaxRestarts")
-"""Actions of a JobSet's failure policy that restart one slice and leave the others alone."""
 
 
 class State(StrEnum):
@@ -137,22 +135,6 @@ def folder_of(jobset: Object) -> str:
     except (ValueError, KeyError, TypeError):
         url = values.get(JOB_FOLDER_VARIABLE, "")
     return str(url).removeprefix("gs://").partition("/")[2]
-
-
-def fewest_slices_of(jobset: Object) -> int | None:
-    """Return the smallest number of slices of a job that go on without the others; `None` if all stop together.
-
-    Slices that restart one by one have rules for it in the JobSet. Default, as in `JobSpec.quorum`: all but one.
-    """
-    rules: list[dict[str, Any]] = jobset["spec"].get("failurePolicy", {}).get("rules", [])
-    if not any(rule["action"] in _RESTARTS_ONE for rule in rules):
-        return None
-    try:
-        asked = json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])["slices"].get("min_count")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        asked = None
-    count = sum(job.get("replicas", 1) for job in jobset["spec"]["replicatedJobs"] if job["name"] != HEAD)
-    return asked if isinstance(asked, int) else max(1, count - 1)
 
 
 def _variables(jobset: Object) -> dict[str, str]:

@@ -11,12 +11,8 @@ and lose their own. The pod network costs some bandwidth between slices
 
 Only the exit codes of the trainer and of programs with `records` have a meaning. Any other program that exits with a
 code other than 0 restarts all slices, which counts against `max_restarts` unless its pod was disrupted. The same is
-true for head and workers of Pathways.
-Such a job succeeds when its head succeeds, whatever the workers do afterwards.
-
-With `slice_failure: continue`, each slice restarts alone where all slices would restart otherwise. That needs JobSet
-0.12 with the feature gate RestartJob, which `infra.operators` turns on. JobSet then counts restarts for each slice, and
-the number of restarts of the JobSet stays 0."""
+true for head and workers of Pathways. Such a job succeeds when its head succeeds, whatever the workers do afterwards.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -134,13 +130,9 @@ def _failure_policy(job: Job) -> Manifest:
         fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(container, FATAL_CODES)])]
         uncounted = [_exit_message(container, _uncounted(job)), *uncounted]
     rules = [*fatal, _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted)]
-    if job.slice_failure == "continue":
-        free = _failure_rule("RestartUncounted", "RestartJobAndIgnoreMaxRestarts", uncounted)
-        rules = [*fatal, free, {"name": "RestartSlice", "action": "RestartJob"}]
     return {
         "maxRestarts": job.max_restarts,
-        # A new attempt must not meet the coordinator of the previous one. A slice that restarts alone does not wait for
-        # the pods of another: a Job has failed, and is created again, only after all of its own pods have ended.
+        # A new attempt must not meet the coordinator of the previous one.
         "restartStrategy": "BlockingRecreate",
         "rules": rules,
     }

@@ -12,7 +12,7 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from infra.controllers import chart_resources
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED, RESTART_JOB_GATE
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED
 from infra.pods import admitted_pods
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
 
@@ -63,12 +63,6 @@ _PREEMPTION_STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """Kueue's defaults, which must be explicit
 (https://kueue.sigs.k8s.io/docs/concepts/fair_sharing)."""
 _QUEUED_ANNOTATION = "tpu-multislice/queued-pools"
-_GATES_ANNOTATION = "tpu-multislice/feature-gates"
-_JOBSET_CONFIGURATION = "config.jobset.x-k8s.io/"
-_AFTER_CONFIGURATION = {
-    "config.kubernetes.io/depends-on": f"/namespaces/{JOBSET_NAMESPACE}/ConfigMap/jobset-controller-config"
-}
-"""Annotation that orders objects of a chart (https://www.pulumi.com/registry/packages/kubernetes/api-docs/helm/v4/chart)."""
 _WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 
@@ -130,7 +124,7 @@ class Operators(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[in_namespace, *after],
-                transforms=[wait_for_certificates, leave_certificates, prefer_controllers, restart_single_jobs],
+                transforms=[wait_for_certificates, leave_certificates, prefer_controllers],
             ),
         )
 
@@ -171,41 +165,8 @@ def prefer_controllers(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     return pulumi.ResourceTransformResult({**args.props, "spec": changed}, args.opts)
 
 
-def restart_single_jobs(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-    """Let JobSet restart single Jobs, as `slice_failure: continue` needs it. JobSet's chart has no value for that.
-
-    The gate is always on, because members of a team submit jobs and cannot change the controller. It only allows the
-    actions that no other job has, and gives every pod a label with the restarts of its Job.
-    """
-    if args.type_ != "kubernetes:core/v1:ConfigMap":
-        return None
-    data = cast(dict[str, str], args.props.get("data") or {})
-    changed = {key: _gated(text) for key, text in data.items()}
-    return None if changed == data else pulumi.ResourceTransformResult({**args.props, "data": changed}, args.opts)
-
-
-def _gated(text: str) -> str:
-    """Return a configuration of JobSet with the gate on; any other text unchanged."""
-    found = yaml.safe_load(text)
-    if not isinstance(found, dict):
-        return text
-    configuration = cast(dict[str, Any], found)
-    if not str(configuration.get("apiVersion")).startswith(_JOBSET_CONFIGURATION):
-        return text
-    return yaml.safe_dump({**configuration, "featureGates": {RESTART_JOB_GATE: True}}, sort_keys=False)
-
-
 def _jobset_values(resources: Mapping[str, object]) -> dict[str, object]:
-    return {
-        "image": JOBSET.image,
-        "controller": {
-            "resources": resources,
-            # The chart adds a checksum of its own configuration to the pods, without the gate. An existing stack's
-            # controller starts again for this annotation, and then must find the changed configuration.
-            "podAnnotations": {_GATES_ANNOTATION: RESTART_JOB_GATE},
-            "annotations": _AFTER_CONFIGURATION,
-        },
-    }
+    return {"image": JOBSET.image, "controller": {"resources": resources}}
 
 
 def _kueue_values(args: OperatorsArgs, resources: Mapping[str, object]) -> dict[str, object]:

@@ -140,15 +140,9 @@ class ScaledStep:
         """Return an upper bound of the time that a step waits for other slices."""
         if slices == 1:
             return 0.0
-        return max(0.0, self.step.dcn_exposed_seconds + self.sum_seconds(slices) - self.step.dcn_seconds)
-
-    def sum_seconds(self, slices: int) -> float:
-        """Return the seconds of all transfers between slices, if nothing else ran.
-
-        In a ring of n, each sends 2 (n - 1) / n of what it reduces. The hosts send as much with `slice_failure:
-        continue`.
-        """
-        return 0.0 if slices == 1 else self.step.dcn_seconds * (1 - 1 / slices) / (1 - 1 / self.design.slices)
+        # In a ring of n, each sends 2 (n - 1) / n of what it reduces.
+        seconds = self.step.dcn_seconds * (1 - 1 / slices) / (1 - 1 / self.design.slices)
+        return max(0.0, self.step.dcn_exposed_seconds + seconds - self.step.dcn_seconds)
 
     def seconds(self, slices: int, kernel_efficiency: float = QUOTED_EFFICIENCY) -> float:
         return self.step.at(kernel_efficiency).seconds + self.exposed_seconds(slices)
@@ -196,10 +190,6 @@ class Option(Spec):
     step_seconds: float
     dcn_exposed_seconds: float
     """Part of the step in which it waits for other slices."""
-    dcn_seconds: float
-    """Seconds of all transfers between slices. The rest of them overlaps with compute."""
-    continue_more_seconds: float
-    """Seconds that a step takes longer with `slice_failure: continue`, with which nothing overlaps."""
     mfu: float
     days: float
     fastest_days: float
@@ -308,8 +298,6 @@ def _option(
         steps=ceil(goal.tokens / batch_tokens),
         step_seconds=seconds,
         dcn_exposed_seconds=scaled.exposed_seconds(slices),
-        dcn_seconds=scaled.sum_seconds(slices),
-        continue_more_seconds=scaled.sum_seconds(slices) - scaled.exposed_seconds(slices),
         mfu=quoted.mfu * quoted.seconds / seconds,
         days=days,
         fastest_days=_days(scaled, goal, slices, max(efficiencies)),

@@ -45,9 +45,6 @@ from workloads.spec import (
     NODE_VARIABLE,
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
-    SLICE_COUNT_VARIABLE,
-    SLICE_START_VARIABLE,
-    SLICE_VARIABLE,
     SLICES_VARIABLE,
     START_VARIABLE,
     JobSpec,
@@ -72,7 +69,6 @@ TAKEN_VARIABLES = frozenset(
     (
         *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, CALL_KEY_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
         *(RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
-        *(SLICE_VARIABLE, SLICE_COUNT_VARIABLE, SLICE_START_VARIABLE),
         *(JOB_FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, PARALLELISM_VARIABLE, _COMPILE_CACHE),
         LOCAL_CHECKPOINTS_VARIABLE,
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
@@ -279,32 +275,12 @@ def _of_a_tpu_container(submission: Submission) -> list[Manifest]:
     slice would work on its own, so they come from JobSet's labels. They are also set for a single slice, because JAX
     asks the metadata server for missing ones (jax/_src/clusters/cloud_tpu_cluster.py).
     """
-    joined = submission.job.slice_failure == "restart"
     return [
         _LOGS,
         {"name": PARALLELISM_VARIABLE, "value": str(submission.slices.hosts)},
-        *(_joined_slices() if joined else _single_slice(submission.job.name)),
-    ]
-
-
-def _joined_slices() -> list[Manifest]:
-    return [
         _of_label("MEGASCALE_NUM_SLICES", "replicatedjob-replicas"),
         _of_label("MEGASCALE_SLICE_ID", "job-index"),
         _of_label("MEGASCALE_COORDINATOR_ADDRESS", "coordinator"),
-    ]
-
-
-def _single_slice(job: str) -> list[Manifest]:
-    """Return the variables of a slice that JAX and libtpu do not join with the others of the job, so that it can go on
-    without them."""
-    first_host = f"{job}-{SLICES}-$({SLICE_VARIABLE})-0.{job}"
-    return [
-        _of_label(SLICE_VARIABLE, "job-index"),
-        _of_label(SLICE_COUNT_VARIABLE, "replicatedjob-replicas"),
-        _of_label(SLICE_START_VARIABLE, "job-restart-attempt"),
-        *_plain({"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}),
-        *_plain({"MEGASCALE_COORDINATOR_ADDRESS": first_host}),
     ]
 
 

@@ -199,7 +199,6 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: 
             path=f"{storage_root}/{job.name}", existing_run=job.existing_run, allow_changes=job.allow_changes
         ),
         initial_weights=job.initial_weights,
-        slice_failure=job.slice_failure,
         trackers=job.trackers,
         compiler=CompilerSpec.model_validate(job.model_dump(include=set(CompilerSpec.model_fields))),
     )

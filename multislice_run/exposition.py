@@ -56,15 +56,6 @@ SAVED_STEP = Family("trainer_saved_step", "gauge", "Step of the last complete sa
 SAVE_INTERVAL = Family("trainer_save_interval_seconds", "gauge", "Longest time between two saves, as set for the job.")
 SECONDS = Family("trainer_seconds_total", "counter", "Time of this attempt; lost work is known only later.", "cause")
 SLICES = Family("trainer_slices", "gauge", "Slices that train in this attempt.")
-JOINING_SLICES = Family(
-    "trainer_joining_slices",
-    "gauge",
-    "Slices that get the training state of another one. Only with `slice_failure: continue`, as the next two.",
-)
-LOST_SLICES = Family("trainer_lost_slices", "gauge", "Slices without which the others train.")
-SLICE_LOSSES = Family(
-    "trainer_slice_losses_total", "counter", "Times that the others went on without a slice.", "lost_slice"
-)
 ASKED_SLICES = Family("trainer_asked_slices", "gauge", "Slices that the job asks for.")
 PRICE = Family("trainer_usd_per_hour", "gauge", "Price of all slices of the job.")
 ENDS = Family("trainer_ends", "gauge", "Earlier attempts of this submission, by exit code.", "code")
@@ -82,7 +73,7 @@ class Exposition(Collector):
 
     def __init__(self, leads: bool = True):
         self.leads = leads
-        """Whether this host is the leader. Values are kept in any case, because it may become the leader."""
+        """Whether this host is the leader."""
         self._numbers: dict[Family, dict[str, float]] = {}
         self._lock = threading.Lock()
 

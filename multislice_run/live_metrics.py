@@ -7,7 +7,7 @@ known later: work that a crash lost, and downtime. An error of the server is log
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -15,7 +15,7 @@ from etils import epath
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from multislice_run import exposition
-from multislice_run.causes import ENDS_A_PIECE, Cause, cause_before
+from multislice_run.causes import ENDS_A_PIECE, Cause
 from multislice_run.exposition import Exposition
 from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
 from multislice_run.start import PastEnd, Start, past_ends
@@ -28,10 +28,6 @@ class LiveMetrics(Exposition):
         super().__init__(leads)
         self._clock = clock
         self._cut = start.began
-        self._asked = start.asked_slices
-        self._present: frozenset[int] = frozenset()
-        """Slices that train, if they are lost and return one by one."""
-        self._joining: frozenset[int] = frozenset()
         self.set(exposition.STARTED, start.began)
         self.set(exposition.RESTARTS, start.restart_attempt)
         self.set(exposition.ASKED_SLICES, start.asked_slices)
@@ -53,35 +49,14 @@ class LiveMetrics(Exposition):
             self.set(exposition.SAVE_INTERVAL, save_interval_seconds)
         self.set(exposition.SLICES, slices)
 
-    def lead(self, leads: bool) -> None:
-        """Export what is the same for the whole job from now on, or no longer."""
-        if leads and not self.leads:
-            # How old the last save is, only the leader before this one knew.
-            self.set(exposition.SAFE_SINCE, self._clock())
-        self.leads = leads
-
-    def change_slices(self, slices: Collection[int], joining: Collection[int]) -> None:
-        """Record the slices that train together from now on, and those among them that have no training state yet."""
-        if not self._present:
-            for one in range(self._asked):
-                self.set(exposition.SLICE_LOSSES, 0, str(one))
-        # A slice that had the state and gets it again was lost in between.
-        for one in self._present.union(self._joining).difference(slices) | self._present.intersection(joining):
-            self.add(exposition.SLICE_LOSSES, 1, str(one))
-        self._joining = frozenset(joining)
-        self._present = frozenset(slices) - self._joining
-        self.set(exposition.SLICES, len(self._present))
-        self.set(exposition.JOINING_SLICES, len(self._joining))
-        self.set(exposition.LOST_SLICES, self._asked - len(self._present) - len(self._joining))
-
     def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
         for code, end in ends.items():
             self.set(exposition.ENDS, end.count, code)
             self.set(exposition.LAST_END, end.last, code)
 
     def record_event(self, event: str, values: Mapping[str, Any]) -> None:
-        if cause := cause_before(event, values):
-            self._spend(self._cut_now(), cause)
+        if cause := ENDS_A_PIECE.get(event):
+            self.add(exposition.SECONDS, self._cut_now(), cause)
         if event in ("RunStarted", "restore"):
             # No work after this point is lost yet.
             self.set(exposition.STEP, values["step"])
@@ -116,18 +91,9 @@ class LiveMetrics(Exposition):
         seconds = self._cut_now()
         saved = min(seconds, line.get("local_save_seconds", 0.0))
         waited = min(seconds - saved, line["host_seconds"])
-        self._spend(saved, Cause.SAVE)
-        self._spend(waited, Cause.INPUT)
-        self._spend(seconds - saved - waited, Cause.LOST if line["skipped"] else Cause.PRODUCTIVE)
-        if self._joining:
-            # No step ends before all slices have the state.
-            self.change_slices(self._present | self._joining, ())
-
-    def _spend(self, seconds: float, cause: Cause) -> None:
-        """Count time. The share of slices that do not train is idle."""
-        idle = seconds * (1 - len(self._present) / self._asked) if self._present else 0.0
-        self.add(exposition.SECONDS, seconds - idle, cause)
-        self.add(exposition.SECONDS, idle, Cause.IDLE)
+        self.add(exposition.SECONDS, saved, Cause.SAVE)
+        self.add(exposition.SECONDS, waited, Cause.INPUT)
+        self.add(exposition.SECONDS, seconds - saved - waited, Cause.LOST if line["skipped"] else Cause.PRODUCTIVE)
 
     def _cut_now(self) -> float:
         """Return the seconds since the last call. Never negative, even if the machine's clock is set back."""
@@ -140,7 +106,7 @@ _OF_DEVICES = (
     (exposition.MEMORY, "device_bytes_in_use"),
     (exposition.PEAK_MEMORY, "device_peak_bytes_in_use"),
 )
-_COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.IDLE, Cause.INPUT, Cause.PRODUCTIVE, Cause.LOST)
+_COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.INPUT, Cause.PRODUCTIVE, Cause.LOST)
 """Causes that an attempt can know while it runs."""
 
 

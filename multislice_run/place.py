@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from multislice_run.pod import SLICE_VARIABLE
-
 
 @dataclass(frozen=True)
 class Place:
@@ -18,9 +16,6 @@ class Place:
     worker: int
     slice_count: int
     slice: int
-    member: int | None = None
-    """Index of this slice among the slices of its job, if each of them is a JAX world of its own. `slice` and
-    `slice_count` then are those of this world."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
@@ -35,7 +30,6 @@ class Place:
             int(environment.get("TPU_WORKER_ID", "0")),
             int(environment.get("MEGASCALE_NUM_SLICES", "1")),
             int(environment.get("MEGASCALE_SLICE_ID", "0")),
-            int(environment[SLICE_VARIABLE]) if SLICE_VARIABLE in environment else None,
         )
 
     @property

@@ -13,7 +13,6 @@ from multislice_run.pod import (
     IMAGE_VARIABLE,
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
-    SLICE_START_VARIABLE,
     START_VARIABLE,
     exit_name,
 )
@@ -33,8 +32,6 @@ class Start:
     """Number of slices that the job asks for."""
     usd_per_hour: float | None
     """Price of all of these slices. `None` if unknown."""
-    slice_restarts: int = 0
-    """Number of restarts of this slice alone, in a job whose slices restart one by one."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str], began: float, asked_slices: int) -> Self:
@@ -46,7 +43,7 @@ class Start:
         """
         run_id, restarts = environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
         image, price = environment.get(IMAGE_VARIABLE), usd_per_hour(environment)
-        return cls(run_id, restarts, began, image, asked_slices, price, int(environment.get(SLICE_START_VARIABLE, "0")))
+        return cls(run_id, restarts, began, image, asked_slices, price)
 
 
 def usd_per_hour(environment: Mapping[str, str]) -> float | None:

@@ -171,52 +171,20 @@ WORKLOADS = (
         f"{TRAINING}/test_writer.py::test_of_two_processes_of_one_start_the_later_one_goes_on_and_keeps_the_lease",
         {"writer-lease-of-an-own-start": ("found.start <= self._own.start)", "found.start < self._own.start)")},
     ),
-)
-
-# Kueue's decisions, simulated by infra/admission.
-_EXCHANGE, _LINKS = "tests/workloads/group/test_exchange.py", "tests/workloads/group/test_links.py"
-GROUP = (
     *_of(
-        "workloads/group/sums.py",
-        _EXCHANGE,
+        "workloads/training/links.py",
+        f"{TRAINING}/test_links.py",
         {
-            "group-order-of-parts": (
-                "else block.came.pop(part, None)",
-                "else block.came.popitem()[1] if block.came else None",
-            ),
-            "group-rounds-for-others-only": ("            np.copyto(total, result)\n", ""),
-        },
-    ),
-    *_of(
-        "workloads/group/exchange.py",
-        _EXCHANGE,
-        {
-            "group-never-stops": ("while not stop.is_set():", "while True:"),
-            "group-waits-for-slices-that-are-gone": ("self._require_all(time.monotonic() - _GRACE_SECONDS)", "pass"),
-        },
-    ),
-    *_of(
-        "workloads/group/lanes.py",
-        f"{_EXCHANGE} {_LINKS}",
-        {
-            "group-takes-damaged-frames": ("if not intact(connection.head, connection.content):", "if False:"),
-            "group-keeps-frames-of-earlier-steps": ("frame.task <= self._last_sum", "frame.task < self._last_sum"),
-            "group-is-done-before-all-is-sent": ("connection is not None and connection.sends", "False"),
-        },
-    ),
-    *_of(
-        "workloads/group/links.py",
-        _LINKS,
-        {
-            "group-takes-connections-of-other-groups": (
+            "links-take-connections-of-other-groups": (
                 "(magic, token) == (_MAGIC, _token(self._group))",
                 "magic == _MAGIC",
             ),
-            "group-lets-connections-wait-forever": ("if guest.due <= time.monotonic():", "if not guest.due:"),
+            "links-let-connections-wait-forever": ("if guest.due <= time.monotonic():", "if not guest.due:"),
         },
     ),
 )
 
+# Kueue's decisions, simulated by infra/admission.
 _DECISIONS = "tests/infra/admission/test_decisions.py"
 _REHEARSALS = "tests/infra/admission/test_rehearsal.py"
 ADMISSION = (
@@ -261,7 +229,7 @@ ADMISSION = (
     ),
 )
 
-ALL = (*PROGRAM, *ADMISSION, *POLICY, *COMMANDS, *WORKLOADS, *GROUP)
+ALL = (*PROGRAM, *ADMISSION, *POLICY, *COMMANDS, *WORKLOADS)
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

@@ -55,9 +55,6 @@ def load_calibration() -> Calibration:
 QUOTED_EFFICIENCY = 0.35
 """Value of `StepEstimate.kernel_efficiency` of the estimate that is quoted."""
 
-EXCHANGE = "EXCHANGE"
-"""Key of `PreflightResult.dcn_sent_bytes` for the hosts' sum of gradients with `slice_failure: continue`."""
-
 _PACKAGES = ("jax", "libtpu", "optax")
 """Packages whose versions change the program."""
 
@@ -158,11 +155,9 @@ class PreflightResult(Spec):
     ici_sent_bytes: dict[str, float] = {}
     """Bytes that a device sends over ICI in a step, by collective. `dcn_sent_bytes` has those over DCN."""
     dcn_sent_bytes: dict[str, float] = {}
-    """Bytes that the compiled step hands over, or with `slice_failure: continue` a device's share of what its host
-    sends (`workloads.spec.between_slices`)."""
+    """Bytes that the compiled step hands over."""
     dcn_exposed_seconds: float | None = None
-    """Seconds of transfers between slices that a replay of the schedule does not hide, or all of the hosts' exchange.
-    Not included in `steps`."""
+    """Seconds of transfers between slices that a replay of the schedule does not hide. Not included in `steps`."""
     attention: str | None = None
     """Kernel that the step was compiled with and the reason, if the job chooses one on its chips."""
     warnings: tuple[str, ...] = ()
@@ -198,7 +193,7 @@ def preflight_key(spec: JobSpec) -> str:
 
     It covers sizes, slices, compiler options, versions and sources.
     """
-    parts = spec.model_dump_json(include={"slices", "mesh", "model", "training", "slice_failure"}, exclude=_IRRELEVANT)
+    parts = spec.model_dump_json(include={"slices", "mesh", "model", "training"}, exclude=_IRRELEVANT)
     digest = hashlib.sha256(parts.encode())
     others = (versions(), _sources_digest(), sorted(spec.compiler_options.items()), sorted(spec.libtpu_args.items()))
     digest.update(repr(others).encode())

@@ -70,35 +70,6 @@ class FewerSlices(Line):
 
 
 @dataclass(frozen=True)
-class SlicesChanged(Line):
-    """The slices that train together from here on, in a job with `slice_failure: continue`."""
-
-    template: ClassVar[str] = "after step {step}: {present} of {asked} slices ({slices}): {change}"
-
-    step: int
-    present: int
-    asked: int
-    slices: str
-    """Numbers of the slices that are present."""
-    change: str
-    """Slices that were lost and that joined."""
-
-
-@dataclass(frozen=True)
-class PartsLost(Line):
-    """Parts of batches that no slice has trained on, because their slice was lost between two sums (`sync_every`)."""
-
-    template: ClassVar[str] = (
-        "steps {first} to {step}: {parts} of {dealt} parts of the batches are lost with their slice"
-    )
-
-    first: int
-    step: int
-    parts: int
-    dealt: int
-
-
-@dataclass(frozen=True)
 class AttentionTried(Line):
     """An attention kernel that computes correctly on this job's chips."""
 

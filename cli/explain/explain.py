@@ -7,7 +7,7 @@ from rich.text import Text
 
 from cli.answer import as_json, waiting
 from cli.deployed import Deployed
-from cli.explain import hosts, queueing, slices
+from cli.explain import hosts, queueing
 from cli.explain.finding import Finding
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot
@@ -35,11 +35,9 @@ def explain(snapshot: Snapshot, job: Job) -> tuple[Finding, ...]:
         found += hosts.failed(snapshot, job)
     elif job.state is not State.COMPLETED:
         found += queueing.findings(snapshot, job)
-        found += slices.away(snapshot, job)
         if job.state in (State.STARTING, State.RUNNING):
             found += hosts.placing(snapshot, job)
     found += hosts.going_on(snapshot, job)
-    found += slices.returned(job)
     found += hosts.restarts(snapshot, job)
     return tuple(found)
 

@@ -34,7 +34,6 @@ class Cause(StrEnum):
     BAD_HOST = "bad host"
     NOT_STARTED = "container not started"
     RESTARTED = "restarted"
-    SLICE_LOST = "slice lost"
     FAILED = "failed"
     SILENT = "silent"
     COMPLETED = "completed"

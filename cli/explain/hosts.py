@@ -66,8 +66,7 @@ def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Findin
             continue  # Only the nodes of slices are read, and a user may not be allowed to read any.
         said = f"it is not ready: {node.not_ready}" if node else "it no longer exists"
         what = f"Host {pod.host} is on node {pod.node}, which does not answer."
-        restarts = "job" if job.fewest_slices is None else "slice"
-        advice = f"nothing to do: its pod is evicted after some minutes, and the {restarts} restarts"
+        advice = "nothing to do: its pod is evicted after some minutes, and the job restarts"
         since = node.since if node else None
         yield Finding(Cause.NODE_LOST, what, since, (f"{pod.node}: {said}",), (advice, doctor))
 

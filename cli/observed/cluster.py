@@ -18,7 +18,6 @@ from infra.job_state import (
     Workload,
     condition,
     conditions,
-    fewest_slices_of,
     folder_of,
     is_true,
     kind_of,
@@ -177,9 +176,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 hosts=_pods(slices),
                 heads=_pods(heads),
                 restarts=status.get("restarts", 0),
-                restarts_counted=_restarts_counted(status),
-                fewest_slices=fewest_slices_of(jobset),
-                slice_restarts=_slice_restarts(status, "jobRestarts"),
+                restarts_counted=status.get("restartsCountTowardsMax", 0),
                 max_restarts=spec.get("failurePolicy", {}).get("maxRestarts", 0),
                 terminal=status.get("terminalState", ""),
                 conditions=conditions(jobset),
@@ -203,17 +200,6 @@ def _by_jobset(items: Iterable[Json]) -> defaultdict[str, list[Json]]:
 def _pods(jobs: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of pods that replicated jobs have when they run."""
     return sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs)
-
-
-def _restarts_counted(status: Mapping[str, Any]) -> int:
-    """Return the restarts of the job and of single slices that use up its restarts."""
-    return status.get("restartsCountTowardsMax", 0) + sum(_slice_restarts(status, "jobRestartsCountTowardsMax"))
-
-
-def _slice_restarts(status: Mapping[str, Any], counter: str) -> tuple[int, ...]:
-    """Return how often each slice restarted alone, by its index."""
-    replicated: list[dict[str, Any]] = status.get("replicatedJobsStatus", [])
-    return next((tuple(each.get(counter, ())) for each in replicated if each.get("name") != HEAD), ())
 
 
 def _slice_jobs(jobs: Iterable[Object]) -> Iterator[SliceJob]:

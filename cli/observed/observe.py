@@ -62,20 +62,6 @@ def first_cause(job: Job, attempt: int) -> HostEnd | None:
     return min(ends, key=lambda end: (*cause_order(end.code, end.at), end.host), default=None)
 
 
-def end_of_slice(job: Job, one: int, at: float) -> HostEnd | None:
-    """Return the end for which slice `one` of a job was lost at the time `at`, while the others went on.
-
-    None: no evidence of it exists, as when the slice was cut off, or hours have passed since it was killed.
-    """
-    since, until = at - _EVENTS_BEFORE_SECONDS, at + _EVENTS_AFTER_SECONDS
-    hosts = ((fail, _host(job, fail.host)) for fail in job.files.failures if since < fail.at <= until)
-    ends = [HostEnd(host, fail.code, fail.at, (f"{fail.host}: {fail.cause}",)) for fail, host in hosts]
-    ends += [end for pod in job.pods_of(one) if pod.exit_code and since < (end := _of_pod(pod)).at <= until]
-    ends += _events(job, at, since)
-    own = [end for end in ends if end.host.rsplit("-", 2)[1:2] == [str(one)]]
-    return min(own, key=lambda end: (*cause_order(end.code, end.at), end.host), default=None)
-
-
 def _pods(job: Job, attempt: int) -> list[Pod]:
     return [pod for pod in job.pods if pod.attempt == attempt]
 

@@ -1,6 +1,6 @@
 """Frozen values with the state of a stack at one moment. Times are in seconds since the epoch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cli.deployed import JobPlace
@@ -109,10 +109,6 @@ class Job:
     restarts: int = 0
     restarts_counted: int = 0
     max_restarts: int = 0
-    fewest_slices: int | None = None
-    """Smallest number of slices that go on without the others. None: all slices stop together."""
-    slice_restarts: tuple[int, ...] = ()
-    """Restarts of each slice alone. Slices that never restarted may be missing at the end."""
     terminal: str = ""
     """`Completed` or `Failed` after the job has ended, else empty."""
     conditions: tuple[Condition, ...] = ()
@@ -136,20 +132,6 @@ class Job:
         """Number of heads that are running or have completed."""
         return sum(pod.is_up and pod.is_head for pod in self.pods)
 
-    @property
-    def _enough_run(self) -> bool:
-        if self.fewest_slices is None:
-            return self.running >= self.hosts
-        return sum(self.has_slice(one) for one in range(self.slices)) >= self.fewest_slices
-
-    def has_slice(self, one: int) -> bool:
-        """Return whether all hosts of a slice are running or have completed."""
-        return sum(pod.is_up for pod in self.pods_of(one)) * self.slices >= self.hosts
-
-    def pods_of(self, one: int) -> list[Pod]:
-        """Return the newest pods of a slice."""
-        return [pod for pod in self.pods if not pod.is_head and pod.slice == one]
-
     def condition(self, kind: str) -> Condition | None:
         """Return the JobSet's condition of a kind. None: it has no such condition."""
         return next((each for each in self.conditions if each.kind == kind), None)
@@ -158,52 +140,9 @@ class Job:
     def state(self) -> State:
         if not self.uid:
             return State.MISSING
-        all_run = bool(self.hosts) and self._enough_run and self.heads_running >= self.heads
+        all_run = bool(self.hosts) and self.running >= self.hosts and self.heads_running >= self.heads
         any_left = any(pod.phase in ("Running", "Terminating") for pod in self.pods)
         return state_of(self.terminal, self.workload, suspended=self.suspended, all_run=all_run, any_left=any_left)
-
-
-@dataclass(frozen=True)
-class SliceAway:
-    """A slice that does not train while the others go on."""
-
-    slice: int
-    doing: str
-    """What it does now."""
-    since: float | None
-    """When it was lost. None: unknown."""
-    cause: str
-    """What its processes recorded. Empty: nothing yet."""
-    restarts: int
-
-
-def slices_away(job: Job) -> tuple[SliceAway, ...]:
-    """Return the slices without which a running job trains, by the records and by the pods."""
-    if job.fewest_slices is None or job.state is not State.RUNNING:
-        return ()
-    spent = job.files.goodput
-    newest = spent.starts[-1].number if spent and spent.starts else None
-    lasting = [each for each in (spent.absences if spent else ()) if each.until is None and each.start == newest]
-    known = {each.slice: each for each in lasting}
-    found: list[SliceAway] = []
-    for one in range(job.slices):
-        absence, pods = known.get(one), job.pods_of(one)
-        ready = job.has_slice(one)
-        if ready and (absence is None or all(pod.phase == "Succeeded" for pod in pods)):
-            continue
-        ends = [pod.ended or pod.created for pod in pods if not pod.is_up]
-        since = absence.since if absence else min(ends, default=None)
-        restarts = job.slice_restarts[one] if one < len(job.slice_restarts) else 0
-        found.append(
-            SliceAway(one, "joining" if ready else _doing(pods), since, absence.cause if absence else "", restarts)
-        )
-    return tuple(found)
-
-
-def _doing(pods: Sequence[Pod]) -> str:
-    if any(pod.waits_for and not pod.node for pod in pods):
-        return "waiting for nodes"
-    return "cannot start its container" if any(pod.held_up for pod in pods) else "restarting"
 
 
 @dataclass(frozen=True)
@@ -252,13 +191,7 @@ class Summary:
     hosts: int
     """Number of hosts of all slices."""
     hosts_running: int
-    slices_present: int | None
-    """Number of slices that train, if they are lost and return one by one. None: all slices stop together."""
-    slices_away: tuple[SliceAway, ...]
     restarts: int
-    """Restarts of all slices together."""
-    slice_restarts: int
-    """Restarts of single slices."""
     max_restarts: int
     """Limit on the restarts that count."""
     run: str
@@ -275,16 +208,10 @@ class Summary:
     goodput: float | None
     """Share of the run's time spent in productive steps."""
 
-    @property
-    def state_words(self) -> str:
-        """State of the job, and how many slices train if some do not."""
-        return f"{self.state}, {self.slices_present} of {self.slices} slices" if self.slices_away else self.state
-
 
 def summary(job: Job, at: float) -> Summary:
     """Return the figures of a job. `at` is the current time."""
     training, spent = job.files.training, job.files.goodput
-    away = slices_away(job)
     runs = job.state is State.RUNNING and training.step > 0
     return Summary(
         name=job.place.name,
@@ -297,10 +224,7 @@ def summary(job: Job, at: float) -> Summary:
         slices=job.slices,
         hosts=job.hosts,
         hosts_running=job.running,
-        slices_present=None if job.fewest_slices is None else job.slices - len(away),
-        slices_away=away,
         restarts=job.restarts,
-        slice_restarts=sum(job.slice_restarts),
         max_restarts=job.max_restarts,
         run=training.run_id,
         step=training.step,

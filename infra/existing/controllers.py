@@ -9,7 +9,7 @@ import yaml
 
 from infra.existing.needs import Needs
 from infra.kubernetes import Json
-from infra.names import JOBSET_API_VERSION, JOBSET_NAMESPACE, KUEUE_API_VERSION, KUEUE_NAMESPACE, RESTART_JOB_GATE
+from infra.names import JOBSET_API_VERSION, JOBSET_NAMESPACE, KUEUE_API_VERSION, KUEUE_NAMESPACE
 from infra.settings.errors import FieldError
 from infra.settings.schema import Controller
 
@@ -84,23 +84,6 @@ def configuration(config_map: Json | None) -> Json:
     """Return the configuration of a controller in its ConfigMap; empty if there is none, which means its defaults."""
     texts = (config_map or {}).get("data", {}).values()
     return next((parsed for text in texts if isinstance(parsed := yaml.safe_load(text), dict)), {})
-
-
-def gate_errors(config: Json | None, needs: Needs) -> Iterator[FieldError]:
-    """Yield the error of a JobSet that does not restart single Jobs, or is not known to. `config` is its configuration;
-    `None` if that cannot be read.
-
-    JobSet refuses such jobs itself, but only when they are created, after the stack has changed other things."""
-    gates = {} if config is None else config.get("featureGates") or {}
-    if needs.single_restarts and gates.get(RESTART_JOB_GATE) is not True:
-        jobs = " and ".join(f"jobs.{name}.slice_failure" for name in needs.single_restarts)
-        yield FieldError(
-            "cluster.existing.jobset",
-            f"JobSet 0.12 or newer with the feature gate {RESTART_JOB_GATE}, for slice_failure: continue",
-            "a configuration that cannot be read" if config is None else "off",
-            f"ask its owner to set featureGates: {{{RESTART_JOB_GATE}: true}} in its ConfigMap, and for the right to"
-            f" read that; or write restart as {jobs}",
-        )
 
 
 def counted(config: Json) -> tuple[str, ...]:

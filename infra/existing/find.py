@@ -5,7 +5,6 @@ Everything that does not fit is reported at once, like the errors of a stack fil
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 import pulumi
@@ -15,7 +14,7 @@ from infra.cluster import SharedCluster
 from infra.existing import controllers, google
 from infra.existing.claims import claim_record, claims
 from infra.existing.needs import Needs, PoolsNeeded
-from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.names import NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL
 from infra.settings import schema
 from infra.settings.errors import FieldError, SettingsError
@@ -128,8 +127,6 @@ def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
     jobset, kueue = (controllers.controller(name, deployments) for name in ("jobset", "kueue"))
     errors = list(controllers.controller_errors("jobset", needs.cluster.jobset, jobset, served))
     errors += controllers.controller_errors("kueue", needs.cluster.kueue, kueue, served)
-    if needs.cluster.jobset == "found" and jobset and needs.single_restarts:
-        errors += controllers.gate_errors(_readable(server, jobset), needs)
     errors += default_errors(server.request("GET", _PRIORITIES)["items"])
     for name, wanted in needs.pools.items():
         nodes = server.request("GET", NODES, query={"labelSelector": f"{SLICE_GROUP_LABEL}={name}"})["items"]
@@ -140,17 +137,6 @@ def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
     errors += controllers.configuration_errors(config, needs, served)
     doubts = list(controllers.configuration_doubts(config, kueue.version))
     return _Inside(errors, doubts, controllers.counted(config))
-
-
-def _readable(server: ApiServer, found: controllers.FoundController) -> Json | None:
-    """Return the configuration of a controller; `None` if it cannot be read."""
-    try:
-        config_map = server.find(found.config_map) if found.config_map else None
-    except ApiError as error:
-        if error.status == HTTPStatus.FORBIDDEN:
-            return None
-        raise
-    return None if config_map is None else controllers.configuration(config_map)
 
 
 def default_errors(priorities: Sequence[Json]) -> Iterator[FieldError]:

@@ -34,8 +34,6 @@ class Needs:
     """Labels of each team's namespace."""
     placement: schema.Placement
     fair_sharing: bool
-    single_restarts: tuple[str, ...]
-    """Names of the jobs whose slices restart one by one."""
     queued: bool
     """Whether Kueue requests chips from GKE."""
     mounts: bool
@@ -63,7 +61,6 @@ class Needs:
             },
             placement=settings.scheduling.placement,
             fair_sharing=settings.scheduling.fair_sharing,
-            single_restarts=tuple(job.name for job in settings.jobs.values() if job.slice_failure == "continue"),
             queued=any(group.capacity.queued for group in settings.slices.values()),
             mounts=settings.mounted_bucket is not None,
             monitored=settings.monitoring.enabled,

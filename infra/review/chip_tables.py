@@ -19,12 +19,7 @@ def chip_tables(review: Review, job: JobReview) -> list[Table]:
     """Return the tables on whether a training job fits, and on how long it would take."""
     if job.plan.training is None:
         return []
-    return [
-        _memory(review, job, _SHOWN_ARRAYS),
-        *_remedies(review, job),
-        *_pace(review, job),
-        *_between_slices(review, job),
-    ]
+    return [_memory(review, job, _SHOWN_ARRAYS), *_remedies(review, job), *_pace(review, job)]
 
 
 def preflight_tables(review: Review) -> list[Table]:
@@ -44,7 +39,6 @@ def _preflight(review: Review, job: JobReview) -> Iterable[Table]:
     yield from (_memory(review, job, None), *_remedies(review, job), *_pace(review, job))
     if job.preflight and job.preflight.fits:
         yield _traffic(review, job, job.preflight)
-    yield from _between_slices(review, job)
 
 
 def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
@@ -185,38 +179,6 @@ def _traffic(review: Review, job: JobReview, found: PreflightResult) -> Table:
             (network, kind.lower().replace("_", "-"), f"{sent / 1e6:,.1f}")
             for network, totals in networks
             for kind, sent in totals.items()
-        ],
-    )
-
-
-def _between_slices(review: Review, job: JobReview) -> Iterable[Table]:
-    """Yield the table on what `slice_failure: continue` costs in a step."""
-    found = job.between_slices
-    if found is None:
-        return
-    rate, exposed = found.bytes_per_second / 1e9, found.restart_exposed_seconds
-    most = "at most " if exposed is None else ""
-    estimate = job.preflight.estimate if job.preflight else None
-    share = f" ({found.more_seconds / estimate.seconds:.1%} of it)" if estimate else ""
-    each = "step" if found.sync_every == 1 else f"{found.sync_every} steps"
-    sent, seconds = f"{found.sent_bytes / 1e6:,.1f}", f"{found.restart_seconds * 1e3:.1f}"
-    waits = "not compiled" if exposed is None else f"{exposed * 1e3:.1f}"
-    factor = f"2 x {found.slices - 1}/{found.slices}"
-    yield Table(
-        title=job_title("Between slices", review, job),
-        verdict=f"`continue` costs {most}{found.more_seconds * 1e3:.1f} ms a step more than `restart`{share}",
-        state="good",
-        columns=("slice_failure", "sum each", "MB sent by a host", f"ms at {rate:g} GB/s", "ms that a step waits"),
-        rows=[
-            ("restart", "step", sent, seconds, waits),
-            ("continue", each, sent, seconds, f"{found.continue_seconds * 1e3:.1f}"),
-        ],
-        notes=[
-            f"Arithmetic, not measured: {found.parameters:,} gradients in {found.wire}, of which a host has"
-            f" {found.host_bytes / 1e6:,.1f} MB and sends {factor} of them at {rate:g} GB/s. `restart` sums during the"
-            " backward pass, `continue` after it.",
-            "Not in it: with `continue`, a step also waits for copies between chips and hosts, and for the hosts'"
-            " processors, of which a core was measured to sum 0.5 to 0.9 GB/s.",
         ],
     )
 

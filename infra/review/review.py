@@ -14,7 +14,6 @@ from infra.settings.stack import Settings
 from infra.submission import job_specs
 from workloads.preflight_result import Calibration, PreflightResult, load_calibration, tokens, tokens_per_day
 from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
-from workloads.spec.between_slices import BetweenSlices, between_slices
 
 
 class OptimizerValue(Spec):
@@ -88,9 +87,6 @@ class JobReview(Spec):
     """Preflight result. `None` if the job has no step to compile, or the step is not compiled yet."""
     paces: tuple[Pace, ...]
     """Estimates by the share of the peak that attention kernels reach."""
-    between_slices: BetweenSlices | None = None
-    """What the slices send each other, by arithmetic. `None` if the job has one slice, does not run the trainer, or has
-    slices that cannot train without each other."""
 
     @property
     def can_run(self) -> bool:
@@ -164,12 +160,7 @@ def _chips(spec: JobSpec | None, preflight: PreflightResult | None, usd_per_hour
     """Return the fields of a `JobReview` about the job's steps. `spec` is `None` for a job without the trainer."""
     if spec is None:
         return {"preflight": None, "paces": ()}
-    compiled = preflight if spec.slice_failure == "restart" else None
-    return {
-        "preflight": preflight,
-        "paces": _paces(spec, preflight, usd_per_hour) if preflight else (),
-        "between_slices": between_slices(spec, compiled.dcn_exposed_seconds if compiled else None),
-    }
+    return {"preflight": preflight, "paces": _paces(spec, preflight, usd_per_hour) if preflight else ()}
 
 
 def _existing(settings: Settings) -> Iterator[str]:

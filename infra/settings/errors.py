@@ -33,6 +33,22 @@ _EXPECTED = {error: kind for kind, errors in _KINDS.items() for error in errors}
 """Description of a valid value in the words of a stack file, by pydantic's type of error."""
 
 
+_SUMS = (
+    "slices sum their gradients in each step",
+    "remove it; a larger global_batch with accumulation sums less often per token",
+)
+_REMOVED = {
+    "slice_failure": (
+        "all slices of a job restart together",
+        "remove it; a training job repeats fewer steps with training.local_save_every_steps, and programs that need not"
+        " stop together are a job each",
+    ),
+    "lost_rows": ("every step has all rows of its batch", "remove it"),
+    **dict.fromkeys(("sync_every", "sync_fragments", "outer_learning_rate", "outer_momentum"), _SUMS),
+}
+"""Why each setting that existed once does not exist any more, and what to write instead."""
+
+
 @dataclass(frozen=True)
 class FieldError:
     """One error of a stack file."""
@@ -79,7 +95,11 @@ def _plain(word: str) -> str:
 
 
 def unknown_key(path: str, key: str, known: Iterable[str]) -> FieldError:
-    """Return the error of a key that does not exist in its section, with the most similar existing key."""
+    """Return the error of a key that does not exist in its section, with the most similar existing key, or what to
+    write instead of a removed setting."""
+    if key in _REMOVED:
+        since, instead = _REMOVED[key]
+        return FieldError(_join(path, key), f"no such setting any more, since {since}", repr(key), instead)
     names = sorted(known)
     meant = nearest(key, names)
     fix = f"rename it to {meant}" if meant else "remove it"

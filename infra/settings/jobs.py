@@ -29,7 +29,6 @@ from workloads.spec import (
     Number,
     OptimizerSetting,
     PositiveInt,
-    SliceFailure,
     Spec,
     TrackersSpec,
     WholeNumber,
@@ -60,8 +59,7 @@ class JobSlices(Spec):
     """Number of slices of the group that the job uses."""
     min_count: PositiveInt | None = None
     """Minimum number of slices on which the same specification may be started, by a JobSet with fewer replicas.
-    Default: `count`. With `slice_failure: continue`, minimum number of slices that train while the others are lost;
-    default: all but one."""
+    Default: `count`."""
     fallback: tuple[str, ...] = ()
     """Groups of equal slices, in order, to use if those of `group` are busy. All slices come from the same group."""
 
@@ -89,10 +87,6 @@ class Job(Spec):
     is false again, the job waits for chips like any other job and continues from its last checkpoint."""
     max_restarts: Annotated[WholeNumber, Field(ge=0)]
     """Maximum number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
-    slice_failure: SliceFailure = "restart"
-    """What the failure of a slice means for the others. `restart`: all slices restart. `continue`: only the failed
-    slice restarts, and the others go on; `max_restarts` then limits the restarts of all slices together. See
-    `docs/how-to/jobs.md`."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
     """Seconds from SIGTERM to SIGKILL, which must be enough to save a checkpoint. A restart waits equally long for a
     hanging host. When Google reclaims spot capacity, pods have 15 seconds in any case
@@ -277,15 +271,6 @@ class FunctionJob(Job):
     call: CallSpec
     pathways: Pathways | None = None
     """Pathways runtime of a call with the backend `pathways`."""
-
-    @model_validator(mode="after")
-    def _restarts_as_a_whole(self) -> Self:
-        if self.slice_failure != "restart":
-            raise ValueError(
-                "slice_failure must be restart for a function, which all slices execute together, got"
-                f" {self.slice_failure}"
-            )
-        return self
 
 
 class Functions(Spec):

@@ -34,7 +34,6 @@ def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShap
         if getattr(job, name) and job.backend == "pathways":
             expected = "false together with backend: pathways, whose servers hold the chips"
             yield FieldError(f"{path}.{name}", expected, "true", "remove it")
-    yield from _slice_failure(path, job)
     yield from _variables(path, job, draft)
     for name, port in job.ports.items():
         if name == TPU_METRICS_PORT_NAME or port == TPU_METRICS_PORT:
@@ -57,26 +56,6 @@ def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShap
         yield from _share(path, job, shape)
         yield from _on_disk(path, job, draft)
         yield from _in_memory(path, job, requested_of_host(shape, job.resources)[1])
-
-
-def _slice_failure(path: str, job: ContainerJob) -> Iterator[FieldError]:
-    """Yield the settings that do not work for slices that restart one by one."""
-    if job.slice_failure == "restart":
-        return
-    place, together = f"{path}.slice_failure", f"{path}.slice_failure: continue"
-    if job.slices.count < 2:
-        fix = f"raise it or write restart as {place}"
-        yield FieldError(f"{path}.slices.count", f"2 or more with {together}", str(job.slices.count), fix)
-    of_all = {
-        "records": "since the records are of attempts that begin and end on all slices",
-        "check_slices": "since the check waits for all slices",
-    }
-    for name in (name for name in of_all if getattr(job, name)):
-        fix = f"remove it, or write restart as {place}"
-        yield FieldError(f"{path}.{name}", f"false with {together}, {of_all[name]}", "true", fix)
-    if job.backend == "pathways":
-        expected = "restart with backend: pathways, whose head is one program on all slices"
-        yield FieldError(place, expected, job.slice_failure, "change one of the two")
 
 
 def _variables(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldError]:

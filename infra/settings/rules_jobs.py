@@ -33,9 +33,6 @@ from workloads.spec.parameters import state_bytes
 _LONGEST_LABEL = 63
 """Maximum length of a queue's name. Kueue puts it on the job's pods as a label
 (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set)."""
-MOST_RESTARTED_ALONE = 1024
-"""Maximum number of slices of a JobSet that restarts them one by one (maxReplicasPerReplicatedJob in
-https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go)."""
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 _NOT_SHOWN = "something else, which is not shown here"
 """No error shows the value of a secret, even if it is in the file in plain text."""
@@ -131,14 +128,11 @@ def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[F
     if count > group.count:
         fix = f"lower it or raise slices.{name}.count"
         yield FieldError(place, f"at most the {group.count} slices of {name}", str(count), fix)
-    if count > 1 and not shape.multi_host and job.slice_failure == "restart":
+    if count > 1 and not shape.multi_host:
         expected = (
             f"1, since a {shape.topology} of {shape.machine_type} has one host and GKE joins multi-host slices only"
         )
         yield FieldError(place, expected, str(count), f"lower it or choose a larger slices.{name}.topology")
-    if count > MOST_RESTARTED_ALONE and job.slice_failure == "continue":
-        expected = f"at most {MOST_RESTARTED_ALONE} with slice_failure: continue, since JobSet counts no more restarts"
-        yield FieldError(place, expected, str(count), f"lower it or write restart as {path}.slice_failure")
     if count > 1 and group.capacity.queued:
         expected = f"1, since {name} is queued and a queued request brings the hosts of one slice"
         yield FieldError(place, expected, str(count), f"lower it or write flex-start as slices.{name}.capacity.kind")

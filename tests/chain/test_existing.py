@@ -59,10 +59,8 @@ def test_names_of_others_are_refused_before_anything_is_changed(guest: Chain, be
 def test_what_the_cluster_does_not_have_is_refused_with_the_command_that_adds_it(guest: Chain) -> None:
     lacking = attached(datasets={"bucket": "corpora", "mount": True})
     lacking["slices"]["trillium"]["existing"] = True
-    lacking["jobs"][JOB]["slice_failure"] = "continue"
     told = _refusal(guest.engine_on(lacking).preview)
     assert "--update-addons=GcsFuseCsiDriver=ENABLED" in told
-    assert "cluster.existing.jobset: expected JobSet 0.12 or newer with the feature gate RestartJob" in told
     assert "2 node pools whose nodes have the label slice-group=trillium, got none" in told
 
 

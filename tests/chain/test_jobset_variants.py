@@ -35,7 +35,6 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "host-network": {"job": {"host_network": True, "grace_seconds": 300}},
     "mounted-data": {"datasets": {"bucket": "text", "mount": True}},
     "time-limit": {"job": {"max_hours": 0.5}},
-    "slices-one-by-one": {"job": {"slice_failure": "continue"}},
     "longest-name": {"job": {"name": "a" * 26}},
 }
 

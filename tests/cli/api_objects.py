@@ -41,17 +41,6 @@ def jobset(
     return {"metadata": metadata(name, 45, labels=labels), "spec": {"replicatedJobs": [job]}, "status": status}
 
 
-def continuing(*slice_restarts: int, counted: int = 0) -> dict[str, Any]:
-    """Return a JobSet of three slices with two hosts each, which restart one by one."""
-    found = jobset()
-    (job,) = found["spec"]["replicatedJobs"]
-    job["replicas"] = 3
-    found["spec"]["failurePolicy"] = {"maxRestarts": 5, "rules": [{"name": "RestartSlice", "action": "RestartJob"}]}
-    own = {"name": "slice", "jobRestarts": [*slice_restarts], "jobRestartsCountTowardsMax": [counted]}
-    found["status"]["replicatedJobsStatus"] = [own]
-    return found
-
-
 def headed(restarts: int = 0, terminal: str = "", ended: float = 0) -> dict[str, Any]:
     """Return the same job with Pathways, with a head in addition to its slices."""
     found = jobset(restarts, terminal, ended=ended)

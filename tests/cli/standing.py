@@ -50,15 +50,6 @@ def running() -> Played:
     return played
 
 
-def running_without_a_slice() -> Played:
-    """The slices of the job `tiny` restart one by one. Slice 1 has just been killed, and its first host is back."""
-    played = running()
-    played.collections[JOBSETS] = [api_objects.continuing(0, 2, 0, counted=2)]
-    others = [api_objects.pod(one, host) for one in (0, 2) for host in (0, 1)]
-    played.collections[PODS] = [*others, api_objects.pod(1, 0, created=100), api_objects.pod(1, 1, "Pending")]
-    return played
-
-
 def running_by_pathways() -> Played:
     """Return the same with Pathways: a head runs in addition to the four hosts and has printed two lines."""
     played = running()

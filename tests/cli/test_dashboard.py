@@ -16,7 +16,7 @@ from cli.observed.observe import Observer
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, serving
-from tests.cli.standing import running_without_a_slice, stack
+from tests.cli.standing import stack
 from tests.workloads.report.runs import crashed_and_resumed
 
 EVIL = "<script>alert(1)</script>"
@@ -56,14 +56,6 @@ def test_the_page_of_a_job_says_what_happens_now_and_has_the_report_of_its_run(p
     page = shown(pages, "research/tiny")
     for part in ("tiny: running", "All hosts run", "gke-slice-0-0", "Where the time went", "Starts"):
         assert part in page
-
-
-def test_a_job_that_trains_without_a_slice_is_shown_with_those_that_it_has(pages: Dashboard, server: Played) -> None:
-    server.collections |= running_without_a_slice().collections
-    assert "running, 2 of 3 slices" in shown(pages)
-    page = shown(pages, "research/tiny")
-    assert "tiny: running, 2 of 3 slices" in page
-    assert "Slice 1 was lost and is restarting" in page
 
 
 def test_a_job_without_a_run_has_a_page(pages: Dashboard, server: Played) -> None:

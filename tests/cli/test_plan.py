@@ -54,16 +54,6 @@ def test_the_table_has_answers_within_100_columns() -> None:
     assert "- a chip-hour of v5p, on-demand in nowhere: nobody knows" in lines
 
 
-def test_what_slices_that_restart_one_by_one_cost_is_shown_for_the_same_answers() -> None:
-    _, text = shown(GOAL, "dollars", Form.TEXT)
-    words = " ".join(text.split())
-    assert (
-        "slice_failure: continue hides no transfers, so that a step takes longer: 0.090 s on 3 slices of v6e 4x4"
-        in words
-    )
-    assert "(0.133 s of transfers, of which restart hides all but 0.043 s)" in words
-
-
 def test_the_object_has_all_that_is_printed() -> None:
     status, text = shown(GOAL, "days", Form.JSON)
     assert status == 0

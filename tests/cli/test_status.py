@@ -16,10 +16,10 @@ from cli.status import Watch, jobs, status
 from infra.cost import BILL_OUTPUT, bill
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played
 from tests.cli.shown import console, read_output
-from tests.cli.standing import finish, running_without_a_slice, stack, waiting
-from tests.workloads.report.runs import crashed_and_resumed, event, slice_lost_and_back
+from tests.cli.standing import finish, stack, waiting
+from tests.workloads.report.runs import crashed_and_resumed, event
 
 ALL_PATHS = (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
 
@@ -125,33 +125,6 @@ def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage:
     assert status(stack(server, storage), None, shown, json=False) == 0
     assert "JAX" not in read_output(shown)
     assert "Failed, exit 22 " in read_output(shown)
-
-
-def test_a_job_that_trains_without_a_slice_runs_and_names_it(tmp_path: Path) -> None:
-    run = slice_lost_and_back(tmp_path / "tiny")
-    for name in ("ledger/0-3.jsonl", "steps/0-3000.jsonl"):
-        (run / name).unlink()  # It is not back yet.
-    shown, listed = console(), console()
-    with playing(running_without_a_slice()) as played:
-        deployed = stack(played, tmp_path)
-        assert status(deployed, None, shown, json=False) == 0
-        assert jobs(deployed, listed, json=False) == 0
-    lines = re.sub(r"\s+", " ", read_output(shown))
-    assert "tiny running" in lines
-    # By the records, slice 0 is away, and by the pods, slice 1.
-    assert re.search(r"slices 1 of 3 slices .slice 0 lost [^;]+ ago, joining; slice 1 lost .+ ago, restarting.", lines)
-    assert "restarts 0 and 2 of single slices, of which 2 count towards 5" in lines
-    assert "running, 1 of 3 slices" in re.sub(" +", " ", read_output(listed))
-
-
-def test_a_job_with_too_few_slices_does_not_run(tmp_path: Path) -> None:
-    played = running_without_a_slice()
-    gone = [pod for pod in played.collections[PODS] if pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] == "0"]
-    played.collections[PODS] = [pod for pod in played.collections[PODS] if pod not in gone]
-    shown = console()
-    with playing(played):
-        assert status(stack(played, tmp_path), None, shown, json=False) == 0
-    assert "tiny starting" in re.sub(" +", " ", read_output(shown))
 
 
 def test_a_head_hides_no_host_that_is_missing(server: Played, storage: Path) -> None:

@@ -44,20 +44,14 @@ def test_its_stack_file_is_accepted() -> None:
     assert kinds == {"pretrain": TrainingJob, "probe": ContainerJob}
 
 
-def test_its_job_whose_slices_restart_one_by_one_is_accepted() -> None:
-    spec_of = parse(_shown(added=blocks(TEXT, "yaml")[1]))
-    spec = job_spec(spec_of, spec_of.training_jobs["pretrain"])
-    assert (spec.slice_failure, spec.quorum) == ("continue", 1)
-
-
 def test_its_sweep_has_the_runs_that_it_says() -> None:
-    jobs = parse(_shown(added=blocks(TEXT, "yaml")[2])).training_jobs
+    jobs = parse(_shown(added=blocks(TEXT, "yaml")[1])).training_jobs
     assert len(jobs) == 6
     assert jobs["pretrain-1-2"].training == {"global_batch": 128, "seed": 2}
 
 
 def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
-    settings = parse(_shown(added=blocks(TEXT, "yaml")[3]))
+    settings = parse(_shown(added=blocks(TEXT, "yaml")[2]))
     spec = job_spec(settings, settings.training_jobs["pretrain"])
     assert (spec.optimizer.learning_rate, spec.storage.allow_changes) == (0.001, ("optimizer.learning_rate",))
 
@@ -69,12 +63,12 @@ def test_the_trackers_of_the_page_about_metrics_are_accepted() -> None:
 
 
 def test_its_heartbeat_is_accepted() -> None:
-    values = _shown("probe", blocks(TEXT, "yaml")[4])
+    values = _shown("probe", blocks(TEXT, "yaml")[3])
     assert parse(values).jobs["probe"] != parse(_shown()).jobs["probe"]
 
 
 def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
-    values = _shown("probe", blocks(TEXT, "yaml")[5])
+    values = _shown("probe", blocks(TEXT, "yaml")[4])
     values["cluster"]["system_machine_type"] = re.findall(r"`cluster.system_machine_type: ([\w-]+)`", TEXT)[0]
     settings = parse(values)
     rendered: Any = render(submission(settings, settings.jobs["probe"], None))

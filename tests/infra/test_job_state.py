@@ -1,11 +1,10 @@
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from infra.job_state import fewest_slices_of, leader_of, pod_of
+from infra.job_state import leader_of, pod_of
 from tests.cli import api_objects
 
 JOBS = Path(__file__).parents[1] / "golden" / "jobs"
@@ -56,25 +55,3 @@ def test_an_init_container_that_failed_ends_the_pod_and_one_that_is_done_does_no
     assert pod_of(found, 0.0).exit_code == 19
     found["status"] = {"phase": "Running", "initContainerStatuses": [done]}
     assert (pod_of(found, 0.0).exit_code, pod_of(found, 0.0).ended) == (None, None)
-
-
-def asking(**slices: Any) -> dict[str, Any]:
-    """Return a JobSet of three slices that restart one by one, whose specification has these settings of slices."""
-    found = api_objects.continuing()
-    (job,) = found["spec"]["replicatedJobs"]
-    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
-    container["env"] = [{"name": "JOB_SPEC", "value": json.dumps({"slices": slices})}]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("jobset", "fewest"),
-    [
-        pytest.param(asking(count=3, min_count=1), 1, id="as asked"),
-        pytest.param(asking(count=3, min_count=None), 2, id="all but one"),
-        pytest.param(api_objects.continuing(), 2, id="another program"),
-        pytest.param(api_objects.jobset(), None, id="all stop together"),
-    ],
-)
-def test_slices_that_restart_one_by_one_go_on_without_the_others(jobset: dict[str, Any], fewest: int | None) -> None:
-    assert fewest_slices_of(jobset) == fewest

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from pulumi.runtime import rpc
-from pydantic import ValidationError
 
 from infra.job import usd_per_job_hour
 from infra.jobs import (
@@ -18,7 +17,6 @@ from infra.jobs import (
 from infra.jobset import render
 from infra.names import METRICS_PORT_NAME
 from infra.published import Published
-from infra.settings.jobs import FunctionJob
 from infra.settings.read import parse
 from infra.submission import FleetPlace
 from tests.infra.one_job import only_group, only_job, only_submission, template_of
@@ -113,14 +111,6 @@ def call(values: Values, max_hours: float = 24, count: int = 2, backend: Backend
         return_minutes=10,
     )
     return call_jobset(CallJob(spec, "train", "research", "trillium", "high"), settings)
-
-
-def test_a_function_has_no_slices_that_go_on_without_each_other(values: Values) -> None:
-    spec = call_spec_of(call(values))
-    job = only_job(parse(values)).model_dump(include={"name", "team", "slices", "priority", "max_restarts"})
-    assert FunctionJob.model_validate(job | {"call": spec})
-    with pytest.raises(ValidationError, match="slice_failure must be restart for a function"):
-        FunctionJob.model_validate(job | {"call": spec, "slice_failure": "continue"})
 
 
 def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values) -> None:

@@ -7,7 +7,7 @@ import pytest
 from infra.jobset import render
 from infra.settings.read import parse
 from tests.infra.job_failure import action
-from tests.infra.one_job import only_spec, submitted, template_of
+from tests.infra.one_job import only_spec, submitted
 from tests.infra.recording import Values
 from tests.infra.settings.test_containers import rendered
 from workloads.spec import ExitCode
@@ -43,54 +43,6 @@ def test_every_exit_code_has_an_action() -> None:
 )
 def test_an_exit_code_leads_to_its_action(values: Values, code: int, disrupted: bool, expected: str) -> None:
     assert action(render(submitted(values)), code, disrupted=disrupted) == expected
-
-
-ONE_BY_ONE = {
-    "FailJobSet": "FailJobSet",
-    "RestartJobSet": "RestartJob",
-    "RestartJobSetAndIgnoreMaxRestarts": "RestartJobAndIgnoreMaxRestarts",
-}
-
-
-@pytest.mark.parametrize("disrupted", [False, True])
-@pytest.mark.parametrize("code", [*ACTIONS, 200])
-def test_what_restarts_all_slices_restarts_one_where_the_others_go_on(
-    values: Values, code: int, disrupted: bool
-) -> None:
-    as_a_whole = action(render(submitted(values)), code, disrupted=disrupted)
-    values["job"]["slice_failure"] = "continue"
-    assert action(render(submitted(values)), code, disrupted=disrupted) == ONE_BY_ONE[as_a_whole]
-
-
-def test_no_failure_of_a_slice_falls_through_to_jobsets_own_rule_which_restarts_all(values: Values) -> None:
-    last: Any = rendered(values, slice_failure="continue")["spec"]["failurePolicy"]["rules"][-1]
-    assert last == {"name": "RestartSlice", "action": "RestartJob"}
-
-
-def test_a_slice_that_goes_on_without_the_others_is_a_world_of_its_own(values: Values) -> None:
-    values["job"]["slice_failure"] = "continue"
-    (container,) = template_of(render(submitted(values)))["spec"]["containers"]
-    names = [variable["name"] for variable in container["env"]]
-    declared = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert (declared["MEGASCALE_NUM_SLICES"], declared["MEGASCALE_SLICE_ID"]) == ("1", "0")
-    assert declared["MEGASCALE_COORDINATOR_ADDRESS"] == "tiny-slice-$(JOB_SLICE)-0.tiny"
-    assert names.index("JOB_SLICE") < names.index("MEGASCALE_COORDINATOR_ADDRESS")
-    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"] if _field(each)}
-    label = "metadata.labels['jobset.sigs.k8s.io/{}']".format
-    assert (
-        fields.items()
-        >= {
-            "JOB_SLICE": label("job-index"),
-            "JOB_SLICES": label("replicatedjob-replicas"),
-            "JOB_RESTART_ATTEMPT": label("restart-attempt"),
-            "JOB_SLICE_RESTART_ATTEMPT": label("job-restart-attempt"),
-        }.items()
-    )
-    assert "LIBTPU_INIT_ARGS" not in names
-
-
-def _field(variable: Any) -> bool:
-    return "fieldRef" in variable.get("valueFrom", {})
 
 
 @pytest.mark.parametrize(

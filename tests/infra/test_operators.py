@@ -11,7 +11,6 @@ import yaml
 
 from infra.operators import JOBSET, KUEUE, Release
 from sandbox import builds
-from sandbox.providers.charts import render
 from tests.chain.stack import ignore
 from tests.infra.chart_registry import Registry, serving
 from tests.infra.recording import Values, run_program, stack_values
@@ -87,17 +86,6 @@ def test_both_controllers_run_the_images_of_their_digests(values: Values) -> Non
     for image, release in zip(images, (JOBSET, KUEUE), strict=True):
         assert image["repository"] == f"registry.k8s.io/{release.name}/{release.name}"
         assert image["tag"] == f"v{release.version}@{release.image_digest}"
-
-
-def test_jobset_starts_again_when_its_feature_gates_change_and_only_after_its_configuration(values: Values) -> None:
-    inputs: Any = run_program(values).named("kubernetes:helm.sh/v4:Chart", "jobset").inputs
-    chart = {"chart": "jobset", "version": JOBSET.version, "namespace": inputs["namespace"]}
-    objects = render({**chart, "values": inputs["values"]}, "jobset", builds.prepare(ignore))
-    (deployment,) = [each for each in objects if each["kind"] == "Deployment"]
-    assert deployment["spec"]["template"]["metadata"]["annotations"]["tpu-multislice/feature-gates"] == "RestartJob"
-    (config_map,) = [each["metadata"] for each in objects if each["kind"] == "ConfigMap"]
-    after = f"/namespaces/{config_map['namespace']}/ConfigMap/{config_map['name']}"
-    assert deployment["metadata"]["annotations"]["config.kubernetes.io/depends-on"] == after
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from benchmarks.preflight_table import job
 from infra.plan import TABLE, Design, Goal, Option, Plan, Row, ScaledStep, plan, read_rows
 from tests.infra.preflight_rows import design, fitting, unfit
-from workloads.spec.between_slices import between_slices
 
 
 def test_every_row_that_ships_is_a_job_that_can_be_had() -> None:
@@ -20,17 +19,6 @@ def test_every_row_that_ships_is_a_job_that_can_be_had() -> None:
         assert spec.training.global_batch == each.design.sequences_per_chip * spec.slices.chips
         assert each.step is None or each.needed_gib is not None
         assert each.step is None or sorted(each.step.steps, key=lambda step: -step.seconds) == [*each.step.steps]
-
-
-def test_transfers_between_slices_are_as_many_as_the_arithmetic_says() -> None:
-    """`infra.review` shows the arithmetic, and a plan what was compiled."""
-    ratios: dict[str, float] = {}
-    for each in read_rows(TABLE.read_text()):
-        found = between_slices(job(each.design), None)
-        if each.step and found:
-            ratios[str(each.design)] = found.restart_seconds / each.step.dcn_seconds
-    assert ratios
-    assert ratios == pytest.approx(dict.fromkeys(ratios, 1.0), rel=0.02)
 
 
 def test_a_row_that_was_compiled_again_replaces_the_previous_one() -> None:
@@ -105,15 +93,6 @@ def test_days_and_dollars_follow_from_the_step() -> None:
     assert option.usd == pytest.approx(68_043, abs=1)
     assert option.fastest_days < option.days < option.slowest_days
     assert not option.in_time
-
-
-def test_slices_that_restart_one_by_one_wait_for_all_transfers() -> None:
-    found = plan([fitting(design(), seconds=3.0, exposed=0.01, dcn=0.1)], GOAL, prices)
-    alone, two, four = _of(found, 1), _of(found, 2), _of(found, 4)
-    assert (alone.dcn_seconds, alone.continue_more_seconds) == (0.0, 0.0)
-    assert (two.dcn_seconds, two.continue_more_seconds) == pytest.approx((0.1, 0.09))
-    # Transfers beyond those of two slices are not hidden with `restart` either.
-    assert (four.dcn_seconds, four.continue_more_seconds) == pytest.approx((0.15, 0.09))
 
 
 def test_waiting_for_other_slices_lowers_the_mfu_as_much_as_it_slows_the_step() -> None:

@@ -1,14 +1,12 @@
 """The graph that the program declares: what waits for what, what is kept, what is replaced."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pulumi
 import pytest
-import yaml
 
 from infra.borders import PRIORITIES, TRAINERS
-from infra.operators import leave_certificates, prefer_controllers, restart_single_jobs, wait_for_certificates
+from infra.operators import leave_certificates, prefer_controllers, wait_for_certificates
 from tests.infra.former import URNS, former_urn
 from tests.infra.recording import Recording, Values, run_program, stack_values
 from tests.infra.review.known import own
@@ -130,22 +128,6 @@ def test_certificates_in_secrets_are_left_to_the_controllers_that_write_them() -
     written: Values = {"metadata": {"name": "certificates"}, "data": {"tls.crt": ""}}
     assert _transformed(leave_certificates, "core/v1:Secret", written) == {"metadata": {"name": "certificates"}}
     assert _transformed(leave_certificates, "core/v1:ConfigMap", written) is None
-
-
-def test_jobset_may_restart_single_jobs_and_keeps_the_rest_of_its_configuration() -> None:
-    configuration = {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "leaderElection": {"leaderElect": True}}
-    written: Values = {"metadata": {"name": "any"}, "data": {"config.yaml": yaml.safe_dump(configuration)}}
-    changed: Any = _transformed(restart_single_jobs, "core/v1:ConfigMap", written)
-    assert changed["metadata"] == {"name": "any"}
-    assert yaml.safe_load(changed["data"]["config.yaml"]) == {**configuration, "featureGates": {"RestartJob": True}}
-
-
-@pytest.mark.parametrize("api_version", ["config.kueue.x-k8s.io/v1beta2", None])
-def test_no_other_configuration_is_changed(api_version: str | None) -> None:
-    others: Values = {"metadata": {}, "data": {"config.yaml": yaml.safe_dump({"apiVersion": api_version})}}
-    assert _transformed(restart_single_jobs, "core/v1:ConfigMap", others) is None
-    assert _transformed(restart_single_jobs, "core/v1:ConfigMap", {"metadata": {}}) is None
-    assert _transformed(restart_single_jobs, "core/v1:Secret", others) is None
 
 
 def test_a_webhook_is_there_once_it_has_certificates() -> None:

@@ -94,8 +94,3 @@ def test_a_disk_has_room_for_two_states_of_its_host_and_leaves_memory_to_the_tra
     assert errors_of(saving) == {}
     saving["cluster"]["ram_disk_gib"] = shape.memory_gib_per_host
     assert f"the {shape.memory_gib_per_host} GiB of memory" in errors_of(saving)["cluster.ram_disk_gib"]
-
-
-def test_slices_that_restart_one_by_one_need_no_local_saves(saving: Values) -> None:
-    saving["job"]["slice_failure"] = "continue"
-    assert "training.local_save_every_steps must be left out" in " ".join(errors_of(saving).values())

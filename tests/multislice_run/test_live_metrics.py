@@ -23,8 +23,7 @@ from workloads.spec import METRICS_ADDRESS_VARIABLE
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 
 _OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
-_OF_LOST_SLICES = {"trainer_joining_slices", "trainer_lost_slices", "trainer_slice_losses_total"}
-_UNTOLD = _OF_CHIPS | _OF_LOST_SLICES | {"trainer_ends", "trainer_last_end_time_seconds"}
+_UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
 
 START = Start("run-1", 2, 1000.0, None, 4, 86.4)
 
@@ -135,58 +134,6 @@ def test_what_is_the_same_for_the_job_is_reported_only_by_its_leader(clock: Cloc
     leader, other = (set(numbers(metrics.text())) for metrics in hosts.values())
     assert other == leader - {family.name for family in FAMILIES if family.leader_only}
     assert "trainer_host_seconds_total" in other
-
-
-def slices_of(live: LiveMetrics) -> tuple[float, ...]:
-    found = numbers(live.text())
-    return tuple(found[f"trainer_{name}"][""] for name in ("slices", "joining_slices", "lost_slices"))
-
-
-def test_slices_are_present_joining_or_lost_and_losses_are_counted_by_slice(live: LiveMetrics) -> None:
-    live.change_slices({0, 1, 2, 3}, joining=())
-    assert slices_of(live) == (4, 0, 0)
-    live.change_slices({0, 2, 3}, joining=())
-    assert slices_of(live) == (3, 0, 1)
-    live.change_slices({0, 1, 2, 3}, joining={1})
-    assert slices_of(live) == (3, 1, 0)
-    # A step ends only when the slice that joins has the state.
-    live.record_step(line(9))
-    assert slices_of(live) == (4, 0, 0)
-    live.change_slices({0, 3}, joining=())
-    assert numbers(live.text())["trainer_slice_losses_total"] == {"0": 0, "1": 2, "2": 1, "3": 0}
-
-
-def test_a_slice_that_is_back_at_once_was_lost_too(live: LiveMetrics) -> None:
-    live.change_slices({0, 1, 2}, joining={1})
-    live.change_slices({0, 1, 2}, joining={1})
-    assert numbers(live.text())["trainer_slice_losses_total"]["1"] == 0
-    live.record_step(line(9))
-    live.change_slices({0, 1, 2}, joining={1})
-    assert slices_of(live) == (2, 1, 1)
-    assert numbers(live.text())["trainer_slice_losses_total"] == {"0": 0, "1": 1, "2": 0, "3": 0}
-
-
-def test_the_share_of_slices_that_do_not_train_is_idle(live: LiveMetrics, clock: Clock) -> None:
-    clock.now += 10
-    live.record_event("SlicesChanged", {"step": 0})
-    live.change_slices({0, 1, 2}, joining=())
-    clock.now += 8
-    live.record_step(line(1, host_seconds=0.0))
-    clock.now += 2
-    live.record_event("restore", {"step": 1, "donor": 2})
-    found = by_cause(numbers(live.text()))
-    assert found == {Cause.CHANGE: 10 + 1.5, Cause.PRODUCTIVE: 6.0, Cause.IDLE: 2.5}
-
-
-def test_a_host_that_comes_to_lead_tells_what_it_has_seen(live: LiveMetrics, clock: Clock) -> None:
-    live.lead(False)
-    live.record_step(line(7))
-    assert "trainer_loss" not in numbers(live.text())
-    clock.now = 1500.0
-    live.lead(True)
-    found = numbers(live.text())
-    assert (found["trainer_step"], found["trainer_loss"]) == ({"": 7}, {"": 2.5})
-    assert found["trainer_safe_time_seconds"] == {"": 1500}
 
 
 def test_a_run_has_every_family_except_those_of_chips_and_past_ends(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def likely(spec: JobSpec) -> Likely | None:
 @cache
 def _likely(spec_text: str) -> Likely:
     spec = JobSpec.model_validate_json(spec_text)
-    device = describe_devices(spec.joined_slices, spec.libtpu_args)[0]
+    device = describe_devices(spec.slices, spec.libtpu_args)[0]
     # Kernels process sequences one after the other, so one sequence is enough to compile them.
     layer = replace(Layer.of(spec), sequences=1)
     refused: list[str] = []

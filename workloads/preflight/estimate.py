@@ -28,7 +28,6 @@ from workloads.preflight.traffic import (
 from workloads.preflight.work import Kernel, Operation, kernels, operations, unpriced
 from workloads.preflight_result import StepEstimate
 from workloads.spec import JobSpec, chips
-from workloads.spec.between_slices import summed_by_hosts
 from workloads.training.flops import flops_per_token, utilisation
 
 KERNEL_EFFICIENCIES = (0.25, 0.35, 0.5)
@@ -110,18 +109,12 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
     compute = done.cycles / chips.clock_hz(spec.slices)
     kernel = done.kernel_flops / chips.device_peak(spec.slices)
     ici = done.blocking_bytes / chips.ici_bytes_per_second(spec.slices)
-    exchange = summed_by_hosts(spec)
-    if exchange:
-        dcn = exposed = exchange.continue_seconds
-    else:
-        dcn = sum(each.times * _seconds(spec, each) for each in done.transfers)
-        exposed = _exposed_seconds(spec, done)
     return Estimate(
         compute_seconds=compute,
         kernel_seconds_at_peak=kernel,
         ici_seconds=ici,
-        dcn_seconds=dcn,
-        dcn_exposed_seconds=exposed,
+        dcn_seconds=sum(each.times * _seconds(spec, each) for each in done.transfers),
+        dcn_exposed_seconds=_exposed_seconds(spec, done),
         steps=tuple(_step(spec, share, compute + kernel / share + ici) for share in KERNEL_EFFICIENCIES),
     )
 

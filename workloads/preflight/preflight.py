@@ -6,17 +6,15 @@ from workloads.preflight.attention import settle
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
-from workloads.preflight.slice_step import compile_slice
 from workloads.preflight.topology import check_arguments, describe_devices
 from workloads.spec import JobSpec
 from workloads.training.memory import bytes_per_device
 from workloads.training.mesh import build_mesh
-from workloads.training.slice_program import SliceFunctions
 from workloads.training.step import Program
 
 
 def compile_step(spec: JobSpec) -> Compilation:
-    """Compile the step of `spec` for its chips, which with `slice_failure: continue` is two programs of one slice.
+    """Compile the step of `spec` for its chips.
 
     Raises:
         Unsupported: this machine has no compiler for them, or libtpu refuses the job's arguments.
@@ -26,8 +24,6 @@ def compile_step(spec: JobSpec) -> Compilation:
 
     check_arguments(spec)
     # The target is described inside too, because libtpu then complains that this machine has no TPU.
-    if spec.slice_failure == "continue":
-        return compile_slice(spec, lambda: _of_slice(settle(spec)))
     return compile_for_account(lambda options: _program(settle(spec)).compile_step(**options))
 
 
@@ -50,13 +46,7 @@ def state_gib(spec: JobSpec) -> float:
 
 
 def _program(spec: JobSpec) -> Program:
-    """Return the functions that a JAX program of the job runs: one for all slices, or one for each."""
-    return _of_slice(spec) if spec.slice_failure == "continue" else Program(spec, _mesh(spec))
-
-
-def _of_slice(spec: JobSpec) -> SliceFunctions:
-    world = spec.of_one_slice
-    return SliceFunctions(world, _mesh(world))
+    return Program(spec, _mesh(spec))
 
 
 def _mesh(spec: JobSpec) -> Mesh:

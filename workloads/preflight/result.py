@@ -16,7 +16,6 @@ from workloads.preflight.preflight import compile_others, compile_step, report_o
 from workloads.preflight.remedies import Change, Outcome, remedies
 from workloads.preflight.report import Report
 from workloads.preflight_result import (
-    EXCHANGE,
     QUOTED_EFFICIENCY,
     Alternative,
     PreflightResult,
@@ -25,7 +24,6 @@ from workloads.preflight_result import (
     versions,
 )
 from workloads.spec import JobSpec, chips
-from workloads.spec.between_slices import summed_by_hosts
 from workloads.spec.chips import Unsupported
 from workloads.training.failures import InvalidSpec
 
@@ -61,7 +59,7 @@ def preflight(
         remedies=tried,
         steps=estimate.steps if estimate else (),
         ici_sent_bytes={kind.value: total.sent_bytes for kind, total in done.ici.items()} if done else {},
-        dcn_sent_bytes=_dcn_sent_bytes(spec, done) if done else {},
+        dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()} if done else {},
         dcn_exposed_seconds=estimate.dcn_exposed_seconds if estimate else None,
         attention=kernel.sentence if (kernel := likely(spec)) else None,
         warnings=(*compilation.complaints, *(_left_out(done) if done else ())),
@@ -112,14 +110,6 @@ def _job_fields(spec: JobSpec) -> dict[str, Any]:
         "slices": spec.slices.count,
         "chips": spec.slices.chips,
     }
-
-
-def _dcn_sent_bytes(spec: JobSpec, done: Account) -> dict[str, float]:
-    """Return the bytes that a device sends to other slices: in the program, or from its host's share."""
-    exchange = summed_by_hosts(spec)
-    if exchange:
-        return {EXCHANGE: exchange.sent_bytes / exchange.sync_every / spec.slices.devices_per_host}
-    return {kind: total.sent_bytes for kind, total in done.dcn.items()}
 
 
 def _left_out(done: Account) -> Iterator[str]:

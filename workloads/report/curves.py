@@ -1,14 +1,13 @@
 """Draws a run's charts: loss, throughput, MFU and the pace of its hosts.
 
-Marks show restarts, lost slices and faults.
+Marks show restarts and faults.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import isfinite
 
-from workloads.report.absences import absences
 from workloads.report.chart import Bar, Line, Mark, Point, bars, line_chart
 from workloads.report.goodput import lost_steps
 from workloads.report.history import History
@@ -36,19 +35,14 @@ def loss_chart(history: History) -> str:
         Line("loss", "c1", kept),
         Line("held-out loss", "c2", [held_out] if held_out else [], dots=True),
     ]
-    marks = [*_restarts(history), *_lost_slices(history), *_faults(history)]
-    return line_chart("Loss", "step", lines, marks)
+    return line_chart("Loss", "step", lines, [*_restarts(history), *_faults(history)])
 
 
 def throughput_chart(history: History) -> str:
     """Draw the tokens per second."""
     kept, _ = _pieces(history, lambda step: step.tokens_per_second)
-    fewer = _fewer_slices(history)
-    lines = [
-        Line("tokens/s", "c1", _split(kept, lambda step: step not in fewer)),
-        Line("tokens/s with fewer slices", "c2", _split(kept, fewer.__contains__)),
-    ]
-    return line_chart("Throughput in tokens per second", "step", lines, [*_restarts(history), *_lost_slices(history)])
+    lines = [Line("tokens/s", "c1", kept)]
+    return line_chart("Throughput in tokens per second", "step", lines, _restarts(history))
 
 
 def utilisation_chart(history: History) -> str | None:
@@ -113,31 +107,6 @@ def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[li
                 pieces.append([])
             pieces[-1].append((float(step.step), float(found)))
     return kept, again
-
-
-def _fewer_slices(history: History) -> frozenset[float]:
-    """Return the steps that ended while a slice was away."""
-    return frozenset(
-        float(step.step)
-        for start in history.starts
-        if start.membership
-        for step in start.steps
-        if start.membership.absent_at(step.time)
-    )
-
-
-def _split(pieces: Iterable[Sequence[Point]], kept: Callable[[float], bool]) -> list[list[Point]]:
-    """Return the stretches of pieces whose steps are kept."""
-    stretches = (groupby(piece, lambda point: kept(point[0])) for piece in pieces)
-    return [[*points] for stretch in stretches for is_kept, points in stretch if is_kept]
-
-
-def _lost_slices(history: History) -> list[Mark]:
-    found = [absence for start in history.starts for absence in absences(start)]
-    return [
-        Mark(float(each.step), f"slice {each.slice} lost after step {each.step}: {each.cause}", "fault")
-        for each in found[:MARKS_SHOWN]
-    ]
 
 
 def _restarts(history: History) -> list[Mark]:

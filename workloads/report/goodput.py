@@ -1,9 +1,8 @@
 """Calculates where the wall time of a run went and what it cost.
 
 The rules are in docs/how-to/metrics.md. A run is cut at the times of its leader's events, and each piece has one cause,
-so the pieces add up to the whole. If some slices are away while the others go on, their share of a piece is idle, and
-only the rest has its cause. The pieces of an attempt, and the downtime after it, are priced at what all slices cost in
-that attempt.
+so the pieces add up to the whole. The pieces of an attempt, and the downtime after it, are priced at what all slices
+cost in that attempt.
 """
 
 from bisect import bisect_left
@@ -12,8 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum, inf
 
-from multislice_run.causes import Cause, cause_before
-from workloads.report.absences import Absence, absences
+from multislice_run.causes import ENDS_A_PIECE, Cause
 from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
 
@@ -31,8 +29,6 @@ NO_LOSS = (ExitCode.DONE.name, LAST)
 ROLLBACK = "a rollback"
 SKIPPED = "a step was skipped"
 """The one loss of work that is neither a rollback nor the end of an attempt."""
-SLICE_LOST = "a slice was lost"
-"""The one fault that an attempt goes on from."""
 
 _SECONDS_PER_HOUR = 3600
 _OWN_LINES = (Cause.LOST, Cause.HUNG, Cause.DOWN)
@@ -46,7 +42,6 @@ class Part(Spec):
     after: str
     """What it came after: the ending of an attempt, a rollback or a skipped step. Empty if nothing went wrong."""
     seconds: float
-    """Time of all slices. That of one slice counts for as much less."""
     usd: float | None
     """Cost of the attempts whose price is known. `None` if no price is known."""
 
@@ -88,15 +83,12 @@ class Loss(Spec):
     """The whole cost of one kind of fault, under every cause."""
 
     after: str
-    """The fault: the ending of the attempts that it hit, a rollback, a skipped step or a lost slice."""
+    """The fault: the ending of the attempts that it hit, a rollback or a skipped step."""
     lost_work_seconds: float
     hung_seconds: float
     down_seconds: float
-    idle_seconds: float
-    """Share of lost slices in the time in which the others went on."""
     restart_seconds: float
-    """Time of saves before exit, of attempts that did not open the run, until the next attempt trains again, and in
-    which slices wait for others that are lost or return."""
+    """Time of saves before exit, of attempts that did not open the run, and until the next attempt trains again."""
     seconds: float
     usd: float | None
 
@@ -107,8 +99,6 @@ class Goodput(Spent):
     starts: tuple[StartSpent, ...]
     losses: tuple[Loss, ...]
     """Losses by kind of fault, the most expensive first."""
-    absences: tuple[Absence, ...] = ()
-    """Times in which single slices did not train, oldest first."""
 
     @property
     def unpriced(self) -> tuple[int, ...]:
@@ -148,8 +138,7 @@ def goodput(starts: Sequence[Start]) -> Goodput:
         )
         for place, start in enumerate(starts)
     ]
-    away = tuple(absence for start in starts for absence in absences(start))
-    return Goodput(**dict(_sum(spells)), starts=tuple(by_start), losses=_losses(spells), absences=away)
+    return Goodput(**dict(_sum(spells)), starts=tuple(by_start), losses=_losses(spells))
 
 
 def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
@@ -189,21 +178,9 @@ def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
             # The clocks of hosts differ. A time before the previous one makes a piece of zero length.
             if piece.until > now:
                 since, now = now, piece.until
-                for part, seconds in _without_idle(start, piece, since):
-                    usd = None if start.usd_per_hour is None else seconds * start.usd_per_hour / _SECONDS_PER_HOUR
-                    yield _Spell(place, part, seconds, usd)
-
-
-def _without_idle(start: Start, piece: _Piece, since: float) -> Iterator[tuple[_Piece, float]]:
-    """Yield the piece that begins at `since`, and what slices that were away were idle in it, with their lengths."""
-    whole = piece.until - since
-    idle = 0.0
-    if start.membership and piece.cause is not Cause.DOWN:
-        idle = min(whole, start.membership.idle_seconds(since, piece.until))
-    if whole > idle:
-        yield piece, whole - idle
-    if idle > 0:
-        yield _Piece(piece.until, Cause.IDLE, SLICE_LOST), idle
+                seconds = now - since
+                usd = None if start.usd_per_hour is None else seconds * start.usd_per_hour / _SECONDS_PER_HOUR
+                yield _Spell(place, piece, seconds, usd)
 
 
 def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple[int, int], str]) -> Iterator[_Piece]:
@@ -212,8 +189,8 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
     ready = next((event.time for event in start.leader if event.name == "RunStarted"), inf)
     pieces: list[_Piece] = []
     for event in start.leader:
-        if cause := cause_before(event.name, event.facts):
-            after = {Cause.RESTORE: ROLLBACK, Cause.CHANGE: SLICE_LOST}.get(cause, "")
+        if cause := ENDS_A_PIECE.get(event.name):
+            after = ROLLBACK if cause is Cause.RESTORE else ""
             pieces.append(_Piece(event.time, cause, before if event.time <= ready else after))
     ends = sorted([*(piece.until for piece in pieces), *(step.time for step in start.steps)])
     for place, step in enumerate(start.steps):
@@ -252,16 +229,15 @@ def _sum(spells: Sequence[_Spell]) -> Spent:
 
 
 def _losses(spells: Sequence[_Spell]) -> tuple[Loss, ...]:
-    idle = [(Cause.DOWN, ending) for ending in NO_LOSS]
-    charged = [spell for spell in spells if spell.piece.after and (spell.piece.cause, spell.piece.after) not in idle]
+    kept = [(Cause.DOWN, ending) for ending in NO_LOSS]
+    charged = [spell for spell in spells if spell.piece.after and (spell.piece.cause, spell.piece.after) not in kept]
     found = [
         Loss(
             after=after,
             lost_work_seconds=_seconds(group, Cause.LOST),
             hung_seconds=_seconds(group, Cause.HUNG),
             down_seconds=_seconds(group, Cause.DOWN),
-            idle_seconds=_seconds(group, Cause.IDLE),
-            restart_seconds=_seconds(group, *set(Cause) - {*_OWN_LINES, Cause.IDLE}),
+            restart_seconds=_seconds(group, *set(Cause) - {*_OWN_LINES}),
             seconds=_seconds(group),
             usd=_usd(group),
         )

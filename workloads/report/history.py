@@ -7,7 +7,7 @@ facts.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 from etils import epath
 
 from multislice_run.pod import exit_name
-from workloads.report.membership import Membership, find_membership
 from workloads.report.mesh_text import Placement
 from workloads.report.records import (
     Event,
@@ -40,7 +39,7 @@ _START_FILE = re.compile(r"[0-9]+\.json")
 
 @dataclass(frozen=True)
 class Start:
-    """One attempt of the run, on all its hosts. A slice that restarts alone is part of the same attempt."""
+    """One attempt of the run, on all its hosts."""
 
     number: int
     ledgers: dict[int, tuple[Event, ...]]
@@ -61,15 +60,10 @@ class Start:
         """Whether it opened the run."""
         return not self.host_begins
 
-    @cached_property
-    def membership(self) -> Membership | None:
-        """Its slices, if they are lost and return one by one."""
-        return find_membership(self.ledgers, self.ended)
-
-    @cached_property
+    @property
     def leader(self) -> tuple[Event, ...]:
         """Events of the leader, in order."""
-        return self.membership.leader if self.membership else self.ledgers.get(0, ())
+        return self.ledgers.get(0, ())
 
     def last(self, name: str) -> Event | None:
         """The leader's latest event of that name."""
@@ -106,8 +100,7 @@ class Start:
     @cached_property
     def began(self) -> tuple[float, float]:
         """When the first and the last host began. A host that did not record this counts from its first event."""
-        hosts = self.membership.founders if self.membership else self.ledgers
-        first = [event for process in hosts for event in self.ledgers[process][:1]]
+        first = [event for events in self.ledgers.values() for event in events[:1]]
         recorded = [event.facts.get("began") if event.name == "start" else None for event in first]
         times = [event.time if time is None else time for event, time in zip(first, recorded, strict=True)]
         times = times or [step.time - step.seconds for step in self.steps[:1]] or self.host_begins
@@ -133,8 +126,7 @@ class Start:
         begins = [event.facts for events in self.ledgers.values() for event in events if event.name == "start"]
         own = [facts.get("began") for facts in begins if facts.get("host") == ended.failure.host]
         known = [int(began) for began in own if began is not None]
-        # A host of a slice that restarts alone may fail in between, before it has a ledger.
-        if ended.began in known or (known and not self.membership):
+        if known:
             return ended.began in known
         return ended.began <= self.ended and self.began[0] <= ended.failure.time
 
@@ -143,7 +135,7 @@ class Start:
         """Name of the exit code of the host that ended first. A host that lost another one did not end first."""
         if self.lost_hosts:
             return KILLED
-        if self._last_failures:
+        if self.failures:
             code = self._first.code
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
         stop = self.last("stop")
@@ -153,7 +145,7 @@ class Start:
 
     @property
     def _first(self) -> Failure:
-        return min(self._last_failures, key=lambda failure: cause_order(failure.code, failure.time))
+        return min(self.failures, key=lambda failure: cause_order(failure.code, failure.time))
 
     @cached_property
     def lost_hosts(self) -> tuple[str, ...]:
@@ -161,9 +153,6 @@ class Start:
 
         They are those that recorded no end. Empty if there is another cause.
         """
-        if self.membership:
-            # The others go on without a host that is lost.
-            return ()
         stops = {process: [each for each in events if each.name == "stop"] for process, events in self.ledgers.items()}
         codes = {str(stop.facts.get("code")) for found in stops.values() for stop in found}
         codes |= {exit_name(failure.code) for failure in self.failures}
@@ -180,25 +169,12 @@ class Start:
         """First line of the reason why it ended. Empty if it finished."""
         if self.lost_hosts:
             return f"{' or '.join(self.lost_hosts)}: ended without a record, so it was killed or its machine was lost"
-        if self._last_failures:
+        if self.failures:
             return f"{self._first.host}: {(self._first.cause.splitlines() or [''])[0]}"
         stop = self.last("stop")
         if stop is None or stop.facts.get("cause") == "done":
             return ""
         return f"{stop.facts.get('cause')}: {(str(stop.facts.get('message', '')).splitlines() or [''])[0]}"
-
-    @cached_property
-    def _last_failures(self) -> tuple[Failure, ...]:
-        """Failures that ended it, oldest first. Those of a slice that the others went on without are not among them."""
-        if not self.membership:
-            return self.failures
-        stop = self.last("stop")
-        if stop and stop.facts.get("code") == ExitCode.DONE.name:
-            return ()
-        last, slice_of = self.membership.changes[-1], self.membership.slice_of
-        begins = {process: self.ledgers[process][0].facts.get("host") for process in slice_of}
-        present = {host for process, host in begins.items() if slice_of[process] in last.slices}
-        return tuple(each for each in self.failures if each.host in present and each.time >= last.time)
 
 
 def _host_of(events: Sequence[Event]) -> str:
@@ -253,7 +229,7 @@ class _Reader:
         for (start, _), path in self._files("steps"):
             steps.setdefault(start, []).extend(self._lines(path, Step.model_validate))
         bare = [
-            Start(number, ledgers.get(number, {}), _in_order(steps.get(number, ()), ledgers.get(number, {})))
+            Start(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
             for number in sorted({*ledgers, *steps})
         ]
         starts, unopened = self._ends(bare)
@@ -304,20 +280,6 @@ class _Reader:
         paths = [path for path in folder.iterdir() if _START_FILE.fullmatch(path.name)] if folder.exists() else []
         newest = max(paths, key=lambda path: int(path.stem), default=None)
         return read_record(newest, Placement, self.notes) if newest else None
-
-
-def _in_order(steps: Sequence[Step], ledgers: Mapping[int, tuple[Event, ...]]) -> tuple[Step, ...]:
-    """Return the steps of an attempt as they were done, each once.
-
-    If slices take over from each other, each writes files of its own, and begins with the steps that the one before may
-    not have written.
-    """
-    if find_membership(ledgers, 0.0) is None:
-        return tuple(steps)
-    found: dict[int, Step] = {}
-    for step in sorted(steps, key=lambda step: step.time):
-        found.setdefault(step.step, step)
-    return tuple(found[number] for number in sorted(found))
 
 
 def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) -> Start:

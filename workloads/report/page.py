@@ -19,8 +19,7 @@ from workloads.report.goodput import Cause, Goodput, Spent, goodput, lost_steps
 from workloads.report.history import History, Start
 from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import Placement, fixed_and_varying, size_text
-from workloads.report.presence import presence_chart
-from workloads.report.tables import by_absence, by_cause, by_fault, dollars, duration, notes, shown
+from workloads.report.tables import by_cause, by_fault, dollars, duration, notes, shown
 
 STYLES = {
     Cause.PRODUCTIVE: "fill-1",
@@ -29,8 +28,6 @@ STYLES = {
     Cause.SAVE: "fill-4",
     Cause.COMPARE: "fill-7",
     Cause.EVALUATION: "fill-3",
-    Cause.CHANGE: "fill-5",
-    Cause.IDLE: "fill-bad",
     Cause.COMPILE: "fill-6",
     Cause.RESTORE: "fill-7",
     Cause.START: "fill-8",
@@ -77,8 +74,6 @@ def _title(history: History) -> str:
 
 def _sections(history: History, spent: Goodput) -> Iterator[str]:
     yield section("Where the time went", *_goodput(spent))
-    if presence := presence_chart(history):
-        yield section("Slices", presence, *_absences(spent))
     yield section(
         "Loss",
         loss_chart(history),
@@ -148,13 +143,6 @@ def _goodput(spent: Goodput) -> Iterator[str]:
         yield table(faults.columns, [[*map(escape, row)] for row in faults.rows], range(1, len(faults.columns)))
     for note in notes(spent):
         yield quiet(note)
-
-
-def _absences(spent: Goodput) -> Iterator[str]:
-    yield quiet("A slice that is joining has started again and waits for the training state of another slice.")
-    if spent.absences:
-        found = by_absence(spent.absences)
-        yield table(found.columns, [[*map(escape, row)] for row in found.rows], range(1, len(found.columns)))
 
 
 def _bar(name: str, spent: Spent) -> str:

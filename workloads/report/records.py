@@ -12,8 +12,6 @@ from typing import Annotated, Any, Self
 from etils import epath
 from pydantic import BaseModel, ConfigDict, Field
 
-from workloads.spec.slices import MOST_SLICES
-
 _END_OF_TIME = 253_402_300_799
 """Last second of the year 9999, the latest that `datetime` can represent."""
 
@@ -89,17 +87,6 @@ class StartFacts(Record):
     slices: Annotated[int, Field(gt=0)] | None = None
     asked_slices: Annotated[int, Field(gt=0)] | None = None
     usd_per_hour: Positive | None = None
-    slice: Count | None = None
-    """Index of the slice, if the slices of the job restart one by one."""
-    slice_restarts: Count = 0
-
-
-class ChangeFacts(Record):
-    """Facts of the event `SlicesChanged`."""
-
-    step: Count
-    asked: Annotated[int, Field(gt=0, le=MOST_SLICES)]
-    slices: Annotated[str, Field(pattern=r"^[0-9]{1,9}( [0-9]{1,9})*$")]
 
 
 class StepFacts(Record):
@@ -134,7 +121,6 @@ FACTS: dict[str, type[Record]] = {
     "start": StartFacts,
     "RunStarted": StepFacts,
     "RestoredLocally": LocalFacts,
-    "SlicesChanged": ChangeFacts,
     "CheckpointSaved": StepFacts,
     "CheckpointSkipped": StepFacts,
     "Evaluation": EvaluationFacts,

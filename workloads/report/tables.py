@@ -11,7 +11,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from workloads.report.absences import Absence
 from workloads.report.goodput import Goodput, Loss, Spent, StartSpent
 from workloads.report.mesh_text import counted, select
 
@@ -20,9 +19,6 @@ WIDTH = 100
 
 STARTS_SHOWN = 8
 """Number of attempts to show. If there are more, the first ones and the last one are shown."""
-
-ABSENCES_SHOWN = 12
-"""Number of absences of slices to show, the newest ones."""
 
 BEYOND_THE_LEDGER = (
     "The time in the queue before the first attempt and nodes that remain after the end are not included. Downtime is"
@@ -40,12 +36,10 @@ class Table:
 
 
 def tables(spent: Goodput) -> Iterator[Table]:
-    """Yield the tables of the whole run, of faults, of lost slices and of each attempt."""
+    """Yield the tables of the whole run, of faults and of each attempt."""
     yield by_cause("Where the time went", spent)
     if spent.losses:
         yield by_fault(spent.losses)
-    if spent.absences:
-        yield by_absence(spent.absences)
     for start in shown(spent):
         yield by_cause(f"{start.name}: {start.ending}", start)
 
@@ -65,27 +59,12 @@ def by_cause(title: str, spent: Spent) -> Table:
 
 def by_fault(losses: Sequence[Loss]) -> Table:
     """Return a table with a row for each kind of fault, the most expensive first."""
-    columns = ("after", "lost work", "hung", "down", "idle", "restart", "time", "dollars")
+    columns = ("after", "lost work", "hung", "down", "restart", "time", "dollars")
     rows: list[tuple[str, ...]] = []
     for loss in losses:
-        parts = (loss.lost_work_seconds, loss.hung_seconds, loss.down_seconds, loss.idle_seconds, loss.restart_seconds)
+        parts = (loss.lost_work_seconds, loss.hung_seconds, loss.down_seconds, loss.restart_seconds)
         rows.append((loss.after, *map(duration, parts), duration(loss.seconds), dollars(loss.usd)))
     return Table("What faults cost", columns, rows)
-
-
-def by_absence(found: Sequence[Absence]) -> Table:
-    """Return a table with a row for each absence of a slice, the newest ones."""
-    rows = [
-        (
-            f"slice {each.slice} after step {each.step}: {each.cause}",
-            duration(each.lost_seconds),
-            duration(each.joining_seconds),
-            "yes" if each.until else "no",
-            dollars(each.usd),
-        )
-        for each in found[-ABSENCES_SHOWN:]
-    ]
-    return Table("Slices that were lost", ("slice", "lost", "joining", "back", "dollars"), rows)
 
 
 def notes(spent: Goodput) -> Iterator[str]:
@@ -93,9 +72,6 @@ def notes(spent: Goodput) -> Iterator[str]:
     if len(spent.starts) > STARTS_SHOWN:
         left_out = counted(len(spent.starts) - STARTS_SHOWN, "start")
         yield f"{left_out} between the first and the last ones are left out; `--json` shows them."
-    if len(spent.absences) > ABSENCES_SHOWN:
-        left_out = counted(len(spent.absences) - ABSENCES_SHOWN, "earlier absence")
-        yield f"{left_out} of slices are left out; `--json` shows them."
     if spent.unpriced:
         numbers = ", ".join(map(str, spent.unpriced))
         yield f"The price of the job is unknown in start {numbers}, which no sum of dollars includes."

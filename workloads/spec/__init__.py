@@ -27,9 +27,6 @@ from multislice_run.pod import (
     PROFILE_REQUEST,
     PROFILES,
     RUN_ID_VARIABLE,
-    SLICE_COUNT_VARIABLE,
-    SLICE_START_VARIABLE,
-    SLICE_VARIABLE,
     SLICES_VARIABLE,
     START_VARIABLE,
     UNCOUNTED_CODES,
@@ -48,7 +45,7 @@ from workloads.spec.data import (
     TokenFolderSpec,
     token_folders,
 )
-from workloads.spec.job import Backend, CallSpec, JobSpec, Preset, SliceFailure, StorageSpec, load_preset, preset_names
+from workloads.spec.job import Backend, CallSpec, JobSpec, Preset, StorageSpec, load_preset, preset_names
 from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
 from workloads.spec.training import (

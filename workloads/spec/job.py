@@ -29,11 +29,6 @@ class StorageSpec(Spec):
     """Settings of the optimizer that may differ from those of the earlier run. All other settings must be the same."""
 
 
-SliceFailure = Literal["restart", "continue"]
-"""What the failure of a slice means for the others. `restart`: all slices restart, from the last checkpoint.
-`continue`: only the failed slice restarts, and the others train on."""
-
-
 class JobSpec(Spec):
     """All settings of a job. The plan writes them; the trainer and the preflight read them."""
 
@@ -51,11 +46,6 @@ class JobSpec(Spec):
     every host. A new run begins with these weights, and a run with `training.lora` reads them in each attempt. Default:
     weights are drawn from the seed."""
 
-    slice_failure: Annotated[SliceFailure, Field(exclude_if="restart".__eq__)] = "restart"
-    """What the failure of a slice means for the others. `restart`: all slices are one JAX program, and all restart from
-    the last checkpoint. `continue`: each slice is a JAX program of its own and only the failed one restarts, with the
-    state of another slice. The others train on, as long as they are at least `slices.min_count`."""
-
     trackers: Annotated[TrackersSpec, Field(exclude_if=TrackersSpec().__eq__)] = TrackersSpec()
     compiler: Annotated[CompilerSpec, Field(exclude_if=lambda compiler: compiler == CompilerSpec())] = CompilerSpec()
 
@@ -67,39 +57,12 @@ class JobSpec(Spec):
     @property
     def libtpu_args(self) -> dict[str, Value]:
         """Return the arguments that libtpu starts with."""
-        return self.compiler.libtpu_args_for(self.joined_slices)
-
-    @property
-    def joined_slices(self) -> SliceSpec:
-        """Return the slices of one JAX program: all of the job, or with `slice_failure: continue` only one."""
-        if self.slice_failure == "restart":
-            return self.slices
-        return self.slices.model_copy(update={"count": 1, "min_count": None})
-
-    @property
-    def of_one_slice(self) -> Self:
-        """Return the job that one slice computes with `slice_failure: continue`: its part of the batch, alone."""
-        count = self.slices.count
-        return self.model_copy(
-            update={
-                "slices": self.joined_slices,
-                "mesh": self.mesh.model_copy(update={"replica": self.mesh.replica // count}),
-                "training": self.training.model_copy(update={"global_batch": self.training.global_batch // count}),
-            }
-        )
+        return self.compiler.libtpu_args_for(self.slices)
 
     @property
     def start_counts(self) -> range:
-        """Return the numbers of slices that an attempt may start on. Slices that restart one by one are all there."""
-        fewest = self.slices.fewest if self.slice_failure == "restart" else self.slices.count
-        return range(fewest, self.slices.count + 1)
-
-    @property
-    def quorum(self) -> int:
-        """Smallest number of slices that may train. Default with `slice_failure: continue`: all but one."""
-        if self.slice_failure == "continue" and self.slices.min_count is None:
-            return max(1, self.slices.count - 1)
-        return self.slices.fewest
+        """Return the numbers of slices that an attempt may start on."""
+        return range(self.slices.fewest, self.slices.count + 1)
 
     def compiled_otherwise(self) -> Self | None:
         """Return the same job with the other value of `compile`. `None` if it compiles the same program."""
@@ -124,8 +87,6 @@ class JobSpec(Spec):
         """
         if count == self.slices.count:
             return self
-        if self.slice_failure == "continue":
-            raise ValueError(f"slice_failure continue keeps all {self.slices.count} slices, got {count}")
         fewest = None if self.slices.min_count is None else count
         job = self.model_copy(
             update={
@@ -169,7 +130,6 @@ class JobSpec(Spec):
     def _faults(self) -> list[str]:
         sizes = size_faults(self.slices, self.mesh, self.model, self.training)
         faults = [*self._token_faults(), *kernel_faults(self.model, self.training.attention), *sizes]
-        faults += self._faults_of_one_slice() if self.slice_failure == "continue" else self._faults_of_all_slices()
         if self.training.lora and not self.initial_weights:
             faults.append("initial_weights must be the folder of the weights that training.lora adapts, got none")
         if self.training.lora and self.optimizer.kind != "adamw":
@@ -184,57 +144,6 @@ class JobSpec(Spec):
             f"training.{name} must be a token, below model.vocab_size ({size}), got {token}"
             for name, token in named.items()
             if token is not None and token >= size
-        ]
-
-    def _faults_of_one_slice(self) -> list[str]:
-        """Check that each slice can train without the others, on its own equal part of the batch."""
-        count, rows, replica = self.slices.count, self.training.global_batch, self.mesh.replica
-        why = "with slice_failure continue"
-        faults = [] if count > 1 else [f"slices.count must be at least 2 {why}, got {count}"]
-        if replica % count:
-            parts = f"a multiple of slices.count ({count}) {why}, so that each slice holds all weights"
-            faults.append(f"mesh.replica must be {parts}, got {replica}")
-        if rows % count:
-            faults.append(f"training.global_batch must be a multiple of slices.count ({count}) {why}, got {rows}")
-        if self.training.max_rollbacks:
-            faults.append(f"training.max_rollbacks must be 0 {why}, got {self.training.max_rollbacks}")
-        if self.training.profile_steps:
-            faults.append(f"training.profile_steps must be left out {why}, got {list(self.training.profile_steps)}")
-        if self.training.local_save_every_steps:
-            every = self.training.local_save_every_steps
-            faults.append(f"training.local_save_every_steps must be left out {why}, which loses no step, got {every}")
-        if self.trackers != TrackersSpec():
-            faults.append(f"trackers must be left out {why}, because each slice would open them")
-        return faults + self._faults_of_outer_steps()
-
-    def _faults_of_outer_steps(self) -> list[str]:
-        """Check that nothing is to happen between two outer steps, and that no setting of them is without effect."""
-        training, every, fragments = self.training, self.training.sync_every, self.training.sync_fragments
-        if every == 1:
-            return [
-                f"training.{name} needs training.sync_every from 2 on, got {getattr(training, name)}"
-                for name in ("sync_fragments", "outer_learning_rate", "outer_momentum")
-                if getattr(training, name) != TrainingSpec.model_fields[name].default
-            ]
-        faults: list[str] = []
-        if training.save_every_steps % every:
-            saves = f"a multiple of training.sync_every ({every})"
-            faults.append(f"training.save_every_steps must be {saves}, got {training.save_every_steps}")
-        if training.lost_rows != "next-step":
-            why = f"with training.sync_every {every}, because no slice repeats the steps of a lost one"
-            faults.append(f"training.lost_rows must be next-step {why}, got {training.lost_rows}")
-        if every % fragments:
-            faults.append(f"training.sync_fragments must divide training.sync_every ({every}), got {fragments}")
-        if fragments > (layers := self.model.layers // self.mesh.stage):
-            faults.append(f"training.sync_fragments must be at most {layers}, the layers of a stage, got {fragments}")
-        return faults
-
-    def _faults_of_all_slices(self) -> list[str]:
-        """Check that no setting is only for slices that train without each other."""
-        return [
-            f"training.{name} needs slice_failure continue, got {value}"
-            for name in ("lost_rows", "sync_every", "sync_fragments", "outer_learning_rate", "outer_momentum")
-            if (value := getattr(self.training, name)) != TrainingSpec.model_fields[name].default
         ]
 
     def _elastic_faults(self) -> list[str]:

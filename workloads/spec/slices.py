@@ -20,8 +20,7 @@ class SliceSpec(Spec):
     min_count: PositiveInt | None = None
     """Smallest number of slices that an attempt may run on, with the same global batch. If the batch does not divide
     evenly over the slices, rows of padding without effect are added. Default: the job runs only on all slices, and
-    `training.global_batch` must divide evenly. With `slice_failure: continue`, the smallest number of slices that train
-    while the others are lost; default: all but one."""
+    `training.global_batch` must divide evenly."""
     hosts: PositiveInt
     """Hosts per slice."""
     chips_per_host: PositiveInt
@@ -52,7 +51,7 @@ class SliceSpec(Spec):
 
     @property
     def fewest(self) -> int:
-        """Smallest number of slices that an attempt may start on if all slices restart together."""
+        """Smallest number of slices that an attempt may start on."""
         return self.count if self.min_count is None else self.min_count
 
     @property

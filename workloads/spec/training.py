@@ -125,13 +125,6 @@ class LoraSpec(Spec):
         return targets
 
 
-OUTER_LEARNING_RATE = 0.7
-"""The value of https://arxiv.org/abs/2311.08105."""
-OUTER_MOMENTUM = 0.6
-"""The paper has 0.9 for runs of many more outer steps. In all runs measured here, the loss was lower with 0.6
-(docs/explanation/benchmarks.md)."""
-
-
 class TrainingSpec(Spec):
     """Settings of training."""
 
@@ -155,29 +148,13 @@ class TrainingSpec(Spec):
     local_save_every_steps: Annotated[PositiveInt | None, Field(exclude_if=not_)] = None
     """Number of steps between saves to the memory of the hosts' nodes, which outlives a restart of the job. With 1, a
     restart repeats at most one step as long as the nodes stay. Default: no such saves, so a restart repeats the steps
-    since the last checkpoint. See `docs/how-to/slice-failure.md`."""
+    since the last checkpoint. See `docs/how-to/jobs.md`."""
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
     z_loss: Annotated[Number, Field(ge=0, exclude_if=not_)] = 0.0
     """Weight of the z-loss, which keeps the logits from growing: the mean of log(Z)^2 over the tokens that count, where
     Z is the sum of the exponentials of a token's logits. 0 turns it off; 1e-4 is usual
     (https://arxiv.org/abs/2204.02311, section 5). The reported loss does not include it."""
-    lost_rows: Annotated[Literal["others", "next-step"], Field(exclude_if="others".__eq__)] = "others"
-    """What happens to the rows of a slice that is lost in a step, with `slice_failure: continue`. `others`: the other
-    slices compute them in the same step, so the run is the same as without the loss. `next-step`: the step has only the
-    rows of the slices that are present, and later steps have the rows that follow."""
-    sync_every: Annotated[PositiveInt, Field(exclude_if=(1).__eq__)] = 1
-    """Number of steps between sums over the slices, with `slice_failure: continue`. From 2 on, each slice trains on its
-    own in between (DiLoCo, https://arxiv.org/abs/2311.08105). Slices join and leave, and the job saves, evaluates and
-    stops, only after a multiple of this number divided by `sync_fragments`."""
-    sync_fragments: Annotated[PositiveInt, Field(exclude_if=(1).__eq__)] = 1
-    """Number of fragments of the weights that the slices exchange one after the other, each every `sync_every` steps
-    (Streaming DiLoCo, https://arxiv.org/abs/2501.18512), so that one exchange sends fewer bytes. A save exchanges all
-    of them. It must divide `sync_every` and be at most the number of layers."""
-    outer_learning_rate: Annotated[Number, Field(gt=0, exclude_if=OUTER_LEARNING_RATE.__eq__)] = OUTER_LEARNING_RATE
-    """Learning rate of the step that joins the slices' weights. Needs `sync_every` from 2 on."""
-    outer_momentum: Annotated[Number, Field(ge=0, lt=1, exclude_if=OUTER_MOMENTUM.__eq__)] = OUTER_MOMENTUM
-    """Nesterov momentum of that step. Needs `sync_every` from 2 on."""
     compute_dtype: Literal["float32", "bfloat16"]
     """Type of activations, of gathered weights and of gradients between devices. Weights, optimizer state and sums over
     tokens are in float32."""
@@ -226,11 +203,6 @@ class TrainingSpec(Spec):
     def counts_all(self) -> bool:
         """Whether every prediction of the global batch counts."""
         return self.ignored_token is None and not self.reads_marks
-
-    @property
-    def exchange_every(self) -> int:
-        """Number of steps between two exchanges of weights, of all of them or of a fragment."""
-        return self.sync_every // self.sync_fragments
 
     @property
     def reads_marks(self) -> bool:

@@ -61,10 +61,9 @@ def main() -> None:
         print(f"stopped: {fault}", file=sys.stderr)
         sys.exit(fault.code)
     # JAX is imported late so that --help and the error of an invalid specification appear at once.
-    from workloads.training.host import run_host, run_slice
+    from workloads.training.host import run_host
 
-    run = run_slice if spec.slice_failure == "continue" else run_host
-    run(spec, start, os.environ)
+    run_host(spec, start, os.environ)
 
 
 def submission(environment: Mapping[str, str], began: float) -> tuple[JobSpec, Start]:

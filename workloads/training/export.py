@@ -72,7 +72,7 @@ def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: 
     folder = run / "checkpoints" / str(step)
     record = read_record(folder)
     expected = {name: one for name, one in record.fingerprints.items() if name.startswith(f"{PARAMETERS}.")}
-    spec = JobSpec.model_validate(record.manifest["spec"])
+    spec = recorded_spec(record.manifest)
     shapes = {PARAMETERS: whole_shapes(spec.model, spec.training.lora)}
     restore = ocp.args.PyTreeRestore(
         item=shapes, partial_restore=True, restore_args=ocp.checkpoint_utils.construct_restore_args(shapes)

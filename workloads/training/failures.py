@@ -101,13 +101,6 @@ class HostMissing(TrainingStopped):
     agreed = False
 
 
-class SliceLost(TrainingStopped):
-    """This slice cannot go on, because one of its hosts is lost. The others train on."""
-
-    code = ExitCode.PEER_LOST
-    agreed = False
-
-
 class OutOfMemory(TrainingStopped):
     """The step does not fit the chips."""
 

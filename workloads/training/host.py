@@ -1,6 +1,5 @@
 """Runs one host's process of a training job: check the place, join, watch, train, end."""
 
-import signal
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,16 +10,13 @@ from etils import epath
 from multislice_run.ending import Failure
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from multislice_run.start import Start
-from workloads.group.view import HostId
-from workloads.spec import SLICE_VARIABLE, JobSpec
+from workloads.spec import JobSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
-from workloads.training.failures import InvalidSpec, TrainingStopped
-from workloads.training.group_loop import GroupMember, train_in_group
+from workloads.training.failures import TrainingStopped
 from workloads.training.joining import HostProcess, hang
 from workloads.training.lifelines import Lifelines
 from workloads.training.loop import train
-from workloads.training.outer_loop import OuterMember
 from workloads.training.runtime import Place
 from workloads.training.start_check import on_present_slices
 from workloads.training.trackers import require_packages
@@ -49,34 +45,6 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
             check_devices(job.slices, place, processes, environment, slice_check.SIZE)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
                 train(job, start, processes, live)
-
-
-def run_slice(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> None:
-    """Train as one slice of a group of slices, to the end of the run. On an error, end the process with its exit code.
-
-    The slice is a JAX world of its own, whose hosts `environment` describes.
-    """
-    host = HostProcess(epath.Path(spec.storage.path), start, environment)
-    place = host.place
-
-    def lost(error: TrainingStopped) -> None:
-        host.ending.fail(Failure.of(error, place.host), host.processes)
-
-    live = LiveMetrics(start, leads=place.process == 0)
-    serve(live, environment)
-    look_back(live, host.storage, start)
-    with host:
-        require_packages(spec.trackers)
-        if place.member is None:
-            raise InvalidSpec(f"{SLICE_VARIABLE} must be set in a job with slice_failure: continue")
-        processes = host.join(spec.joined_slices, spec.training.start_minutes)
-        # JAX's own handler would count a signal only if all hosts of a JAX world agree on it.
-        signal.signal(signal.SIGTERM, lambda *_: processes.sigterm.set())
-        with Watchdog(processes, host.ending, hang):
-            check_devices(spec.joined_slices, place, processes, environment, slice_check.SIZE)
-            me = HostId(place.member, place.worker)
-            member = GroupMember if spec.training.sync_every == 1 else OuterMember
-            train_in_group(spec, start, me, own_address(place, environment), processes, live, lost, member)
 
 
 def own_address(place: Place, environment: Mapping[str, str]) -> str:

@@ -43,8 +43,7 @@ class HostProcess:
         require_place(slices, self.place)
         require_coordinator_port(self.place, self._environment)
         present = slices.model_copy(update={"count": self.place.slice_count})
-        world = "" if self.place.member is None else f"/slice-{self.place.member}"
-        roll = Roll(self.storage, self._start.run_id + world, self._start.restart_attempt, present)
+        roll = Roll(self.storage, self._start.run_id, self._start.restart_attempt, present)
         deadline = Deadline()
         deadline.expect("the join of all hosts", start_minutes)
 

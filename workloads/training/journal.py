@@ -47,16 +47,11 @@ class Journal:
     metrics: StepMetrics
     live: LiveMetrics
     trackers: Trackers
-    speaks: bool = field(init=False)
-    """Whether this process reports for all of the job's processes."""
     _devices_free: float = field(default_factory=time.monotonic)
     """Time by `time.monotonic()` from which the devices could take the next step."""
     _local_save_seconds: float | None = None
     """Time that a local save took since the last step."""
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
-
-    def __post_init__(self):
-        self.speaks = self.processes.leads
 
     def __enter__(self) -> Self:
         self.ledger.__enter__()
@@ -70,13 +65,12 @@ class Journal:
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
-    def record_start(self, start: Start, spec: JobSpec, member: int | None = None) -> None:
-        """Record the start of this attempt, and whether it has fewer slices than the job. `member` is the index of this
-        process's slice if the slices restart one by one."""
+    def record_start(self, start: Start, spec: JobSpec) -> None:
+        """Record the start of this attempt, and whether it has fewer slices than the job."""
         slices, batch = spec.slices.count, spec.training.global_batch
         self.live.set_schedule(self.schedule.steps, self.schedule.save_every_minutes * 60, slices)
         about = {name: value for name, value in asdict(start).items() if name != "image"}
-        self.record("start", **about, host=self.processes.host, slices=slices, slice=member)
+        self.record("start", **about, host=self.processes.host, slices=slices)
         if slices < start.asked_slices:
             accumulation = spec.training.accumulation
             self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch, spec.padding_rows))
@@ -87,34 +81,30 @@ class Journal:
 
     def announce(self, line: Line) -> None:
         """Print and record an event, only on the leader, because it is the same in every process."""
-        if self.speaks:
+        if self.processes.leads:
             print(line.line(), flush=True)
             if not isinstance(line, StepProgress):  # a step is in the step metrics instead
                 self.record(type(line).__name__, **vars(line))
 
     def warn(self, message: str) -> None:
         self.record("warning", message=message)
-        if self.speaks:
+        if self.processes.leads:
             print(message, flush=True)
 
-    def begin_step(self, before: Position, result: StepResult, given: float | None = None) -> StepUnderWay:
-        """Return the step after `before`, which the devices have got and whose result will be `result`.
+    def begin_step(self, before: Position, result: StepResult) -> StepUnderWay:
+        """Return the step after `before`, which the devices have got and whose result will be `result`."""
+        return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
 
-        `given` is the time by `time.monotonic()` when they got its first part. Default: now.
-        """
-        at = time.monotonic() if given is None else given
-        return StepUnderWay(before, at, self._reader.submit(Result.read, result))
-
-    def end_step(self, step: StepUnderWay, of_all: Result | None = None) -> None:
-        """Report a step. `of_all` is its result over all slices, if the devices have only that of one slice."""
-        result, free = of_all or step.result.result(), self._devices_free
+    def end_step(self, step: StepUnderWay) -> None:
+        """Report a step."""
+        result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.
         seconds, host_seconds = result.ended - free, max(0.0, step.given - free)
         saving, self._local_save_seconds = self._local_save_seconds, None
-        line = self.metrics.add(step.before, result, seconds, host_seconds, self.speaks, saving)
+        line = self.metrics.add(step.before, result, seconds, host_seconds, self.processes.leads, saving)
         self.live.record_step(line)
-        if self.speaks:
+        if self.processes.leads:
             self.trackers.step(step.number, line)
         rate, steps = line["tokens_per_second"], self.schedule.steps
         self.announce(StepProgress(step.number, steps, result.loss, rate, seconds * 1000))
@@ -146,7 +136,6 @@ class Journal:
         self.restart_clock()
         return self._local_save_seconds
 
-    def restart_clock(self, at: float | None = None) -> None:
-        """Begin the time of the next step now or `at` a time by `time.monotonic()`, because the devices did something
-        else before."""
-        self._devices_free = time.monotonic() if at is None else at
+    def restart_clock(self) -> None:
+        """Begin the time of the next step now, because the devices did something else before."""
+        self._devices_free = time.monotonic()

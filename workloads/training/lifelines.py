@@ -1,8 +1,8 @@
 """Notices within milliseconds that another host's process has ended, and within seconds that its machine is gone.
 
 Every host keeps a connection to the leader, its lifeline, which is silent while no host is lost. The kernel ends it
-with the process, however that ends, and if the other machine does not answer the kernel's probes for CUT_AFTER_SECONDS.
-A process that is only busy or stopped keeps its lifeline, because the kernel answers for it. `watchdog` finds those.
+with the process, however that ends, and if the other machine does not answer the kernel's probes for
+`links.CUT_AFTER_SECONDS`. A process that is only busy or stopped keeps its lifeline, because the kernel answers for it. `watchdog` finds those.
 
 JAX's own heartbeat would notice a lost host after half of its time limit (`runtime`). Until then, the hosts would
 wait in a collective that cannot end, and not even SIGTERM would end them.
@@ -20,14 +20,9 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Self
 
-from workloads.group.links import Greeting, Links, open_link
+from workloads.training.links import Links, open_link
 from workloads.training.runtime import Processes
 
-CUT_AFTER_SECONDS = 20
-"""Time without an answer of the kernel of another machine after which its host is lost. It is longer than for slices
-that train on without each other, because here all slices restart."""
-
-_VIEW, _STREAMS = 0, 0
 _LEADER = 0
 _NUMBER = struct.Struct("<i")
 """The only message: the index of a process. A process that sends its own leaves in order, and any other is lost."""
@@ -94,18 +89,15 @@ class Lifelines:
 
     def _listen(self, group: str) -> Links | None:
         try:
-            links = Links(_LEADER, self._address(), group, _STREAMS, CUT_AFTER_SECONDS)
+            return Links(self._address(), group, self._take)
         except OSError as error:
             # Other ways to notice a lost host are left.
             print(f"host {self._processes.host} cannot listen for lifelines: {error}", flush=True)
             return None
-        links.claim(_VIEW, self._take)
-        return links
 
     def _connect(self, group: str, address: str) -> None:
-        greeting = Greeting(_VIEW, self._processes.index, _LEADER, _STREAMS, _STREAMS)
         try:
-            connection, first = open_link(group, address, greeting, CUT_AFTER_SECONDS)
+            connection, first = open_link(address, group, self._processes.index)
             connection.settimeout(_CONNECT_SECONDS)
             connection.sendall(first)
             connection.setblocking(False)
@@ -114,10 +106,10 @@ class Lifelines:
             return
         self._add(_Lifeline(_LEADER, connection, open=False))
 
-    def _take(self, greeting: Greeting, connection: socket.socket) -> None:
+    def _take(self, sender: int, connection: socket.socket) -> None:
         with suppress(OSError):
             connection.send(_NUMBER.pack(_WELCOME))
-        self._add(_Lifeline(greeting.sender, connection, open=True))
+        self._add(_Lifeline(sender, connection, open=True))
 
     def _go_on_without(self, why: str) -> None:
         print(f"host {self._processes.host} has no lifeline to the leader: {why}", flush=True)

@@ -31,7 +31,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from multislice_run.ledger import next_start, write_whole
+from multislice_run.ledger import next_start
 from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
@@ -48,13 +48,14 @@ FIXED_TRAINING_FIELDS = (
     "lora",
     "z_loss",
     "compute_dtype",
-    "sync_every",
-    "sync_fragments",
-    "outer_learning_rate",
-    "outer_momentum",
 )
 """Fields of the training section that cannot change when a run resumes: they determine the rows of a step, which tokens
 count, the types of the computation, and the arrays of a checkpoint."""
+
+_REMOVED_TRAINING_FIELDS = frozenset(
+    {"lost_rows", "sync_every", "sync_fragments", "outer_learning_rate", "outer_momentum"}
+)
+"""Fields of older training sections that made other batches or other arrays of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -136,20 +137,6 @@ def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Pr
     return Run(run, epath.Path(spec.storage.path) / "runs" / run, start, manifest)
 
 
-def join_run(spec: StorageSpec, group: epath.Path, processes: Processes) -> Run:
-    """Return the run that the group of slices in the folder `group` works on. Another slice has opened it."""
-    facts = processes.share("run", lambda: json.loads((group / "run.json").read_text()))
-    folder = epath.Path(spec.path) / "runs" / facts["run"]
-    recorded = processes.share("manifest", lambda: json.loads((folder / "manifest.json").read_text()))
-    return Run(facts["run"], folder, facts["start"], recorded)
-
-
-def offer_run(run: Run, group: epath.Path) -> None:
-    """Tell other slices which run the group works on."""
-    group.mkdir(parents=True, exist_ok=True)
-    write_whole(group / "run.json", json.dumps({"run": run.id, "start": run.start}))
-
-
 def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[str, int, str | None]:
     """Return the run, the number of this attempt, and why it cannot begin."""
     storage = epath.Path(spec.path)
@@ -173,7 +160,7 @@ def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
     if "attention" in manifest:
         return manifest["attention"].get(generation)
     # Runs from before the kernel was recorded have it in their specification.
-    before = JobSpec.model_validate(manifest["spec"])
+    before = recorded_spec(manifest)
     named = manifest["spec"]["training"].get("attention", "auto")
     return named if named != "auto" and before.slices.generation == generation else None
 
@@ -209,6 +196,12 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
 
 
 def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[str], run: str) -> str | None:
+    if removed := sorted(_REMOVED_TRAINING_FIELDS & earlier["spec"]["training"].keys()):
+        names = ", ".join(f"training.{name}" for name in removed)
+        return (
+            f"run {run} cannot continue, because it was trained with {names}, which no longer exists;"
+            " begin a new run with existing_run: anew"
+        )
     before, after = _identity(earlier), _identity(now)
     if after["initial_weights"] is None:
         # A run that has begun no longer needs its initial weights. Only different ones are a conflict.
@@ -237,7 +230,7 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
 
 def _identity(manifest: dict[str, Any]) -> dict[str, object]:
     """Return the settings that must not change between attempts of one run. Slices, mesh, length and saves may."""
-    spec = JobSpec.model_validate(manifest["spec"])
+    spec = recorded_spec(manifest)
     training = {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS}
     sections = {
         "model": dict(spec.model) | spec.model.model_dump(),
@@ -249,6 +242,14 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
     frozen = manifest.get("frozen_weights")
     # Adapters fit only these weights, but their path may change.
     return {**named, "initial_weights": spec.initial_weights if frozen is None else f"weights with the digest {frozen}"}
+
+
+def recorded_spec(manifest: dict[str, Any]) -> JobSpec:
+    """Return the specification in a manifest, without settings that no longer exist."""
+    recorded: dict[str, Any] = manifest["spec"]
+    training = {name: value for name, value in recorded["training"].items() if name not in _REMOVED_TRAINING_FIELDS}
+    rest = {name: value for name, value in recorded.items() if name != "slice_failure"}
+    return JobSpec.model_validate({**rest, "training": training})
 
 
 def _version(package: str) -> str | None:

@@ -94,25 +94,6 @@ def test_what_a_kueue_of_others_lacks_is_refused_because_the_stack_does_not_chan
     assert found == [kueue, kueue, "scheduling.fair_sharing", "scheduling.placement", kueue]
 
 
-@pytest.mark.parametrize(
-    ("config", "got"),
-    [
-        ({"featureGates": {"RestartJob": True}}, None),
-        ({"featureGates": {"RestartJob": False}}, "off"),
-        ({"featureGates": None}, "off"),
-        ({}, "off"),
-        (None, "a configuration that cannot be read"),
-    ],
-)
-def test_a_jobset_of_others_must_be_known_to_restart_single_jobs_if_a_job_asks_for_it(
-    needs: Needs, config: Json | None, got: str | None
-) -> None:
-    assert not list(controllers.gate_errors(config, needs))
-    found = list(controllers.gate_errors(config, replace(needs, single_restarts=("pretrain",))))
-    assert [(error.path, error.got) for error in found] == ([("cluster.existing.jobset", got)] if got else [])
-    assert all("jobs.pretrain.slice_failure" in error.fix for error in found)
-
-
 def test_a_kueue_that_does_not_wait_for_pods_is_a_doubt() -> None:
     assert list(controllers.configuration_doubts({}, "0.18.1"))
     assert not list(controllers.configuration_doubts({}, "0.19.2"))

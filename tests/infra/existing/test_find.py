@@ -119,34 +119,6 @@ def test_everything_that_does_not_fit_is_reported_before_anything_is_declared(se
     ]
 
 
-def _refused_gate(server: Server, jobset: str = "found") -> list[str]:
-    """What is refused of the cluster's JobSet for a job whose slices restart one by one."""
-    values: Any = attached()
-    values["cluster"]["existing"]["jobset"] = jobset
-    if jobset == "install":
-        server.collections = {"deployments": [deployment("kueue:v0.19.2")]}
-    values["job"] |= {"slice_failure": "continue"}
-    try:
-        run_program(values, answers={GET_CLUSTER: FITTING})
-    except SettingsError as error:
-        return [f"{each.path}: {each.got}" for each in error.errors]
-    return []
-
-
-def test_the_gate_of_a_jobset_that_the_stack_installs_is_the_stacks_own(server: Server) -> None:
-    assert _refused_gate(server, "install") == []
-
-
-def test_jobset_of_others_is_refused_unless_its_configuration_shows_the_gate(server: Server) -> None:
-    assert _refused_gate(server) == ["cluster.existing.jobset: a configuration that cannot be read"]
-    server.config = {"data": {"any.yaml": "featureGates: {RestartJob: true}"}}
-    assert _refused_gate(server) == []
-    server.config = {"data": {"any.yaml": "apiVersion: config.jobset.x-k8s.io/v1alpha1"}}
-    assert _refused_gate(server) == ["cluster.existing.jobset: off"]
-    server.config = ApiError(403, "Forbidden", "configmaps is forbidden")
-    assert _refused_gate(server) == ["cluster.existing.jobset: a configuration that cannot be read"]
-
-
 def test_a_cluster_is_created_in_an_existing_shared_vpc() -> None:
     values: Any = stack_values("dev")
     network = {"project": "host", "network": "corporate", "subnet": "tpus", "pods": "a", "services": "b"}

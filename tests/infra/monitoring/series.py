@@ -39,9 +39,6 @@ HEALTHY: Series = {
     # A save every 10 minutes.
     f"trainer_safe_time_seconds{{{HOST_0}}}": " ".join(f"{600 * number}x9" for number in range(90)),
     f"trainer_save_interval_seconds{{{HOST_0}}}": "600x900",
-    # A slice is lost for 6 minutes in each hour, and joins for one more.
-    f"trainer_lost_slices{{{HOST_0}}}": "0x52 1x5 0x0 " * 15,
-    f"trainer_joining_slices{{{HOST_0}}}": "0x58 1x0 " * 15,
     f"trainer_step_seconds_total{{{HOST_0}}}": "0+60x900",
     f"trainer_step_seconds_total{{{HOST_1}}}": "0+60x900",
     f"trainer_host_seconds_total{{{HOST_0}}}": "0+3x900",
@@ -87,9 +84,6 @@ FIRING: Mapping[str, Case] = {
     ),
     "TrainerGoodputLow": _spoilt({_PRODUCTIVE: "0+20x900"}, "120m"),
     "TrainerHostSetAside": _spoilt({f'trainer_last_end_time_seconds{{{HOST_0}, code="BAD_HOST"}}': "3000x900"}, "60m"),
-    "TrainerSliceMissing": _spoilt(
-        {f"trainer_lost_slices{{{HOST_0}}}": "0x59 1x60", f"trainer_joining_slices{{{HOST_0}}}": "0x120"}, "80m"
-    ),
     "KueueJobWaits": _spoilt({TRIED: "0x59 1x60"}, "70m", _OF_QUEUE | {"status": "inadmissible"}),
     "KueueQueueInactive": _spoilt({_ACTIVE: "1x60 0x100"}, "90m", _OF_QUEUE),
     "KueueEvictions": _spoilt({_EVICTED: "1x59 2x9 4x9 6x60"}, "90m", _OF_QUEUE | {"reason": "PodsReadyTimeout"}),

@@ -9,7 +9,7 @@ from infra.review.review import Review, review
 from infra.review.table import WIDTH, as_text
 from infra.settings.read import parse
 from tests.infra.recording import stack_values
-from tests.infra.review.known import NOTHING, fitting, own, unfit
+from tests.infra.review.known import NOTHING, fitting, unfit
 from workloads.preflight_result import Alternative, PreflightResult, Remedy
 
 SETTINGS = parse(stack_values("prod"))
@@ -40,28 +40,6 @@ def shown(found: Review) -> str:
 
 def cells(text: str, start: str) -> list[list[str]]:
     return [line.split()[1:] for line in text.splitlines() if line.startswith(start)]
-
-
-def test_what_slices_that_restart_one_by_one_cost_is_shown_with_its_arithmetic() -> None:
-    text = show_chips(fitting(SETTINGS).model_copy(update={"dcn_exposed_seconds": 0.02}))
-    # 64 chips of a slice share 8.03 G weights in bfloat16, and 4 of them are on a host with 4 x 6.25 GB/s.
-    assert "`continue` costs 20.2 ms a step more than `restart` (0.8% of it)" in text
-    assert cells(text, "restart  ") == [["step", "1,003.8", "40.2", "20.0"]]
-    assert cells(text, "continue  ") == [["step", "1,003.8", "40.2", "40.2"]]
-    words = " ".join(text.split())
-    assert "8,030,261,248 gradients in bfloat16, of which a host has 1,003.8 MB and sends 2 x 1/2 of them" in words
-
-
-def test_without_a_preflight_the_cost_of_slices_that_restart_one_by_one_is_the_largest_possible() -> None:
-    text = shown(review("prod", SETTINGS, NOTHING))
-    assert "`continue` costs at most 40.2 ms a step more than `restart`\n" in text
-    assert cells(text, "restart  ") == [["step", "1,003.8", "40.2", "not", "compiled"]]
-
-
-def test_a_job_on_one_slice_has_nothing_between_slices() -> None:
-    values = own("dev")
-    values["job"]["slices"]["count"] = 1
-    assert "Between slices" not in shown(review("dev", parse(values), NOTHING))
 
 
 def test_the_other_way_to_compile_is_shown_with_what_it_costs_and_saves() -> None:
@@ -116,15 +94,6 @@ def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:
     assert found[62] == pytest.approx(1 - 16 * 64 / (17 * 62))
     text = " ".join(as_text(preflight_tables(made)).split())
     assert "padding: 4.4% on 63 of 64 slices, 2.8% on 62 of 64 slices; at most 5.2%, on 60." in text
-
-
-def test_a_job_whose_slices_restart_one_by_one_starts_on_all_of_them() -> None:
-    values = stack_values("scale")
-    values["job"] |= {"training": {"global_batch": 16 * 64 * 256}, "slice_failure": "continue"}
-    values["job"]["slices"] |= {"min_count": 50}
-    (job,) = review("scale", parse(values), NOTHING).jobs
-    assert job.plan.training
-    assert job.plan.training.padding == ()
 
 
 def test_an_answer_that_cannot_be_had_is_its_reason() -> None:

@@ -21,9 +21,6 @@ PATHWAYS_JOB = {
 }
 
 
-CONTINUE = {"slice_failure": "continue"}
-
-
 def with_container(values: Values, **changes: object) -> Values:
     """A stack with one job, a container on two slices."""
     slices = {"group": "trillium", "count": 2}
@@ -42,10 +39,9 @@ def _pod_and_container(values: Values, **changes: object) -> tuple[Any, Any]:
     return pod, container
 
 
-@pytest.mark.parametrize(("name", "changes"), [("container", {}), ("container-one-by-one", CONTINUE)])
-def test_it_is_that_of_the_golden_file(values: Values, accepted_golden: Any, name: str, changes: Values) -> None:
-    golden = ROOT / "tests" / "golden" / "jobs" / f"{name}.yaml"
-    accepted_golden(golden, yaml.safe_dump(rendered(values, **changes), width=120))
+def test_it_is_that_of_the_golden_file(values: Values, accepted_golden: Any) -> None:
+    golden = ROOT / "tests" / "golden" / "jobs" / "container.yaml"
+    accepted_golden(golden, yaml.safe_dump(rendered(values), width=120))
 
 
 def test_what_it_sets_itself_wins(values: Values) -> None:
@@ -141,11 +137,7 @@ def _in_memory(size_gib: int) -> Values:
         ({"env": {"N": 3}}, "env.N", "put it in quotation marks: '3'"),
         ({"command": "python x"}, "command", "write it as a list: [python, x]"),
         ({"heartbeat": {"file": "alive", "silence_seconds": 60}}, "heartbeat.file", "path of a file"),
-        ({"slice_failure": "go on"}, "slice_failure", "one of 'restart' or 'continue'"),
-        (CONTINUE | {"records": True}, "records", "false with jobs.serve.slice_failure: continue"),
-        (CONTINUE | {"check_slices": True}, "check_slices", "since the check waits for all slices"),
-        (CONTINUE | PATHWAYS_JOB, "slice_failure", "restart with backend: pathways"),
-        (CONTINUE | {"slices": {"group": "trillium", "count": 1}}, "slices.count", "2 or more"),
+        ({"slice_failure": "continue"}, "slice_failure", "programs that need not stop together are a job each"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -153,13 +145,6 @@ def test_an_impossible_value_is_reported_with_the_possible_ones(
     values: Values, changes: Values, path: str, words: str
 ) -> None:
     assert words in errors_of(with_container(values, **changes))[f"jobs.serve.{path}"]
-
-
-def test_slices_of_one_host_are_for_jobs_whose_slices_go_on_without_each_other(values: Values) -> None:
-    values["slices"]["trillium"]["topology"] = "2x2"
-    values["teams"]["research"]["quota"]["trillium"] = 8
-    assert "GKE joins multi-host slices only" in errors_of(with_container(values))["jobs.serve.slices.count"]
-    assert not errors_of(with_container(values, **CONTINUE))
 
 
 def test_in_a_team_on_the_hosts_network_every_pod_is_the_trainers_user(values: Values) -> None:

@@ -83,7 +83,13 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         f"{_SLICES}.count",
         "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
     ),
-    (put("job.training.sync_every", 2), "job", "training.sync_every needs slice_failure continue, got 2"),
+    (put("job.slice_failure", "continue"), "job.slice_failure", "expected no such setting any more, since all slices"),
+    (
+        put("job.training.sync_every", 2),
+        "job.training.sync_every",
+        "remove it; a larger global_batch with accumulation",
+    ),
+    (put("job.training.lost_rows", "next-step"), "job.training.lost_rows", "since every step has all rows of its"),
     (put("job.name", "x" * 27), "job.name", "a name of at most 26 lower-case letters"),
     (put("job.name", "teams"), "job", "a name other than teams, the folder of all teams in the bucket, got teams;"),
     (put(f"{_SLICES}.fallback", ["ironwood"]), f"{_SLICES}.fallback", "groups trillium, got 'ironwood'; rename it or"),
@@ -313,19 +319,6 @@ def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer
     values["job"]["training"] = {"gather_weights": "each-step"}
     spec = only_spec(parse(values))
     assert (spec.initial_weights, spec.mesh.sizes, spec.slices.min_count) == ("gs://bucket/weights", mesh, 1)
-
-
-def test_slices_that_go_on_without_each_other_are_as_many_as_jobset_restarts_one_by_one(values: Values) -> None:
-    values["slices"]["trillium"]["count"] = values["job"]["slices"]["count"] = 1025
-    values["job"] |= {"slice_failure": "continue", "training": {"global_batch": 1025 * 16}}
-    assert "at most 1024 with slice_failure: continue" in errors_of(values)["job.slices.count"]
-
-
-def test_what_the_stack_file_says_of_lost_slices_reaches_the_trainer(values: Values) -> None:
-    training = {"lost_rows": "next-step", "sync_every": 5}
-    values["job"] |= {"slice_failure": "continue", "training": training}
-    spec = only_spec(parse(values))
-    assert (spec.slice_failure, spec.training.lost_rows, spec.training.sync_every) == ("continue", "next-step", 5)
 
 
 def test_every_priority_that_a_job_may_have_is_declared() -> None:

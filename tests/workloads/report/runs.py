@@ -37,17 +37,6 @@ def began(
     return event(time, "start", **about, host=host)
 
 
-def began_slice(time: float, one: int, at: float, restarts: int = 0, usd_per_hour: float | None = None) -> Facts:
-    """Return the start of the one host of a slice that restarts alone."""
-    facts = began(time, at=at, usd_per_hour=usd_per_hour, host=f"host-{one}")
-    return {**facts, "slices": 3, "asked_slices": 3, "slice": one, "slice_restarts": restarts}
-
-
-def changed(time: float, step: int, slices: str, change: str) -> Facts:
-    facts = {"present": len(slices.split()), "asked": 3, "slices": slices, "change": change}
-    return event(time, "SlicesChanged", step=step, **facts)
-
-
 def failure(host: str, cause: str, code: int, *, began: float, time: float, attempt: int = 0) -> Facts:
     return {"host": host, "cause": cause, "code": code, "began": began, "time": time, "attempt": attempt}
 
@@ -101,52 +90,6 @@ def crashed_and_resumed(storage: Path, *usd_per_hour: float | None) -> Path:
         },
         crash,
     )
-
-
-def slice_lost_and_back(storage: Path, *failures: Facts, usd_per_hour: float = 36.0) -> Path:
-    """Write a run of 8 steps on three slices. The leading slice 0 is killed after step 4, and slice 1 leads.
-
-    Slice 0 runs again at 18, has the state of slice 2 at 22.5, and leads from 22.6 on.
-    """
-    done = event(27, "stop", cause="done", message="", code="DONE")
-    started = {"run": "one", "step": 0, "steps": 8}
-    ledgers = {
-        "0-0": [
-            began_slice(9, 0, at=0, usd_per_hour=usd_per_hour),
-            event(9.5, "compile", seconds=0.5, attention="fused", compute_dtype="bfloat16"),
-            changed(10, 0, "0 1 2", "begun"),
-            event(10, "RunStarted", outcome="new", **started),
-        ],
-        "0-1": [
-            began_slice(9, 1, at=1, usd_per_hour=usd_per_hour),
-            event(10, "restore", step=0, batch=0, seconds=0.1, donor=0),
-            changed(15, 4, "1 2", "lost 0"),
-            done,
-        ],
-        "0-2": [
-            began_slice(9, 2, at=2, usd_per_hour=usd_per_hour),
-            event(10, "restore", step=0, batch=0, seconds=0.1, donor=0),
-            event(22.4, "gave_state", step=6, to=0, seconds=0.4),
-            done,
-        ],
-        "0-3": [
-            began_slice(20, 0, at=18, restarts=1, usd_per_hour=usd_per_hour),
-            event(20, "compile", seconds=1, attention="fused", compute_dtype="bfloat16"),
-            event(22.5, "restore", step=6, batch=6, seconds=0.5, donor=2),
-            changed(22.6, 6, "0 1 2", "joined 0"),
-            event(22.6, "RunStarted", outcome="resumed", **{**started, "step": 6}),
-            event(26, "Evaluation", step=8, loss=2.5),
-            event(26.5, "RunSummary", run="one", step=8, evaluation_loss=2.5, seconds=26.5),
-            done,
-        ],
-    }
-    # Slice 0 was killed before it wrote its last step, and slice 1 begins with those it may not have written.
-    steps = {
-        "0-0": [step(1, 11), step(2, 12), step(3, 13)],
-        "0-1000": [step(3, 13), step(4, 14), step(5, 17, seconds=2), step(6, 18)],
-        "0-3000": [step(7, 24, seconds=1.4), step(8, 25)],
-    }
-    return write_run(storage, ledgers, steps, *failures)
 
 
 def history(run: Path) -> History:

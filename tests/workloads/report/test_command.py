@@ -1,5 +1,4 @@
 import json
-import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -10,7 +9,7 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
-from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, slice_lost_and_back, step, write_run
+from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, step, write_run
 from workloads.report.command import NoReport, Report, find_run, main
 from workloads.report.goodput import Cause
 from workloads.report.mesh_text import Placement, hosts_in_order
@@ -156,18 +155,6 @@ def test_the_object_has_time_and_dollars_by_cause_fault_and_start(
     assert (found.goodput.seconds, found.goodput.usd) == (42.0, 54.0)
     assert [start.usd for start in found.goodput.starts] == [30.0, 24.0]
     assert found.goodput.losses[0].after == "CRASH"
-
-
-def test_a_lost_slice_is_on_the_screen_and_in_the_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slice_lost_and_back(tmp_path, usd_per_hour=3600.0)
-    assert main([str(tmp_path)]) == 0
-    screen = re.sub(" +", " ", capsys.readouterr().out)
-    assert "idle slices 2.5 s $2.53" in screen
-    assert "slice 0 after step 4" in screen
-    assert "in 1 start" in screen
-    assert main([str(tmp_path), "--json"]) == 0
-    (absence,) = Report.model_validate_json(capsys.readouterr().out).goodput.absences
-    assert (absence.slice, absence.step, absence.until) == (0, 4, 22.6)
 
 
 def test_the_page_and_the_screen_tell_the_same_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

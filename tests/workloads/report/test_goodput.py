@@ -11,7 +11,6 @@ from tests.workloads.report.runs import (
     event,
     failure,
     history,
-    slice_lost_and_back,
     step,
     write_run,
 )
@@ -50,31 +49,6 @@ def test_local_saves_between_steps_count_as_saves(tmp_path: Path) -> None:
     parts = {part.name: part.seconds for part in goodput(history(tmp_path / "runs" / "one").starts).parts}
     assert (parts["saves"], parts["steps waiting for the host"]) == pytest.approx((0.75, 0.25))
     assert parts["productive steps"] == pytest.approx(1.75)
-
-
-def test_the_share_of_slices_that_are_away_is_idle_while_the_others_go_on(tmp_path: Path) -> None:
-    found = goodput(history(slice_lost_and_back(tmp_path)).attempts)
-    idle = 7.6 / 3
-    assert {part.name: part.seconds for part in found.parts} == pytest.approx(
-        {
-            "waiting for hosts": 2.0,
-            "start of hosts": 7.0,
-            "compilation": 0.5,
-            # Steps 5 and 6 are on two of three slices.
-            "productive steps": 4 + 3 * 2 / 3 + 2.4,
-            # These are the first view, the loss of slice 0, and its return, in which only two slices wait.
-            "changing slices": 0.5 + 1 + 4.6 * 2 / 3,
-            "idle slices": idle,
-            "evaluation": 1.0,
-            "saves": 0.5,
-            "other": 0.5,
-        }
-    )
-    assert (found.seconds, found.usd) == (27.0, pytest.approx(0.27))
-    assert {part.name: part.usd for part in found.parts}["idle slices"] == pytest.approx(idle * 36 / 3600)
-    (loss,) = found.losses
-    assert (loss.after, loss.lost_work_seconds, loss.down_seconds) == ("a slice was lost", 0.0, 0.0)
-    assert (loss.idle_seconds, loss.restart_seconds) == pytest.approx((idle, 1 + 4.6 * 2 / 3))
 
 
 def test_the_comparison_of_slices_is_a_cause_of_its_own(tmp_path: Path) -> None:
@@ -220,17 +194,8 @@ events = st.builds(
     times,
     st.sampled_from(
         ["restore", "compile", "RunStarted", "save", "slices_agree", "Evaluation", "warning", "RunSummary", "stop"]
-        + ["gave_state"]
     ),
     st.integers(0, 9),
-)
-
-changes = st.builds(
-    lambda time, slices: Event(
-        time, "SlicesChanged", {"step": 1, "asked": 3, "slices": " ".join(map(str, sorted(slices)))}
-    ),
-    times,
-    st.sets(st.integers(0, 2), min_size=1),
 )
 
 steps = st.builds(
@@ -265,8 +230,8 @@ def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
             number,
             {
                 process: (
-                    Event(draw(times), "start", draw(begins) | {"slice": process}),
-                    *draw(st.lists(st.one_of(events, changes), max_size=6)),
+                    Event(draw(times), "start", draw(begins)),
+                    *draw(st.lists(events, max_size=6)),
                 )
                 for process in draw(st.sets(st.integers(0, 2)))
             },

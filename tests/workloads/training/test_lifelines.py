@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 
 from tests.workloads.hosts import wait_until
-from workloads.group.links import Greeting, open_link
-from workloads.training.lifelines import CUT_AFTER_SECONDS, Lifelines
+from workloads.training.lifelines import Lifelines
+from workloads.training.links import CUT_AFTER_SECONDS, open_link
 from workloads.training.runtime import Processes
 
 HOSTS = 3
@@ -79,7 +79,7 @@ def job() -> Generator[Job]:
         _, group, address = pool.submit(hosts[DEAD].gather, "lifelines", ["host-2", "", ""]).result()[0]
         for each in entered:
             each.result()
-        dead, greeting = open_link(group, address, Greeting(0, DEAD, 0, 0, 0), CUT_AFTER_SECONDS)
+        dead, greeting = open_link(address, group, DEAD)
         with dead:
             dead.settimeout(10)
             dead.sendall(greeting)
