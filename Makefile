@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13
 
-.PHONY: up down train preview test test-all fuzz chaos bench docs pictures lint format programs environment licences sbom audit lock lock-plugins
+.PHONY: up down train preview test test-all fuzz chaos bench docs pictures lint format programs environment audit lock
 
 up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
 	@MULTISLICE_MAKE=local $(PYTHON) -m cli.multislice up --stack local --sandbox $(ARGS)
@@ -53,21 +53,12 @@ programs: $(ENVIRONMENT) ## find or build the Go programs of the sandbox
 
 environment: $(ENVIRONMENT) ## create the Python environment in .venv
 
-licences: $(ENVIRONMENT) ## check the licence of every package of the image against requirements/licences.yaml
-	@$(PYTHON) -m cli.ci licences
-
-sbom: $(ENVIRONMENT) ## write image.cdx.json, the bill of materials of the image's Python packages
-	@$(PYTHON) -m cli.ci sbom > image.cdx.json
-
 audit: $(ENVIRONMENT) ## list known vulnerabilities of the locked packages (asks PyPI)
 	@.venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/desk.txt && .venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/image.txt
 
 lock: ## resolve requirements/*.txt again from requirements/*.in (needs uv)
 	@$(RESOLVE) $(addprefix requirements/,program.in trainer.in development.in) -o requirements/desk.txt
 	@$(RESOLVE) requirements/trainer.in -o requirements/image.txt
-
-lock-plugins: $(ENVIRONMENT) ## write the checksums of the Pulumi plugins for CI to requirements/plugins.json
-	@$(PYTHON) -m cli.ci lock-plugins
 
 $(ENVIRONMENT): requirements/desk.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || { echo "needs Python 3.13 as python3, got $$(python3 --version 2>&1); install it, for example with 'pyenv install 3.13'"; exit 1; }

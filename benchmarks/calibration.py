@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import preflight_table
+from benchmarks.designs import Design
 from cli.preflight import run
-from infra.plan import Design
 from infra.tpu import resolve
 from workloads.preflight_result import Calibration, PreflightResult, Recipe, load_calibration
 from workloads.spec import JobSpec, load_preset

@@ -14,7 +14,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from benchmarks import preflight_table
-from infra.plan import Design, Row
+from benchmarks.designs import Design, Row
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.topology import describe_devices
 from workloads.spec import JobSpec

@@ -1,4 +1,4 @@
-"""Writes the table for plans, `infra/preflights.jsonl`: `python -m benchmarks.preflight_table [DESIGN ...]`.
+"""Writes the table of compiled designs, `designs.jsonl`: `python -m benchmarks.preflight_table [DESIGN ...]`.
 
 It compiles each design in its own process, one after the other, and appends its row at once, so that an interrupted run
 continues where it stopped. A design is not compiled again if its row has the installed versions of JAX and libtpu.
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from infra.plan import TABLE, CompiledStep, Design, Row, read_rows
+from benchmarks.designs import TABLE, CompiledStep, Design, Row, read_rows
 from infra.submission import slice_spec
 from infra.tpu import resolve
 from workloads.preflight_result import versions

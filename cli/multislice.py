@@ -132,22 +132,20 @@ def _amount(text: str) -> float:
 
 @app.command()
 def plan(
-    preset: Annotated[str, typer.Option(help="Name of a file of workloads/presets.")],
+    stack: Stack,
     tokens: Annotated[
-        float, typer.Option(parser=_amount, metavar="NUMBER", help="Tokens to train on, such as 1e12, 800B or 15T.")
-    ],
-    days: Annotated[float, typer.Option(help="Deadline, in days.")],
-    by: Annotated[Literal["dollars", "days"], typer.Option(help="Sort order.")] = "dollars",
-    zone: Annotated[str | None, typer.Option(help="Zone whose prices to use. Default: the cheapest zone.")] = None,
-    capacity: Annotated[Literal["on-demand", "spot"], typer.Option(help="Capacity whose prices to use.")] = "on-demand",
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="File for a chart of cost against time.")] = None,
+        float | None,
+        typer.Option(
+            parser=_amount, metavar="NUMBER", help="Tokens to train on, such as 800B. Default: those of the job."
+        ),
+    ] = None,
+    days: Annotated[float | None, typer.Option(help="Deadline, in days.")] = None,
     output: TableOutput = Form.TEXT,
 ) -> int:
-    """List the slices that can train a preset by a deadline, from a table of compiled steps. Exit status 2: none."""
+    """Show how long training jobs take, their cost and their last day. Exit status 2: one does not fit or is late."""
     from cli import plan as command
 
-    prices = command.chip_prices(zone, capacity)
-    return command.plan(command.goal(preset, tokens, days), prices, by, svg, output, Terminal(highlight=False))
+    return command.plan(stack, tokens, days, output, Terminal(highlight=False))
 
 
 @app.command()

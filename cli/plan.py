@@ -1,146 +1,145 @@
-"""`multislice plan` lists the slices that train a preset on a number of tokens by a deadline, or draws a chart."""
+"""`multislice plan` shows whether a stack's training jobs fit, how long they take, what they cost and when they end.
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+The estimates are those of `multislice review`, which come from the results of `multislice preflight`.
+"""
 
-from pydantic import ValidationError
+from collections.abc import Iterator
+from datetime import date, timedelta
+from math import ceil, isfinite
+
 from rich.console import Console
 
+from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from infra.cost import ListedKind, Rate, cheapest_rate, list_rate, price_table
-from infra.money import HOURS_PER_DAY, dollars
-from infra.plan import TABLE, Goal, Option, Order, Plan, read_rows
-from infra.plan import plan as planned
+from cli.review import review_of
+from infra.review.review import JobReview, Pace, Review
 from infra.review.table import UNKNOWN, Table
-from infra.settings.errors import from_validation, nearest
-from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, document, line_chart
-from workloads.spec import TrainingSpec, preset_names
-
-_COLOURS = 8
-_LONGEST_SHOWN = 2
-"""End of the chart, as a multiple of the deadline."""
-_DAYS_WITHOUT_TENTHS = 100
-_USUAL_REMAT = TrainingSpec.model_fields["remat"].default
-_COLUMNS = (
-    f"seq/chip: sequences of a chip in a step, and remat where it is not {_USUAL_REMAT}; batch: tokens of a step;"
-    " 25 to 50 %: days if attention kernels reach that share of a chip's peak"
-)
+from workloads.preflight_result import QUOTED_EFFICIENCY
+from workloads.spec import Spec
 
 
-@dataclass(frozen=True)
-class ChipPrices:
-    """Prices of chips, with a description of them."""
+class JobEstimate(Spec):
+    """Estimate of a training job that starts on the day of the plan and is not interrupted."""
 
-    of: Callable[[str], Rate]
-    """Returns the price of a generation."""
-    words: str
-
-    def usd(self, generation: str) -> float | None:
-        """Return the price of a chip-hour in dollars. None: unknown."""
-        return self.of(generation).usd_per_chip_hour
-
-
-def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
-    """Return the list prices of a zone, or the lowest of all zones. Raise Halt if its region has none."""
-    if zone is None:
-        return ChipPrices(lambda generation: cheapest_rate(generation, kind), f"{kind}, where it is cheapest")
-    region = zone.rpartition("-")[0]
-    regions = sorted({row.region for row in price_table().prices})
-    if region not in regions:
-        meant = f"did you mean {zone}-a? " if zone in regions else ""
-        listed = f"a zone with list prices of TPUs, in one of the regions {', '.join(regions)}"
-        raise Halt(f"{meant}--zone must be {listed}, got {zone!r}; omit it to use the lowest prices")
-    return ChipPrices(lambda generation: list_rate(generation, region, zone, kind), f"{kind} in {zone}")
+    job: str
+    slices: int
+    chips: int
+    tokens: float
+    fits: bool
+    """Whether a step fits in memory. If not, all following fields are `None`."""
+    days: float | None = None
+    fastest_days: float | None = None
+    """Days with the best assumed efficiency of attention kernels. `slowest_days` has those with the worst."""
+    slowest_days: float | None = None
+    usd: float | None = None
+    """Cost in US dollars. `None` also if the price is unknown."""
+    ends: date | None = None
+    """Day on which the job ends. `None` also after the year 9999."""
+    in_time: bool | None = None
+    """Whether it meets the deadline. `None` also without a deadline."""
 
 
-def goal(preset: str, tokens: float, days: float) -> Goal:
-    """Return the goal of the plan. Raise Halt with every error of it."""
-    known, meant = preset_names(), nearest(preset, preset_names())
-    suggested = f"did you mean {meant}? " if meant else ""
-    faults = [] if preset in known else [f"{suggested}--preset must be one of {', '.join(known)}, got {preset!r}"]
-    try:
-        found = Goal(preset=preset, tokens=tokens, days=days)
-    except ValidationError as error:
-        wrong = from_validation(error, "", Goal)
-        faults += [f"--{fault.path}: expected {fault.expected}, got {fault.got}" for fault in wrong]
-    else:
-        if not faults:
-            return found
-    raise Halt("\n".join(faults))
+class Plan(Spec):
+    """Estimates for the training jobs of a stack."""
+
+    stack: str
+    starts: date
+    deadline_days: float | None
+    jobs: tuple[JobEstimate, ...]
+
+    @property
+    def succeeds(self) -> bool:
+        """Return whether every job fits and none misses the deadline."""
+        return all(job.fits and job.in_time is not False for job in self.jobs)
 
 
-def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: Form, console: Console) -> int:
-    """Print the plan. Return 0 if some slices meet the deadline, else 2. Raise Halt without a row or a price for it."""
-    try:
-        found = planned(read_rows(TABLE.read_text()), goal, prices.usd)
-        drawn = chart(found, prices.words) if svg else ""
-    except (ValueError, OSError) as error:
-        raise Halt(str(error)) from None
-    if svg:
-        try:
-            svg.write_text(drawn)
-        except OSError as error:
-            raise Halt(f"--svg: cannot write {svg}: {error.strerror}; choose another file") from None
-    write(found.model_dump_json(indent=1), [table(found, prices, order)], form, console)
-    return 0 if found.answers(order) else NEGATIVE
+def plan(stack: str, tokens: float | None, days: float | None, form: Form, console: Console) -> int:
+    """Print the plan of a stack. Return 0 if each training job fits and meets the deadline of `days`, else 2.
+
+    `tokens` replaces the number of tokens that each job trains on. Raise Halt without an estimate for a job.
+    """
+    for option, value in (("--tokens", tokens), ("--days", days)):
+        if value is not None and not (value > 0 and isfinite(value)):
+            raise Halt(f"{option} must be a number above 0, got {value:g}")
+    reviewed = review_of(stack_file.find(stack))
+    jobs = [job for job in reviewed.jobs if job.plan.training]
+    if not jobs:
+        raise Halt(f"the stack {reviewed.stack} must have a training job, because others have no step to estimate")
+    if unknown := [*_unknown(reviewed.stack, jobs)]:
+        raise Halt("\n".join(unknown))
+    estimates = tuple(_estimate(job, tokens, days, reviewed.made_on) for job in jobs)
+    found = Plan(stack=reviewed.stack, starts=reviewed.made_on, deadline_days=days, jobs=estimates)
+    write(found.model_dump_json(indent=1), [table(found, reviewed)], form, console)
+    return 0 if found.succeeds else NEGATIVE
 
 
-def chart(found: Plan, priced_as: str) -> str:
-    """Return an SVG file with dollars over days, a line for each kind of slices. Raise ValueError without a price."""
-    priced = [option.days for option in found.options if option.usd is not None]
-    # If no option meets the deadline, the nearest must still be visible.
-    longest = _LONGEST_SHOWN * max(found.goal.days, min(priced, default=0))
-    lines: list[Line] = []
-    for options in found.kinds():
-        points = sorted((option.days, option.usd) for option in options if option.usd and option.days <= longest)
-        if points:
-            lines.append(Line(options[0].compiled.kind, f"c{len(lines) % _COLOURS + 1}", [points], dots=True))
-    if not lines:
-        raise ValueError(f"a chart of dollars needs the price of a chip, which is unknown {priced_as}; omit --svg")
-    name = f"{found.goal.preset}, {amount(found.goal.tokens)} tokens: US dollars {priced_as}, by days; estimates"
-    wanted = Mark(found.goal.days, f"{found.goal.days:g} days is the deadline", "restart")
-    return document(name, line_chart(name, "days", lines, [wanted]), WIDTH, HEIGHT)
-
-
-def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
-    """Return the options that meet the deadline, or the nearest ones."""
-    goal, answers = found.goal, found.answers(order)
-    nearest, shown = "no slices in the table meet the deadline; the nearest:", answers or found.nearest(order)
+def table(found: Plan, reviewed: Review) -> Table:
+    """Return a row for each job."""
+    missing = sorted({each for job in reviewed.bill.jobs for each in job.not_included})
     return Table(
-        title=f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days",
-        verdict=f"by {order}, all times ESTIMATES" if answers else nearest,
-        state="good" if answers else "bad",
-        columns=("slices", "chips", "seq/chip", "batch", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
-        rows=[[*_cells(option)] for option in shown],
-        notes=[f"- {line}" for line in (_COLUMNS, *found.notes, *_priced(found, prices))],
-        whole=range(9),
-        spare=(2, 3, 7, 5),
+        title="Plan",
+        verdict=f"ESTIMATE: {'; '.join(_verdict(job, found) for job in found.jobs)}",
+        state="good" if found.succeeds else "bad",
+        columns=("job", "slices", "chips", "tokens", "days", "25 to 50 %", "$", "ends"),
+        rows=[[*_cells(job)] for job in found.jobs],
+        notes=[
+            f"The jobs start on {found.starts}. Attention kernels reach {QUOTED_EFFICIENCY:.0%} of a chip's peak, or 25"
+            " to 50 %.",
+            f"Not in it: {'; '.join(missing)}.",
+        ],
     )
 
 
-def _cells(option: Option) -> Iterator[str]:
-    yield f"{option.slices} x {option.compiled.kind}"
-    yield str(option.chips)
-    remat = option.compiled.remat
-    yield f"{option.compiled.sequences_per_chip}{'' if remat == _USUAL_REMAT else f', {remat}'}"
-    yield amount(option.batch_tokens)
-    yield f"{option.step_seconds:.2f}"
-    yield f"{option.mfu:.0%}"
-    yield _days(option.days)
-    yield f"{_days(option.slowest_days)}-{_days(option.fastest_days)}"
-    yield UNKNOWN if option.usd is None else f"{option.usd:,.0f}"
-    yield ", ".join(option.binds)
+def _unknown(stack: str, jobs: list[JobReview]) -> Iterator[str]:
+    for job in jobs:
+        if job.preflight is None:
+            yield f"{job.plan.name}: its step is not compiled yet; run multislice preflight -s {stack}"
+        elif job.preflight.unsupported:
+            yield f"{job.plan.name}: {job.preflight.unsupported}"
 
 
-def _days(days: float) -> str:
-    return f"{days:.0f}" if days >= _DAYS_WITHOUT_TENTHS else f"{days:.1f}"
+def _estimate(job: JobReview, tokens: float | None, days: float | None, starts: date) -> JobEstimate:
+    assert job.plan.training
+    wanted = tokens or job.plan.training.tokens
+    share = wanted / job.plan.training.tokens
+    basis = JobEstimate(
+        job=job.plan.name, slices=job.plan.slices, chips=job.plan.chips, tokens=wanted, fits=bool(job.paces)
+    )
+    if not job.paces:
+        return basis
+    quoted: Pace = next(pace for pace in job.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
+    every = [pace.days * share for pace in job.paces]
+    found = {
+        "days": quoted.days * share,
+        "fastest_days": min(every),
+        "slowest_days": max(every),
+        "usd": None if quoted.usd is None else quoted.usd * share,
+        "ends": _day_after(starts, quoted.days * share),
+        "in_time": None if days is None else quoted.days * share <= days,
+    }
+    return basis.model_copy(update=found)
 
 
-def _priced(found: Plan, prices: ChipPrices) -> Iterator[str]:
-    for generation in dict.fromkeys(option.compiled.generation for option in found.options):
-        rate = prices.of(generation)
-        usd = rate.usd_per_chip_hour
-        price = rate.source if usd is None else f"${usd} ({dollars(usd * HOURS_PER_DAY)} a day) in {rate.place}"
-        dated = f" ({rate.source}, {rate.date})" if rate.date else ""
-        yield f"a chip-hour of {generation}, {prices.words}: {price}{dated}"
+def _day_after(starts: date, days: float) -> date | None:
+    try:
+        return starts + timedelta(days=ceil(days))
+    except OverflowError:
+        return None
+
+
+def _verdict(job: JobEstimate, found: Plan) -> str:
+    if job.days is None:
+        return f"{job.job} does not fit: multislice preflight -s {found.stack} shows what would"
+    cost = "an unknown price" if job.usd is None else f"${job.usd:,.0f}"
+    late = f", later than {found.deadline_days:g} days" if job.in_time is False else ""
+    return f"{job.job} takes {job.days:,.1f} days for {cost}{late}"
+
+
+def _cells(job: JobEstimate) -> Iterator[str]:
+    yield from (job.job, str(job.slices), str(job.chips), f"{job.tokens:.3g}")
+    if job.days is None:
+        yield from ("does not fit", "", "", "")
+        return
+    yield from (f"{job.days:,.1f}", f"{job.slowest_days:,.1f} to {job.fastest_days:,.1f}")
+    yield UNKNOWN if job.usd is None else f"{job.usd:,.0f}"
+    yield "after 9999" if job.ends is None else str(job.ends)

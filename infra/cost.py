@@ -96,13 +96,6 @@ def list_rate(generation: str, region: str, zone: str, kind: str) -> Rate:
     return Rate(source=f"no list price of {generation} {kind} is known {elsewhere}")
 
 
-def cheapest_rate(generation: str, kind: ListedKind) -> Rate:
-    """Return the lowest list price of a chip with capacity of `kind` in any region."""
-    listed = [(rate.usd_per_chip_hour, rate) for rate in _listed_rates(generation, kind) if rate.usd_per_chip_hour]
-    unknown = Rate(source=f"no list price of {generation} {kind} is known anywhere")
-    return min(listed, key=lambda priced: priced[0], default=(None, unknown))[1]
-
-
 def group_rate(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Rate:
     """Return the price of a chip of the slice group: the contract price if there is one, else the list price."""
     contract = prices.usd_per_chip_hour.get(name)

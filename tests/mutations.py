@@ -38,18 +38,6 @@ TRAINING = "tests/workloads/training"
 
 PROGRAM = (
     *_of(
-        "infra/plan.py",
-        "tests/infra/test_plan.py",
-        {
-            "shapes-mfu-of-other-slices": ("mfu=quoted.mfu * quoted.seconds / seconds", "mfu=quoted.mfu"),
-            "shapes-dcn-share-of-one-slice": (
-                "goal.most_dcn_share * scaled.seconds(slices)",
-                "goal.most_dcn_share * scaled.seconds(1)",
-            ),
-            "shapes-batch-limit": ("(slices + 1) * scaled.batch_tokens >", "slices * scaled.batch_tokens >"),
-        },
-    ),
-    *_of(
         "infra/queues.py",
         "tests/infra/test_program.py",
         {

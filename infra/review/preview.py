@@ -153,14 +153,14 @@ MOST_CHARACTERS = 65_000
 _OPENED, _CLOSED = "<details>", "</details>"
 
 
-def mark(kind: str, stack: str) -> str:
-    """Return the hidden first line that identifies a comment about this stack."""
-    return f"<!-- tpu-multislice {kind} {stack} -->"
+def mark(stack: str) -> str:
+    """Return the hidden first line that identifies a comment with the preview of this stack."""
+    return f"<!-- tpu-multislice preview {stack} -->"
 
 
 def comment(previewed: Previewed) -> str:
     """Return the tables, with the mark as the first line. If they exceed GitHub's limit, the end is cut with a note."""
-    whole = f"{mark('preview', previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
+    whole = f"{mark(previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
     return whole if len(whole) <= MOST_CHARACTERS else _cut(whole, previewed.stack)
 
 

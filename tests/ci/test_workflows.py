@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
-import cli.ci.__main__
 import cli.multislice
+import cli.preview_comment
 from sandbox.builds import prepare_one
 from sandbox.programs import ACTIONLINT
 from tests.__main__ import LANES
@@ -20,9 +20,9 @@ from tests.documents.command_lines import command_of
 ROOT = Path(__file__).parent.parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yml"))
-APPS = {"cli.multislice": cli.multislice.app, "cli.ci": cli.ci.__main__.app}
+APPS = {"cli.multislice": cli.multislice.app, "cli.preview_comment": cli.preview_comment.app}
 CHANGES_A_STACK = re.compile(r"pulumi (up|destroy|refresh)|env (create|destroy)")
-NUMBERS = {"$PULL_REQUEST": "5", "$STATUS": "2"}
+NUMBERS = {"$PULL_REQUEST": "5"}
 """Variables of the shell whose values the commands take for numbers."""
 
 Node = dict[str, Any]
@@ -147,9 +147,8 @@ def test_every_output_that_is_read_is_written_by_the_command_of_its_step() -> No
         for path in [*WORKFLOWS, *ACTIONS]
         for found in re.findall(r"steps\.\w+\.outputs\.(\w+)", path.read_text())
     }
-    assert read == {"status", "version"}
-    sources = (ROOT / "cli" / "ci" / "__main__.py").read_text() + "".join(run_lines())
-    assert [name for name in read if f"{name}=" not in sources] == []
+    assert read == {"version"}
+    assert [name for name in read if f"{name}=" not in "".join(run_lines())] == []
 
 
 def test_a_deployment_waits_for_every_test_on_its_commit() -> None:
@@ -192,7 +191,7 @@ def test_every_command_of_a_workflow_is_one_of_the_program(command: tuple[str, l
 
 def test_every_make_target_of_a_workflow_exists() -> None:
     named = {target for line in run_lines() for target in re.findall(r"^make ([\w-]+)", line)}
-    assert {"audit", "licences", "sbom"} <= named
+    assert {"audit", "docs", "environment", "programs"} <= named
     assert named <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 

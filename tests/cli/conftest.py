@@ -2,8 +2,11 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.ci.conftest import stand_in
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running
+
+__all__ = ["server", "stand_in"]
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_a_stack_that_does_not_exist_is_reported_with_those_that_do(
     told, fix = str(halted.value).splitlines()
     assert f"multislice init {name}" in fix
     assert told.startswith(f"{meant}there is no stack {name!r}; stack files in ")
-    assert told.endswith(f": dev, local, prod, scale, staging; deployed: {deployed_stacks.rpartition('/')[2]}")
+    assert told.endswith(f": dev, local, prod, staging; deployed: {deployed_stacks.rpartition('/')[2]}")
 
 
 def test_a_stack_that_does_not_exist_is_not_the_fault_of_a_missing_pulumi(

@@ -61,7 +61,7 @@ def test_the_stack_is_that_of_the_option_else_of_the_variable_else_the_selected_
 def test_without_a_stack_the_choices_are_named() -> None:
     found = CliRunner().invoke(app, ["status"])
     assert found.exit_code == 1
-    assert "choose one of: dev, local, prod, scale, staging" in found.stderr
+    assert "choose one of: dev, local, prod, staging" in found.stderr
 
 
 @pytest.mark.parametrize("words", [["-s", "local"], ["-s", "dev", "--sandbox"], ["--sandbox", "-s", "dev"]])

@@ -29,7 +29,6 @@ from tests.infra.review.previews import passing
 from tests.workloads.test_preflight_result import result
 from workloads.preflight_result import cache_folder, keep
 
-PLAN = ("plan", "--preset", "llama-3.1-8b", "--tokens", "1e12", "--days", "30")
 FORMS = ["text", "json", "markdown"]
 
 
@@ -58,26 +57,21 @@ def forms_of(*words: str, exit_status: int = 0) -> list[str]:
     return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
 
 
-def test_a_plan_is_printed_drawn_and_sorted_as_requested(tmp_path: Path) -> None:
-    drawing = tmp_path / "plan.svg"
-    by_days = json.loads(read_output(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "-o", "json"))
-    assert drawing.read_text().startswith("<svg")
-    assert (by_days["goal"]["tokens"], by_days["goal"]["days"]) == (1e12, 30)
-    by_dollars = json.loads(read_output(*PLAN, "--capacity", "on-demand", "-o", "json"))
-    assert "on-demand in us-east5-a" in read_output(*PLAN, "--zone", "us-east5-a")
-    assert by_days["options"][0] != by_dollars["options"][0]
-    assert forms_of(*PLAN) == FORMS
-
-
 @pytest.mark.parametrize("tokens", ["1e12", "1T", "1t", "1000B", "1_000_000_000_000"])
-def test_tokens_are_written_as_people_write_them(tokens: str) -> None:
-    words = ("plan", "--preset", "llama-3.1-8b", "--tokens", tokens, "--days", "30", "-o", "json")
-    assert json.loads(read_output(*words))["goal"]["tokens"] == 1e12
+def test_tokens_are_written_as_people_write_them(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known(tmp_path, monkeypatch)
+    planned = json.loads(read_output("plan", "-s", "local", "--tokens", tokens, "--days", "1e9", "-o", "json"))
+    assert (planned["jobs"][0]["tokens"], planned["deadline_days"]) == (1e12, 1e9)
 
 
 def test_tokens_that_are_no_number_are_reported_with_the_forms_there_are() -> None:
-    found = CliRunner().invoke(app, ["plan", "--preset", "tiny", "--tokens", "many", "--days", "1"])
+    found = CliRunner().invoke(app, ["plan", "-s", "local", "--tokens", "many"])
     assert (found.exit_code, "1e12" in found.output) == (1, True)
+
+
+def test_a_plan_is_reported_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known(tmp_path, monkeypatch)
+    assert forms_of("plan", "-s", "local") == FORMS
 
 
 def test_a_preflight_that_is_known_is_reported_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,145 +1,124 @@
 import io
 import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
-from cli import plan as command
 from cli.answer import Form, Halt
-from cli.plan import ChipPrices, chart, plan
-from infra.cost import Rate
-from infra.plan import Goal, Order, Plan
-from infra.plan import plan as planned
-from infra.review.table import as_text
+from cli.plan import Plan, plan
+from cli.review import review
+from infra.settings.read import parse
+from infra.settings.stack import Settings
 from tests.cli.shown import read_output
-from tests.infra.preflight_rows import design, fitting, unfit
-
-GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)
-NO_PRICE = Rate(source="nobody knows")
-PRICES = ChipPrices(
-    lambda generation: {"v6e": Rate(usd_per_chip_hour=2.0, source="a list", date="2026", place="us-east5")}.get(
-        generation, NO_PRICE
-    ),
-    "on-demand in nowhere",
-)
+from tests.infra.recording import Values
+from tests.infra.review.known import fitting, own, unfit
+from workloads.preflight_result import PreflightResult, cache_folder, keep
 
 
 @pytest.fixture(autouse=True)
-def made_up_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [fitting(design(), 3.0), unfit(design(sequences=4)), fitting(design("v5p 4x4x8"), 1.5)]
-    table = tmp_path / "preflights.jsonl"
-    table.write_text("".join(f"{each.model_dump_json()}\n" for each in rows))
-    monkeypatch.setattr(command, "TABLE", table)
+def no_preflight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def shown(goal: Goal, order: Order, form: Form, svg: Path | None = None) -> tuple[int, str]:
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Values:
+    """The stack prod, which is written to a file of its own."""
+    monkeypatch.setattr("cli.stack_file.stacks_folder", lambda: tmp_path)
+    return written(tmp_path, own("prod"))
+
+
+def written(folder: Path, values: Values) -> Values:
+    config = {f"tpu-multislice:{section}": value for section, value in values.items()}
+    (folder / "Pulumi.prod.yaml").write_text(json.dumps({"config": config}))
+    return values
+
+
+def compiled(values: Values, made: Callable[[Settings], PreflightResult] = fitting) -> None:
+    keep(made(parse(values)), cache_folder(os.environ))
+
+
+def shown(tokens: float | None = None, days: float | None = None, form: Form = Form.TEXT) -> tuple[int, str]:
     """Exit status and text of the command."""
     console = Console(file=io.StringIO(), highlight=False)
-    status = plan(goal, PRICES, order, svg, form, console)
-    return status, read_output(console)
+    return plan("prod", tokens, days, form, console), read_output(console)
 
 
-def test_the_table_has_answers_within_100_columns() -> None:
-    status, text = shown(GOAL, "dollars", Form.TEXT)
-    lines = text.splitlines()
+def planned(tokens: float | None = None, days: float | None = None) -> tuple[int, Plan]:
+    status, text = shown(tokens, days, Form.JSON)
+    return status, Plan.model_validate_json(text)
+
+
+def test_a_plan_has_the_days_and_dollars_of_the_review_and_the_day_on_which_the_job_ends(stack: Values) -> None:
+    compiled(stack)
+    status, text = shown()
+    console = Console(file=io.StringIO(), highlight=False)
+    assert review("prod", None, None, Form.TEXT, console) == 0
+    assert "tokens in 2.2 days for $19,992 on cubes" in read_output(console)
     assert status == 0
-    assert max(map(len, lines)) <= 100
-    assert lines[0] == "llama-3.1-8b, 1T tokens in 30 days  by dollars, all times ESTIMATES"
-    # v5p has no price, so it comes last.
-    assert [line.split()[2] for line in lines if " x v" in line] == ["v6e", "v6e", "v5p", "v5p"]
-    assert any("unknown" in line and "v5p 4x4x8" in line for line in lines)
-    assert "- a chip-hour of v6e, on-demand in nowhere: $2.0 ($48.00 a day) in us-east5 (a list, 2026)" in lines
-    assert "- a chip-hour of v5p, on-demand in nowhere: nobody knows" in lines
+    assert "ESTIMATE: pretrain takes 2.2 days for $19,992" in text
+    assert str(datetime.now(UTC).date() + timedelta(days=3)) in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_object_has_all_that_is_printed() -> None:
-    status, text = shown(GOAL, "days", Form.JSON)
-    assert status == 0
-    assert Plan.model_validate(json.loads(text)).goal == GOAL
+def test_other_tokens_take_days_and_dollars_in_proportion(stack: Values) -> None:
+    compiled(stack)
+    (before,), (after,) = planned()[1].jobs, planned(tokens=1e12)[1].jobs
+    assert before.days
+    assert before.usd
+    assert after.days
+    assert after.tokens == 1e12
+    assert after.days == pytest.approx(before.days * 1e12 / before.tokens)
+    assert after.usd == pytest.approx(before.usd * 1e12 / before.tokens)
+    assert (after.fastest_days, after.slowest_days) == pytest.approx((after.days / 2.5 * 2, after.days / 2.5 * 3))
 
 
-def test_when_nothing_is_in_time_the_fastest_are_shown_and_the_status_reports() -> None:
-    status, text = shown(GOAL.model_copy(update={"days": 0.5}), "dollars", Form.TEXT)
+def test_a_missed_deadline_is_the_exit_status(stack: Values) -> None:
+    compiled(stack)
+    status, found = planned(days=3)
+    assert (status, found.jobs[0].in_time) == (0, True)
+    status, text = shown(days=2)
     assert status == 2
-    assert "no slices in the table meet the deadline" in text
-    assert "21 x v6e 4x4" in text
+    assert "later than 2 days" in text
 
 
-def test_all_that_is_wrong_with_a_goal_is_reported_at_once() -> None:
-    with pytest.raises(Halt) as caught:
-        command.goal("llama", -1, 0)
-    assert [line.split()[0] for line in str(caught.value).splitlines()] == ["--preset", "--tokens:", "--days:"]
+def test_a_job_that_does_not_fit_has_neither_days_nor_dollars(stack: Values) -> None:
+    compiled(stack, unfit)
+    status, text = shown(days=1000)
+    assert status == 2
+    assert "pretrain does not fit: multislice preflight -s prod" in " ".join(text.split())
+    assert planned()[1].jobs[0].days is None
 
 
-def test_a_chart_of_what_comes_too_late_shows_it(tmp_path: Path) -> None:
-    file = tmp_path / "plan.svg"
-    assert shown(GOAL.model_copy(update={"days": 0.5}), "dollars", Form.JSON, file)[0] == 2
-    assert len(ElementTree.parse(file).getroot().findall(".//{*}polyline")) == 1
+@pytest.mark.usefixtures("stack")
+def test_a_step_that_was_never_compiled_is_reported_with_the_command_that_compiles_it() -> None:
+    with pytest.raises(Halt, match="pretrain: its step is not compiled yet; run multislice preflight -s prod"):
+        shown()
 
 
-def test_the_binding_limit_is_written_out_next_to_its_option() -> None:
-    three, four = (design("v5p 4x4x4", many).model_copy(update={"remat": "dots"}) for many in (3, 4))
-    found = planned([fitting(three, 7.4), unfit(four)], GOAL.model_copy(update={"tokens": 15e12}), lambda _: 4.2)
-    lines = as_text([command.table(found, PRICES, "dollars")]).splitlines()
-    assert max(map(len, lines)) <= 100
-    assert "binds" in lines[1]
-    (option,) = (line for line in lines if " x v5p" in line)
-    assert "3, dots" in option
-    assert option.endswith(("HBM,", "HBM, batch"))
+def test_a_step_without_an_answer_is_reported_with_the_reason(stack: Values) -> None:
+    compiled(stack, lambda settings: fitting(settings).model_copy(update={"unsupported": "no such chip", "steps": ()}))
+    with pytest.raises(Halt, match="pretrain: no such chip"):
+        shown()
 
 
-@pytest.mark.parametrize(
-    ("tokens", "days"),
-    [(-1.0, 30.0), (float("nan"), 30.0), (float("inf"), 30.0), (1e300, 30.0), (1e12, 0.0), (1e12, float("inf"))],
-)
-def test_a_goal_that_cannot_be_is_refused_without_words_of_a_library(tokens: float, days: float) -> None:
-    with pytest.raises(Halt, match=r"^--(tokens|days): expected ") as caught:
-        command.goal("llama-3.1-8b", tokens, days)
-    assert "Input should" not in str(caught.value)
+def test_a_stack_without_a_training_job_has_no_plan(stack: Values, tmp_path: Path) -> None:
+    written(tmp_path, {**{name: value for name, value in stack.items() if name != "job"}, "jobs": {}})
+    with pytest.raises(Halt, match="the stack prod must have a training job"):
+        shown()
 
 
-def test_the_nearest_preset_is_offered_first() -> None:
-    with pytest.raises(Halt, match="^did you mean llama-3.1-8b"):
-        command.goal("llama-3-8b", 1e12, 30)
+@pytest.mark.parametrize("value", [0.0, float("inf"), float("nan"), -1.0])
+def test_an_amount_that_cannot_be_is_refused(value: float) -> None:
+    with pytest.raises(Halt, match="--tokens must be a number above 0"):
+        shown(tokens=value)
+    with pytest.raises(Halt, match="--days must be a number above 0"):
+        shown(days=value)
 
 
-def test_a_chart_that_cannot_be_written_is_reported_with_its_option() -> None:
-    with pytest.raises(Halt, match="--svg: cannot write /proc/none/x.svg"):
-        shown(GOAL, "dollars", Form.TEXT, Path("/proc/none/x.svg"))
-
-
-@pytest.mark.parametrize("zone", ["mars", "us-east5", "us-eats5-a", "europe-north9-b", ""])
-def test_a_zone_that_no_price_list_has_is_refused(zone: str) -> None:
-    with pytest.raises(Halt, match="--zone must be a zone") as caught:
-        command.chip_prices(zone, "on-demand")
-    assert "us-east5" in str(caught.value)
-
-
-def test_prices_are_those_of_the_zone_or_the_lowest_of_all() -> None:
-    assert command.chip_prices("us-south1-a", "on-demand").usd("v5p") == 4.779
-    assert command.chip_prices(None, "on-demand").usd("v5p") == 4.2
-    assert command.chip_prices(None, "on-demand").usd("7x") is None
-
-
-def test_a_preset_that_was_never_compiled_is_reported_with_the_command_to_run() -> None:
-    with pytest.raises(Halt, match=r"run python -m benchmarks\.preflight_table"):
-        shown(GOAL.model_copy(update={"preset": "tiny"}), "days", Form.TEXT)
-
-
-def test_the_chart_is_a_file_of_its_own_with_a_line_for_each_kind_that_has_a_price(tmp_path: Path) -> None:
-    file = tmp_path / "plan.svg"
-    shown(GOAL, "dollars", Form.JSON, file)
-    root = ElementTree.parse(file).getroot()
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    lines = root.findall(".//{*}polyline")
-    assert [line.attrib["class"] for line in lines] == ["line c1"]
-    assert "var(" not in file.read_text(), "programs that make pictures of SVG know no variables of CSS"
-    assert ".line.c1 { stroke: #2a78d6; }" in file.read_text()
-
-
-def test_a_chart_without_any_price_is_refused() -> None:
-    found = planned([fitting(design())], GOAL, {}.get)
-    with pytest.raises(ValueError, match="needs the price of a chip"):
-        chart(found, "on demand in nowhere")
+def test_a_job_of_many_centuries_has_no_day_on_which_it_ends(stack: Values) -> None:
+    compiled(stack)
+    assert planned(tokens=1e20)[1].jobs[0].ends is None

@@ -1,7 +1,7 @@
-"""Renders the table of designs in docs/explanation/benchmarks.md from the compiled steps that plans use."""
+"""Renders the table of designs in docs/explanation/benchmarks.md from the compiled steps."""
 
+from benchmarks.designs import TABLE, read_rows
 from benchmarks.preflight_table import HEAD, line
-from infra.plan import TABLE, read_rows
 from tests.made_part import with_part
 
 BEGIN, END = "<!-- designs: made by tests/documents/benchmarks_reference.py -->\n", "<!-- end of designs -->\n"

@@ -1,6 +1,6 @@
 """Renders the reference of TPU slices and list prices from the program's tables."""
 
-from infra.cost import cheapest_rate, price_table
+from infra.cost import price_table
 from infra.tpu import FLEX_START_GENERATIONS, Generation, SliceShape, all_shapes, generations
 from tests.documents.pages import MADE
 
@@ -44,8 +44,10 @@ def reference() -> str:
 
 
 def _generation(generation: Generation) -> str:
-    rate = cheapest_rate(generation.name, "on-demand")
-    price = "unknown" if rate.usd_per_chip_hour is None else f"{rate.usd_per_chip_hour:g} in {rate.place}"
+    rows = [row for row in price_table().prices if row.generation == generation.name]
+    listed = [(row.usd_per_chip_hour["on-demand"], row.place) for row in rows if "on-demand" in row.usd_per_chip_hour]
+    usd, place = min(listed, key=lambda priced: priced[0], default=(None, ""))
+    price = "unknown" if usd is None else f"{usd:g} in {place}"
     flex_start = "yes" if generation.name in FLEX_START_GENERATIONS else "no"
     return (
         f"| {generation.name} | `{generation.accelerator}` | {generation.peak_bf16_tflops_per_chip:g}"

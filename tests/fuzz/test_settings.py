@@ -15,7 +15,7 @@ from infra.settings.read import parse
 from tests.fuzz.damage import damaged, damaged_bytes
 from tests.infra.recording import ROOT, Values, stack_values
 
-STACKS = ("dev", "local", "prod", "staging", "scale")
+STACKS = ("dev", "local", "prod", "staging")
 
 
 def _is_config(values: object) -> bool:

@@ -33,6 +33,11 @@ def stack_values(name: str) -> Values:
     return values_of(ROOT / "stacks" / f"Pulumi.{name}.yaml")
 
 
+def scale_values() -> Values:
+    """The values of a stack of 64 slices of 256 chips."""
+    return values_of(Path(__file__).parent / "Pulumi.scale.yaml")
+
+
 @dataclass(frozen=True)
 class Registration:
     """One resource as the program registered it."""

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.infra.difference import Resources, difference
-from tests.infra.recording import ROOT, Recording, Registration, Values, run_program, stack_values
+from tests.infra.recording import ROOT, Recording, Registration, Values, run_program, scale_values, stack_values
 
 _OPTIONS = ("protect", "retainOnDelete", "deleteBeforeReplace", "replaceOnChanges", "replace_with", "ignoreChanges")
 
@@ -115,5 +115,6 @@ def test_the_resources_of_dev_are_those_of_the_golden_file(dev: Resources) -> No
 
 @pytest.mark.parametrize("stack", ["local", "staging", "prod", "scale", "two-teams"])
 def test_a_stack_differs_from_dev_as_its_golden_file_says(stack: str, dev: Resources, two_teams: Values) -> None:
-    values = two_teams if stack == "two-teams" else stack_values(stack)
+    of_tests = {"scale": scale_values(), "two-teams": two_teams}
+    values = of_tests[stack] if stack in of_tests else stack_values(stack)
     _hold(stack, difference(dev, _resources(run_program(values))))

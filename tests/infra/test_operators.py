@@ -13,7 +13,7 @@ from infra.operators import JOBSET, KUEUE, Release
 from sandbox import builds
 from tests.chain.stack import ignore
 from tests.infra.chart_registry import Registry, serving
-from tests.infra.recording import Values, run_program, stack_values
+from tests.infra.recording import Values, run_program, scale_values
 
 FLEX = {"kind": "flex-start", "max_run_hours": 4}
 QUEUED = {"kind": "queued", "max_run_hours": 4}
@@ -65,7 +65,7 @@ def _resources(values: Values) -> list[Any]:
 
 def test_both_controllers_have_memory_for_all_nodes_and_pods_of_the_largest_stack() -> None:
     hosts, measured_mib_per_host = 4096, 0.16
-    for resources in _resources(stack_values("scale")):
+    for resources in _resources(scale_values()):
         assert resources["requests"]["memory"] == resources["limits"]["memory"] == f"{512 + hosts}Mi"
         assert resources["requests"]["cpu"] == "2500m"
         assert int(resources["limits"]["memory"].removesuffix("Mi")) > 4 * measured_mib_per_host * hosts

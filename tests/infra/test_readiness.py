@@ -12,7 +12,7 @@ from infra.settings.schema import Budget, Environment
 from tests.infra.recording import ROOT, Values, run_program, stack_values
 from tests.infra.review.known import own
 
-STACKS = ("dev", "prod", "scale", "staging")
+STACKS = ("dev", "prod", "staging")
 
 
 @pytest.fixture

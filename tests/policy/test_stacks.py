@@ -12,7 +12,7 @@ from policy.exceptions import ENDING, LONGEST, longest, read_exceptions, unknown
 from policy.rules import ALL_RULES
 from tests.cli.environments.test_names import environment_of
 from tests.infra.legal_values import legal_values
-from tests.infra.recording import ROOT, Values, run_program, stack_values, values_of
+from tests.infra.recording import ROOT, Values, run_program, scale_values, stack_values, values_of
 from tests.infra.test_pathways import on_one_host, stack_with
 from tests.policy.example import violations
 from tests.policy.plans import plan_of
@@ -53,6 +53,11 @@ def test_every_stack_keeps_the_rules_and_each_can_be_asked(stack_file: Path, pre
 
 def test_a_stack_of_two_teams_keeps_the_rules(two_teams: Values) -> None:
     assert broken(two_teams, policy_of("dev"), preview=False) == []
+
+
+def test_the_largest_stack_keeps_all_rules_except_those_against_its_host_network() -> None:
+    found = broken(scale_values(), policy_of("prod"), preview=True)
+    assert {rule for rule, _ in found} == {"no-host-namespaces", "pod-security"}
 
 
 @pytest.mark.parametrize("made", [stack_with, on_one_host])

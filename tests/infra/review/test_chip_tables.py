@@ -8,7 +8,7 @@ from infra.review.chip_tables import chip_tables, preflight_tables
 from infra.review.review import Review, review
 from infra.review.table import WIDTH, as_text
 from infra.settings.read import parse
-from tests.infra.recording import stack_values
+from tests.infra.recording import scale_values, stack_values
 from tests.infra.review.known import NOTHING, fitting, unfit
 from workloads.preflight_result import Alternative, PreflightResult, Remedy
 
@@ -83,7 +83,7 @@ def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_ma
 
 
 def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:
-    values = stack_values("scale")
+    values = scale_values()
     values["job"] |= {"training": {"global_batch": 16 * 64 * 256}}
     values["job"]["slices"] |= {"min_count": 50}
     made = review("scale", parse(values), NOTHING)

@@ -115,7 +115,7 @@ def test_github_takes_it_and_finds_it_whatever_the_size_of_the_stack(
     changes = tuple(change(operation, POOL, f"{'n' * length}-{index}") for index in range(count))
     broken = tuple(finding(f"rule-{index}", "mandatory", None) for index in range(rules))
     text = comment(passing().model_copy(update={"changes": changes, "findings": broken}))
-    assert text.startswith(f"{mark('preview', 'dev')}\n### Preview of dev\n")
+    assert text.startswith(f"{mark('dev')}\n### Preview of dev\n")
     assert len(text) <= MOST_CHARACTERS < 65_536
     assert text.count("<details>") == text.count("</details>")
     whole = all(f"-{index}" in text for index in range(count))

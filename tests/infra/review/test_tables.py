@@ -108,7 +108,7 @@ def test_the_pace_is_called_an_estimate_and_has_its_calibration() -> None:
     assert "CALIBRATION" in text
 
 
-@pytest.mark.parametrize("stack", ["dev", "staging", "prod", "scale"])
+@pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_every_stack_has_a_review(stack: str) -> None:
     text = show(own(stack), NOTHING)
     assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("Price", "Queue", "Chips"))] == [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from infra.settings.read import parse
 from infra.settings.rules_cloud import narrowest_prefix, pod_addresses
-from tests.infra.recording import Values, stack_values
+from tests.infra.recording import Values, scale_values, stack_values
 from tests.infra.spoiling import errors_of
 
 PRIVATE = "a part of one of the private blocks 10.0.0.0/8, 172.16.0.0/12"
@@ -133,7 +133,7 @@ def test_a_disk_image_is_named_in_full(values: Values) -> None:
 
 
 def _machine_error(stack: str, machine_type: str, nodes: int) -> str:
-    values = stack_values(stack)
+    values = scale_values() if stack == "scale" else stack_values(stack)
     values["cluster"] |= {"system_machine_type": machine_type, "system_nodes": nodes}
     return errors_of(values).get("cluster.system_machine_type", "")
 

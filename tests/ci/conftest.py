@@ -35,20 +35,27 @@ class StandIn:
         """Command lines, each followed by its input if it had one."""
         return (self.folder / "asked").read_text().splitlines()
 
-    def changed(self) -> list[str]:
-        """Command lines of `gh` that change something."""
-        return [line for line in self.asked if line.startswith("gh ") and "GET" not in line and "--slurp" not in line]
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which a process finds these programs."""
+        return {"PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}", "STAND_IN": str(self.folder)}
+
+
+def installed(folder: Path) -> StandIn:
+    """Put the programs into a folder."""
+    for name in ("gh", "gcloud"):
+        (folder / name).write_text(_PROGRAM)
+        (folder / name).chmod(0o755)
+    (folder / "asked").touch()
+    (folder / "answers").touch()
+    return StandIn(folder)
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     folder = tmp_path / "programs"
     folder.mkdir()
-    for name in ("gh", "gcloud"):
-        (folder / name).write_text(_PROGRAM)
-        (folder / name).chmod(0o755)
-    (folder / "asked").touch()
-    (folder / "answers").touch()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("STAND_IN", str(folder))
-    return StandIn(folder)
+    made = installed(folder)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made

@@ -1,20 +1,18 @@
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from cli.answer import Halt
-from cli.ci.github import Run, comment, drift_issue, require_newest
+from cli.preview_comment import Run, app, comment, current_run
 from infra.review.preview import MOST_CHARACTERS, mark
-from tests.cli.ci.conftest import StandIn
+from tests.ci.conftest import StandIn
 
-ROOT = Path(__file__).parent.parent.parent.parent
 GOLDEN = Path(__file__).parent / "comment.md"
-MARK = mark("preview", "dev")
+MARK = mark("dev")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 RUN = Run("owner/name", "https://github.example", "7", COMMIT)
 BOT, PERSON = {"type": "Bot"}, {"type": "User"}
@@ -35,7 +33,7 @@ def written(stand_in: StandIn) -> tuple[str, Any]:
 
 
 def has(stand_in: StandIn, *earlier: object) -> None:
-    """The listing has these comments or issues, on two pages."""
+    """The listing has these comments, on two pages."""
     stand_in.answers(**{"--slurp": [earlier[:1], earlier[1:]], "api": POSTED})
 
 
@@ -50,7 +48,7 @@ def test_the_comment_is_the_previews_text_with_a_link_to_its_run(stand_in: Stand
 
 
 def test_a_second_preview_is_written_over_the_first_on_whatever_page_it_is(stand_in: StandIn, text: Path) -> None:
-    other = {"id": 1, "user": BOT, "body": f"{mark('preview', 'prod')}\nearlier"}
+    other = {"id": 1, "user": BOT, "body": f"{mark('prod')}\nearlier"}
     has(stand_in, other, {"id": 2, "user": BOT, "body": f"{MARK}\nearlier"})
     comment("dev", text, 5, RUN)
     assert "--paginate" in stand_in.asked[0]
@@ -104,56 +102,18 @@ def test_without_gh_the_message_says_where_it_comes_from(text: Path, monkeypatch
         comment("dev", text, 5, RUN)
 
 
-def test_drift_opens_one_issue_and_the_next_night_updates_it(stand_in: StandIn, text: Path) -> None:
-    text.write_text("slices-0: 4 nodes declared, 3 there\n")
+def test_a_process_that_is_not_in_a_workflow_is_told_which_variables_are_missing() -> None:
+    with pytest.raises(Halt, match="these are missing: GITHUB_SERVER_URL, GITHUB_SHA"):
+        current_run({"GITHUB_REPOSITORY": "owner/name", "GITHUB_RUN_ID": "7"})
+
+
+def test_the_command_posts_with_the_environment_of_a_runner(
+    stand_in: StandIn, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     has(stand_in)
-    drift_issue("dev", text, 2, RUN)
-    line, opened = written(stand_in)
-    assert line == "gh api repos/owner/name/issues --method POST --input -"
-    assert opened["body"].splitlines()[:2] == [mark("drift", "dev"), "slices-0: 4 nodes declared, 3 there"]
-    has(stand_in, {"number": 3, "user": BOT, "body": opened["body"]})
-    drift_issue("dev", text, 2, RUN)
-    assert written(stand_in)[0] == "gh api repos/owner/name/issues/3 --method PATCH --input -"
-
-
-def test_a_night_without_drift_closes_the_issue_and_says_why(stand_in: StandIn, text: Path) -> None:
-    has(stand_in)
-    assert drift_issue("dev", text, 0, RUN) == "no drift"
-    has(stand_in, {"number": 3, "user": BOT, "body": f"{mark('drift', 'dev')}\n"})
-    assert drift_issue("dev", text, 0, RUN) == f"no drift; closed {POSTED['html_url']}"
-    assert written(stand_in) == ("gh api repos/owner/name/issues/3 --method PATCH --input -", {"state": "closed"})
-    assert "found no drift" in json.loads(stand_in.asked[-3])["body"]
-
-
-def test_a_look_that_failed_neither_opens_nor_closes_an_issue(stand_in: StandIn, text: Path) -> None:
-    with pytest.raises(Halt, match="status 1, so it is unknown"):
-        drift_issue("dev", text, 1, RUN)
-    assert stand_in.asked == []
-
-
-def test_a_plan_of_an_older_commit_is_refused(stand_in: StandIn) -> None:
-    stand_in.answers(commits={"sha": COMMIT})
-    require_newest("main", RUN)
-    newest = "f" * 40
-    stand_in.answers(commits={"sha": newest})
-    with pytest.raises(Halt, match=f"expected the newest commit of main, {newest}, got {COMMIT}"):
-        require_newest("main", RUN)
-
-
-def test_the_command_posts_with_the_environment_of_a_runner(stand_in: StandIn, text: Path) -> None:
-    has(stand_in)
-    environment = {name: os.environ[name] for name in ("PATH", "STAND_IN")} | {
-        "GITHUB_SERVER_URL": "https://github.example",
-        "GITHUB_REPOSITORY": "owner/name",
-        "GITHUB_RUN_ID": "7",
-    }
-    without = _run_comment(text, environment)
-    assert without.returncode == 1
-    assert "these are missing: GITHUB_SHA" in without.stderr
-    posted = _run_comment(text, environment | {"GITHUB_SHA": COMMIT})
-    assert (posted.returncode, posted.stdout) == (0, f"{POSTED['html_url']}\n")
-
-
-def _run_comment(text: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli.ci", "comment", "--stack", "dev", "--text", str(text), "--pull-request", "5"]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    described = {"REPOSITORY": "owner/name", "SERVER_URL": "https://github.example", "RUN_ID": "7", "SHA": COMMIT}
+    for name, value in described.items():
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    posted = CliRunner().invoke(app, ["--stack", "dev", "--text", str(text), "--pull-request", "5"])
+    assert (posted.exit_code, posted.stdout) == (0, f"{POSTED['html_url']}\n")
+    assert written(stand_in)[1]["body"] == GOLDEN.read_text()

@@ -1,1 +1,0 @@
-"""Commands of the workflows in `.github`: `python -m cli.ci COMMAND`."""
