@@ -206,15 +206,24 @@ def test_nothing_starts_inside_a_container_that_has_ended(tmp_path: Path) -> Non
         container.run_inside(["true"])
 
 
-@pytest.mark.parametrize("how", ["run", "run_beside"])
-def test_an_ordinary_user_needs_no_root(tmp_path: Path, how: str) -> None:
+_AS_USER = f"{os.geteuid() or 1000}\nmy-pod\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "command", "said"),
+    [
+        ("run", ("sh", "-c", "id -u; hostname"), (0, _AS_USER)),
+        ("run_beside", ("sh", "-c", "id -u; hostname"), _AS_USER),
+        ("run_on_new_places", (), (0, 3 * "inside\n")),
+    ],
+    ids=["container", "command inside", "new mount points"],
+)
+def test_an_ordinary_user_needs_no_root(tmp_path: Path, how: str, command: tuple[str, ...], said: object) -> None:
     program = (
         f"import sys; from pathlib import Path; from tests.sandbox.node_agent.test_pod_process import {how};"
-        f"print({how}(Path(sys.argv[1]), 'sh', '-c', 'id -u; hostname'))"
+        f"print({how}(Path(sys.argv[1]), *sys.argv[2:]))"
     )
     user = [] if os.geteuid() else ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    done = subprocess.run(
-        [*user, sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    said = f"{os.geteuid() or 1000}\nmy-pod\n"
-    assert done.stdout == f"{(0, said) if how == 'run' else said}\n"
+    line = [*user, sys.executable, "-c", program, str(tmp_path), *command]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{said}\n"
