@@ -47,7 +47,7 @@ class PodWorker:
         self._started = datetime.now(UTC)
         self._workers = {
             container["name"]: ContainerWorker(container, around, machine, self._changed, self._warn)
-            for container in self.pod.all_containers
+            for container in (*self.pod.containers, *self.pod.init_containers)
         }
         self._sidecars_stay = False
         """Whether the other containers run, which sidecars outlive."""
@@ -173,11 +173,11 @@ class PodWorker:
         with self._lock:
             self._deadline = min(self._deadline, time.monotonic() + grace_seconds)
             self._ending.set()
-            stay = self._sidecars_stay and grace_seconds > 0
+            later = self.pod.init_containers if self._sidecars_stay and grace_seconds else []
         # Sidecars end after the others, in `_run_containers`.
         for container in self.pod.all_containers:
             worker = self._workers[container["name"]]
-            if not (stay and is_sidecar(container) and container in self.pod.init_containers) or worker.ending:
+            if container not in later or worker.ending:
                 worker.end(grace_seconds)
 
     def _changed(self) -> None:

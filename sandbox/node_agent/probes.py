@@ -21,7 +21,7 @@ _PERIOD_SECONDS, _TIMEOUT_SECONDS, _FAILURES, _SUCCESSES = 10, 1, 3, 1
 
 @dataclass
 class Probing:
-    """Runs the probes of a container, and its hooks when it is told to."""
+    """Runs the probes of a container, and its hooks on request."""
 
     _container: Json
     _process: PodProcess
