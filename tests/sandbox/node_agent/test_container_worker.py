@@ -63,7 +63,13 @@ def test_containers_of_a_pod_restart_on_their_own(begin: Begin) -> None:
 
 def test_a_pod_that_waits_for_a_restart_can_be_deleted(begin: Begin) -> None:
     trial = begin(pod(restartPolicy="OnFailure", containers=[script("exit 7")]))
-    trial.until(lambda: trial.api.statuses and trial.api.state()["restartCount"] >= 4)
+    # Before its seventh restart it waits long enough for the deletion to come first.
+
+    def waits() -> bool:
+        status: Json = trial.api.state() if trial.api.statuses else {"restartCount": 0}
+        return status["restartCount"] >= 6 and "waiting" in status["state"]
+
+    trial.until(waits)
     trial.worker.delete(30)
     trial.until(lambda: trial.api.deletions)
     assert trial.api.phases[-1] == "Failed"
