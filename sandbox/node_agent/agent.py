@@ -1,7 +1,7 @@
 """The node agent: keeps the sandbox's nodes Ready and gives each pod that is bound to them a worker.
 
-Readiness probes are not run: a running container counts as ready. Images are ignored: every container is a program of
-this machine that imports the checkout's modules. `pod_worker` runs one pod.
+Images are ignored: every container is a program of this machine that imports the checkout's modules. `pod_worker` runs
+one pod, and `unsupported` names what a pod may not have.
 """
 
 import logging

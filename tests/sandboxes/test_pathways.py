@@ -1,7 +1,7 @@
 """Jobs that run by Pathways, before the real API server, JobSet, Kueue and scheduler.
 
-Google's servers do not run here, and the sandbox's node agent runs no sidecars: what is seen is that the JobSets are
-taken, that head and workers are admitted as one job, and where their pods go.
+Google's servers do not run here, because they are images: what is seen is that the JobSets are taken, that head and
+workers are admitted as one job, and where their pods go.
 """
 
 import json
