@@ -5,8 +5,8 @@ The time of a step is the sum of
   + FLOPs of Pallas kernels / (assumed share of the peak), because XLA has no estimate of them
   + bytes of blocking collectives / rate of all ICI links.
 Copies to the host, asynchronous collectives and transfers between slices count as hidden. The part of the transfers
-that a replay of the schedule finds exposed is reported separately. With `slice_failure: continue`, that is all of the
-hosts' exchange. Gathers and scatters have no estimate, so they count as zero and are listed.
+that a replay of the schedule finds exposed is reported separately. Gathers and scatters have no estimate, so they count as zero
+and are listed.
 """
 
 from collections.abc import Callable, Mapping
