@@ -10,11 +10,10 @@ from typing import get_args
 
 from chaos import report
 from chaos.faults import CATALOGUE
-from chaos.long_run import Plan, long_run
+from chaos.long_run import Plan, SliceFailure, long_run
 from chaos.target import Fault, Target, open_target
 from chaos.trial import Result, carry_out, from_json, long_run_to_json, to_json
 from sandbox.daemon import CHECKOUT
-from workloads.spec import SliceFailure
 
 REPORTS = CHECKOUT / ".sandbox" / "chaos"
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from chaos.faults import CATALOGUE, slices
 from chaos.sabotage import add_sabotages
@@ -16,7 +17,8 @@ from chaos.target import END_SECONDS, SINGLES, Fault, Json, Target, comes_with_t
 from chaos.trial import LongRun, Strike, result, run_action
 from chaos.verdict import Expected, Observed, broken
 from workloads.report.goodput import goodput, lost_steps
-from workloads.spec import SliceFailure
+
+SliceFailure = Literal["restart", "continue"]
 
 SAVE_EVERY = 50
 _CATALOGUE = {fault.name: fault for fault in CATALOGUE}

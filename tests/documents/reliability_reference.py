@@ -14,7 +14,7 @@ from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import DOCS
 from tests.made_part import with_part
 from workloads.report.goodput import Cause
-from workloads.spec import FATAL_CODES, ExitCode, SliceFailure
+from workloads.spec import FATAL_CODES, ExitCode
 
 _MADE_BY = "made by tests/documents/reliability_reference.py"
 CODES = f"<!-- exit codes: {_MADE_BY} -->\n", "<!-- end of exit codes -->\n"
@@ -26,23 +26,19 @@ FAULTS_PICTURE = "pictures/faults.svg"
 class RecordedRun:
     """A long run in docs/chaos, its picture in docs, and its part of the document."""
 
-    slice_failure: SliceFailure
     file: str
     picture: str
 
     @property
     def marks(self) -> tuple[str, str]:
         """Return the lines around its part."""
-        return f"<!-- long run, {self.slice_failure}: {_MADE_BY} -->\n", f"<!-- end of {self.slice_failure} -->\n"
+        return f"<!-- long run, restart: {_MADE_BY} -->\n", "<!-- end of restart -->\n"
 
     def read(self) -> LongRun:
         return LongRun.model_validate_json((_MEASURED / self.file).read_text())
 
 
-LONG_RUNS = (
-    RecordedRun("restart", "long_run.json", "pictures/long_run.svg"),
-    RecordedRun("continue", "long_run_continue.json", "pictures/long_run_continue.svg"),
-)
+LONG_RUNS = (RecordedRun("long_run.json", "pictures/long_run.svg"),)
 
 _HEAD = (
     "| Fault | Description | Repeated steps | Recovery | Counted restarts | Ending | Result |",

@@ -89,54 +89,13 @@ class _Manager(ocp.CheckpointManager):
             raise
 
 
-class CheckpointReader:
-    """Reads the checkpoints in one folder, while another slice may write there. Every process makes the same calls."""
+class Checkpoints:
+    """The checkpoints in one folder. Every process of the job has one and makes the same calls."""
 
     def __init__(self, folder: epath.Path, schedule: TrainingSpec, processes: Processes):
         self._folder = folder
         self._processes = processes
         self._read_once_from_replicas = schedule.read_once_from_replicas
-        self._reader = ocp.StandardCheckpointHandler()
-
-    def read(self, step: int, shapes: TrainState, take: Take, search: str) -> tuple[TrainState | None, str]:
-        """Return the state after `step`, or its error. The result is the same on all processes.
-
-        `search` names this call. Each name may be used once for each step.
-        """
-        restore = Restore(shapes, self._read_once_from_replicas)
-        folder, found, fault = self._folder / str(step) / STATE, None, ""
-        # This uses the handler and not the manager. The manager ends a restore with a barrier over all processes, where
-        # processes that could read would wait forever for those that could not.
-        try:
-            found = restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes)))
-        except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
-            fault = first_line(error)
-        faults = self._processes.gather(f"restore/{search}/{step}", fault)
-        if any(faults):
-            return None, first_of([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
-        # These are collectives. Only now is it certain that all processes take part.
-        state = restore.spread(found)
-        replicas = take(state)
-        verdict = self._processes.share(f"verdict/{search}/{step}", lambda: self._verdict(step, replicas))
-        return (None, verdict) if verdict else (state, "")
-
-    def _verdict(self, step: int, replicas: list[Fingerprints]) -> str:
-        try:
-            expected = read_record(self._folder / str(step)).fingerprints
-        except Exception as error:  # noqa: BLE001 - as for the arrays
-            return f"no fingerprints: {first_line(error)}"
-        wrong = differences(expected, replicas)
-        return f"arrays are not what was saved: {first_of(wrong)}" if wrong else ""
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-class Checkpoints(CheckpointReader):
-    """The checkpoints in one folder, for the slices that write there."""
-
-    def __init__(self, folder: epath.Path, schedule: TrainingSpec, processes: Processes):
-        super().__init__(folder, schedule, processes)
         self._unannounced: list[int] = []
         self._searches = 0
         options = ocp.CheckpointManagerOptions(
@@ -144,6 +103,7 @@ class Checkpoints(CheckpointReader):
             keep_period=schedule.keep_every_steps,
             cleanup_tmp_directories=True,
         )
+        self._reader = ocp.StandardCheckpointHandler()
         arrays = ocp.type_handlers.ArrayHandler(
             min_slice_bytes_for_replica_parallel=SMALLEST_SHARED_BYTES,
             max_replicas_for_replica_parallel=SHARING_REPLICAS,
@@ -185,7 +145,7 @@ class Checkpoints(CheckpointReader):
         for step in reversed(earlier):
             if newer := self._processes.share(f"format/{self._searches}/{step}", partial(self._newer_format, step)):
                 raise NewerCheckpoint(newer)
-            state, fault = self.read(step, shapes, take, str(self._searches))
+            state, fault = self._read_together(step, shapes, take)
             if state is not None:
                 self._move_away(skipped, report)
                 return state
@@ -224,13 +184,28 @@ class Checkpoints(CheckpointReader):
             yield from self._unannounced
             self._unannounced.clear()
 
-    def reload(self) -> None:
-        """Take note of what another slice has written."""
-        self._orbax.reload()
-
     def close(self) -> None:
         self._orbax.close()
-        super().close()
+        self._reader.close()
+
+    def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
+        """Return the state, or its error. The result is the same on all processes."""
+        restore = Restore(shapes, self._read_once_from_replicas)
+        folder, found, fault = self._folder / str(step) / STATE, None, ""
+        # This uses the handler and not the manager. The manager ends a restore with a barrier over all processes, where
+        # processes that could read would wait forever for those that could not.
+        try:
+            found = restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes)))
+        except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
+            fault = first_line(error)
+        faults = self._processes.gather(f"restore/{self._searches}/{step}", fault)
+        if any(faults):
+            return None, first_of([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
+        # These are collectives. Only now is it certain that all processes take part.
+        state = restore.spread(found)
+        replicas = take(state)
+        verdict = self._processes.share(f"verdict/{self._searches}/{step}", lambda: self._verdict(step, replicas))
+        return (None, verdict) if verdict else (state, "")
 
     def _newer_format(self, step: int) -> str:
         try:
@@ -240,6 +215,14 @@ class Checkpoints(CheckpointReader):
         except Exception:  # noqa: BLE001 - a damaged record is found again, and reported, when the arrays are checked
             return ""
         return ""
+
+    def _verdict(self, step: int, replicas: list[Fingerprints]) -> str:
+        try:
+            expected = read_record(self._folder / str(step)).fingerprints
+        except Exception as error:  # noqa: BLE001 - as for the arrays
+            return f"no fingerprints: {first_line(error)}"
+        wrong = differences(expected, replicas)
+        return f"arrays are not what was saved: {first_of(wrong)}" if wrong else ""
 
     def _move_away(self, skipped: dict[int, str], report: Callable[[CheckpointSkipped], None]) -> None:
         for step, reason in skipped.items():

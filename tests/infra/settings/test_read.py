@@ -83,11 +83,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         f"{_SLICES}.count",
         "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
     ),
-    (put("job.slice_failure", "continue"), "job.slice_failure", "expected no such setting any more, since all slices"),
+    (put("job.slice_failure", "continue"), "job.slice_failure", "no such setting any more, since all slices of"),
     (
         put("job.training.sync_every", 2),
         "job.training.sync_every",
-        "remove it; a larger global_batch with accumulation",
+        "remove it; a larger global_batch with",
     ),
     (put("job.training.lost_rows", "next-step"), "job.training.lost_rows", "since every step has all rows of its"),
     (put("job.name", "x" * 27), "job.name", "a name of at most 26 lower-case letters"),
