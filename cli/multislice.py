@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.answer import Form
-from cli.environments.commands import environments
 from cli.lifecycle import lifecycle
 from cli.options import (
     ClusterCommand,
@@ -60,7 +59,6 @@ def _options(
 
 
 app.add_typer(lifecycle)
-app.add_typer(environments)
 
 
 @app.command()

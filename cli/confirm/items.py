@@ -125,13 +125,6 @@ ITEMS = (
         questions.saves,
     ),
     Item(
-        "environment-bucket",
-        1,
-        "bucket of an environment",
-        "it can be deleted, because it is flat: the provider deletes objects but no folders",
-        "`multislice env destroy`",
-    ),
-    Item(
         "upgrade",
         1,
         "upgrade of JobSet and Kueue",

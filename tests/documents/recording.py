@@ -21,9 +21,9 @@ from cli import engines
 from cli.dashboard import Pages
 from cli.deployed import deployed
 from cli.down import Consent, down
-from cli.environments.files import files_of_project, policy_pack
 from cli.observed.observe import Observer
 from cli.preview import run_preview
+from cli.project_files import files_of_project, policy_pack
 from cli.up import up
 from infra.project import find_project
 from infra.review.review import Previewed
