@@ -391,23 +391,6 @@ def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Out
     return command(stack, folder_of(stack, engine, sandbox), Terminal(highlight=False), as_json=output == "json")
 
 
-@app.command()
-def confirm(
-    stack: Stack,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File for the answers. Default: ./confirmation.json.")
-    ] = None,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    output: TableOutput = Form.TEXT,
-) -> int:
-    """Record which assumptions about Google Cloud and TPUs hold on a stack. Exit status 2: one does not hold."""
-    from cli.confirm.confirm import OUTPUT
-    from cli.confirm.confirm import confirm as command
-
-    return command(_deployed(stack, engine, sandbox), file or OUTPUT, output, Terminal(highlight=False))
-
-
 def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
     from cli.deployed import Kubectl, deployed, deployed_by_kubeconfig
 
