@@ -108,7 +108,7 @@ def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[s
 
 def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
     """Google's clients, which read gs://, cannot be imported with Pulumi, and these commands should be fast."""
-    commands = "cli.status, cli.logs, cli.explain.explain, cli.dashboard, sandbox.stacks"
+    commands = "cli.status, cli.logs, cli.explain.explain, sandbox.stacks"
     program = f"import sys, {commands}, cli.deployed; print({{'pulumi', 'jax', 'kubernetes'}} & sys.modules.keys())"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "set()\n"

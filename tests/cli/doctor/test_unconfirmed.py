@@ -15,7 +15,8 @@ def subjects(values: Values) -> set[str]:
     return {each.subject for each in unconfirmed(parse(values))}
 
 
-def test_a_stack_is_told_of_what_it_uses_and_of_nothing_else(values: Values) -> None:
+def test_a_stack_is_told_of_what_it_uses_and_of_nothing_else() -> None:
+    values = stack_values("dev")
     values["slices"]["trillium"]["capacity"] = "spot"
     optional = {"notice time of spot", "flex-start", "queued provisioning", "existing VPC or cluster", "Pathways"}
     assert subjects(values) & optional == {"notice time of spot"}
