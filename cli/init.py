@@ -8,19 +8,19 @@ from shutil import copyfile
 from typing import Literal
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
-from cli.environments.create import name_fault
-from cli.environments.files import PACK_FILE, POLICY, Files
+from cli.project_files import PACK_FILE, POLICY, Files
 from infra.cost import price_table
 from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
 from infra.readiness import EXAMPLES
-from infra.settings.errors import FieldError, SettingsError
+from infra.settings.errors import FieldError, SettingsError, expectation
 from infra.settings.read import parse
 from infra.settings.starter import cluster_of, read_starter, sections
-from infra.settings.values import NAMESPACE
+from infra.settings.values import NAMESPACE, ClusterName
 from infra.tpu import all_shapes, generation_names, interpret
 
 _EXAMPLE = "dev"
@@ -85,8 +85,8 @@ def init(name: str, wish: Wish, console: Console) -> int:
     if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
         raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
     if wish.missing and sys.stdin.isatty():
-        if fault := name_fault(cluster_of(name)):
-            raise Halt(str(fault))
+        if error := _name_error(cluster_of(name)):
+            raise Halt(str(error))
         wish = _ask(wish, lambda question: console.input(question, markup=False).strip())
     written[files.stack(name)] = _stack_file(name, wish)
     for path in (*copied, *written):
@@ -99,6 +99,15 @@ def init(name: str, wish: Wish, console: Console) -> int:
     lines += [f"next: multislice review -s {name}, then multislice up -s {name}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _name_error(name: str) -> FieldError | None:
+    """Return the error of a name that no cluster can have."""
+    try:
+        TypeAdapter(ClusterName).validate_python(name)
+    except ValidationError as error:
+        return FieldError("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
+    return None
 
 
 def _of_project(folder: Path) -> dict[Path, str]:

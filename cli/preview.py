@@ -19,7 +19,7 @@ from rich.console import Console
 
 from cli import engines, stack_file
 from cli.answer import NEGATIVE, Form, Halt, waiting, write
-from cli.environments.files import files_of_project, policy_pack
+from cli.project_files import files_of_project, policy_pack
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules

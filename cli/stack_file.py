@@ -57,19 +57,19 @@ def names(folder: Path | None = None) -> list[str]:
     return sorted(stack_name(path) for path in (folder or stacks_folder()).glob("Pulumi.*.yaml") if path.is_file())
 
 
-def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Path:
-    """Return the stack file of `stack`, the value of `option`. Raise Halt with all stacks if it is missing."""
+def find(stack: str, folder: Path | None = None) -> Path:
+    """Return the stack file of `stack`. Raise Halt with all stacks if it is missing."""
     folder = folder or stacks_folder()
     path = folder / f"Pulumi.{stack}.yaml"
     if path.is_file():
         return path
     if path.is_dir() or path.is_symlink():
         kind = "a folder" if path.is_dir() else "a link to a file that does not exist"
-        raise Halt(f"{option} must name a file, got {path}, which is {kind}; remove it or put a stack file there")
+        raise Halt(f"--stack must name a file, got {path}, which is {kind}; remove it or put a stack file there")
     known = names(folder)
     meant, choice = nearest(stack, known), ", ".join(known) or "(there are none)"
     raise Halt(
-        f"{f'did you mean {meant}? ' if meant else ''}{option} must name a file {folder}/Pulumi.STACK.yaml,"
+        f"{f'did you mean {meant}? ' if meant else ''}--stack must name a file {folder}/Pulumi.STACK.yaml,"
         f" got {stack!r}; choose one of: {choice}"
     )
 

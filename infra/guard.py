@@ -215,8 +215,8 @@ def _bullets(items: Iterable[object]) -> str:
 def destroy_policies(settings: Settings, stack: str) -> dict[str, Manifest]:
     """Return the policies on deleting `in_use`, each followed by its bindings, by name. `stack` is the stack's name.
 
-    With `allow_interruption` they only warn. They also only warn in an environment, which ends at its time even if jobs
-    still run. Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
+    With `allow_interruption` they only warn. Jobs are searched for in the namespaces of teams and in `default`; any
+    other namespace is foreign.
 
     In an existing cluster, namespaces of others are not searched, because nothing of theirs is lost. Only a Kueue that
     the stack installed would take their queues with it.
@@ -274,7 +274,7 @@ def _in_force(
     settings: Settings, name: str, params: tuple[str, str], rule: tuple[str, str], namespaces: Sequence[str]
 ) -> dict[str, Manifest]:
     """Return a policy and its bindings, one for each namespace in which it looks for `params`."""
-    refuses = not settings.allow_interruption and settings.environment is None
+    refuses = not settings.allow_interruption
     scoped = f"{settings.prefix}{name}"
     policy = borders.policy(
         scoped,

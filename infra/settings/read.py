@@ -41,7 +41,6 @@ from infra.settings.schema import (
     Cloud,
     Cluster,
     Datasets,
-    Environment,
     Image,
     Monitoring,
     Network,
@@ -236,7 +235,6 @@ def read_draft(sections: Sections) -> Draft:
         scheduling=sections.whole("scheduling", Scheduling),
         prices=sections.whole("prices", Prices),
         budget=sections.optional("budget", Budget),
-        environment=sections.optional("environment", Environment),
         functions=sections.whole("functions", Functions),
         secrets=tuple(_entries(raw.get(SECRETS))),
     )

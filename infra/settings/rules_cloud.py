@@ -33,7 +33,7 @@ _SHARE = 2
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of location, addresses, system nodes, placement and environment."""
+    """Yield the errors of location, addresses, system nodes and placement."""
     yield from _zones(draft)
     yield from _authorized_networks(draft)
     yield from _encryption_key(draft)
@@ -43,7 +43,6 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     yield from _room(draft, shapes, ranges)
     yield from _controllers(draft, shapes)
     yield from _placement(draft)
-    yield from _environment(draft)
 
 
 def check_offered(path: str, group: Section) -> FieldError | None:
@@ -248,31 +247,3 @@ def _placement(draft: Draft) -> Iterator[FieldError]:
             placement,
             f"write exclusive-topology, or another capacity for {join_names(on_request)}",
         )
-
-
-def _environment(draft: Draft) -> Iterator[FieldError]:
-    """Yield what would keep an environment from ending, or affect other stacks."""
-    if draft.environment is None or draft.cluster is None:
-        return
-    if draft.cluster.deletion_protection and not draft.cluster.existing:
-        expected = "false, since an environment is destroyed at its end"
-        fix = "set it false, or remove the section environment"
-        yield FieldError("cluster.deletion_protection", expected, "true", fix)
-    for name, group in draft.slices.items():
-        if group.capacity.reserved:
-            yield FieldError(
-                f"slices.{name}.capacity",
-                "capacity that no other stack needs: on-demand, spot, flex-start or queued",
-                f"the reservation {group.capacity.reserved}, which others rely on",
-                "create the environment from a stack without reserved chips",
-            )
-    prefix = f"{draft.cluster.name}-"
-    for name, team in draft.teams.items():
-        # Google identifies pods by project, namespace and service account, not by cluster.
-        if not team.namespace.startswith(prefix):
-            yield FieldError(
-                f"teams.{name}.namespace",
-                f"a name that begins with {prefix}; otherwise pods of other clusters of the project get its rights",
-                repr(team.namespace),
-                f"write {prefix}{team.namespace}",
-            )

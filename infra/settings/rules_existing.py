@@ -47,9 +47,6 @@ def _cluster(draft: Draft, location: str) -> Iterator[FieldError]:
     if draft.cloud and location != draft.cloud.region and not location.startswith(f"{draft.cloud.region}-"):
         expected = f"{draft.cloud.region} or one of its zones"
         yield FieldError("cluster.existing.location", expected, repr(location), "change it or cloud.region")
-    if draft.environment is not None:
-        expected = "a cluster of its own, since an environment ends with all that it has"
-        yield FieldError("cluster.existing", expected, name, "remove it or the section environment")
     for path, job in draft.readable_jobs:
         heads = isinstance(job, ContainerJob) and job.pathways is not None
         if heads and any(draft.slices[group].shape.multi_host for group in job.slices.groups if group in draft.slices):

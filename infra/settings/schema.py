@@ -1,7 +1,7 @@
 """The sections of a stack file, one class for each section below `config`. Rules between them are in `rules_*`."""
 
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -355,28 +355,6 @@ class Budget(Spec):
     `destroy`. Default: none."""
     alerts: BudgetAlerts | None = None
     """Alerts of Cloud Billing about all costs of the project. Default: none."""
-
-
-class Environment(Spec):
-    """Makes the stack an environment: a temporary copy of another stack, created by `multislice env create`.
-
-    A destroy removes everything, including the checkpoint bucket and its content.
-    """
-
-    source: DnsLabel
-    """Stack from which it was copied."""
-    expires_at: Instant
-    """Time in UTC, such as 2026-11-21T18:00:00Z, after which previews and updates are refused, but not `destroy`."""
-
-    @property
-    def end(self) -> datetime:
-        return datetime.fromisoformat(self.expires_at)
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Return the labels that identify its leftovers in the cloud. Label values may contain no colons or
-        capitals."""
-        return {"environment-of": self.source, "expires-at": self.expires_at.lower().replace(":", "-")}
 
 
 class Monitoring(Spec):

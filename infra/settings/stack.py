@@ -15,7 +15,6 @@ from infra.settings.schema import (
     Cloud,
     Cluster,
     Datasets,
-    Environment,
     Image,
     Monitoring,
     Network,
@@ -64,7 +63,6 @@ class Draft:
     scheduling: Scheduling = Scheduling()
     prices: Prices = Prices()
     budget: Budget | None = None
-    environment: Environment | None = None
     functions: Functions = Functions()
     secrets: tuple[str, ...] = ()
     """Names of the stack file's secrets."""
@@ -115,7 +113,6 @@ class Settings(Options):
     scheduling: Scheduling = Scheduling()
     prices: Prices = Prices()
     budget: Budget | None = None
-    environment: Environment | None = None
     monitoring: Monitoring = Monitoring()
     functions: Functions = Functions()
     secrets: Mapping[str, InstanceOf[Hidden]] = {}
@@ -149,8 +146,7 @@ class Settings(Options):
     def resource_labels(self) -> Mapping[str, str]:
         """Return the labels of all billed resources. Never empty, because GKE ignores the removal of a pool's last
         label."""
-        of_environment = self.environment.labels if self.environment else {}
-        return {**MANAGED_BY, **self.labels, **of_environment}
+        return {**MANAGED_BY, **self.labels}
 
     @property
     def second_network(self) -> bool:

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Form, Halt
-from cli.environments.files import Files, files_of_project
 from cli.preview import PreviewRequest, preview, run_preview
+from cli.project_files import Files, files_of_project
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from tests.cli.shown import read_output
 from tests.cli.test_engines import error, recorded

@@ -86,7 +86,7 @@ def test_a_file_that_is_no_yaml_is_refused(text: str, tmp_path: Path) -> None:
     assert (found.exit_code, "must be YAML with the settings of one job" in found.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("command", ["status", "list", "logs", "explain", "cancel", "profile", "dashboard", "render"])
+@pytest.mark.parametrize("command", ["status", "list", "logs", "explain", "cancel", "profile", "render"])
 def test_commands_take_a_stack_or_a_kubeconfig(command: str, tmp_path: Path) -> None:
     words = [command, "job.yaml"] if command == "render" else [command]
     (tmp_path / "job.yaml").write_text("name: mine\n")

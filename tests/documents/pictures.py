@@ -6,7 +6,6 @@ looks at it.
 
 import io
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -34,7 +33,6 @@ from workloads.report.goodput import goodput
 from workloads.report.history import read_history
 from workloads.report.tables import WIDTH, write
 
-DASHBOARD_PICTURE = "pictures/dashboard.png"
 _BLANKS = re.compile(r"\n(\s*\n){2,}")
 """Several empty lines, as between the live screen and the closing lines."""
 _COMPILED = Path(__file__).parent / "prod_preflight.json"
@@ -89,17 +87,6 @@ def _review() -> str:
     return _drawn(console, "multislice review -s prod", "review")
 
 
-def _draw_dashboard(target: Path) -> None:
-    """Take a picture of the recorded page with Chromium, which must be on the PATH."""
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "page.html"
-        page.write_text(_recorded().dashboard)
-        size, shot = "--window-size=1100,1250", f"--screenshot={target}"
-        # The new headless mode of Chromium waits for ever on a machine without D-Bus.
-        mode = ("--headless=old", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-        subprocess.run(["chromium", *mode, size, shot, page.as_uri()], check=True, timeout=120)
-
-
 def _console(width: int) -> Console:
     return Console(record=True, width=width, file=io.StringIO(), highlight=False)
 
@@ -125,4 +112,3 @@ if __name__ == "__main__":
         RECORDING.write_text(record().model_dump_json(indent=1) + "\n")
     for name, draw in PICTURES.items():
         (DOCS / name).write_text(draw())
-    _draw_dashboard(DOCS / DASHBOARD_PICTURE)

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 
 from policy.exceptions import ENDING, LONGEST, longest, read_exceptions, unknown_rules
 from policy.rules import ALL_RULES
-from tests.cli.environments.test_names import environment_of
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import ROOT, Values, run_program, scale_values, stack_values, values_of
 from tests.infra.test_pathways import on_one_host, stack_with
@@ -63,12 +62,6 @@ def test_the_largest_stack_keeps_all_rules_except_those_against_its_host_network
 @pytest.mark.parametrize("made", [stack_with, on_one_host])
 def test_a_job_that_runs_by_pathways_keeps_the_rules(made: Callable[[Values], Values]) -> None:
     assert broken(made(stack_values("dev")), policy_of("dev"), preview=False) == []
-
-
-def test_an_environment_keeps_the_rules_of_its_source() -> None:
-    values, policy = environment_of(stack_values("dev"), "pr-1"), policy_of("dev")
-    del policy["deletion-protection"]
-    assert broken(values, policy, preview=True) == []
 
 
 @pytest.mark.costs(cpu_seconds=25)

@@ -26,7 +26,7 @@ from workloads.report.records import (
     read_failures,
     read_record,
 )
-from workloads.spec import ExitCode, cause_order
+from workloads.spec import FATAL_CODES, ExitCode, cause_order
 
 KILLED = "KILLED"
 """Ending of an attempt if the host that ended first recorded none: it was killed, or its machine was lost."""
@@ -204,6 +204,12 @@ class History:
     def events(self, name: str) -> tuple[Event, ...]:
         """The leader's events of that name, from the first attempt to the last."""
         return tuple(event for start in self.starts for event in start.leader if event.name == name)
+
+    @property
+    def over(self) -> bool:
+        """Whether no attempt follows: the newest one is done, or ended with an error that a restart cannot mend."""
+        final = {ExitCode.DONE.name, *(code.name for code in FATAL_CODES)}
+        return bool(self.attempts) and self.attempts[-1].ending in final
 
     @property
     def job(self) -> str:

@@ -1,0 +1,50 @@
+"""Finds the files of a stack in the project: its stack file and its settings of the policy pack."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli import stack_file
+from cli.answer import Halt
+from infra.project import CHECKOUT, STACKS, find_project
+
+
+@dataclass(frozen=True)
+class Files:
+    """Folders of stack files and policy settings."""
+
+    stacks: Path
+    policies: Path
+
+    def stack(self, name: str) -> Path:
+        return self.stacks / f"Pulumi.{name}.yaml"
+
+    def policy(self, name: str) -> Path:
+        """Return the path of the file with levels and exceptions of the rules. Without it no rule is checked."""
+        return self.policies / f"{name}.json"
+
+    def encryption(self, name: str) -> tuple[str, ...]:
+        """Return the arguments that `pulumi stack init` needs to keep the key of the file's secrets."""
+        try:
+            content = stack_file.loaded(self.stack(name))
+        except Halt:
+            return ()
+        provider = content.get("secretsprovider") if isinstance(content, Mapping) else None
+        return (f"--secrets-provider={provider}",) if provider else ()
+
+
+POLICY = CHECKOUT / "policy"
+"""Folder of the program's policy pack."""
+PACK_FILE = "PulumiPolicy.yaml"
+
+
+def files_of_project() -> Files:
+    """Return the folders of the project. Raise ProjectError if there is no project."""
+    project = find_project()
+    return Files(project / STACKS, project / "policy" / STACKS)
+
+
+def policy_pack() -> Path:
+    """Return the folder of the project's policy pack, which may have rules of its own, or of the program's."""
+    own = find_project() / "policy"
+    return own if (own / PACK_FILE).is_file() else POLICY
