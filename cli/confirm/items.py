@@ -247,7 +247,7 @@ ITEMS = (
         "recovery",
         3,
         "crash and restart",
-        "recovery takes as long as in the chaos results, plus the time in which GKE replaces a host",
+        "recovery takes as long as in the results of `make faults`, plus the time in which GKE replaces a host",
         "kill a host's process",
         questions.recovery,
     ),

@@ -2,9 +2,8 @@
 
 import pytest
 
-from chaos.target import NAMESPACE
 from tests.chain.rehearsals import disagreements
-from tests.chain.stack import Chain
+from tests.chain.stack import NAMESPACE, Chain
 
 pytestmark = pytest.mark.complete
 

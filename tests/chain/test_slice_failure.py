@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from chaos.target import NAMESPACE
 from infra.kubernetes import Json
 from infra.names import NO_JOB_RUNS
 from tests.chain.shared import SLEEPER
-from tests.chain.stack import Chain, ignore, wait_until
+from tests.chain.stack import NAMESPACE, Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
