@@ -233,7 +233,7 @@ ASSUMPTIONS = (
     Assumption(
         3,
         "crash and restart",
-        "recovery takes as long as in the sandbox, plus the time in which GKE replaces a host",
+        "recovery takes as long as in the results of `make faults`, plus the time in which GKE replaces a host",
         "kill a host's process",
     ),
     Assumption(

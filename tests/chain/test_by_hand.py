@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.target import NAMESPACE
 from tests.chain.rehearsals import disagreements
-from tests.chain.stack import Chain, wait_until
+from tests.chain.stack import NAMESPACE, Chain, wait_until
 
 pytestmark = pytest.mark.complete
 

@@ -7,13 +7,12 @@ from collections import Counter
 import pytest
 import yaml
 
-from chaos.target import NAMESPACE
 from cli.explain.finding import Cause
 from infra.job_state import State
 from tests.chain.commands import Followed, answered, typed
 from tests.chain.people import jobset
 from tests.chain.shared import HELD, JOB, SAVE_EVERY, STEPS
-from tests.chain.stack import PATIENCE_SECONDS, Chain, wait_until
+from tests.chain.stack import NAMESPACE, PATIENCE_SECONDS, Chain, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def finished(stack: Chain) -> Chain:
 
 
 def test_losses_are_the_same_bit_by_bit_where_the_starts_overlap(finished: Chain):
-    times = Counter(int(line["step"]) for line in finished.target.steps(JOB))
+    times = Counter(int(line["step"]) for line in finished.steps(JOB))
     assert sorted(times) == list(range(1, STEPS + 1))
     assert max(times.values()) == 2, "no step was trained twice"
     losses = finished.losses(JOB)

@@ -15,7 +15,6 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from chaos import report
 from infra.cost import bill
 from infra.review import table
 from infra.review.preview import preview_tables
@@ -26,7 +25,6 @@ from tests.documents import concept_pictures
 from tests.documents.animation import WITHOUT_FONTS, animation
 from tests.documents.pages import DOCS
 from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
-from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUNS, measured
 from tests.infra.review.known import NOTHING, own, running
 from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
@@ -101,8 +99,6 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "pictures/report.svg": _report,
     "pictures/preview-local.svg": _preview,
     "pictures/review.svg": _review,
-    FAULTS_PICTURE: lambda: report.picture(measured()),
-    **{run.picture: lambda run=run: report.long_run_picture(run.read()) for run in LONG_RUNS},
 }
 """What draws each of them, by its path in `docs`."""
 

@@ -12,6 +12,7 @@ from tests.documents import (
     how_to_index,
     job_spec_reference,
     policy_reference,
+    reliability_reference,
     settings_reference,
     tpu_table_reference,
     trainer_metrics_reference,
@@ -28,6 +29,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "reference/compiler.md": lambda: compiler_reference.with_tables((DOCS / "reference" / "compiler.md").read_text()),
     "explanation/benchmarks.md": lambda: benchmarks_reference.with_designs(
         (DOCS / "explanation" / "benchmarks.md").read_text()
+    ),
+    "explanation/reliability.md": lambda: reliability_reference.reference(
+        (DOCS / "explanation" / "reliability.md").read_text()
     ),
     "reference/exit-codes.md": exit_codes_reference.reference,
     "reference/command-line.md": command_line_reference.reference,

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import multislice
-from chaos.target import NAMESPACE
 from infra.names import NODE_POOL_LABEL
 from multislice import State
-from tests.chain.stack import Chain, ignore, wait_until
+from tests.chain.stack import NAMESPACE, Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 from tests.infra.settings.test_jobs import CONTAINER
 from tests.infra.test_pathways import IMAGES, PATHWAYS, SINGLE_HOST, rendered

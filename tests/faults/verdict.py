@@ -1,61 +1,17 @@
-"""Expectations for a job with a fault, observations of the job, and failed checks. Pure, except for reading files."""
+"""What was observed of a job with a fault, and which checks failed. Pure."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from chaos.membership import Departure, Membership, broken_membership
+from tests.chain.stack import SAVE_EVERY
+from tests.faults.fault import LEADER, SUSPENDED, Expected
 from workloads.report.goodput import lost_steps
 from workloads.report.history import Failure, History, Start
 from workloads.spec import ExitCode
-
-SUSPENDED = "Suspended"
-"""Terminal state of a job that does not end but will never run again."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Expectations for the job, declared before the fault strikes."""
-
-    terminal: str = "Completed"
-    """Terminal state of the JobSet, or SUSPENDED."""
-    starts: int = 2
-    """Number of attempts in the run's ledger."""
-    charged: int = 1
-    """Restarts that count toward `max_restarts`."""
-    endings: frozenset[str] = frozenset()
-    """Possible endings of the struck attempt: names of exit codes, or KILLED. Empty if no attempt was struck."""
-    culprit: str | None = None
-    """Prefix of the name of the pod whose failure record names the cause. None if no host could write a record."""
-    cause: str | None = None
-    """Part of the cause in that record."""
-    lost_steps: int | None = None
-    """Maximum number of steps that are repeated. None for one save interval."""
-    recovery_seconds: float = 120
-    """Maximum seconds from the strike to a step beyond all earlier ones."""
-    loss_tolerance: float = 0.0
-    """Relative tolerance of losses, from the first skipped step on if there is one. 0 means equal bit for bit."""
-    skipped: frozenset[int] = frozenset()
-    """Steps that are skipped because their loss or gradient is not finite. Only these have no loss."""
-    spoiled_from: int | None = None
-    """First step whose losses may be wrong before it is repeated. None if repeated steps must agree."""
-    warning: str | None = None
-    """Text that a line of the run's ledgers must contain."""
-    condition: str | None = None
-    """Part of the message of a condition of the JobSet or its Workload at the end."""
-    event: str | None = None
-    """Regular expression that must match in the message of an event of the JobSet, its Jobs or its pods."""
-    same_data: bool = True
-    """Whether the job trains on the data of the undisturbed job, so that the losses can be compared."""
-    departure: Departure | None = None
-    """Slices that the others go on without, in a job whose slices restart one by one."""
-
-
-UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
-"""The job continues as if nothing had happened."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +27,6 @@ class Observed:
     """Failure records of its hosts, including attempts that opened no run."""
     losses: Mapping[int, float] = field(default_factory=dict[int, float])
     """Losses by step, of the steps that count."""
-    curve: tuple[tuple[tuple[float, float], ...], ...] = ()
-    """For each attempt, the time in seconds since the epoch and the loss of each step, lost steps included."""
     disagreements: Mapping[int, str] = field(default_factory=dict[int, str])
     """Sentences about steps that were done twice with different losses, by step."""
     batches: tuple[int, ...] = ()
@@ -88,8 +42,6 @@ class Observed:
     """Messages of the events of the JobSet, its Jobs and its pods."""
     recovery_seconds: float | None = None
     """Seconds from the strike to a step beyond all steps before it took effect. None if there was no such step."""
-    membership: Membership | None = None
-    """Its slices, if they restart one by one."""
 
 
 def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, int], struck: float) -> Observed:
@@ -108,10 +60,9 @@ def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, i
     held = any(suspended <= condition.items() for condition in status.get("conditions", ()))
     return Observed(
         terminal=str(status.get("terminalState", SUSPENDED if held else "running")),
-        charged=_charged(status),
+        charged=int(status.get("restartsCountTowardsMax", 0)),
         endings=tuple(start.ending for start in starts),
         losses=losses,
-        curve=tuple(tuple((step.time, step.loss) for step in start.steps if step.loss is not None) for start in starts),
         disagreements=disagreements,
         batches=tuple(batches[step] for step in sorted(batches)),
         lost_steps=len(lost_steps(starts).keys() - skipped.keys()),
@@ -119,12 +70,6 @@ def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, i
         lines=tuple(json.dumps({"event": event.name, **event.facts}) for event in events),
         recovery_seconds=_recovery(starts, struck),
     )
-
-
-def _charged(status: Mapping[str, Any]) -> int:
-    """Return the restarts that count, of all slices together and of single ones."""
-    alone = [each.get("jobRestartsCountTowardsMax", ()) for each in status.get("replicatedJobsStatus", ())]
-    return int(status.get("restartsCountTowardsMax", 0)) + sum(count for counts in alone for count in counts)
 
 
 def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, str]]:
@@ -149,17 +94,13 @@ def _recovery(starts: tuple[Start, ...], struck: float) -> float | None:
     return min(after) - struck if after else None
 
 
-def broken(expected: Expected, observed: Observed, steady: Mapping[int, float], save_every: int) -> tuple[str, ...]:
-    """Return a sentence for each failed check.
-
-    `steady` are the losses by step of the same job without a fault.
-    """
+def broken(job: str, expected: Expected, observed: Observed, steady: Mapping[int, float]) -> tuple[str, ...]:
+    """Return a sentence for each failed check. `steady` are the losses by step of the same job without a fault."""
     return (
         *_endings(expected, observed),
-        *_record(expected, observed),
-        *_messages(expected, observed),
-        *_work(expected, observed, save_every),
-        *_departure(expected, observed),
+        *_record(job, expected, observed),
+        *_messages(job, expected, observed),
+        *_work(expected, observed),
         *_wrong_losses(expected, observed, steady),
     )
 
@@ -179,29 +120,47 @@ def _endings(expected: Expected, observed: Observed) -> Iterator[str]:
         yield f"expected {expected.charged} restarts that count, got {observed.charged}"
 
 
-def _record(expected: Expected, observed: Observed) -> Iterator[str]:
+def _record(job: str, expected: Expected, observed: Observed) -> Iterator[str]:
     if expected.culprit is None:
         if observed.failures and expected.cause is None and not expected.endings:
             yield f"expected no failure record, got {observed.failures[0].host}: {observed.failures[0].cause}"
         return
-    records = [failure for failure in observed.failures if failure.host.startswith(expected.culprit)]
+    culprit = f"{job}-{expected.culprit}"
+    cause = _of(job, expected.cause)
+    records = [failure for failure in observed.failures if failure.host.startswith(culprit)]
     if not records:
-        yield f"expected a failure record of {expected.culprit}, got {[f.host for f in observed.failures] or 'none'}"
-    elif expected.cause and not any(expected.cause in failure.cause for failure in records):
-        yield f"expected the cause to say {expected.cause!r}, got {records[0].cause!r}"
+        yield f"expected a failure record of {culprit}, got {[f.host for f in observed.failures] or 'none'}"
+    elif cause and not any(cause in failure.cause for failure in records):
+        yield f"expected the cause to say {cause!r}, got {records[0].cause!r}"
 
 
-def _messages(expected: Expected, observed: Observed) -> Iterator[str]:
-    if expected.warning and not any(expected.warning in line for line in observed.lines):
-        yield f"expected a line of a ledger with {expected.warning!r}, got none"
-    if expected.event and not any(re.search(expected.event, message) for message in observed.events):
-        yield f"expected an event that says {expected.event!r}, got {list(observed.events)}"
+def _messages(job: str, expected: Expected, observed: Observed) -> Iterator[str]:
+    warning = _of(job, expected.warning)
+    if warning and not any(warning in line for line in observed.lines):
+        yield f"expected a line of a ledger with {warning!r}, got none"
+    event = event_of_kill(job, expected.killed)
+    if expected.killed and not any(re.search(event, message) for message in observed.events):
+        yield f"expected an event that says {event!r}, got {list(observed.events)}"
     if expected.condition and not any(expected.condition in message for message in observed.conditions):
         yield f"expected a condition to say {expected.condition!r}, got {list(observed.conditions)}"
 
 
-def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[str]:
-    most = save_every if expected.lost_steps is None else expected.lost_steps
+def _of(job: str, text: str | None) -> str | None:
+    return text and text.replace("{job}", job)
+
+
+def event_of_kill(job: str, hosts: Sequence[str]) -> str:
+    """Regular expression of the event that names a killed host.
+
+    JAX's coordination service ends with the leader, and all other hosts abort (134) in the same moment. The event then
+    names whichever host the Job's controller looks at first.
+    """
+    killed = rf"{job}-({'|'.join(hosts)})-\S+ failed with exit code 137"
+    return rf"{killed}|{job}-slice-\S+ failed with exit code 134" if LEADER in hosts else killed
+
+
+def _work(expected: Expected, observed: Observed) -> Iterator[str]:
+    most = SAVE_EVERY if expected.lost_steps is None else expected.lost_steps
     if observed.lost_steps > most:
         yield f"expected at most {most} steps to be done again, got {observed.lost_steps}"
     if observed.batches != tuple(range(len(observed.batches))):
@@ -212,13 +171,6 @@ def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[s
         elif observed.recovery_seconds > expected.recovery_seconds:
             got = f"{observed.recovery_seconds:.0f}"
             yield f"expected training to go on within {expected.recovery_seconds:.0f} s, got {got} s"
-
-
-def _departure(expected: Expected, observed: Observed) -> Iterator[str]:
-    if expected.departure and observed.membership:
-        yield from broken_membership(expected.departure, observed.membership)
-    elif expected.departure:
-        yield "expected slices that restart one by one, got no record of them"
 
 
 def _wrong_losses(expected: Expected, observed: Observed, steady: Mapping[int, float]) -> Iterator[str]:

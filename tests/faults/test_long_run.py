@@ -6,12 +6,15 @@ from typing import cast
 
 import pytest
 
-from chaos import long_run
-from chaos.long_run import Draw, Plan, draws, verdict_of
-from chaos.target import Fault, Target
-from chaos.trial import Strike
-from chaos.verdict import Expected, Observed
+from tests.chain.stack import Chain
+from tests.faults import long_run
+from tests.faults.catalogue import CATALOGUE
+from tests.faults.fault import Expected, Fault
+from tests.faults.long_run import Draw, Plan, draws, report, verdict_of
+from tests.faults.verdict import Observed
 from workloads.report.history import Failure
+
+KNOWN = {fault.name: fault for fault in CATALOGUE}
 
 
 def drawn(seed: int) -> list[Draw]:
@@ -28,29 +31,25 @@ def test_faults_of_all_kinds_strike_at_starts_and_among_steps() -> None:
     assert {draw.steps == 0 for draw in drawn(1)} == {True, False}
 
 
-def test_faults_that_one_slice_has_alone_are_drawn_only_for_a_job_that_continues() -> None:
-    alone = {draw.fault.name for draw in islice(draws(1, "continue"), 60)}
-    assert {"slice-lost", "leader-slice-lost", "two-slices-lost", "slow-slice"} <= alone
-    assert not alone & {draw.fault.name for draw in drawn(1)}
-
-
-def test_a_strike_that_finds_no_process_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def misses(_: Target, job: str) -> None:
+def test_a_strike_that_finds_no_process_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def misses(_: Chain, job: str) -> None:
         raise ProcessLookupError(job)
 
-    def hits(_: Target, job: str) -> None:
+    def hits(_: Chain, job: str) -> None:
         pass
 
-    drawn_ones = [Draw(Fault(strike.__name__, "", strike, Expected()), 0, 0) for strike in (misses, hits, misses)]
-    monkeypatch.setattr(long_run, "draws", lambda *_: drawn_ones)
+    drawn_ones = [Draw(Fault(strike.__name__, "", Expected(), strike), 0, 0) for strike in (misses, hits, misses)]
+    monkeypatch.setattr(long_run, "draws", lambda _: drawn_ones)
     monkeypatch.setattr(long_run, "_moment", lambda *_: True)
     monkeypatch.setattr(long_run, "_last_step", lambda *_: 5)
-    strikes, lines = list[Strike](), list[str]()
-    long_run.strike_at_random(cast(Target, None), "random", Plan(1, 1, 100), strikes, lines.append)
-    assert ([strike.fault for strike in strikes], lines) == (["hits"], ["1: hits at step 5"])
+    strikes = list[Fault]()
+    long_run.strike_at_random(cast(Chain, None), "random", Plan(1, 1, 100), strikes)
+    assert ([strike.name for strike in strikes], capsys.readouterr().out) == (["hits"], "1: hits at step 5\n")
 
 
-STRUCK = (Strike(fault="follower-killed", time=1.0), Strike(fault="host-preempted", time=2.0))
+STRUCK = (KNOWN["follower-killed"], KNOWN["host-preempted"])
 STEADY = {1: 5.0, 2: 4.0}
 SURVIVED = Observed(
     terminal="Completed",
@@ -64,7 +63,7 @@ SURVIVED = Observed(
 
 
 def test_a_job_that_survives_its_faults_holds_with_their_records() -> None:
-    assert verdict_of(STRUCK, SURVIVED, {0: 20}, STEADY) == ()
+    assert verdict_of("random-1", STRUCK, SURVIVED, {0: 20}, STEADY) == ()
 
 
 @pytest.mark.parametrize(
@@ -79,4 +78,10 @@ def test_a_job_that_survives_its_faults_holds_with_their_records() -> None:
     ],
 )
 def test_what_a_long_run_must_not_do_is_reported(seen: Observed, lost: dict[int, int], said: str) -> None:
-    assert any(sentence.startswith(said) for sentence in verdict_of(STRUCK, seen, lost, STEADY))
+    assert any(sentence.startswith(said) for sentence in verdict_of("random-1", STRUCK, seen, lost, STEADY))
+
+
+def test_the_report_says_where_the_time_went_and_which_faults_struck() -> None:
+    lines = report(STRUCK, 2.0, SURVIVED, {"productive steps": 90.0, "down after KILLED": 30.0}).splitlines()
+    assert lines[0].startswith("Completed: 2 random faults in 2 minutes, 2 steps, 3 attempts, 1 counted restarts,")
+    assert {"| `follower-killed` | 1 |", "| down after KILLED | 30 | 25.0 % |"} <= {*lines}

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from chaos.faults import cluster, damage, hosts, queue, slices, storage
-from chaos.target import Fault
+from tests.faults import cluster, damage, hosts, queue, storage
+from tests.faults.fault import Fault
 
 GROUPS: Mapping[str, tuple[Fault, ...]] = {
     "Hosts": hosts.HOSTS,
@@ -17,9 +17,7 @@ GROUPS: Mapping[str, tuple[Fault, ...]] = {
     "The queue": queue.QUEUE,
     "The control plane": cluster.CONTROL_PLANE,
     "Limits of the job": queue.LIMITS,
-    "Slices that the others train on without": slices.LOST,
-    "The return of a slice": slices.RETURNS,
 }
-"""The faults by affected component. Keys are titles of the report."""
+"""The faults by affected component. Keys are titles in the documentation."""
 
 CATALOGUE: tuple[Fault, ...] = tuple(fault for faults in GROUPS.values() for fault in faults)

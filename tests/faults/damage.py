@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
-from chaos.sabotage import NODE_RECORD, Sabotage, add_sabotages
-from chaos.target import TAKE_STEP, Fault, Target, comes_with_the_job
-from chaos.verdict import Expected
 from infra.kubernetes import Json
 from infra.names import NODES
+from tests.chain.stack import Chain
+from tests.faults.fault import TAKE_STEP, Expected, Fault
+from tests.faults.sabotage import NODE_RECORD, Sabotage, add_sabotages
+from tests.faults.trial import submit
 from workloads.spec import BAD_HOST_KEY, JOB_SPEC_VARIABLE
 
 _SECOND = "second-writer"
@@ -25,58 +26,58 @@ _SLOW_STEPS = add_sabotages(Sabotage("delay", TAKE_STEP, _HOSTS, calls=(1, 24), 
 _FLIPPED_STEP = 12
 
 
-def _list_marked(target: Target) -> list[Json]:
+def _list_marked(chain: Chain) -> list[Json]:
     """Nodes that are marked as bad hosts."""
-    nodes = target.objects(NODES)
+    nodes = chain.objects("nodes")
     return [node for node in nodes if BAD_HOST_KEY in [taint["key"] for taint in node["spec"].get("taints", [])]]
 
 
-def _repair(target: Target) -> None:
-    for node in _list_marked(target):
+def _repair(chain: Chain) -> None:
+    for node in _list_marked(chain):
         taints = [taint for taint in node["spec"]["taints"] if taint["key"] != BAD_HOST_KEY]
         patch = {"metadata": {"annotations": {BAD_HOST_KEY: None}}, "spec": {"taints": taints}}
-        target.api.patch(f"{NODES}/{node['metadata']['name']}", patch)
+        chain.api.patch(f"{NODES}/{node['metadata']['name']}", patch)
 
 
-def _says(target: Target, job: str, text: str) -> bool:
+def _says(chain: Chain, job: str, text: str) -> bool:
     """Return whether the cause in any failure record of the job contains the text."""
-    records = target.folder(job).glob("failures/*/*.json")
+    records = chain.job_folder(job).glob("failures/*/*.json")
     return any(text in json.loads(record.read_text())["cause"] for record in records)
 
 
-def _goes_elsewhere(target: Target, job: str) -> None:
+def _goes_elsewhere(chain: Chain, job: str) -> None:
     """Wait until the bad host is named, its slice marked and the job done on the other slice; then repair the nodes."""
     try:
-        target.wait("a record of the bad host", lambda: _says(target, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
-        target.wait("the two nodes of a slice to be marked", lambda: len(_list_marked(target)) == 2, _WAIT_SECONDS)
-        target.wait_for_end(job)
-        avoided = {node["metadata"]["name"] for node in _list_marked(target)}
-        target.wait(
-            "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in target.pods(job)}, 1
+        chain.wait("a record of the bad host", lambda: _says(chain, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
+        chain.wait("the two nodes of a slice to be marked", lambda: len(_list_marked(chain)) == 2, _WAIT_SECONDS)
+        chain.wait_for_end(job)
+        avoided = {node["metadata"]["name"] for node in _list_marked(chain)}
+        chain.wait(
+            "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in chain.pods(job)}, 1
         )
     finally:
-        _repair(target)
+        _repair(chain)
 
 
-def _has_nowhere_to_go(target: Target, job: str) -> None:
+def _has_nowhere_to_go(chain: Chain, job: str) -> None:
     """Wait until the job, which needs both slices, waits for the marked nodes and its pods say why; then repair
     them."""
 
     def waits_for_taint() -> bool:
-        conditions = [each for pod in target.pods(job) for each in pod["status"].get("conditions", ())]
+        conditions = [each for pod in chain.pods(job) for each in pod["status"].get("conditions", ())]
         unscheduled = [each for each in conditions if each["type"] == "PodScheduled"]
         return any("untolerated taint" in each.get("message", "") for each in unscheduled)
 
     try:
-        target.wait("the two nodes of a slice to be marked", lambda: len(_list_marked(target)) == 2, _WAIT_SECONDS)
-        target.wait("a pod that says which taint keeps it waiting", waits_for_taint, _WAIT_SECONDS)
+        chain.wait("the two nodes of a slice to be marked", lambda: len(_list_marked(chain)) == 2, _WAIT_SECONDS)
+        chain.wait("a pod that says which taint keeps it waiting", waits_for_taint, _WAIT_SECONDS)
         # This repairs the host.
-        (target.folder(job) / NODE_RECORD).write_text("none")
+        (chain.job_folder(job) / NODE_RECORD).write_text("none")
     finally:
-        _repair(target)
+        _repair(chain)
 
 
-def _second_writer(target: Target, job: str) -> None:
+def _second_writer(chain: Chain, job: str) -> None:
     """Submit another job with the same path and check that it is refused with the name of the first job's run."""
 
     def same_path(manifest: Json) -> None:
@@ -87,22 +88,22 @@ def _second_writer(target: Target, job: str) -> None:
                     spec["storage"]["path"] = spec["storage"]["path"].replace(_SECOND, job)
                     variable["value"] = json.dumps(spec)
 
-    first = target.jobset(job)["metadata"]["uid"]
-    target.submit(replace(_TWO_WRITERS, name=_SECOND, edit=same_path))
+    first = chain.jobset(job)["metadata"]["uid"]
+    submit(chain, replace(_TWO_WRITERS, name=_SECOND, edit=same_path))
     try:
-        target.wait("the refusal", lambda: _says(target, job, f"is written by run {first}"), _WAIT_SECONDS)
-        target.wait_for_end(_SECOND)
-        status = target.jobset(_SECOND)["status"]
-        target.wait(f"{_SECOND} to fail at once, got {status}", lambda: status["terminalState"] == "Failed", 1)
+        chain.wait("the refusal", lambda: _says(chain, job, f"is written by run {first}"), _WAIT_SECONDS)
+        chain.wait_for_end(_SECOND)
+        status = chain.jobset(_SECOND)["status"]
+        chain.wait(f"{_SECOND} to fail at once, got {status}", lambda: status["terminalState"] == "Failed", 1)
     finally:
-        target.remove(_SECOND)
+        chain.remove(_SECOND)
 
 
 _TWO_WRITERS = Fault(
     "two-writers",
     "a second job writes to the path of the first",
-    _second_writer,
     Expected(starts=1, charged=0, lost_steps=0, loss_tolerance=_OTHER_SHAPE),
+    _second_writer,
     at_step=1,
     job=_ONE_SLICE,
     edit=_SLOW_STEPS,
@@ -112,39 +113,32 @@ DAMAGE = (
     Fault(
         "bad-host",
         "the chips of a host multiply wrongly, and another slice is free",
-        _goes_elsewhere,
         # The attempt that found it never opened the run, so the ledger contains only the next one.
         Expected(
             starts=1,
             charged=0,
-            culprit="bad-host-slice-0-",
-            cause="host bad-host-slice-0-1",
+            culprit="slice-0-",
+            cause="host {job}-slice-0-1",
             lost_steps=0,
             loss_tolerance=_OTHER_SHAPE,
         ),
+        _goes_elsewhere,
         job=_ONE_SLICE,
         edit=_WRONG_PRODUCTS,
     ),
     Fault(
         "bad-host-without-spare",
         "the chips of a host multiply wrongly, and no other slice is free until it is repaired",
+        Expected(starts=1, charged=0, culprit="slice-", cause="host {job}-slice-0-1", lost_steps=0),
         _has_nowhere_to_go,
-        Expected(
-            starts=1,
-            charged=0,
-            culprit="bad-host-without-spare-slice-",
-            cause="host bad-host-without-spare-slice-0-1",
-            lost_steps=0,
-        ),
         edit=_WRONG_PRODUCTS,
     ),
     Fault(
         "flipped-bit",
         "a bit of one slice's weights flips between two steps",
-        comes_with_the_job,
         Expected(
             endings=frozenset({"SILENT_DAMAGE"}),
-            culprit="flipped-bit-slice-0-0",
+            culprit="slice-0-0",
             cause="slices 0 or 1 computed wrongly: parameters.",
             # The steps from the flip until it is noticed are done again, with the right losses.
             spoiled_from=_FLIPPED_STEP,

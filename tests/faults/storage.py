@@ -15,25 +15,18 @@ from pathlib import Path
 from types import ModuleType
 from urllib.parse import quote
 
-from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, between_saves, event_of_kill
-from chaos.sabotage import Deed, Sabotage, add_sabotages
-from chaos.target import (
-    BUCKET,
-    GCS_SERVER,
-    NAMESPACE,
-    SAVE_EVERY,
-    STEPS,
-    Fault,
-    Target,
-    comes_with_the_job,
-    recorded_before,
-)
-from chaos.verdict import UNDISTURBED, Expected
 from infra.kubernetes import Json
+from tests.chain.stack import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Chain
+from tests.faults.cluster import server_pid
+from tests.faults.fault import GONE, LEADER, UNDISTURBED, Expected, Fault, recorded_before
+from tests.faults.hosts import HANGS_SOON, between_saves
+from tests.faults.sabotage import Deed, Sabotage, add_sabotages
 from workloads.data.documents import TextField
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
 
+GCS_SERVER = "fake-gcs-server"
+"""Name of the sandbox's object store among its servers."""
 _WRITER = "slice-0-1"
 """Host that has the first replica, which is the one that is written, like the leader. The leader also writes record and
 commit."""
@@ -67,8 +60,8 @@ _BEFORE_COMMIT = _at_second_save(
 
 
 def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
-    expected = Expected(endings=GONE, lost_steps=lost_steps, event=event_of_kill(name, *sabotage.hosts))
-    return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=add_sabotages(sabotage))
+    expected = Expected(endings=GONE, lost_steps=lost_steps, killed=sabotage.hosts)
+    return Fault(name, what, expected, at_step=_SECOND - 1, edit=add_sabotages(sabotage))
 
 
 SAVES = (
@@ -91,12 +84,11 @@ SAVES = (
     Fault(
         "save-stopped",
         "a host hangs while it writes",
-        comes_with_the_job,
         Expected(
             endings=frozenset({"HANG"}),
             lost_steps=2 * SAVE_EVERY,
-            culprit="save-stopped-slice-",
-            cause=f"no sign of life from save-stopped-{_WRITER}",
+            culprit="slice-",
+            cause=f"no sign of life from {{job}}-{_WRITER}",
         ),
         at_step=_SECOND - 1,
         job=HANGS_SOON,
@@ -163,39 +155,39 @@ def _stopped_before(step: int) -> Callable[[Json], None]:
     return add_sabotages(Sabotage("stop", "workloads.training.data:Batches.training", (_STOPPED_HOST,), (step, step)))
 
 
-def _complete(target: Target, job: str) -> list[Path]:
+def _complete(chain: Chain, job: str) -> list[Path]:
     """Complete checkpoints of a job with a stopped host, the oldest first."""
     time.sleep(_SETTLED_SECONDS)
-    found = (target.run_folder(job) / "checkpoints").glob("*/commit_success.txt")
+    found = (chain.run_folder(job) / "checkpoints").glob("*/commit_success.txt")
     return sorted((path.parent for path in found), key=lambda folder: int(folder.name))
 
 
-def _damage_each(target: Target, job: str) -> None:
+def _damage_each(chain: Chain, job: str) -> None:
     """Damage one of the newest checkpoints for each kind of file and damage. One restart skips all of them.
 
     The ledger reports each as skipped, and it is moved aside.
     """
-    struck = _complete(target, job)[-len(_PAIRS) :]
+    struck = _complete(chain, job)[-len(_PAIRS) :]
     for folder, (kind, damage) in zip(struck, _PAIRS, strict=True):
         for path in _found(folder, KINDS[kind]):
             _damage(path, damage)
-    target.send(signal.SIGKILL, job, _STOPPED_HOST)
+    chain.send(signal.SIGKILL, job, _STOPPED_HOST)
     steps = {int(folder.name) for folder in struck}
 
     def are_skipped() -> bool:
-        reported = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
-        away = {int(folder.name.split("-")[2]) for folder in target.run_folder(job).glob("unusable-checkpoint-*")}
+        reported = {event.facts["step"] for event in chain.history(job).events("CheckpointSkipped")}
+        away = {int(folder.name.split("-")[2]) for folder in chain.run_folder(job).glob("unusable-checkpoint-*")}
         return reported & away == steps
 
-    target.wait(f"{job} to skip {sorted(steps)}", are_skipped, _SKIPPED_SECONDS)
+    chain.wait(f"{job} to skip {sorted(steps)}", are_skipped, _SKIPPED_SECONDS)
 
 
-def _damage_side_files(target: Target, job: str) -> None:
-    newest = _complete(target, job)[-1]
+def _damage_side_files(chain: Chain, job: str) -> None:
+    newest = _complete(chain, job)[-1]
     for pattern in SIDE_FILES:
         for path in _found(newest, pattern):
             _damage(path, "flipped")
-    target.send(signal.SIGKILL, job, _STOPPED_HOST)
+    chain.send(signal.SIGKILL, job, _STOPPED_HOST)
 
 
 def _found(checkpoint: Path, pattern: str) -> list[Path]:
@@ -212,14 +204,9 @@ FILES = (
     Fault(
         "checkpoints-damaged",
         "each kind of file is flipped, truncated, emptied and removed, in one checkpoint each",
-        _damage_each,
         # The last save may be incomplete when the host stops. Each damaged checkpoint is read before the next.
-        Expected(
-            endings=GONE,
-            lost_steps=_SAVES,
-            recovery_seconds=180,
-            event=event_of_kill("checkpoints-damaged", _STOPPED_HOST),
-        ),
+        Expected(endings=GONE, lost_steps=_SAVES, recovery_seconds=180, killed=(_STOPPED_HOST,)),
+        _damage_each,
         at_step=_SAVES,
         job={"training": {"save_every_steps": 1, "keep_checkpoints": STEPS}},
         edit=_stopped_before(_SAVES + 1),
@@ -227,8 +214,8 @@ FILES = (
     Fault(
         "side-files-damaged",
         "a bit of every file that a restore does not need is flipped in the newest checkpoint",
+        Expected(endings=GONE, lost_steps=SAVE_EVERY, killed=(_STOPPED_HOST,)),
         _damage_side_files,
-        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=event_of_kill("side-files-damaged", _STOPPED_HOST)),
         at_step=recorded_before(_BEFORE_THE_LAST_SAVE + 1),
         edit=_stopped_before(_BEFORE_THE_LAST_SAVE + 1),
     ),
@@ -242,8 +229,8 @@ _FAILED_SECONDS = 180
 _DATA = "data-changed/tokens"
 
 
-def _stop_for_a_while(target: Target, job: str) -> None:
-    server = target.server_pid(GCS_SERVER)
+def _stop_for_a_while(chain: Chain, job: str) -> None:
+    server = server_pid(chain, GCS_SERVER)
     os.kill(server, signal.SIGSTOP)
     try:
         time.sleep(_STILL_SECONDS)
@@ -252,32 +239,32 @@ def _stop_for_a_while(target: Target, job: str) -> None:
     back = time.time()
 
     def is_saved() -> bool:
-        saves = target.history(job).events("CheckpointSaved")
+        saves = chain.history(job).events("CheckpointSaved")
         return any(event.time > back for event in saves if event.facts["step"] == _SECOND)
 
-    target.wait(f"the checkpoint of step {_SECOND}, since then", is_saved, _SAVED_SECONDS)
+    chain.wait(f"the checkpoint of step {_SECOND}, since then", is_saved, _SAVED_SECONDS)
 
 
-def _fill(target: Target, job: str) -> None:
+def _fill(chain: Chain, job: str) -> None:
     """Make the store refuse every write until the job restarts.
 
     This is a limit of the server's process, because mounting a small disk needs root.
     """
-    server = target.server_pid(GCS_SERVER)
+    server = server_pid(chain, GCS_SERVER)
 
     def says_why() -> bool:
-        logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
+        logs = (chain.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
         return any("stopped: " in log.read_text(errors="replace") for log in logs)
 
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        target.wait(f"{job} to restart", lambda: target.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
-        target.wait("a log that says why", says_why, 1)
+        chain.wait(f"{job} to restart", lambda: chain.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
+        chain.wait("a log that says why", says_why, 1)
     finally:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def _put_data(target: Target, text: ModuleType) -> None:
+def _put_data(chain: Chain, text: ModuleType) -> None:
     """Write the job's token folder, made from the source of a module."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "tokens")
@@ -285,41 +272,33 @@ def _put_data(target: Target, text: ModuleType) -> None:
         prepare(request, load_encoder(BYTES), lambda _: None)
         for path in output.iterdir():
             name = quote(f"{_DATA}/{path.name}", safe="")
-            url = f"{target.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
+            url = f"{chain.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
             with urllib.request.urlopen(urllib.request.Request(url, path.read_bytes(), method="POST")):
                 pass
 
 
-def _change_data(target: Target, job: str) -> None:
-    _put_data(target, argparse)
-    target.send(signal.SIGKILL, job, "slice-1-1")
+def _change_data(chain: Chain, job: str) -> None:
+    _put_data(chain, argparse)
+    chain.send(signal.SIGKILL, job, "slice-1-1")
 
 
 STORE = (
-    between_saves("store-stands-still", "the store does not answer for a while", _stop_for_a_while, UNDISTURBED),
+    between_saves("store-stands-still", "the store does not answer for a while", UNDISTURBED, _stop_for_a_while),
     between_saves(
         "store-full",
         "the store refuses every write until the job restarts, and then has room again",
-        _fill,
         # The failure cannot be recorded in the store either; the pods' logs show it.
         Expected(endings=frozenset({"KILLED"}), lost_steps=2 * SAVE_EVERY, recovery_seconds=180),
+        _fill,
         # Writers retry for minutes. A step that takes so long counts as a hang.
         job={"training": {"step_timeout_minutes": 0.75}, "grace_seconds": 15},
     ),
-    replace(
-        between_saves(
-            "data-changed",
-            "the tokens of the job are replaced by others, and a host is killed",
-            _change_data,
-            Expected(
-                terminal="Failed",
-                starts=1,
-                culprit=f"data-changed-{LEADER}",
-                cause="data.digest: expected",
-                same_data=False,
-            ),
-            job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
-        ),
-        before=lambda target: _put_data(target, inspect),
+    between_saves(
+        "data-changed",
+        "the tokens of the job are replaced by others, and a host is killed",
+        Expected(terminal="Failed", starts=1, culprit=LEADER, cause="data.digest: expected", same_data=False),
+        _change_data,
+        job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
+        before=lambda chain: _put_data(chain, inspect),
     ),
 )

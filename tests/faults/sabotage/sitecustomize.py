@@ -2,6 +2,6 @@
 
 import os
 
-from chaos.sabotage import install
+from tests.faults.sabotage import install
 
 install(os.environ)

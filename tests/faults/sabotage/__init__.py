@@ -9,19 +9,15 @@ import inspect
 import json
 import os
 import signal
-import socket
-import stat
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 VARIABLE = "SABOTAGE"
 """Environment variable of the pods with a JSON list of sabotages."""
@@ -29,7 +25,7 @@ VARIABLE = "SABOTAGE"
 NODE_RECORD = "bad-node"
 """File in the job's storage path with the name of the node that `Sabotage.node_of` describes."""
 
-Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", "kill", "stop", "damage", "cut"]
+Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", "kill", "stop"]
 """What a sabotaged call does:
 
     delay       nothing else
@@ -40,8 +36,6 @@ Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", 
     misproduct  returns wrong products
     kill        the kernel kills the process
     stop        the process stops
-    damage      flips a bit of the first of the arrays that it was given to fill
-    cut         ends all connections of the process to other hosts of the job
 """
 
 
@@ -68,20 +62,13 @@ class Sabotage:
 
 def own_name(environment: Mapping[str, str]) -> str:
     """`slice-S-H` of the process with this environment."""
-    # A slice that restarts alone is the first of its own JAX world.
-    number = environment.get("JOB_SLICE", environment.get("MEGASCALE_SLICE_ID"))
-    return f"slice-{number}-{environment.get('TPU_WORKER_ID')}"
-
-
-def _restarts(environment: Mapping[str, str]) -> int:
-    """Return the number of restarts before this attempt, of all slices and of this slice alone."""
-    return sum(int(environment.get(name, "0")) for name in ("JOB_RESTART_ATTEMPT", "JOB_SLICE_RESTART_ATTEMPT"))
+    return f"slice-{environment.get('MEGASCALE_SLICE_ID')}-{environment.get('TPU_WORKER_ID')}"
 
 
 def add_sabotages(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
     """Edit for `Fault.edit`: pods whose Python first imports `sitecustomize` of this folder."""
     folder, described = Path(__file__).parent, json.dumps([asdict(each) for each in what])
-    return with_variables({VARIABLE: described, "PYTHONPATH": f"{folder}:{folder.parents[1]}"})
+    return with_variables({VARIABLE: described, "PYTHONPATH": f"{folder}:{folder.parents[2]}"})
 
 
 def with_variables(variables: Mapping[str, str]) -> Callable[[dict[str, Any]], None]:
@@ -105,7 +92,7 @@ def install(environment: Mapping[str, str]) -> None:
     """Wrap the functions that the environment describes for this host and attempt when they are imported."""
     found = [Sabotage(**facts) for facts in json.loads(environment[VARIABLE])]
     here = [each for each in found if own_name(environment) in each.hosts]
-    attempt = _restarts(environment)
+    attempt = int(environment.get("JOB_RESTART_ATTEMPT", "0"))
     if what := [each for each in here if each.start is None or attempt == each.start]:
         sys.meta_path.insert(0, _Finder(what))
 
@@ -151,10 +138,6 @@ def wrap(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
                 return _on_weights_that_are_not_finite(function, *arguments)
             case "flip":
                 return _with_a_flipped_bit(*function(*arguments, **named))
-            case "damage":
-                received = function(*arguments, **named)
-                _flip_in_first(arguments)
-                return received
             case "misproduct":
                 return ((name, product + 1) for name, product in function(*arguments, **named))
             case _:
@@ -211,33 +194,8 @@ def _do(what: Sabotage) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-        case "cut":
-            _cut_connections(os.environ)
         case _:
             pass
-
-
-def _flip_in_first(arguments: tuple[Any, ...]) -> None:
-    (arrays,) = [each for each in arguments if isinstance(each, list)]
-    arrays[0].reshape(-1).view("uint8")[0] ^= 1
-
-
-def _cut_connections(environment: Mapping[str, str]) -> None:
-    """End all connections of this process except those to itself, the store and JAX's coordination service."""
-    store = urlsplit(environment["STORAGE_EMULATOR_HOST"]).hostname
-    coordinator = int(environment["JAX_COORDINATOR_BIND_ADDRESS"].rpartition(":")[2])
-    with ExitStack() as opened:
-        found: dict[tuple[Any, Any], socket.socket] = {}
-        for number in [int(name) for name in os.listdir("/proc/self/fd")]:
-            with suppress(OSError):
-                if stat.S_ISSOCK(os.fstat(number).st_mode):
-                    connection = opened.enter_context(socket.socket(fileno=os.dup(number)))
-                    if connection.family == socket.AF_INET:
-                        found[connection.getsockname(), connection.getpeername()] = connection
-        for (own, peer), connection in found.items():
-            if (peer, own) not in found and not {*own, *peer} & {store, coordinator}:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
 
 
 def _on_weights_that_are_not_finite(step: Callable[..., Any], program: Any, state: Any, batch: Any) -> Any:

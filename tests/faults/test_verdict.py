@@ -1,9 +1,11 @@
+import re
 from dataclasses import replace
 
 import pytest
 from etils import epath
 
-from chaos.verdict import Expected, Observed, broken, observe
+from tests.faults.fault import LEADER, Expected
+from tests.faults.verdict import Observed, broken, event_of_kill, observe
 from workloads.report.history import Event, Failure, History, Start, Step
 
 STATUS = {"terminalState": "Completed", "restartsCountTowardsMax": 1}
@@ -28,7 +30,6 @@ def test_a_start_that_was_killed_and_one_that_went_on_are_read_together() -> Non
     assert (seen.terminal, seen.charged) == ("Completed", 1)
     assert seen.endings == ("KILLED", "no end recorded")
     assert seen.losses == {1: 5.0, 2: 4.0, 3: 3.0, 4: 2.0}
-    assert seen.curve == (((1, 5.0), (2, 4.0), (3, 3.0)), ((12, 3.0), (13, 2.0)))
     assert (seen.disagreements, seen.batches) == ({}, (0, 1, 2, 3))
     assert (seen.lost_steps, seen.recovery_seconds) == (1, 9.5)
     assert any('"event": "RunStarted"' in line for line in seen.lines)
@@ -56,7 +57,6 @@ def test_a_step_with_two_losses_is_reported() -> None:
     assert (seen.terminal, seen.recovery_seconds) == ("running", None)
 
 
-SAVE_EVERY = 8
 STEADY = {step: 5.0 - step / 10 for step in range(1, 25)}
 KILLED = Expected(endings=frozenset({"KILLED"}))
 GOOD = Observed(
@@ -74,7 +74,7 @@ GOOD = Observed(
 
 
 def check(expected: Expected, observed: Observed) -> tuple[str, ...]:
-    return broken(expected, observed, STEADY, SAVE_EVERY)
+    return broken("job", expected, observed, STEADY)
 
 
 def test_nothing_is_reported_if_everything_holds() -> None:
@@ -110,14 +110,14 @@ def test_on_another_shape_losses_may_differ_by_what_the_entry_says() -> None:
 
 
 def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
-    expected = Expected(endings=frozenset({"CRASH"}), culprit="job-slice-1-1", cause="ValueError")
+    expected = Expected(endings=frozenset({"CRASH"}), culprit="slice-1-1", cause="ValueError of {job}")
     crashed = replace(GOOD, endings=("CRASH", "DONE"))
-    record = Failure(attempt=0, host="job-slice-1-1.job", cause="ValueError: no such row", code=1, time=0.0)
+    record = Failure(attempt=0, host="job-slice-1-1.job", cause="ValueError of job", code=1, time=0.0)
     assert check(expected, replace(crashed, failures=(record,))) == ()
     assert check(expected, crashed) == ("expected a failure record of job-slice-1-1, got none",)
     other = replace(record, cause="KeyError: 3")
     assert check(expected, replace(crashed, failures=(other,))) == (
-        "expected the cause to say 'ValueError', got 'KeyError: 3'",
+        "expected the cause to say 'ValueError of job', got 'KeyError: 3'",
     )
 
 
@@ -131,10 +131,16 @@ def test_demanded_messages_must_be_found() -> None:
     )
 
 
-def test_the_event_that_names_the_pod_is_asked_for() -> None:
-    assert check(replace(KILLED, event=r"slice-1-1-\S+ failed with exit code 137"), GOOD) == ()
-    (sentence,) = check(replace(KILLED, event=r"slice-0-1-\S+ failed"), GOOD)
-    assert sentence.startswith("expected an event that says 'slice-0-1-")
+def test_the_event_that_names_a_killed_host_is_asked_for() -> None:
+    assert check(replace(KILLED, killed=("slice-0-1", "slice-1-1")), GOOD) == ()
+    (sentence,) = check(replace(KILLED, killed=("slice-0-1",)), GOOD)
+    assert sentence.startswith("expected an event that says 'job-(slice-0-1)-")
+
+
+def test_if_the_leader_is_killed_the_event_may_name_a_host_that_aborted() -> None:
+    aborted = "pod research/job-slice-1-1-abcde failed with exit code 134"
+    assert re.search(event_of_kill("job", (LEADER,)), aborted)
+    assert not re.search(event_of_kill("job", ("slice-1-1",)), aborted)
 
 
 def test_on_other_data_losses_are_not_compared() -> None:
