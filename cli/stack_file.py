@@ -12,7 +12,7 @@ from infra.settings.yaml_file import PREFIX, UnreadableError, YamlFile, read_yam
 if TYPE_CHECKING:
     from infra.settings.stack import Settings
 
-_ADVICE = "Nothing was started. Fix the file and run the command again"
+ADVICE = "Nothing was started. Fix the file and run the command again"
 
 
 def stacks_folder() -> Path:
@@ -102,7 +102,7 @@ def read(path: Path) -> "Settings":
 def _refuse(file: YamlFile, errors: Iterable[FieldError]) -> NoReturn:
     """Raise Halt with the errors of a stack file, in the order of their lines."""
     lines = file.report(errors, file.lines.below("config"))
-    raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. {_ADVICE}"]))
+    raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. {ADVICE}"]))
 
 
 def _find_unprefixed(config: Mapping[str, object], known: frozenset[str]) -> Iterator[FieldError]:
@@ -146,7 +146,7 @@ def _written(path: Path) -> YamlFile:
     meant = "did you mean config? " if nearest("config", keys) and "config" not in keys else ""
     line = file.lines.find("config")
     wanted = f"{meant}expected YAML with a mapping `config`, got {got}; see {stacks_folder()} for examples"
-    raise Halt(f"{shown(path)}:{line}: {wanted}\n{_ADVICE}")
+    raise Halt(f"{shown(path)}:{line}: {wanted}\n{ADVICE}")
 
 
 def loaded(path: Path, content: str = "a mapping `config`") -> object:
@@ -171,4 +171,4 @@ def opened(path: Path, content: str = "a mapping `config`") -> YamlFile:
         raise Halt(f"expected a YAML file with {content} at {shown(path)}, {got}") from None
     except UnreadableError as error:
         place = f"{shown(path)}:{error.line}" if error.line else shown(path)
-        raise Halt(f"{place}: expected YAML with {content}, got: {error}\n{_ADVICE}") from None
+        raise Halt(f"{place}: expected YAML with {content}, got: {error}\n{ADVICE}") from None

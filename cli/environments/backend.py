@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, override
 
-from cli.environments.files import Files, policy_pack
+from cli.environments.files import Files, check_policy_file, policy_pack
 from cli.sandbox_folder import lock_sandbox, stack_command
 from infra.project import find_project
 from infra.stacks import NO_RENEWAL, Renewal, Stacks, StacksError, explain_missing_program, explain_parse_errors
@@ -85,6 +85,8 @@ class Backend:
         if name not in self.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         settings = self._files.policy(name)
+        if settings.is_file():
+            check_policy_file(settings)
         pack = (
             ("--policy-pack", str(policy_pack()), "--policy-pack-config", str(settings)) if settings.is_file() else ()
         )
@@ -152,6 +154,8 @@ class SandboxBackend(Backend):
         from sandbox.engine import Engine, PolicyPack
 
         settings = self._files.policy(name)
+        if settings.is_file():
+            check_policy_file(settings)
         policy = PolicyPack(policy_pack(), settings) if settings.is_file() else None
         return Engine(self._site, programs.found(), self._files.stack(name), policy)
 

@@ -83,7 +83,8 @@ def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -
     """Return the errors that pydantic found in the section at `path`. A misspelt key is not also reported as
     missing."""
     errors = [_translate(detail, path, model) for detail in error.errors()]
-    meant = {_join(each.path.rpartition(".")[0], each.meant) for each in errors if each.meant}
+    parts = ((each.path.rpartition("."), each.meant) for each in errors)
+    meant = {_join(parent, word) for (parent, _, key), meant in parts if (word := meant or _word_here(key)[0])}
     return [each for each in errors if each != missing_key(each.path) or each.path not in meant]
 
 
@@ -101,12 +102,17 @@ def _plain(word: str) -> str:
 def unknown_key(path: str, key: str, known: Iterable[str]) -> FieldError:
     """Return the error of a key that does not exist in its section, with the most similar existing key."""
     names = sorted(known)
-    instead, fix = _WORDS_OF_OTHERS.get(key.lower().replace("-", "_"), ("", ""))
+    instead, fix = _word_here(key)
     if instead in names and key not in names:
         return FieldError(_join(path, key), f"one of the keys {', '.join(names)}", repr(key), fix)
     meant = nearest(key, names)
     fix = f"rename it to {meant}" if meant else "remove it"
     return FieldError(_join(path, key), f"one of the keys {', '.join(names)}", repr(key), fix, meant)
+
+
+def _word_here(key: str) -> tuple[str, str]:
+    """Return the key that has the value of another tool's key, and how to write it; empty if there is none."""
+    return _WORDS_OF_OTHERS.get(key.lower().replace("-", "_"), ("", ""))
 
 
 def missing_key(path: str) -> FieldError:

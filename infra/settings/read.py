@@ -13,6 +13,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
 from pydantic import TypeAdapter, ValidationError
 
+from infra.project import STACKS, ProjectError, find_project
 from infra.settings import rules_cloud, rules_containers, rules_existing, rules_jobs, rules_teams
 from infra.settings.errors import (
     FieldError,
@@ -55,6 +56,7 @@ from infra.settings.schema import (
 from infra.settings.stack import Draft, DraftJob, Settings
 from infra.settings.starter import expand
 from infra.settings.values import HIDDEN, SECRETS, GroupName, Hidden, TeamName, hide_texts
+from infra.settings.yaml_file import UnreadableError, read_yaml
 from infra.tpu import SliceShape
 from workloads.spec import Spec, preset_names
 
@@ -130,7 +132,20 @@ def load(config: pulumi.Config) -> Settings:
     """
     prefix = f"{config.name}:"
     keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
-    return read_values({key: _read_key(config, key) for key in keys}, pulumi.get_stack())
+    stack = pulumi.get_stack()
+    try:
+        return read_values({key: _read_key(config, key) for key in keys}, stack)
+    except SettingsError as error:
+        raise SettingsError(error.errors, _located(error.errors, stack)) from None
+
+
+def _located(errors: Iterable[FieldError], stack: str) -> list[str]:
+    """Return the errors with file and line, or nothing if the stack's file is not in its usual place."""
+    try:
+        file = read_yaml(find_project() / STACKS / f"Pulumi.{stack}.yaml")
+    except (ProjectError, OSError, UnreadableError):
+        return []
+    return file.report(errors, file.lines.below("config"))
 
 
 def read_values(values: Mapping[str, object], stack: str) -> Settings:

@@ -30,7 +30,6 @@ from workloads.spec import (
     TrainingSpec,
     load_preset,
     preset_names,
-    token_folders,
 )
 from workloads.spec.parameters import state_bytes
 
@@ -52,6 +51,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     for entry in draft.jobs:
         yield from _names(entry, draft)
         yield from _preset(entry)
+        yield from each(_paths(entry, draft))
         if entry.job:
             yield from _job(entry.path, entry.job, draft, shapes)
     yield from each(*(_order(team, draft) for team in draft.written_teams))
@@ -202,7 +202,6 @@ def _training(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iter
     """Yield the errors of a training job."""
     yield from each(
         _data(path, job),
-        _paths(path, job, draft),
         _sections(path, job, shapes),
         _allowed_changes(path, job),
         _tracker(path, job, draft.secrets),
@@ -217,25 +216,25 @@ def _data(path: str, job: TrainingJob) -> Iterator[FieldError]:
         yield FieldError(f"{path}.data", expected, "nothing", fix)
 
 
-def _paths(path: str, job: TrainingJob, draft: Draft) -> Iterator[FieldError]:
-    """Yield the folders that pods in Google Cloud cannot read. Those of the sandbox read all files of the machine."""
+def _paths(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
+    """Yield the folders that pods in Google Cloud cannot read, even if something else in the job could not be read.
+
+    Pods of the sandbox read all files of the machine.
+    """
     if draft.cloud is None or draft.cloud.project == PROJECT_OF_SANDBOX:
         return
-    yield from each(_data_paths(path, job), _weights_path(path, job))
+    data, place = entry.written.get("data"), f"{entry.path}.data"
+    section = cast(Section, data) if isinstance(data, Mapping) else {}
+    yield from _path(f"{place}.path", section.get("path"))
+    mixed = section.get("datasets")
+    for name, folder in cast(Section, mixed).items() if isinstance(mixed, Mapping) else ():
+        if isinstance(folder, Mapping):
+            yield from _path(f"{place}.datasets.{name}.path", cast(Section, folder).get("path"))
+    yield from _path(f"{entry.path}.initial_weights", entry.written.get("initial_weights"))
 
 
-def _data_paths(path: str, job: TrainingJob) -> Iterator[FieldError]:
-    for setting, folder in token_folders(job.data).items() if job.data else ():
-        yield from _path(f"{path}.{setting}.path", folder.path)
-
-
-def _weights_path(path: str, job: TrainingJob) -> Iterator[FieldError]:
-    if job.initial_weights:
-        yield from _path(f"{path}.initial_weights", job.initial_weights)
-
-
-def _path(place: str, folder: str) -> Iterator[FieldError]:
-    if not folder.startswith(("gs://", f"{DATASETS_FOLDER}/")):
+def _path(place: str, folder: object) -> Iterator[FieldError]:
+    if isinstance(folder, str) and not folder.startswith(("gs://", f"{DATASETS_FOLDER}/")):
         expected = f"a folder that pods can read: gs://BUCKET/FOLDER, or with datasets.mount {DATASETS_FOLDER}/FOLDER"
         fix = f"copy it with gcloud storage cp --recursive {shlex.quote(folder)} gs://BUCKET, and write that path"
         yield FieldError(place, expected, repr(folder), fix)

@@ -87,8 +87,12 @@ class YamlFile:
         The paths of `errors` begin at `lines`. Default: at the top of the file.
         """
         where = lines or self.lines
-        found = [*self.errors, *((where.find(error.path), str(error)) for error in dict.fromkeys(errors))]
-        return [f"{shown(self.path)}:{line}: {text}" for line, text in sorted(found, key=lambda each: each[0])]
+        return self.ordered((where.find(error.path), str(error)) for error in dict.fromkeys(errors))
+
+    def ordered(self, errors: Iterable[tuple[int, str]]) -> list[str]:
+        """Return all errors of the file in the order of their lines; `errors` are further lines and texts."""
+        found = sorted([*self.errors, *errors], key=lambda each: each[0])
+        return [f"{shown(self.path)}:{line}: {text}" for line, text in found]
 
 
 def shown(path: Path) -> str:
