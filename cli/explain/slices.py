@@ -72,7 +72,7 @@ def _of_job(job: Job, one: int) -> Iterator[str]:
 
 def _advice(snapshot: Snapshot, one: SliceAway) -> str:
     if one.doing == "waiting for nodes":
-        return f"see which hosts are missing: multislice doctor {snapshot.options}"
+        return f"see which hosts are missing: {snapshot.reader.command('doctor')}"
     if one.doing == "cannot start its container":
-        return f"fix the image or the objects that the pod refers to, then run `{snapshot.up()}`"
+        return f"fix the image or the objects that the pod refers to, then {snapshot.reader.run_up()}"
     return f"nothing to do; to watch it: multislice status {snapshot.options} --watch"
