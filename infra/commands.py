@@ -54,7 +54,7 @@ class Reader:
         return not f"{self.options} ".startswith("-s ")
 
     def command(self, name: str, *words: str) -> str:
-        """Return a command line of theirs with `words` before the options, or whom to ask for it."""
+        """Return a command line of theirs with `words` before the options, or advice to ask the owner."""
         if self.is_member and name not in FOR_MEMBERS:
             return f"ask the owner of stack {self.stack} to run: {self._of_owner(name, *words)}"
         options = ("-s", self.stack) if name in OF_FILES else shlex.split(self.options)
@@ -65,7 +65,7 @@ class Reader:
         return command_line("up", self.stack, *self.engine_options, *options)
 
     def run_up(self, *options: str) -> str:
-        """Return the advice to deploy the stack, or whom to ask for it."""
+        """Return the advice to deploy the stack, or advice to ask the owner."""
         run = f"run `{self.up(*options)}`"
         return f"ask the owner of stack {self.stack} to {run}" if self.is_member else run
 

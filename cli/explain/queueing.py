@@ -94,7 +94,8 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     held = said.reason == "Stopped"
     what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
     advice = (
-        f"open it: set teams.{name}.admission: open in the stack file, then {snapshot.reader.run_up()}"
+        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then"
+        f" {snapshot.reader.run_up()}"
         if held
         else f"find the cause: {snapshot.reader.command('doctor')}"
     )
@@ -127,7 +128,8 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
 def _raise_priority(snapshot: Snapshot, job: Job) -> str:
     if not job.declared:
         return "to run it earlier, cancel it and submit it again with a higher `priority`"
-    return f"to run it earlier, raise its `priority` in the stack file, then {snapshot.reader.run_up()}"
+    up = snapshot.reader.run_up()
+    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then {up}"
 
 
 def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:

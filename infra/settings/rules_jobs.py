@@ -132,16 +132,19 @@ def _order(team: str, draft: Draft) -> Iterator[FieldError]:
     """Yield jobs whose order of groups no queue can have: a team has one queue with one order of flavors."""
     wishes: list[tuple[str, ...]] = []
     for path, job in draft.readable_jobs:
-        if job.team != team or len(set(job.slices.groups)) < len(job.slices.groups):
+        wish: tuple[str, ...] = ()
+        with suppress(WrongValueError):
+            wish = job.slices.groups if job.team == team else ()
+        if not wish or len(set(wish)) < len(wish):
             continue
-        wishes.append(job.slices.groups)
+        wishes.append(wish)
         try:
             group_order(wishes)
         except CycleError:
             wishes.pop()
             expected = f"an order of groups that fits the other jobs of team {team}, since they share a queue"
             fix = "change the order, or give the job to another team"
-            yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(job.slices.groups), fix)
+            yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(wish), fix)
 
 
 def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[FieldError]:

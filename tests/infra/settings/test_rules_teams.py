@@ -176,7 +176,7 @@ def test_capacity_that_has_yet_to_come_counts(values: Values) -> None:
     values["budget"] = {"usd_per_hour": 10}
     assert "got none of trillium; write your price of a chip-hour" in errors_of(values)["budget.usd_per_hour"]
     values["prices"] = {"usd_per_chip_hour": {"trillium": 1}}
-    assert "got 16.00" in errors_of(values)["budget.usd_per_hour"]
+    assert "got $16.00" in errors_of(values)["budget.usd_per_hour"]
 
 
 def test_a_job_without_an_end_keeps_to_no_budget(values: Values) -> None:
