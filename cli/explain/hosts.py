@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cli.explain.finding import Cause, Finding, meaning, submit_again
+from cli.explain.finding import Cause, Finding, advise, meaning, submit_again
 from cli.observed.observe import first_cause
 from cli.observed.snapshot import Job, Snapshot
 from cli.render import counted, duration, group_by_reason
@@ -20,7 +20,7 @@ _SILENT_SECONDS = 60
 
 def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield what keeps hosts of an admitted job from running."""
-    doctor = f"multislice doctor {snapshot.options}"
+    doctor = snapshot.reader.command("doctor")
     yield from _refused(snapshot, job)
     yield from _without_node(snapshot, job, doctor)
     yield from _on_lost_nodes(snapshot, job, doctor)
@@ -33,7 +33,7 @@ def _refused(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
-        advice = f"fix the cause in the stack file, then run `{snapshot.up()}`"
+        advice = f"fix the cause in the stack file, then {snapshot.reader.run_up()}"
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
@@ -53,7 +53,7 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
         back = f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-"
         yield Finding(Cause.BAD_HOST, what, since, tuple(evidence), (doctor, back))
         return
-    move = f"if Google has no chips there, change slices.NAME.zone: {snapshot.up()}"
+    move = f"if Google has no chips there, change slices.NAME.zone, then {snapshot.reader.run_up()}"
     yield Finding(Cause.NO_NODE, f"{what}.", since, tuple(evidence), (doctor, move))
 
 
@@ -76,7 +76,7 @@ def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if not held:
         return
     what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
-    advice = f"fix the image or the objects that the pod refers to, then run `{snapshot.up()}`"
+    advice = f"fix the image or the objects that the pod refers to, then {snapshot.reader.run_up()}"
     evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
@@ -148,13 +148,12 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
 
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     """Return how an attempt ended, that is, which host failed first in it. `attempt` counts the restarts before it."""
-    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options, "up": snapshot.up()}
     first = first_cause(job, attempt)
     if first is None:
         return None
     which, meant = f"Restart {attempt + 1}: " if attempt < job.restarts else "", meaning(first.code, job.kind)
     what = f"{which}{first.words(job.kind)}: {meant.what}."
-    return Finding(Cause.RESTARTED, what, first.at, first.evidence, (meant.next.format(**names),))
+    return Finding(Cause.RESTARTED, what, first.at, first.evidence, (advise(meant, snapshot.reader, job.place.name),))
 
 
 def _said(job: Job) -> Iterator[str]:

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import Annotated, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from infra.settings.errors import FieldError
 from infra.settings.values import (
@@ -25,6 +25,7 @@ from workloads.spec import (
     CallSpec,
     CompilerSpec,
     DataSpec,
+    Flag,
     MeshSpec,
     Number,
     OptimizerSetting,
@@ -39,6 +40,13 @@ PodLevel = Literal["restricted", "baseline", "privileged"]
 """Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
 type Section = Mapping[str, object]
 """A section as it is in the file, valid or not."""
+
+ExistingRun = Annotated[
+    Literal["resume", "anew"],
+    BeforeValidator(
+        lambda written: "anew" if written == "new" else written, json_schema_input_type=Literal["resume", "anew", "new"]
+    ),
+]
 
 HOURS_PER_YEAR = 8760
 MOST_GRACE_SECONDS = 3600
@@ -77,15 +85,17 @@ class Job(Spec):
     """
 
     name: JobName
-    """Name of the job. It is set only in the short form `job`. In `jobs` it is the key."""
+    """Name of the job. It is set only in the short form `job`, where the default is the name of the preset. In `jobs`
+    it is the key."""
     team: str
+    """Team of the job. May be left out if the stack has only one team."""
     slices: JobSlices
-    priority: Priority
+    priority: Priority = "normal"
     """Priority within the team. A job may evict a job of the same team that has a lower priority."""
-    paused: bool = False
+    paused: Flag = False
     """Whether the job is kept out of its queue. A running job receives SIGTERM, saves, and frees its chips. When this
     is false again, the job waits for chips like any other job and continues from its last checkpoint."""
-    max_restarts: Annotated[WholeNumber, Field(ge=0)]
+    max_restarts: Annotated[WholeNumber, Field(ge=0)] = 3
     """Maximum number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
     """Seconds from SIGTERM to SIGKILL, which must be enough to save a checkpoint. A restart waits equally long for a
@@ -97,7 +107,7 @@ class Job(Spec):
     """How the program uses the chips. `direct`: it runs on every host and uses the host's chips. `pathways`: it runs
     once, on the head, and uses the chips of all hosts through Pathways. That needs kind `container` and the section
     `pathways`."""
-    host_network: bool = False
+    host_network: Flag = False
     """Whether pods use the network interfaces of their host. Traffic between slices is then faster, but the pods act as
     the service account of the nodes, which then gets access to the buckets."""
     secrets: tuple[str, ...] | None = None
@@ -128,8 +138,9 @@ class TrainingJob(CompilerSpec, Job):
     kind: Literal["training"] = "training"
     preset: str
     """Name of a file of `workloads/presets`."""
-    existing_run: Literal["resume", "anew"]
-    """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it."""
+    existing_run: ExistingRun = "resume"
+    """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it. `new`
+    means the same as `anew`."""
     model: Mapping[str, object] = {}
     """Values that replace single values of the preset's `model` section, or all of them; see
     `docs/how-to/models.md`."""
@@ -234,16 +245,16 @@ class ContainerJob(Job):
     run_as_user: Annotated[WholeNumber, Field(ge=0, le=65535)] | None = None
     """User and group ID of the processes, for images that run only as one user. 0 is root, which the policy refuses
     unless the stack has an exception; see `docs/how-to/jobs.md`. Default: 10001."""
-    privileged: bool = False
+    privileged: Flag = False
     """Whether the container has all rights on its host. The policy refuses it unless the stack has an exception."""
     resources: HostShare = HostShare()
     volumes: Mapping[VolumeName, ScratchVolume] = {}
     """Folders for the program's files, by name. Without them only `/tmp` and `/dev/shm` are writable."""
-    check_slices: bool = False
+    check_slices: Flag = False
     """Whether an init container with the trainer's image checks the results of all chips before the program starts. A
     host with a bad chip is named in the log and in the job's folder. The job then restarts, which counts against
     `max_restarts`."""
-    records: bool = False
+    records: Flag = False
     """Whether the program keeps records with the package `multislice_run`. Restarts, alerts, `status`, `explain` and
     `report` then work as for the trainer; see `docs/how-to/your-trainer.md`."""
     heartbeat: Heartbeat | None = None

@@ -104,8 +104,9 @@ def test_what_was_asked_wrongly_is_reported_before_an_engine_starts(asked: Previ
     ("policy_file", "message"),
     [
         ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is now part of no-cluster-admin"),
-        ("{", "must be JSON"),
-        ("[]", r"names of rules to settings, got \[\]"),
+        ("{", r"dev\.json:1: expected YAML with the settings of rules"),
+        ("[]", r"dev\.json:1: expected rules with their settings, got \[\]"),
+        ('{"all": "advisory",\n"all": "mandatory",\n"no-kesy": {}}', r"json:2: the key 'all' .*\n.*json:3: no-kesy: "),
     ],
 )
 def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(
