@@ -33,7 +33,6 @@ def check_container(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) 
     """Yield the errors of one job."""
     yield from each(
         _direct_only(path, job),
-        _slice_failure(path, job),
         _variables(path, job, draft),
         _ports(path, job),
         *(_rights(path, job, other, found) for other, found in draft.readable_jobs),
