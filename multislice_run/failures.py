@@ -22,6 +22,13 @@ class Preempted(Stopped):
     code = ExitCode.PREEMPTED
 
 
+class HostsHang(Stopped):
+    """All hosts of the job stand still, because each waits for others."""
+
+    code = ExitCode.HANG
+    agreed = False
+
+
 _OF_XLA = ("JaxRuntimeError", "XlaRuntimeError")
 """Names of the exception of XLA's runtime, in newer and older versions of JAX."""
 

@@ -110,6 +110,7 @@ def call(values: Values, max_hours: float = 24, count: int = 2, backend: Backend
         start_minutes=15,
         check_slices=False,
         max_hours=max_hours,
+        hang_minutes=10,
         return_minutes=10,
     )
     return call_jobset(CallJob(spec, "train", "research", "trillium", "high"), settings)

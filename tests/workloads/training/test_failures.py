@@ -15,7 +15,7 @@ def out_of_memory() -> BaseException:
     raise AssertionError("this machine has a pebibyte to spare")
 
 
-FULL_DISK = "RESOURCE_EXHAUSTED: Error writing \"local file \\\"/x\\\"\": [OS error 28: ENOSPC No space left on device]"
+FULL_DISK = 'RESOURCE_EXHAUSTED: Error writing "local file \\"/x\\"": [OS error 28: ENOSPC No space left on device]'
 COORDINATOR = (
     "RESOURCE_EXHAUSTED: too many requests\nAdditional GRPC error information from remote target coordination_service"
 )
