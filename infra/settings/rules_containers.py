@@ -1,6 +1,6 @@
 """Rules for jobs that run a program of your own, on every host or through Pathways."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from infra.controllers import machine_size
 from infra.names import METRICS_PORT_NAME
@@ -14,7 +14,7 @@ from infra.programs import (
     TPU_METRICS_PORT_NAME,
 )
 from infra.settings.errors import FieldError
-from infra.settings.jobs import ContainerJob, Job, Pathways
+from infra.settings.jobs import ContainerJob, Functions, Job, Pathways
 from infra.settings.schema import DATASETS_FOLDER
 from infra.settings.stack import Draft, Shapes, join_names
 from infra.tpu import SliceShape, all_shapes
@@ -43,7 +43,6 @@ def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShap
         if job.records and (name == METRICS_PORT_NAME or port == METRICS_PORT):
             expected = f"a port other than {METRICS_PORT_NAME} {METRICS_PORT}, where records serves metrics"
             yield FieldError(f"{path}.ports.{name}", expected, f"{name} {port}", "choose another")
-    yield from _rights(path, job, draft)
     yield from _folders(path, job)
     yield from _heartbeat(path, job)
     if job.backend == "pathways":
@@ -89,18 +88,6 @@ def _variables(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldErro
         elif name in secrets:
             expected = "a variable that is set once"
             yield FieldError(f"{path}.env.{name}", expected, "also a secret of that name", "remove one of them")
-
-
-def _rights(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldError]:
-    """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
-    context of all pods of the team."""
-    others = [other for other, found in draft.readable_jobs if found.team == job.team and found.host_network]
-    wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
-    for name in (name for name, is_set in wanted.items() if is_set and others):
-        expected = (
-            f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
-        )
-        yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), "give the job to another team")
 
 
 def _folders(path: str, job: ContainerJob) -> Iterator[FieldError]:
@@ -189,8 +176,22 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
             yield from _head(path, job, job.pathways, draft, shape)
 
 
+def check_rights(path: str, job: Job | Functions, draft: Draft, teams: Collection[str]) -> Iterator[FieldError]:
+    """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
+    context of all pods of its team. `teams` are those whose pods have the rights."""
+    others = [other for other, found in draft.readable_jobs if found.team in teams and found.host_network]
+    wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
+    for name in (name for name, is_set in wanted.items() if is_set and others):
+        expected = (
+            f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
+        )
+        fix = "give the job to another team" if isinstance(job, Job) else f"remove it, or host_network of {others[0]}"
+        yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), fix)
+
+
 def check_functions(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of the Pathways runtime of function calls, which may run on every slice group."""
+    """Yield the errors of function calls, whose Pathways runtime may run on every slice group."""
+    yield from check_rights("functions", draft.functions, draft, draft.teams)
     path, runtime = "functions.pathways", draft.functions.pathways
     if runtime:
         yield from _placement(path, draft, f"remove {path}")

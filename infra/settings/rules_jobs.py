@@ -77,6 +77,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
     shape = shapes.get(job.slices.group)
     if shape:
         yield from _fallback(path, job, groups, shape)
+    yield from rules_containers.check_rights(path, job, draft, (job.team,))
     yield from rules_containers.check_pathways(path, job, draft, shape)
     match job:
         case TrainingJob():
