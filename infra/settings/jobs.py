@@ -38,6 +38,7 @@ from workloads.spec import (
 Priority = Literal["low", "normal", "high"]
 PodLevel = Literal["restricted", "baseline", "privileged"]
 """Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
+type UserId = Annotated[WholeNumber, Field(ge=0, le=65535)]
 type Section = Mapping[str, object]
 """A section as it is in the file, valid or not."""
 
@@ -57,6 +58,13 @@ MOST_SWEEP_RUNS = 64
 every `up` reads its JobSet. With more runs both would be slow."""
 _FIXED_IN_SWEEPS = ("name", "kind", "team", SWEEP_KEY)
 """Keys that are the same for all runs: a sweep belongs to one team and has jobs of one kind."""
+
+
+def level_of_rights(run_as_user: int | None, privileged: bool) -> PodLevel:
+    """Return the strictest level that admits pods with these rights."""
+    if privileged:
+        return "privileged"
+    return "baseline" if run_as_user == 0 else "restricted"
 
 
 class JobSlices(Spec):
@@ -110,6 +118,11 @@ class Job(Spec):
     host_network: Flag = False
     """Whether pods use the network interfaces of their host. Traffic between slices is then faster, but the pods act as
     the service account of the nodes, which then gets access to the buckets."""
+    run_as_user: UserId | None = None
+    """User and group ID of the processes, for images or devices that need another one. 0 is root, which the policy
+    refuses unless the stack has an exception; see `docs/how-to/jobs.md`. Default: 10001."""
+    privileged: Flag = False
+    """Whether the container has all rights on its host. The policy refuses it unless the stack has an exception."""
     secrets: tuple[str, ...] | None = None
     """Names in the section `secrets` that its pods get. Default: all."""
     sweep: Mapping[str, tuple[object, ...]] = {}
@@ -119,7 +132,7 @@ class Job(Spec):
     @property
     def pod_level(self) -> PodLevel:
         """Return the strictest level that admits its pods. No level allows only the host's network."""
-        return "privileged" if self.host_network else "restricted"
+        return "privileged" if self.host_network else level_of_rights(self.run_as_user, self.privileged)
 
     @property
     def queue(self) -> str:
@@ -242,11 +255,6 @@ class ContainerJob(Job):
     """Environment variables in plain text. Confidential values belong in `secrets`."""
     ports: Mapping[PortName, Annotated[WholeNumber, Field(ge=1, le=65535)]] = {}
     """Ports that the program listens on, on every host or on the head."""
-    run_as_user: Annotated[WholeNumber, Field(ge=0, le=65535)] | None = None
-    """User and group ID of the processes, for images that run only as one user. 0 is root, which the policy refuses
-    unless the stack has an exception; see `docs/how-to/jobs.md`. Default: 10001."""
-    privileged: Flag = False
-    """Whether the container has all rights on its host. The policy refuses it unless the stack has an exception."""
     resources: HostShare = HostShare()
     volumes: Mapping[VolumeName, ScratchVolume] = {}
     """Folders for the program's files, by name. Without them only `/tmp` and `/dev/shm` are writable."""
@@ -262,12 +270,6 @@ class ContainerJob(Job):
     `max_hours`."""
     pathways: Pathways | None = None
     """Pathways runtime. Required with `backend: pathways`, and not allowed otherwise."""
-
-    @property
-    def pod_level(self) -> PodLevel:
-        if self.privileged or self.host_network:
-            return "privileged"
-        return "baseline" if self.run_as_user == 0 else "restricted"
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -290,6 +292,16 @@ class Functions(Spec):
     pathways: Pathways | None = None
     """Pathways runtime of calls with `backend="pathways"`, for the version of JAX in the stack's image. Default: such
     calls are refused. On slices of one host the size of the head is ignored."""
+    run_as_user: UserId | None = None
+    """User and group ID of the processes of functions, as for a job. 0 lowers the Pod Security level of every team's
+    namespace. Default: 10001."""
+    privileged: Flag = False
+    """Whether functions have all rights on their hosts. This lowers the level of every team's namespace too."""
+
+    @property
+    def pod_level(self) -> PodLevel:
+        """Return the strictest level that admits the pods of functions."""
+        return level_of_rights(self.run_as_user, self.privileged)
 
 
 type AnyJob = TrainingJob | ContainerJob

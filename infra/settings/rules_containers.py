@@ -1,6 +1,6 @@
 """Rules for jobs that run a program of your own, on every host or through Pathways."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from infra.controllers import machine_size
 from infra.names import METRICS_PORT_NAME
@@ -14,7 +14,7 @@ from infra.programs import (
     TPU_METRICS_PORT_NAME,
 )
 from infra.settings.errors import FieldError
-from infra.settings.jobs import AnyJob, ContainerJob, Job, Pathways
+from infra.settings.jobs import ContainerJob, Functions, Job, Pathways
 from infra.settings.partial import each
 from infra.settings.schema import DATASETS_FOLDER
 from infra.settings.stack import Draft, Shapes, join_names
@@ -35,7 +35,6 @@ def check_container(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) 
         _direct_only(path, job),
         _variables(path, job, draft),
         _ports(path, job),
-        *(_rights(path, job, other, found) for other, found in draft.readable_jobs),
         _folders(path, job),
         _heartbeat(path, job),
         _room(path, job, draft, shapes),
@@ -83,19 +82,6 @@ def _variables(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldErro
         elif name in secrets:
             expected = "a variable that is set once"
             yield FieldError(f"{path}.env.{name}", expected, "also a secret of that name", "remove one of them")
-
-
-def _rights(path: str, job: ContainerJob, other: str, found: AnyJob) -> Iterator[FieldError]:
-    """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
-    context of all pods of the team."""
-    if found.team != job.team or not found.host_network:
-        return
-    wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
-    for name in (name for name, is_set in wanted.items() if is_set):
-        expected = (
-            f"nothing in a team with a job on the host's network ({other}), where every pod is the trainer's user"
-        )
-        yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), "give the job to another team")
 
 
 def _folders(path: str, job: ContainerJob) -> Iterator[FieldError]:
@@ -191,8 +177,22 @@ def _with_head(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fi
         yield from _head(path, job, job.pathways, draft, shape)
 
 
+def check_rights(path: str, job: Job | Functions, draft: Draft, teams: Collection[str]) -> Iterator[FieldError]:
+    """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
+    context of all pods of its team. `teams` are those whose pods have the rights."""
+    others = [other for other, found in draft.readable_jobs if found.team in teams and found.host_network]
+    wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
+    for name in (name for name, is_set in wanted.items() if is_set and others):
+        expected = (
+            f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
+        )
+        fix = "give the job to another team" if isinstance(job, Job) else f"remove it, or host_network of {others[0]}"
+        yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), fix)
+
+
 def check_functions(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of the Pathways runtime of function calls, which may run on every slice group."""
+    """Yield the errors of function calls, whose Pathways runtime may run on every slice group."""
+    yield from each(check_rights("functions", draft.functions, draft, draft.teams))
     path, runtime = "functions.pathways", draft.functions.pathways
     if runtime:
         yield from _placement(path, draft, f"remove {path}")

@@ -55,7 +55,8 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
 
 
 def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    yield from each(_name(path, job), _mounts(path, job, draft), _secrets(path, job, draft))
+    rights = rules_containers.check_rights(path, job, draft, (job.team,))
+    yield from each(_name(path, job), _mounts(path, job, draft), _secrets(path, job, draft), rights)
     with suppress(WrongValueError):
         groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
         shape = shapes.get(job.slices.group)

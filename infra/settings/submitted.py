@@ -94,7 +94,7 @@ def _rights(path: str, job: AnyJob, published: Published) -> Iterator[FieldError
     elif strictest_first.index(job.pod_level) > strictest_first.index(published.pod_level):
         expected = f"pods of the level {published.pod_level}, which is all that the namespace admits"
         yield FieldError(path, expected, job.pod_level, f"remove privileged and run_as_user, {_ASK}")
-    elif published.host_network and isinstance(job, ContainerJob):
+    elif published.host_network:
         wanted: Mapping[str, object] = {"run_as_user": job.run_as_user, "privileged": job.privileged or None}
         for name, value in wanted.items():
             if value is not None:
