@@ -273,8 +273,8 @@ class Scheduling(Spec):
 
     placement: Placement = "exclusive-topology"
     """What keeps a slice of a job in one node pool: JobSet's exclusive topology, or Kueue's topology-aware scheduling,
-    which also counts the free hosts before it admits a job. Before changing this on a live stack, let the jobs end or
-    drain the teams: Kueue forgets the chips of jobs that keep running."""
+    which also counts the free hosts before it admits a job. A change is refused while jobs run, because Kueue would
+    forget their chips: let them end or drain the teams."""
     fair_sharing: bool = False
     """Whether idle chips go to the team that uses the smallest share for its weight, not to the team that asks
     first."""
@@ -394,4 +394,4 @@ class Options(Spec):
     labels: Labels = {}
     """Labels of cluster, nodes and buckets, for billing reports."""
     allow_interruption: bool = False
-    """Whether a change or destroy may remove slices under a running job."""
+    """Whether a change or destroy may remove what running jobs need, such as their slices or their namespace."""
