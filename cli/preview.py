@@ -121,10 +121,7 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
 def _policy(stack: str) -> PolicyPack:
     settings = files_of_project().policy(stack)
     if not settings.is_file():
-        raise Halt(
-            f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
-            " write {} into it to give every rule its default level"
-        )
+        return PolicyPack(policy_pack(), None)
     try:
         found: object = json.loads(settings.read_text())
     except ValueError as error:

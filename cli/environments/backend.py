@@ -85,9 +85,8 @@ class Backend:
         if name not in self.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         settings = self._files.policy(name)
-        pack = (
-            ("--policy-pack", str(policy_pack()), "--policy-pack-config", str(settings)) if settings.is_file() else ()
-        )
+        exceptions = ("--policy-pack-config", str(settings)) if settings.is_file() else ()
+        pack = ("--policy-pack", str(policy_pack()), *exceptions)
         self._follow("up", "--stack", name, *renewal.options, *pack, yes=yes)
 
     def restore(self, name: str) -> None:
@@ -152,7 +151,7 @@ class SandboxBackend(Backend):
         from sandbox.engine import Engine, PolicyPack
 
         settings = self._files.policy(name)
-        policy = PolicyPack(policy_pack(), settings) if settings.is_file() else None
+        policy = PolicyPack(policy_pack(), settings if settings.is_file() else None)
         return Engine(self._site, programs.found(), self._files.stack(name), policy)
 
 

@@ -43,7 +43,8 @@ class Files:
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
-        """Return the path of the file with levels and exceptions of the rules. Without it no rule is checked."""
+        """Return the path of the file with levels and exceptions of the rules. Without it all rules are checked, with no
+        exceptions."""
         return self.policies / f"{name}.json"
 
     def environment(self, name: str) -> Environment | None:
