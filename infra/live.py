@@ -76,9 +76,9 @@ def _holders_of_quota(
     """Yield namespace and name of the jobs that Kueue has admitted and that have not ended."""
     for found in map(workload_of, workloads(cluster)):
         held = {(found.admitted_by, flavor) for flavor in found.flavors}
-        if found.admitted_by and not found.holds("Finished"):
-            if found.namespace in namespaces or not held.isdisjoint(quotas):
-                yield found.namespace, found.owner
+        needed = found.namespace in namespaces or not held.isdisjoint(quotas)
+        if needed and found.admitted_by and not found.holds("Finished"):
+            yield found.namespace, found.owner
 
 
 def hosts(cluster: ApiServer, pool: str) -> int:

@@ -43,8 +43,7 @@ class Files:
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
-        """Return the path of the file with levels and exceptions of the rules. Without it all rules are checked, with no
-        exceptions."""
+        """Return the path of the file with levels and exceptions of the rules. Without it no exception counts."""
         return self.policies / f"{name}.json"
 
     def environment(self, name: str) -> Environment | None:

@@ -348,8 +348,8 @@ class Budget(Spec):
     usd_total: Usd | None = None
     """Maximum US dollars that all jobs together may cost while they hold chips. Each job needs `max_hours`, because an
     estimate of its steps would not stop it. A changed job counts from zero again. Idle slices do not count.
-    `multislice enforce-budget` counts what all runs of all jobs have used, and stops them when it is this much.
-    Default: no limit."""
+    `multislice enforce-budget` counts what the jobs of all teams have used, also after they were deleted, and stops
+    them when it is this much. Default: no limit."""
     expires_on: Annotated[date, BeforeValidator(_as_date)] | None = None
     """Last day on which the stack may be changed, in UTC. After that day previews and updates are refused, but not
     `destroy`. Default: none."""

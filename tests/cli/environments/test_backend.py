@@ -118,7 +118,9 @@ def test_a_stack_is_made_with_the_key_that_its_file_names(files: Files, calls: P
     assert f"stack init {NAME} --no-select --secrets-provider=gcpkms://projects/p" in calls.read_text()
 
 
-def test_an_update_is_held_to_the_rules_without_exceptions_if_its_stack_has_no_settings_for_them(files: Files, calls: Path) -> None:
+def test_an_update_is_held_to_the_rules_without_exceptions_if_its_stack_has_no_settings_for_them(
+    files: Files, calls: Path
+) -> None:
     files.policies.mkdir()
     files.policy(NAME).write_text("{}")
     for name in (NAME, "without"):
