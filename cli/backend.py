@@ -23,11 +23,11 @@ class Backend:
         if name not in self._stacks.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         settings = self._files.policy(name)
+        exceptions: tuple[str, ...] = ()
         if settings.is_file():
             check_policy_file(settings)
-        pack = (
-            ("--policy-pack", str(policy_pack()), "--policy-pack-config", str(settings)) if settings.is_file() else ()
-        )
+            exceptions = ("--policy-pack-config", str(settings))
+        pack = ("--policy-pack", str(policy_pack()), *exceptions)
         self._follow("up", "--stack", name, *renewal.options, *pack, yes=yes)
 
     def destroy(self, name: str, *, yes: bool) -> None:

@@ -17,7 +17,7 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import NEGATIVE, Form, Halt, waiting, write
+from cli.answer import NEGATIVE, Form, waiting, write
 from cli.project_files import check_policy_file, files_of_project, policy_pack
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
@@ -119,9 +119,6 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
 def _policy(stack: str) -> PolicyPack:
     settings = files_of_project().policy(stack)
     if not settings.is_file():
-        raise Halt(
-            f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
-            " write {} into it to give every rule its default level"
-        )
+        return PolicyPack(policy_pack(), None)
     check_policy_file(settings)
     return PolicyPack(policy_pack(), settings)

@@ -21,7 +21,7 @@ class Files:
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
-        """Return the path of the file with levels and exceptions of the rules. Without it no rule is checked."""
+        """Return the path of the file with levels and exceptions of the rules. Without it no exception counts."""
         return self.policies / f"{name}.json"
 
     def encryption(self, name: str) -> tuple[str, ...]:

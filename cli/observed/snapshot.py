@@ -56,6 +56,8 @@ class Queue:
     conditions: tuple[Condition, ...]
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
+    used: str = ""
+    """What `multislice enforce-budget` has counted, as `infra.brake.Usage` writes it. Empty: nothing yet."""
 
     @property
     def active(self) -> Condition | None:

@@ -283,8 +283,8 @@ class Scheduling(Spec):
 
     placement: Placement = "exclusive-topology"
     """What keeps a slice of a job in one node pool: JobSet's exclusive topology, or Kueue's topology-aware scheduling,
-    which also counts the free hosts before it admits a job. Before changing this on a live stack, let the jobs end or
-    drain the teams: Kueue forgets the chips of jobs that keep running."""
+    which also counts the free hosts before it admits a job. A change is refused while jobs run, because Kueue would
+    forget their chips: let them end or drain the teams."""
     fair_sharing: Flag = False
     """Whether idle chips go to the team that uses the smallest share for its weight, not to the team that asks
     first."""
@@ -358,8 +358,8 @@ class Budget(Spec):
     usd_total: Usd | None = None
     """Maximum US dollars that all jobs together may cost while they hold chips. Each job needs `max_hours`, because an
     estimate of its steps would not stop it. A changed job counts from zero again. Idle slices do not count.
-    `multislice enforce-budget` counts what all runs of all jobs have used, and stops them when it is this much.
-    Default: no limit."""
+    `multislice enforce-budget` counts what the jobs of all teams have used, also after they were deleted, and stops
+    them when it is this much. Default: no limit."""
     expires_on: Annotated[date, BeforeValidator(_as_date)] | None = None
     """Last day on which the stack may be changed, in UTC. After that day previews and updates are refused, but not
     `destroy`. Default: none."""
@@ -382,4 +382,4 @@ class Options(Spec):
     labels: Labels = {}
     """Labels of cluster, nodes and buckets, for billing reports."""
     allow_interruption: Flag = False
-    """Whether a change or destroy may remove slices under a running job."""
+    """Whether a change or destroy may remove what running jobs need, such as their slices or their namespace."""

@@ -46,6 +46,8 @@ class Played(ThreadingHTTPServer):
         self.asked: list[tuple[str, Mapping[str, str]]] = []
         self.deleted: list[tuple[str, Object]] = []
         """Names of the objects that were deleted, with the options of the request."""
+        self.applied: dict[str, Object] = {}
+        """What was last applied, by path with its query."""
         self.refused_changes: dict[str, str] = {}
         """Messages by path."""
         self.changed = threading.Condition()
@@ -101,6 +103,20 @@ class _Answer(BaseHTTPRequestHandler):
         (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
         self.server.deleted.append((name, json.loads(body)))
         self.server.change(folder, found, "DELETED")
+        self._whole(200, {})
+
+    def do_PATCH(self) -> None:
+        """Apply annotations and fields of the specification. One owner applies them: they replace what it applied."""
+        folder, _, name = urlsplit(self.path).path.rpartition("/")
+        applied = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
+        before = self.server.applied.get(self.path, {"metadata": {}, "spec": {}})
+        own = before["metadata"].get("annotations", {})
+        others = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key not in own}
+        metadata = {**found["metadata"], "annotations": {**others, **applied["metadata"].get("annotations", {})}}
+        spec = {key: item for key, item in found["spec"].items() if key not in before["spec"]} | applied["spec"]
+        self.server.applied[self.path] = applied
+        self.server.change(folder, {**found, "metadata": metadata, "spec": spec})
         self._whole(200, {})
 
     def log_message(self, format: str, *args: object) -> None:
