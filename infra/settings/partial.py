@@ -60,7 +60,7 @@ def _without[S: Spec](model: type[S], wrong: frozenset[str]) -> type[S]:
         return model
     values: dict[str, Any] = {name: (Any, None) for name in wrong - {""}}
     made = create_model(model.__name__, __base__=(_Partial, model), **values)
-    made.wrong_values = wrong
+    cast(type[_Partial], made).wrong_values = wrong
     return cast(type[S], made)
 
 
