@@ -88,7 +88,8 @@ class ExitCode(IntEnum):
     BAD_HOST = 23
     """A host failed its checks and the nodes of its slice are marked: restart without using up `max_restarts`."""
     HANG = 24
-    """No step finished in time, not all hosts joined, or each waits for others: restart, counts against `max_restarts`."""
+    """No step finished in time, not all hosts joined, or each waits for others: restart, counts against
+    `max_restarts`."""
     NO_CHECKPOINT = 25
     """The run has checkpoints, but none can be used: fail the job at once, because a restart would begin at step 0."""
     SILENT_DAMAGE = 26
