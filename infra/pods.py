@@ -195,12 +195,13 @@ def _mount_annotations(submission: Submission) -> dict[str, str]:
 
 def _pod_context(submission: Submission) -> Manifest:
     user = submission.job.run_as_user
-    own = {} if user is None else {"runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
-    context = CONFINED_POD | own
+    context = CONFINED_POD
+    if user is not None:
+        context = context | {"runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
     if submission.saves_locally:
         # The RAM disk belongs to root. Kubernetes gives it to this group, because the volume has a type of file system
         # (https://kubernetes-csi.github.io/docs/support-fsgroup.html).
-        context |= {"fsGroup": context["runAsGroup"], "fsGroupChangePolicy": "OnRootMismatch"}
+        context = context | {"fsGroup": context["runAsGroup"], "fsGroupChangePolicy": "OnRootMismatch"}
     return context
 
 
