@@ -1,6 +1,6 @@
 """Finds slices that train a preset on a number of tokens within a number of days, their cost, and their limits.
 
-The table `preflights.jsonl` contains training steps that were compiled for TPU slices; `benchmarks.preflight_table`
+The table `preflights.jsonl` contains training steps that were compiled for TPU slices; `benchmarks.compiled_steps`
 writes it. Nothing in it was measured on a TPU: seconds are estimates, bytes and memory are those of the program.
 
 With another number of slices each chip does the same work, so the batch grows with the slices, and a step differs only
@@ -165,7 +165,7 @@ Binding = Literal["HBM", "DCN", "batch", "one host"]
     one host  slices of a single host cannot be joined
 """
 Order = Literal["dollars", "days"]
-_TABLE_COMMAND = "python -m benchmarks.preflight_table"
+_TABLE_COMMAND = "python -m benchmarks.compiled_steps"
 # https://github.com/AI-Hypercomputer/tpu-recipes: steps of 7.318, 7.793 and 8.390 s on 1, 2 and 4 slices.
 _PUBLISHED_SCALING = "published runs lose more: Gemma 3 12B on v6e 16x16 kept 94% of its speed on 2 slices, 87% on 4"
 _SECONDS_PER_DAY, _HOURS_PER_DAY = 86400, 24

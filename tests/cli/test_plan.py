@@ -134,7 +134,7 @@ def test_prices_are_those_of_the_zone_or_the_lowest_of_all() -> None:
 
 
 def test_a_preset_that_was_never_compiled_is_reported_with_the_command_to_run() -> None:
-    with pytest.raises(Halt, match=r"run python -m benchmarks\.preflight_table"):
+    with pytest.raises(Halt, match=r"run python -m benchmarks\.compiled_steps"):
         shown(GOAL.model_copy(update={"preset": "tiny"}), "days", Form.TEXT)
 
 

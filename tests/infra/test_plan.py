@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.preflight_table import job
+from benchmarks.compiled_steps import job
 from infra.plan import TABLE, Design, Goal, Option, Plan, Row, ScaledStep, plan, read_rows
 from tests.infra.preflight_rows import design, fitting, unfit
 from workloads.spec.between_slices import between_slices
@@ -184,7 +184,7 @@ def test_answers_come_by_dollars_or_by_days_and_an_unknown_price_comes_last() ->
 
 
 def test_what_is_not_known_is_said_with_what_to_run() -> None:
-    with pytest.raises(ValueError, match=r"no preflight of llama-3.1-8b on v4, .*: run python -m benchmarks.preflight"):
+    with pytest.raises(ValueError, match=r"no preflight of llama-3.1-8b on v4, .*: run python -m benchmarks.compiled"):
         plan([fitting(design(preset="llama-3.2-1b"))], GOAL, prices)
     with pytest.raises(
         ValueError, match=r"v6e 4x4 with sequences_per_chip 3.* does not fit: needs 40.0 GiB, has 31.2 GiB"

@@ -128,8 +128,8 @@ class LoraSpec(Spec):
 OUTER_LEARNING_RATE = 0.7
 """The value of https://arxiv.org/abs/2311.08105."""
 OUTER_MOMENTUM = 0.6
-"""The paper has 0.9 for runs of many more outer steps. In all runs measured here, the loss was lower with 0.6
-(docs/explanation/benchmarks.md)."""
+"""The paper has 0.9 for runs of many more outer steps. In all runs measured here, the loss was lower with
+0.6."""
 
 
 class TrainingSpec(Spec):
