@@ -82,8 +82,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             item.config.stash[_RECORD].over.append(item.nodeid)
             return result
         pytest.fail(
-            f"{item.nodeid} used {used:.1f} CPU seconds on a core that is {_slowness():.1f} times slower than usual, and"
-            f" tests of `make test` may use {allowed:g} on a usual one. Make it cheaper,"
+            f"{item.nodeid} used {used:.1f} CPU seconds on a core that takes {_slowness():.1f} times as long as usual,"
+            f" and tests of `make test` may use {allowed:g} on a usual one. Make it cheaper,"
             " or mark it `complete`, so that it runs in `make test-all`; `costs(cpu_seconds=N)` allows it more",
             pytrace=False,
         )
