@@ -242,20 +242,20 @@ class Program:
         return jnp.sqrt(sum(sums, jnp.float32(0)))
 
 
-class CompiledProgram(Program):
-    """A program and its compiled functions. The step compiles in the background at once, the others on their first
+class CompiledProgram:
+    """The compiled functions of a program. The step compiles in the background at once, the others on their first
     call."""
 
-    def __init__(self, spec: JobSpec, mesh: Mesh, compiler: Executor):
-        super().__init__(spec, mesh)
+    def __init__(self, functions: Program, compiler: Executor):
+        self.functions = functions
         self.frozen: Tree | None = None
-        """Weights that are not trained. If there are `frozen_shapes`, they must be set before any call."""
+        """Weights that are not trained. If the program has `frozen_shapes`, they must be set before any call."""
         self._compiler = compiler
         self._step = compiler.submit(self._timed_step)
 
     def _timed_step(self) -> tuple[jax.stages.Compiled, float]:
         began = time.monotonic()
-        return self.compile_step(), time.monotonic() - began
+        return self.functions.compile_step(), time.monotonic() - began
 
     def prepare(self) -> float:
         """Wait until the step is compiled, and return the seconds that it took."""
@@ -263,7 +263,7 @@ class CompiledProgram(Program):
 
     def initial(self) -> TrainState:
         """Return a new state from the job's seed. It is compiled here, because a resumed run does not need it."""
-        return self.compile_initial()()
+        return self.functions.compile_initial()()
 
     def step(self, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
         """Run one optimizer step. `state` is donated."""
@@ -287,11 +287,11 @@ class CompiledProgram(Program):
 
     @cached_property
     def _fingerprints(self) -> Future[Take]:
-        return self._compiler.submit(compile_fingerprints, self.held_shapes)
+        return self._compiler.submit(compile_fingerprints, self.functions.held_shapes)
 
     @cached_property
     def _evaluation(self) -> jax.stages.Compiled:
-        return self.compile_evaluation()
+        return self.functions.compile_evaluation()
 
 
 def compiler_options(spec: JobSpec, mesh: Mesh) -> dict[str, Any]:
