@@ -103,6 +103,17 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.change(folder, found, "DELETED")
         self._whole(200, {})
 
+    def do_PATCH(self) -> None:
+        folder, _, name = urlsplit(self.path).path.rpartition("/")
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        if self.path in self.server.refused_changes:
+            self._whole(403, {"message": self.server.refused_changes[self.path], "reason": "Forbidden"})
+            return
+        (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
+        annotations = found["metadata"].get("annotations", {}) | body["metadata"]["annotations"]
+        self.server.change(folder, found | {"metadata": found["metadata"] | {"annotations": annotations}})
+        self._whole(200, {})
+
     def log_message(self, format: str, *args: object) -> None:
         pass
 
