@@ -254,7 +254,7 @@ def pod_status(
     `records` are those of all containers by name. `final` says that no container is running, and none will run again.
     """
     start_time = pod.status.get("startTime") or timestamp(started)
-    if reason is REFUSED:
+    if reason and reason is REFUSED:
         # Kubelet reports no container of such a pod.
         return {"phase": "Failed", "startTime": start_time, "reason": reason.reason, "message": reason.message}
     inits = [_container_status(container, records[container["name"]], pod) for container in pod.init_containers]
