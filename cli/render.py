@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from cli.observed.files import Training
+from cli.observed.scheduler import in_words
 from infra.job_state import Kind, Pod
 from infra.names import HEAD
 from workloads.spec import ExitCode
@@ -35,6 +36,11 @@ def duration(seconds: float) -> str:
 def counted(count: int, word: str) -> str:
     """Return a count with its noun, such as `1 host` or `2 hosts`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def numbered(word: str, first: int, last: int) -> str:
+    """Return `restart 1`, or `restarts 1 to 3`."""
+    return f"{word} {first}" if first == last else f"{word}s {first} to {last}"
 
 
 def exit_words(code: int, kind: Kind = Kind.TRAINING) -> str:
@@ -102,11 +108,11 @@ def waiting_lines(pods: Iterable[Pod]) -> list[str]:
 
 
 def group_by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
-    """Return the hosts whose pods have no node, by the message of the scheduler."""
+    """Return the hosts whose pods have no node, by what the scheduler says."""
     said: dict[str, list[str]] = {}
     for pod in pods:
         if pod.waits_for and not pod.node:
-            said.setdefault(pod.waits_for, []).append(pod.host)
+            said.setdefault(in_words(pod.waits_for), []).append(pod.host)
     return said
 
 

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from cli.answer import NEGATIVE, as_json, waiting
 from cli.deployed import Deployed
-from cli.observed.observe import Observer, first_cause, require_answer
+from cli.observed.causes import first_cause
+from cli.observed.observe import Observer, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
-from cli.render import WIDTH, duration, pods_table, rows_of, training_lines, waiting_lines
+from cli.render import WIDTH, duration, numbered, pods_table, rows_of, training_lines, waiting_lines
 from infra.job_state import Kind, State
 from infra.money import dollars, per_hour
 
@@ -142,7 +143,7 @@ class Watch:
             self.console.out(_object(snapshot, (job,), indent=None))
             return
         stamp = time.strftime("%H:%M:%S")
-        for text in (*restart_lines(job)[restarts:], line(job, snapshot.at)):
+        for text in (*restart_lines(job, restarts), line(job, snapshot.at)):
             self._log(f"{stamp}  {text}")
 
     def _log(self, text: str) -> None:
@@ -222,12 +223,15 @@ def line(job: Job, at: float) -> str:
     return ", ".join(parts)
 
 
-def restart_lines(job: Job) -> list[str]:
-    """Return one line for each restart and its cause."""
-    causes = [first_cause(job, attempt) for attempt in range(job.restarts)]
-    return [
-        f"restart {number}: {cause.words(job.kind) if cause else 'unknown'}" for number, cause in enumerate(causes, 1)
-    ]
+def restart_lines(job: Job, after: int = 0) -> list[str]:
+    """Return a line for each restart and its cause, or for several in a row of the same cause.
+
+    `after`: the restarts up to this one are left out.
+    """
+    causes = ((number, first_cause(job, number - 1)) for number in range(after + 1, job.restarts + 1))
+    said = ((number, cause.words(job.kind) if cause else "unknown") for number, cause in causes)
+    rows = ((words, [number for number, _ in group]) for words, group in groupby(said, key=lambda each: each[1]))
+    return [f"{numbered('restart', numbers[0], numbers[-1])}: {words}" for words, numbers in rows]
 
 
 def _stack(snapshot: Snapshot) -> RenderableType:

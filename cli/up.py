@@ -17,7 +17,7 @@ from rich.text import Text
 from cli import stack_file
 from cli.answer import INTERRUPTED, Halt
 from cli.deployed import from_outputs
-from cli.observed.observe import first_cause
+from cli.observed.causes import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times

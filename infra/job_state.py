@@ -20,6 +20,7 @@ from infra.names import (
     JOBSET_LABEL,
     PODS,
     REPLICATED_JOB_LABEL,
+    RESTARTS_ANNOTATION,
     SLICES,
     TPU_RESOURCE,
     team_of,
@@ -187,6 +188,8 @@ class Workload:
     conditions: tuple["Condition", ...]
     paused: bool = False
     """Whether its LocalQueue is stopped."""
+    restarts: str = ""
+    """Causes of restarts as commands keep them, see RESTARTS_ANNOTATION."""
     past_seconds: float = 0.0
     """Seconds for which it held its quota before its current admission. Kueue counts them if the job has
     `max_hours`."""
@@ -241,6 +244,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         checks=tuple((each["name"], each.get("state", ""), each.get("message", "")) for each in checks),
         conditions=conditions(found),
         paused=spec.get("queueName") in stopped_queues,
+        restarts=metadata.get("annotations", {}).get(RESTARTS_ANNOTATION, ""),
         past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
     )
 
@@ -274,6 +278,8 @@ class Pod:
     """Why its container does not start although it has a node, for example an image that cannot be pulled."""
     ended_for: str = ""
     """Why the cluster, not its program, ended it, for example preemption or a lost node."""
+    refused: str = ""
+    """Why its node refused it before any container started."""
     ended: float | None = None
     """Time at which its container ended; `None` if it still runs, or the time is unknown."""
 
@@ -319,6 +325,7 @@ def pod_of(found: Object, at: float) -> Pod:
         waits_for=condition(found, "PodScheduled").get("message", ""),
         held_up=_held_up(states),
         ended_for=_ended_for(found),
+        refused=_refused(found),
         ended=min((moment(end, "finishedAt", at) for end in ends), default=None),
     )
 
@@ -398,6 +405,13 @@ def _held_up(states: list[Mapping[str, Any]]) -> str:
     waiting = [state["waiting"] for state in states if "waiting" in state]
     stuck = [wait for wait in waiting if wait.get("reason") not in (None, "ContainerCreating", "PodInitializing")]
     return ": ".join(part for wait in stuck[:1] for part in (wait["reason"], wait.get("message", "")) if part)
+
+
+def _refused(found: Object) -> str:
+    """Return kubelet's words about a pod that it refused. It reports no container of such a pod."""
+    status = found.get("status", {})
+    ran = bool(status.get("containerStatuses") or condition(found, "DisruptionTarget"))
+    return "" if status.get("phase") != "Failed" or ran else _ended_for(found)
 
 
 def _ended_for(found: Object) -> str:

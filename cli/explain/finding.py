@@ -30,6 +30,7 @@ class Cause(StrEnum):
     EVICTED = "evicted"
     CREATION_REFUSED = "creation refused"
     NO_NODE = "no node"
+    POD_REFUSED = "pod refused"
     NODE_LOST = "node lost"
     BAD_HOST = "bad host"
     NOT_STARTED = "container not started"

@@ -65,6 +65,14 @@ class Begun:
     cause: str
     first_step: int | None
     last_step: int | None
+    submission: str = ""
+    """Uid of the JobSet. Empty: no host recorded it."""
+    attempt: int = 0
+    """Number of restarts of the job before it."""
+    killed: bool = False
+    """Whether the host that ended first recorded no end."""
+    lost: tuple[str, ...] = ()
+    """Hosts of which one ended first, if others recorded that they lost it."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +148,24 @@ def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> 
 
 
 def _begun(start: "Start") -> Begun:
+    from workloads.report.history import KILLED
+
     steps = [step.step for step in start.steps]
     first, last = min(steps, default=None), max(steps, default=None)
-    return Begun(start.number, start.began[0], start.ended, start.ending, start.cause, first, last)
+    submission, attempt = start.attempt or ("", 0)
+    return Begun(
+        number=start.number,
+        began=start.began[0],
+        ended=start.ended,
+        ending=start.ending,
+        cause=start.cause,
+        first_step=first,
+        last_step=last,
+        submission=submission,
+        attempt=attempt,
+        killed=start.ending == KILLED,
+        lost=start.lost_hosts,
+    )
 
 
 def summarize_training(history: "History") -> Training:

@@ -78,7 +78,7 @@ class SliceJob:
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a component of the cluster."""
+    """Warning of a component of the cluster."""
 
     at: float
     kind: str
@@ -86,7 +86,10 @@ class Event:
     name: str
     reason: str
     message: str
-    warning: bool
+    node: str = ""
+    """Node whose kubelet reported it."""
+    attempt: int | None = None
+    """Number of restarts of the JobSet before the Job or pod was created. None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class Job:
     pods: tuple[Pod, ...] = ()
     """Newest pod of each host."""
     events: tuple[Event, ...] = ()
-    """Events of the job, its Workload, its Jobs and its pods, newest first."""
+    """Warnings about the job, its Workload, its Jobs and its pods, newest first."""
     files: Files = UNREAD
 
     @property

@@ -16,9 +16,9 @@ from sandbox.node_agent.environment import (
     container_mounts,
     declared_variables,
 )
-from sandbox.node_agent.pod import Pod
+from sandbox.node_agent.pod import ImageError, Pod
 from sandbox.node_agent.pod_process import FOLDER_VARIABLE, Plan
-from sandbox.site import Site
+from sandbox.site import PULLS_NO_IMAGES, Site
 from sandbox.tpu_environment import cpu_variables, device_variables, requested_chips, webhook_variables
 
 CLUSTER_DOMAIN = "cluster.local"
@@ -122,6 +122,8 @@ class Machine:
     """Set when the agent ends. Nothing is retried after that."""
     silent: set[str] = field(default_factory=set[str])
     """Names of the nodes that cannot reach the API server."""
+    broken: dict[str, str] = field(default_factory=dict[str, str])
+    """Values of `BROKEN_ANNOTATION` by the name of the node."""
     restart_seconds: float = 10
     """Pause before the second restart of a container; it doubles with each further one. Kubelet's value."""
 
@@ -132,6 +134,8 @@ def container_plan(container: Json, around: Surroundings, machine: Machine) -> P
     Raises ConfigError if the container cannot be created here, or not yet.
     """
     pod, name = around.pod, container["name"]
+    if machine.broken.get(pod.node) == PULLS_NO_IMAGES:
+        raise ImageError(f'Back-off pulling image "{container.get("image", "")}"')
     folder = machine.site.pods / pod.folder_name
     injected: dict[str, str] = {}
     if requested_chips(container):

@@ -164,11 +164,12 @@ class ContainerWorker:
                 plan = container_plan(self._container, self._around, self._machine)
                 process = PodProcess.start(plan)
             except (ConfigError, *UNREACHABLE) as error:
-                fault = str(error) if isinstance(error, ConfigError) else f"the API server does not answer: {error}"
-                state = waiting("CreateContainerConfigError", fault)
+                if not isinstance(error, ConfigError):
+                    error = ConfigError(f"the API server does not answer: {error}")
+                state = waiting(error.reason, str(error))
                 if state != self.record.state:
                     self._update(state=state)
-                    self._warn("Failed", f"Container {self._name} waits for its configuration: {fault}.")
+                    self._warn("Failed", f"Container {self._name} waits for its {error.wants}: {error}.")
                 self._ending.wait(_CONFIG_RETRY_SECONDS)
             except StartError as error:
                 self.record = replace(self.record, state=unstartable(str(error), datetime.now(UTC)))

@@ -15,7 +15,17 @@ LOST_EXIT_CODE = 137
 
 
 class ConfigError(RuntimeError):
-    """Raised when a container cannot be created yet as its pod declares it (kubelet's CreateContainerConfigError)."""
+    """Raised when a container cannot be created yet as its pod declares it."""
+
+    reason = "CreateContainerConfigError"
+    """Kubelet's name for it."""
+    wants = "configuration"
+
+
+class ImageError(ConfigError):
+    """Raised when the image of a container cannot be pulled."""
+
+    reason, wants = "ImagePullBackOff", "image"
 
 
 @dataclass(frozen=True)
@@ -146,6 +156,13 @@ class PodReason:
 
 NODE_RESTARTED = PodReason("NodeRestarted", "The sandbox was restarted and this pod's processes ended with it.")
 
+# As kubelet words it while the device plugin of a machine reports no healthy chip.
+REFUSED = PodReason(
+    "UnexpectedAdmissionError",
+    "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
+    " google.com/tpu, which is unexpected",
+)
+
 DEADLINE_EXCEEDED = PodReason("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 # As kubelet's graceful node shutdown words it, so that podFailurePolicy sees what it would see on GKE.
@@ -236,6 +253,10 @@ def pod_status(
 
     `records` are those of all containers by name. `final` says that no container is running, and none will run again.
     """
+    start_time = pod.status.get("startTime") or timestamp(started)
+    if reason and reason is REFUSED:
+        # Kubelet reports no container of such a pod.
+        return {"phase": "Failed", "startTime": start_time, "reason": reason.reason, "message": reason.message}
     inits = [_container_status(container, records[container["name"]], pod) for container in pod.init_containers]
     containers = [_container_status(container, records[container["name"]], pod) for container in pod.containers]
     phase = _phase([records[container["name"]] for container in pod.containers], final, reason)
@@ -248,7 +269,7 @@ def pod_status(
     conditions = {"Initialized": initialized, "Ready": ready, "ContainersReady": ready}
     status: Json = {
         "phase": phase,
-        "startTime": pod.status.get("startTime") or timestamp(started),
+        "startTime": start_time,
         "hostIP": host_address,
         "hostIPs": [{"ip": host_address}],
         "podIP": address,

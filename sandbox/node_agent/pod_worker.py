@@ -19,6 +19,7 @@ from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import (
     DEADLINE_EXCEEDED,
     NODE_RESTARTED,
+    REFUSED,
     ContainerRecord,
     Pod,
     PodReason,
@@ -30,6 +31,7 @@ from sandbox.node_agent.pod import (
 )
 from sandbox.node_agent.pod_process import end_leftovers
 from sandbox.node_agent.unsupported import unsupported
+from sandbox.site import REFUSES_PODS
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +107,10 @@ class PodWorker:
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._machine.names.create(self.pod)
-            if refusal := unsupported(self.pod):
+            if self._machine.broken.get(self.pod.node) == REFUSES_PODS:
+                self._reason = REFUSED
+                self._warn(REFUSED.reason, REFUSED.message.removeprefix("Pod was rejected: "))
+            elif refusal := unsupported(self.pod):
                 self._refuse(refusal)
             else:
                 self._run_containers()

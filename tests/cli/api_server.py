@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import urllib3
 
-from infra.kubernetes import ApiServer
+from infra.kubernetes import APPLY_PATCH, ApiServer
 
 type Object = dict[str, Any]
 
@@ -106,17 +106,25 @@ class _Answer(BaseHTTPRequestHandler):
         self._whole(200, {})
 
     def do_PATCH(self) -> None:
-        """Apply annotations and fields of the specification. One owner applies them: they replace what it applied."""
+        """Apply annotations and fields of the specification. One owner applies them: they replace what it applied.
+
+        A merge patch has annotations only and replaces nothing.
+        """
         folder, _, name = urlsplit(self.path).path.rpartition("/")
-        applied = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        if self.path in self.server.refused_changes:
+            self._whole(403, {"message": self.server.refused_changes[self.path], "reason": "Forbidden"})
+            return
         (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
-        before = self.server.applied.get(self.path, {"metadata": {}, "spec": {}})
+        before: dict[str, Any] = {"metadata": {}, "spec": {}}
+        if self.headers["Content-Type"] == APPLY_PATCH:
+            before = self.server.applied.get(self.path, before)
+            self.server.applied[self.path] = body
         own = before["metadata"].get("annotations", {})
         others = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key not in own}
-        metadata = {**found["metadata"], "annotations": {**others, **applied["metadata"].get("annotations", {})}}
-        spec = {key: item for key, item in found["spec"].items() if key not in before["spec"]} | applied["spec"]
-        self.server.applied[self.path] = applied
-        self.server.change(folder, {**found, "metadata": metadata, "spec": spec})
+        metadata = {**found["metadata"], "annotations": {**others, **body["metadata"].get("annotations", {})}}
+        spec = {key: item for key, item in found.get("spec", {}).items() if key not in before["spec"]}
+        self.server.change(folder, {**found, "metadata": metadata, "spec": spec | body.get("spec", {})})
         self._whole(200, {})
 
     def log_message(self, format: str, *args: object) -> None:

@@ -1,7 +1,7 @@
 """Against a real server with a stack in it, and files as the trainer leaves them."""
 
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,15 @@ import pytest
 
 from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
-from cli.observed.files import UNREAD, Failure, Files, read_files
-from cli.observed.observe import HostEnd, Observer, first_cause
+from cli.observed.files import UNREAD, read_files
+from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot, summary
 from infra.cost import BILL_OUTPUT, bill
-from infra.job_state import Kind, State, kind_of, newest
+from infra.job_state import Kind, State, kind_of
 from infra.settings.read import parse
 from tests.cli import api_objects
-from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, START, WORKLOADS, pod
+from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
-from tests.cli.explain.cases import JOB
 from tests.cli.standing import running, stack, waiting
 from tests.infra.recording import Values, run_program, stack_values
 from tests.workloads.report.runs import crashed_and_resumed
@@ -34,7 +33,7 @@ def server() -> Generator[Played]:
     first = waiting("first", created=10)
     played.collections[WORKLOADS] = [api_objects.workload(conditions=api_objects.ADMITTED), first, waiting("other")]
     about = {"kind": "JobSet", "name": "tiny"}
-    event = {"metadata": {"name": "e", "uid": "e"}, "involvedObject": about, "reason": "Created", "message": "made"}
+    event = {"metadata": {"name": "e", "uid": "e"}, "involvedObject": about, "reason": "Created", "type": "Warning"}
     played.collections[EVENTS] = [event, event | {"involvedObject": {"kind": "Pod", "name": "stranger"}}]
     with playing(played):
         yield played
@@ -59,25 +58,6 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
     assert (reported.step, reported.steps, reported.loss, reported.usd) == (5, 5, 3.0, 54.0)
     assert [event.reason for event in job.events] == ["Created"]
     assert (found.notes, found.usd_per_hour) == (("manifest.json is missing",), 21.6)
-
-
-def test_the_events_of_the_jobs_that_a_restart_has_deleted_say_which_host_was_killed(
-    server: Played, tmp_path: Path
-) -> None:
-    message = "Container trainer for pod research/tiny-slice-1-0-0abcd failed with exit code 137 matching FailJob rule"
-    about = {"kind": "Job", "name": "tiny-slice-1"}
-    event = {"metadata": {"name": "e", "uid": "e"}, "reason": "PodFailurePolicy", "lastTimestamp": api_objects.time(60)}
-    server.collections[EVENTS] = [event | {"involvedObject": about, "message": message}]
-    server.change(JOBSETS, api_objects.jobset(restarts=1))
-    server.collections[PODS] = []
-    record = {"host": "tiny-slice-0-0.tiny", "cause": "another host is gone", "code": 134, "time": START + 59}
-    folder = tmp_path / "tiny" / "failures" / "uid-tiny"
-    folder.mkdir(parents=True)
-    (folder / f"tiny-slice-0-0.tiny-0-{int(START) + 50}.json").write_text(json.dumps(record))
-    job = named(Observer(stack(server, tmp_path)).look("tiny"), "tiny")
-    found = first_cause(job, 0)
-    assert found
-    assert found.words(job.kind) == "host slice-1-0 exited 137 (SIGKILL)"
 
 
 def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
@@ -244,31 +224,3 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
 @pytest.mark.parametrize("reported", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
 def test_outputs_of_another_version_are_ignored(reported: Mapping[str, Any]) -> None:
     assert find_hostless(reported, []) is None
-
-
-def cause(pods: Iterable[dict[str, object]], *records: Failure) -> HostEnd:
-    found = first_cause(replace(JOB, created=START, pods=newest(pods, START), files=Files(failures=records)), 0)
-    assert found
-    return found
-
-
-def test_the_first_host_that_fails_is_the_cause() -> None:
-    ends = [pod(0, 1, "Failed", exit_code=1, ended=62), pod(1, 0, "Failed", exit_code=137, ended=61)]
-    assert (cause(ends).host, cause(ends).code) == ("slice-1-0", 137)
-
-
-def test_a_host_that_only_lost_another_one_is_not_the_cause_although_it_ended_first() -> None:
-    ends = [pod(0, 1, "Failed", exit_code=134, ended=61), pod(1, 1, "Failed", exit_code=137, ended=62)]
-    assert (cause(ends).host, cause(ends).code) == ("slice-1-1", 137)
-
-
-def test_a_record_with_fractions_of_a_second_comes_before_pods_that_ended_in_the_same_second() -> None:
-    ends = [pod(0, 1, "Failed", exit_code=24, ended=61), pod(1, 1, "Failed", exit_code=24, ended=64)]
-    for at in (60, 61.7):
-        record = Failure(START + at, "tiny-slice-1-1.tiny", 24, "the step did not end", 0, 0)
-        assert cause(ends, record).evidence == ("tiny-slice-1-1.tiny: the step did not end",)
-
-
-def test_a_pod_that_is_being_deleted_is_no_cause() -> None:
-    ends = newest([pod(0, 0, deleting=True)], START)
-    assert first_cause(replace(JOB, created=START, pods=ends), 0) is None

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 def begin(tmp_path: Path) -> Generator[Begin]:
     trials: list[Trial] = []
 
-    def begin(me: Pod) -> Trial:
+    def begin(me: Pod, broken: str = "") -> Trial:
         site = Site(tmp_path, 201)
         api = RecordedApi(me.manifest)
         names = PodNames(site)
@@ -36,7 +36,8 @@ def begin(tmp_path: Path) -> Generator[Begin]:
             threading.Event(),
             restart_seconds=0.05,
         )
-        trial = Trial(PodWorker(machine, surroundings(me)), api, site, machine.silent)
+        trial = Trial(PodWorker(machine, surroundings(me)), api, site, machine.silent, machine.broken)
+        machine.broken[me.node] = broken
         trial.worker.start()
         trials.append(trial)
         return trial

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.node_agent.pod import NODE_SHUTDOWN
+from sandbox.site import PULLS_NO_IMAGES, REFUSES_PODS
 from tests.sandbox.node_agent.pods import Json, container, pod
 from tests.sandbox.node_agent.trials import Begin, script
 
@@ -75,6 +76,30 @@ def test_an_unsupported_pod_is_refused_with_an_event_and_nothing_of_it_runs(begi
     trial.until(lambda: trial.api.deletions)
     assert trial.api.phases == ["Pending", "Failed"]
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_machine_without_healthy_chips_refuses_a_pod_before_any_container_starts(
+    begin: Begin, tmp_path: Path
+) -> None:
+    trial = begin(pod(containers=[script(f"touch {tmp_path}/ran")]), REFUSES_PODS)
+    trial.until_ended()
+    refused = trial.api.statuses[-1]
+    assert (trial.api.phases, refused["reason"]) == (["Failed"], "UnexpectedAdmissionError")
+    assert refused["message"].startswith("Pod was rejected: Allocate failed due to no healthy devices present")
+    assert "containerStatuses" not in refused
+    assert [reason for reason, _ in trial.api.events] == ["UnexpectedAdmissionError"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pod_waits_for_an_image_that_cannot_be_pulled_and_then_runs(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("echo said", image="trainer")]), PULLS_NO_IMAGES)
+    trial.until(lambda: trial.api.events)
+    waits = trial.api.state()["state"]["waiting"]
+    assert waits == {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "trainer"'}
+    assert trial.api.phases == ["Pending"]
+    trial.broken.clear()
+    trial.until_ended()
+    assert (trial.api.phases[-1], trial.log()) == ("Succeeded", "said\n")
 
 
 def test_a_deleted_pod_gets_sigterm_once_then_is_reported_and_released(begin: Begin) -> None:

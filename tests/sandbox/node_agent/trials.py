@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from infra.kubernetes import STRATEGIC_MERGE_PATCH
 from sandbox.node_agent.container import log_file
@@ -56,6 +56,7 @@ class Trial:
     api: RecordedApi
     site: Site
     silent: set[str]
+    broken: dict[str, str]
 
     def until(self, holds: Callable[[], object]) -> None:
         assert holds_within(20, lambda: bool(holds()), 0.02), f"still {self.api.statuses[-1:]}"
@@ -75,8 +76,10 @@ class Trial:
         return self.site.pods / self.worker.pod.folder_name / "home"
 
 
-type Begin = Callable[[Pod], Trial]
-"""Starts a pod."""
+class Begin(Protocol):
+    def __call__(self, me: Pod, broken: str = "") -> Trial:
+        """Start a pod on a node, with the value of its `BROKEN_ANNOTATION`."""
+        ...
 
 
 def script(text: str, name: str = "main", **fields: Any) -> Json:
