@@ -189,9 +189,8 @@ def _errors(wish: Wish, hosts: object) -> Iterator[str]:
         yield f"count must be a number of slices of at least 1, got {wish.count!r}"
     if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
-    hang_minutes: object = wish.hang_minutes
-    if hang_minutes is not None and not (isinstance(hang_minutes, int | float) and hang_minutes > 0):
-        yield f"hang_minutes must be a number above 0 or None, got {hang_minutes!r}"
+    if wish.hang_minutes is not None and not (isinstance(wish.hang_minutes, int | float) and wish.hang_minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"hang_minutes must be a number above 0 or None, got {wish.hang_minutes!r}"
     if wish.backend == "pathways" and wish.check_slices:
         yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
     backends = (*get_args(Backend), "auto")

@@ -71,7 +71,9 @@ class MainThread:
         return True
 
     def _works_elsewhere(self) -> bool:
-        frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
+        # The name says private, but Python documents it.
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        frame: FrameType | None = frames.get(threading.main_thread().ident or 0)
         while frame:
             if frame.f_code.co_filename.endswith(_WORKS_ELSEWHERE):
                 return True
