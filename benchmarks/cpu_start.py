@@ -6,7 +6,6 @@ come from the ledger of the run. A cold start finds no compiled program, and a w
 The processor time depends little on what else runs on the machine.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -25,6 +24,7 @@ from workloads.progress import StepProgress
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE
 
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+_ROUNDS = 3
 
 
 def own_start(cache: Path) -> dict[str, float]:
@@ -72,12 +72,9 @@ def _parts(storage: Path, began: float, ended: float) -> dict[str, float]:
 
 def main() -> None:
     """Print the median start of each kind with its parts."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_start")
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as cache:
-        for number in range(given.rounds):
+        for number in range(_ROUNDS):
             for kind in ("cold", "warm"):
                 found[kind].append(own_start(Path(cache) / str(number)))
     for kind, starts in found.items():

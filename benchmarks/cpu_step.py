@@ -17,11 +17,11 @@ from workloads.spec import (
     JobSpec,
     MeshSpec,
     ModelSpec,
-    OptimizerSpec,
     SliceSpec,
     StandardLibrarySpec,
     StorageSpec,
     TrainingSpec,
+    load_preset,
 )
 
 
@@ -43,9 +43,7 @@ def job(storage: str) -> JobSpec:
             tied_embedding=False,
         ),
         data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),
-        optimizer=OptimizerSpec(
-            learning_rate=0.003, warmup_steps=10, weight_decay=0.1, beta1=0.9, beta2=0.95, clip_norm=1.0
-        ),
+        optimizer=load_preset("tiny").optimizer,
         training=TrainingSpec(
             steps=10_000,
             global_batch=8,
@@ -198,9 +196,7 @@ def main() -> None:
     spec = job("")
     alone, own = Contender("products alone", only_products(spec)), Contender("this trainer", trainer(spec))
     for contender in (alone, own):
-        contender.take(given.steps)
-        contender.seconds.clear()
-        contender.processor_seconds.clear()
+        contender.step()
     for _ in range(given.rounds):
         alone.take(given.steps)
         own.take(given.steps)

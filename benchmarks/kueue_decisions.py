@@ -66,9 +66,8 @@ class Decision(Spec):
             target.workload: target.reason for target in self.verdict.preempted
         }
         placed = self.verdict.outcome != "admitted" or self.verdict.flavors == self.seen.flavors
-        return (
-            same and placed and (self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors))
-        )
+        ends = self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
+        return same and placed and ends
 
     def plain(self) -> "Decision":
         """Return the decision with small numbers for UIDs and times, because only their order matters."""
