@@ -34,18 +34,18 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
         agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
     _end(deployed, job)
     folder = folder_of(deployed, job)
-    job = replace(job, files=read_files(folder)) if folder else job
+    job = replace(job, files=read_files(folder, job.run)) if folder else job
     again = f"submit it again: {submit_again(snapshot, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
     # The step is null if there is no checkpoint, or it cannot be read.
-    step = job.files.training.checkpoint_step
+    step = job.training.checkpoint_step
     answer = {"job": place.name, "namespace": place.namespace, "checkpoint_step": step, "notes": notes}
     write_short(answer if as_json else None, f"job {place.name}", "cancelled", notes, console)
     return 0
 
 
 def _last_checkpoint(job: Job) -> str:
-    step = job.files.training.checkpoint_step
+    step = job.training.checkpoint_step
     if step is not None:
         return f"its last checkpoint is step {step}"
     return "; ".join(job.files.notes) or "it has saved no checkpoint"

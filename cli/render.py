@@ -9,10 +9,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from cli.observed.files import Training
 from cli.observed.scheduler import in_words
 from infra.job_state import Kind, Pod
 from infra.names import HEAD
+from workloads.report.training import Training
 from workloads.spec import ExitCode
 
 WIDTH = 100
@@ -57,21 +57,23 @@ def bar(done: float, total: float, width: int) -> RenderableType:
     return Padding(shown, 0)
 
 
-def training_lines(training: Training, width: int) -> list[RenderableType]:
-    """Return a bar, the figures of the last step, and the losses as a row of bars."""
-    if training.loss is None:
-        return [Text("waiting for the first step: JAX is compiling", "dim")]
+def training_lines(training: Training, seconds_left: float | None, width: int) -> list[RenderableType]:
+    """Return a bar, and the figures and losses of an attempt that has restored its state."""
+    shown = bar(training.step or 0, training.steps, width)
+    if training.last_step_at is None:
+        waiting = training.step != training.steps
+        return [shown, Text("waiting for the first step: JAX is compiling", "dim")] if waiting else [shown]
     figures = {
-        "loss": f"{training.loss:.3f}",
+        "loss": "-" if training.loss is None else f"{training.loss:.3f}",
         "held out": "-" if training.held_out_loss is None else f"{training.held_out_loss:.3f}",
         "tokens/s": f"{training.tokens_per_second:,.0f}",
         "step": f"{training.step_ms:.0f} ms",
-        "left": duration(training.seconds_left()),
+        "left": "-" if seconds_left is None else duration(seconds_left),
         "checkpoint": "-" if training.checkpoint_step is None else str(training.checkpoint_step),
     }
     line = Text("   ").join(Text.assemble((f"{name} ", "dim"), value) for name, value in figures.items())
     spark = Text(sparkline([loss for _, loss in training.losses], min(_SPARK_COLUMNS, width)), "cyan")
-    return [bar(training.step, training.steps, width), line, spark]
+    return [shown, line, spark]
 
 
 def sparkline(values: Sequence[float], columns: int) -> str:

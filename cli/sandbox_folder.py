@@ -60,6 +60,9 @@ class StackOfSandbox:
     def down(self, *options: str) -> str:
         return stack_command("down", self.stack, self.root, *options)
 
+    def logs(self, job: str) -> str:
+        return stack_command("logs", self.stack, self.root, job)
+
 
 def find_sandbox(root: Path, stack: str) -> Site:
     """Return the sandbox in `root`, for a command on a stack. Raise Halt if there is no such sandbox."""

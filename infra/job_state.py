@@ -130,12 +130,27 @@ def kind_of(jobset: Object) -> Kind:
 
 def folder_of(jobset: Object) -> str:
     """Return the folder of a job in the checkpoint bucket, by its specification or its variable. Empty: it has none."""
-    values = _variables(jobset)
-    try:
-        url = json.loads(values[JOB_SPEC_VARIABLE])["storage"]["path"]
-    except (ValueError, KeyError, TypeError):
-        url = values.get(JOB_FOLDER_VARIABLE, "")
+    url = _specified(jobset, "storage", "path") or _variables(jobset).get(JOB_FOLDER_VARIABLE, "")
     return str(url).removeprefix("gs://").partition("/")[2]
+
+
+def existing_run_of(jobset: Object) -> str:
+    """Return what a training job does with an existing run, `resume` or `anew`. Empty: its program decides."""
+    return str(_specified(jobset, "storage", "existing_run") or "")
+
+
+def steps_of(jobset: Object) -> int:
+    """Return the number of a training job's last step. 0: only its program knows it."""
+    steps = _specified(jobset, "training", "steps")
+    return steps if isinstance(steps, int) else 0
+
+
+def _specified(jobset: Object, section: str, name: str) -> object:
+    """Return a setting of a training job's specification; `None` if the job has none."""
+    try:
+        return json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])[section][name]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _variables(jobset: Object) -> dict[str, str]:

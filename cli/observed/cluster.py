@@ -19,11 +19,13 @@ from infra.job_state import (
     Workload,
     condition,
     conditions,
+    existing_run_of,
     folder_of,
     is_true,
     kind_of,
     moment,
     newest,
+    steps_of,
     workload_of,
 )
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
@@ -165,6 +167,8 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 place=place,
                 kind=kind_of(jobset),
                 folder=folder_of(jobset),
+                existing_run=existing_run_of(jobset),
+                steps=steps_of(jobset),
                 uid=jobset["metadata"]["uid"],
                 created=moment(jobset["metadata"], "creationTimestamp", 0.0),
                 suspended=bool(spec.get("suspend", False)),

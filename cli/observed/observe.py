@@ -9,7 +9,7 @@ from cli.observed.causes import keep
 from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Files, read_files
 from cli.observed.snapshot import Job, Snapshot
-from infra.job_state import Kind
+from infra.job_state import Kind, State
 from infra.names import call_folder, jobs_folder
 
 FILES_SECONDS = 5.0
@@ -21,7 +21,10 @@ class Observer:
     """Reads a stack, and caches the files that it has just read."""
 
     deployed: Deployed
-    _files: dict[JobPlace, tuple[float, Files]] = field(default_factory=dict[JobPlace, tuple[float, Files]])
+    _files: dict[JobPlace, tuple[float, object, Files]] = field(
+        default_factory=dict[JobPlace, tuple[float, object, Files]]
+    )
+    """Files of jobs, with the time at which they were read and the state of the job at that time."""
 
     def look(self, *names: str) -> Snapshot:
         """Read the stack now, with the files of the jobs `names`, or of all jobs if there are no names."""
@@ -48,14 +51,20 @@ class Observer:
         return now, next((each for each in now.jobs if each.place == job.place), replace(job, uid=""))
 
     def _with_files(self, job: Job, at: float) -> Job:
-        read_at, files = self._files.get(job.place, (0.0, UNREAD))
-        if at - read_at >= FILES_SECONDS:
+        now = job.uid, job.restarts, job.state
+        read_at, before, files = self._files.get(job.place, (0.0, None, UNREAD))
+        if now != before or at - read_at >= FILES_SECONDS or lacks_its_end(replace(job, files=files)):
             folder = folder_of(self.deployed, job)
-            files = read_files(folder) if folder else UNREAD
-            self._files[job.place] = (at, files)
+            files = read_files(folder, job.run) if folder else UNREAD
+            self._files[job.place] = (at, now, files)
         known = replace(job, files=files)
         keep(self.deployed.api, known)
         return known
+
+
+def lacks_its_end(job: Job) -> bool:
+    """Return whether the job has completed, but its records do not say so yet, so that more of them may follow."""
+    return job.state is State.COMPLETED and bool(job.files.newest.run_id) and not job.training.ended
 
 
 def require_answer(snapshot: Snapshot) -> Snapshot:

@@ -230,12 +230,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def find_run(folder: epath.Path) -> epath.Path:
-    """Return the folder of the run that `folder` is or contains.
+def find_run(folder: epath.Path, name: str | None = None) -> epath.Path:
+    """Return the folder of the run that `folder` is or contains. `name` is that of the run. `None`: the current one.
 
     Raises:
         NoReport: there is no run, or the current one is unknown. The message lists what was found.
     """
+    if name is not None:
+        if not (folder / "runs" / name).exists():
+            raise NoReport(f"{folder}: expected the run {name}, which has not begun")
+        return folder / "runs" / name
     if (folder / "manifest.json").exists() or (folder / "ledger").exists():
         return folder
     runs = folder / "runs"

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from cli.explain.finding import MEANINGS, Cause
-from cli.observed.files import Failure, Files, Training
+from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Event
 from infra.job_state import Kind
-from tests.cli.explain.cases import JOB, NOW, PODS, findings, only, said
+from tests.cli.explain.cases import JOB, NOW, PODS, findings, only, said, training
 from workloads.spec import ExitCode
 
 SUSPENDED = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
@@ -21,10 +21,10 @@ def test_a_restart_is_reported_by_the_host_that_failed_first_and_not_by_those_th
         Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError: no such row", 0, 1),
         Failure(100.0, "slice-0-1", ExitCode.OUT_OF_MEMORY, "of an earlier job of that name", 0, 0),
     )
-    training = Training(step=5, steps=9, step_ms=1000.0)
-    job = replace(JOB, pods=PODS, restarts=1, files=Files(training, last_step_at=NOW - 1, failures=records))
+    now = training(step=5, steps=9, step_ms=1000.0, restarts=1, last_step_at=NOW - 1)
+    job = replace(JOB, pods=PODS, restarts=1, files=Files(now, failures=records))
     running, restart = findings(job)
-    assert (running.cause, running.what) == (Cause.RUNNING, "The job runs: step 5 of 9, 4.0 s left.")
+    assert (running.cause, running.what) == (Cause.RUNNING, "The job runs: step 5 of 9 in attempt 2, 4.0 s left.")
     assert restart.what == "Restart 1: host slice-1-1 exited 1 (crash): its program crashed."
     assert restart.evidence == ("slice-1-1: ValueError: no such row",)
     assert restart.next == ("read its log: multislice logs tiny -s dev --all --previous",)
@@ -122,8 +122,8 @@ def test_a_job_that_used_up_its_restarts_is_reported() -> None:
 
 
 def test_a_job_that_does_no_step_is_silent() -> None:
-    training = Training(step=5, steps=9, step_ms=1000.0)
-    found = only(replace(JOB, pods=PODS, files=Files(training, last_step_at=NOW - 600)))
+    now = training(step=5, steps=9, step_ms=1000.0, last_step_at=NOW - 600)
+    found = only(replace(JOB, pods=PODS, files=Files(now)))
     assert (found.cause, "no step has ended for 10 min 00 s" in found.what) == (Cause.SILENT, True)
 
 
@@ -134,8 +134,8 @@ def test_a_job_that_does_no_step_is_silent() -> None:
 def test_a_job_is_silent_after_the_time_of_20_steps_but_not_within_a_minute(
     step_seconds: float, quiet_seconds: float, cause: Cause
 ) -> None:
-    training = Training(step=5, steps=9, step_ms=1000 * step_seconds)
-    found = only(replace(JOB, pods=PODS, files=Files(training, last_step_at=NOW - quiet_seconds)))
+    now = training(step=5, steps=9, step_ms=1000 * step_seconds, last_step_at=NOW - quiet_seconds)
+    found = only(replace(JOB, pods=PODS, files=Files(now)))
     assert found.cause is cause
 
 
@@ -144,7 +144,7 @@ def test_a_job_that_compiles_is_not_silent() -> None:
 
 
 def test_a_complete_job_is_reported() -> None:
-    job = replace(JOB, terminal="Completed", files=Files(Training(step=9, steps=9)))
+    job = replace(JOB, terminal="Completed", files=Files(training(step=9, steps=9)))
     assert (only(job).cause, only(job).what) == (Cause.COMPLETED, "The job is complete, after 9 steps.")
 
 

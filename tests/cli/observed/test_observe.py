@@ -19,7 +19,7 @@ from infra.settings.read import parse
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
-from tests.cli.standing import running, stack, waiting
+from tests.cli.standing import running, stack, trained, waiting
 from tests.infra.recording import Values, run_program, stack_values
 from tests.workloads.report.runs import crashed_and_resumed
 
@@ -44,7 +44,7 @@ def named(found: Snapshot, name: str) -> Job:
 
 
 def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     found = Observer(stack(server, tmp_path)).look("tiny")
     assert [(each.name, each.pool, each.chips, each.usable) for each in found.nodes][:2] == [
         ("gke-slice-0-0", "slice-0", 4, True),
@@ -123,11 +123,9 @@ def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> N
     assert read_files(str(tmp_path / "nothing")).notes == ()
 
 
-def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None:
+def test_the_starts_of_a_run_are_listed_with_their_failures(tmp_path: Path) -> None:
     crashed_and_resumed(tmp_path)
     found = read_files(str(tmp_path))
-    assert [step for step, _ in found.training.losses] == [1, 2, 3, 5]
-    assert (found.training.run, found.training.held_out_loss) == ("resumed at step 2", 2.5)
     assert [(start.ending, start.first_step, start.last_step) for start in found.starts] == [
         ("CRASH", 1, 4),
         ("DONE", 3, 5),
@@ -159,7 +157,7 @@ def test_the_kind_of_a_job_is_that_of_its_containers(variable: str, kind: Kind) 
 
 
 def test_files_are_looked_for_where_a_job_of_its_kind_leaves_them(server: Played, tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     other = api_objects.jobset()
     (job,) = other["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
@@ -177,14 +175,14 @@ def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: P
 
 
 def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server: Played, tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     deployed = stack(server, tmp_path)
     theirs = replace(deployed, outputs={**deployed.outputs, "queues": {"research": "research", "product": "product"}})
     twin = api_objects.jobset() | {"metadata": {**api_objects.jobset()["metadata"], "uid": "theirs"}}
     server.collections[JOBSETS.replace("research", "product")] = [twin]
     found = Observer(theirs).look("tiny")
-    steps = {job.place.namespace: job.files.training.step for job in found.jobs if job.place.name == "tiny"}
-    assert steps == {"research": 5, "product": 0}
+    steps = {job.place.namespace: job.training.step for job in found.jobs if job.place.name == "tiny"}
+    assert steps == {"research": 5, "product": None}
     observer = Observer(theirs)
     assert observer.job("product/tiny")[1].place.namespace == "product"
     assert observer.job(None)[1].place.namespace == "research"
