@@ -140,7 +140,7 @@ def test_a_webhook_is_there_once_it_has_certificates() -> None:
 
 
 def test_charts_are_changed_on_their_way_to_the_cluster(program: Recording) -> None:
-    assert {len(chart.request.transforms) for chart in program.of_type(JOBSET_CHART[0])} == {4}
+    assert {len(chart.request.transforms) for chart in program.of_type(JOBSET_CHART[0])} == {3}
 
 
 def test_every_resource_of_a_stack_that_an_earlier_program_deployed_is_known_under_its_new_parent() -> None:
