@@ -123,7 +123,7 @@ def test_a_program_that_gets_sigterm_before_its_first_step_ends_at_once(tmp_path
         assert process.stdout
         assert process.stdout.readline() == "restoring\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == ExitCode.PREEMPTED
+        assert process.wait(30) == ExitCode.PREEMPTED
 
 
 JOINED = """
@@ -163,7 +163,7 @@ def test_hosts_that_jax_has_joined_end_together_also_in_a_resumed_run(tmp_path: 
     try:
         assert [host.stdout and host.stdout.readline() for host in hosts] == ["resumed\n"] * 2
         hosts[1].send_signal(signal.SIGTERM)
-        assert [host.wait(10) for host in hosts] == [ExitCode.PREEMPTED] * 2
+        assert [host.wait(30) for host in hosts] == [ExitCode.PREEMPTED] * 2
     finally:
         for host in hosts:
             host.kill()
