@@ -33,8 +33,8 @@ fuzz: $(ENVIRONMENT) ## fuzz all file readers with twenty times as many damaged 
 faults: $(ENVIRONMENT) programs ## inject every fault of the catalogue into jobs, or those that ARGS="-k NAME" selects
 	@$(PYTHON) -m tests.faults $(ARGS)
 
-bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/explanation/benchmarks.md; ARGS names the Python of peers
-	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps && $(PYTHON) -m benchmarks.read_ahead
+bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/explanation/benchmarks.md
+	@$(PYTHON) -m benchmarks.cpu_step && $(PYTHON) -m benchmarks.cpu_start && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps
 
 docs: $(ENVIRONMENT) ## build the documentation in the folder site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet && echo "open site/index.html"

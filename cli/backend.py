@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from cli.project_files import Files, policy_pack
+from cli.project_files import Files, check_policy_file, policy_pack
 from infra.project import find_project
 from infra.stacks import Renewal, Stacks, StacksError, explain_missing_program
 
@@ -23,9 +23,11 @@ class Backend:
         if name not in self._stacks.names():
             self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         settings = self._files.policy(name)
-        pack = (
-            ("--policy-pack", str(policy_pack()), "--policy-pack-config", str(settings)) if settings.is_file() else ()
-        )
+        exceptions: tuple[str, ...] = ()
+        if settings.is_file():
+            check_policy_file(settings)
+            exceptions = ("--policy-pack-config", str(settings))
+        pack = ("--policy-pack", str(policy_pack()), *exceptions)
         self._follow("up", "--stack", name, *renewal.options, *pack, yes=yes)
 
     def destroy(self, name: str, *, yes: bool) -> None:

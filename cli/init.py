@@ -1,11 +1,13 @@
 """`multislice init` creates a stack file from a few values, and a project for it in a folder without one."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from shutil import copyfile
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +24,7 @@ from infra.settings.read import parse
 from infra.settings.starter import cluster_of, read_starter, sections
 from infra.settings.values import NAMESPACE, ClusterName
 from infra.tpu import all_shapes, generation_names, interpret
+from policy.exceptions import KEY, LONGEST
 
 _EXAMPLE = "dev"
 """Stack whose exceptions from the policy rules suit a first stack."""
@@ -68,8 +71,10 @@ class Wish:
         return [name for name, value in asdict(self).items() if value is None and name != "region"]
 
 
-def init(name: str, wish: Wish, console: Console) -> int:
+def init(name: str, wish: Wish, console: Console, today: date | None = None) -> int:
     """Write the stack file and its policy settings, and the files of a project. Return the exit status.
+
+    `today` is the day from which the exceptions from rules count; by default the present one.
 
     Raise Halt with all errors, or if a file already exists. Then nothing is written.
     """
@@ -77,11 +82,11 @@ def init(name: str, wish: Wish, console: Console) -> int:
     found = project_above(here)
     project = found or here
     files = Files(project / STACKS, project / "policy" / STACKS)
-    copied = {files.policy(name): POLICY / STACKS / f"{_EXAMPLE}.json"}
-    written: dict[Path, str] = {}
+    copied: dict[Path, Path] = {}
+    written = {files.policy(name): _exceptions(today or datetime.now(UTC).date())}
     if found is None:
         copied[files.stacks / _SCHEMA] = CHECKOUT / STACKS / _SCHEMA
-        written = _of_project(project)
+        written |= _of_project(project)
     if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
         raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
     if wish.missing and sys.stdin.isatty():
@@ -108,6 +113,16 @@ def _name_error(name: str) -> FieldError | None:
     except ValidationError as error:
         return FieldError("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
     return None
+
+
+def _exceptions(today: date) -> str:
+    """Return the policy settings of a new stack, whose exceptions last as long as a rule allows."""
+    rules: dict[str, Any] = json.loads((POLICY / STACKS / f"{_EXAMPLE}.json").read_text())
+    # One day less, because the rules may be checked where it is still yesterday.
+    last_day = today + LONGEST - timedelta(days=1)
+    for exception in (exception for settings in rules.values() for exception in settings[KEY]):
+        exception["expires_on"] = str(last_day)
+    return json.dumps(rules, indent=2) + "\n"
 
 
 def _of_project(folder: Path) -> dict[Path, str]:

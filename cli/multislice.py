@@ -277,7 +277,7 @@ _Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the job
 _Slices = Annotated[str | None, typer.Option(metavar="GROUP:COUNT", help="Slices of the job that runs a command.")]
 _Image = Annotated[str | None, typer.Option(metavar="REF", help="Image by digest. Default: the trainer's image.")]
 _Priority = Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Priority within the team.")]
-_MaxRestarts = Annotated[int | None, typer.Option(metavar="NUMBER", help="Maximum number of restarts. Default: 0.")]
+_MaxRestarts = Annotated[int | None, typer.Option(metavar="NUMBER", help="Maximum number of restarts. Default: 3.")]
 _MaxHours = Annotated[float | None, typer.Option(metavar="HOURS", help="Hours that the job may hold chips.")]
 
 

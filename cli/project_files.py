@@ -7,6 +7,7 @@ from pathlib import Path
 from cli import stack_file
 from cli.answer import Halt
 from infra.project import CHECKOUT, STACKS, find_project
+from infra.settings.errors import count_errors
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Files:
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
-        """Return the path of the file with levels and exceptions of the rules. Without it no rule is checked."""
+        """Return the path of the file with levels and exceptions of the rules. Without it no exception counts."""
         return self.policies / f"{name}.json"
 
     def encryption(self, name: str) -> tuple[str, ...]:
@@ -48,3 +49,19 @@ def policy_pack() -> Path:
     """Return the folder of the project's policy pack, which may have rules of its own, or of the program's."""
     own = find_project() / "policy"
     return own if (own / PACK_FILE).is_file() else POLICY
+
+
+def check_policy_file(path: Path) -> None:
+    """Raise Halt with all errors of a stack's settings of the rules, each with its line.
+
+    Pulumi refuses exceptions for a rule that is not in the pack, without naming the rule.
+    """
+    # The rules import Pulumi's SDK.
+    from policy.exceptions import file_errors
+    from policy.rules import ALL_POLICIES
+
+    file = stack_file.opened(path, "the settings of rules")
+    errors = file_errors(file.content, ALL_POLICIES)
+    found = [(file.lines.find(place), f"{place}: {text}" if place else text) for place, text in errors]
+    if lines := file.ordered(found):
+        raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. {stack_file.ADVICE}"]))

@@ -202,13 +202,14 @@ class Workload:
         found = self.condition(kind)
         return found is not None and found.holds
 
-    def held_seconds(self, at: float) -> float:
-        """Return the seconds for which it has held its quota until `at`."""
+    def admission(self, at: float) -> tuple[float, float] | None:
+        """Return when its latest admission began, and the seconds for which it has held its quota since then until
+        `at` or its end. `None` while it holds none."""
         admitted, finished = self.condition("Admitted"), self.condition("Finished")
         if admitted is None or not admitted.holds:
-            return self.past_seconds
+            return None
         end = finished.since if finished and finished.holds else at
-        return self.past_seconds + max(0.0, end - admitted.since)
+        return admitted.since, max(0.0, end - admitted.since)
 
     @property
     def waits(self) -> bool:

@@ -98,6 +98,9 @@ BUDGET_ANNOTATION = "tpu-multislice.dev/budget-used-up"
 RESTARTS_ANNOTATION = "tpu-multislice.dev/restarts"
 """Annotation of a Workload with the causes of its job's restarts, because the cluster forgets its events in an hour.
 Commands that read a job write it, also those of members."""
+USED_ANNOTATION = "tpu-multislice.dev/budget-used"
+"""Annotation of the queue of a team with what its jobs have used, as `multislice enforce-budget` counted it. Members
+and jobs cannot change queues."""
 IN_USE = "in-use"
 """ConfigMap that a destroy deletes first. The API server refuses that while something would be lost."""
 NO_JOB_RUNS = "no-job-runs"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from cli.explain.finding import Cause, Finding, meaning, submit_again
+from cli.explain.finding import Cause, Finding, advise, meaning, submit_again
 from cli.observed.causes import first_cause, refusals
 from cli.observed.ends import HostEnd
 from cli.observed.scheduler import CORDONED, TAINTED
@@ -29,7 +29,7 @@ _SILENT_SECONDS = 60
 
 def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield what keeps hosts of an admitted job from running."""
-    doctor = f"multislice doctor {snapshot.options}"
+    doctor = snapshot.reader.command("doctor")
     yield from _refused_objects(snapshot, job)
     yield from _refused_pods(snapshot, job)
     yield from _without_node(snapshot, job, doctor)
@@ -43,7 +43,7 @@ def _refused_objects(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
-        advice = f"fix the cause in the stack file, then run `{snapshot.up()}`"
+        advice = f"fix the cause in the stack file, then {snapshot.reader.run_up()}"
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
@@ -68,13 +68,13 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
         why = [(cordoned, "cordoned"), (away, "not ready")]
         what += ": " + ", and ".join(f"{_names(nodes)} {words}" for nodes, words in why if nodes)
         if cordoned:
-            advice.append(f"once they work again: kubectl uncordon {' '.join(node.name for node in cordoned)}")
+            names = " ".join(node.name for node in cordoned)
+            advice.append(f"once they work again: {_operate(snapshot, f'kubectl uncordon {names}')}")
     elif CORDONED in said:
-        # A member of a team sees no nodes.
+        # Members of a team see no nodes.
         what += ": nodes are cordoned"
-        advice = ["ask who operates the cluster to repair or uncordon them"]
     else:
-        advice.append(f"if Google has no chips there, change slices.NAME.zone: {snapshot.up()}")
+        advice.append(f"if Google has no chips there, change slices.NAME.zone, then {snapshot.reader.run_up()}")
     cause = Cause.BAD_HOST if marked else Cause.NO_NODE
     yield Finding(cause, f"{what}.", since, tuple(evidence), tuple(advice))
 
@@ -107,7 +107,13 @@ def _elsewhere(snapshot: Snapshot, name: str) -> str:
     nodes = name if alone else f"-l {NODE_POOL_LABEL}={pool}"
     # JobSet places a slice by its first host, so one cordoned node does not keep it from the pool.
     what = "the node" if alone else "all nodes of its slice"
-    return f"to use another slice if one is free, cordon {what}: kubectl cordon {nodes}"
+    return f"to use another slice if one is free, cordon {what}: {_operate(snapshot, f'kubectl cordon {nodes}')}"
+
+
+def _operate(snapshot: Snapshot, command: str) -> str:
+    """Return a command about nodes, which members of a team may not run."""
+    reader = snapshot.reader
+    return f"ask the owner of stack {reader.stack} to run: {command}" if reader.is_member else command
 
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
@@ -129,7 +135,7 @@ def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if not held:
         return
     what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
-    advice = f"fix the image or the objects that the pod refers to, then run `{snapshot.up()}`"
+    advice = f"fix the image or the objects that the pod refers to, then {snapshot.reader.run_up()}"
     evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
@@ -210,10 +216,9 @@ def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding
         return Finding(
             Cause.RESTARTED, what, end.at, end.evidence, (_TRIES_AGAIN, _elsewhere(snapshot, end.refused_by))
         )
-    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options, "up": snapshot.up()}
     meant = meaning(ExitCode.PEER_LOST if end.code is None else end.code, job.kind)
     what = f"{which}{end.words(job.kind)}" + ("." if end.code is None else f": {meant.what}.")
-    return Finding(Cause.RESTARTED, what, end.at, end.evidence, (meant.next.format(**names),))
+    return Finding(Cause.RESTARTED, what, end.at, end.evidence, (advise(meant, snapshot.reader, job.place.name),))
 
 
 def _said(job: Job) -> Iterator[str]:

@@ -44,6 +44,7 @@ from infra.names import (
     REPLICATED_JOB_LABEL,
     TOPOLOGY_LABEL,
     TPU_RESOURCE,
+    USED_ANNOTATION,
     WORKLOADS,
     slice_pool,
 )
@@ -230,6 +231,7 @@ def node_of(found: Object) -> Node:
 def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
     """Return a ClusterQueue. `namespaces` has the namespace of each queue's jobs."""
     status, name = found.get("status", {}), found["metadata"]["name"]
+    annotations = found["metadata"].get("annotations", {})
     return Queue(
         name=name,
         namespace=namespaces.get(name, ""),
@@ -237,7 +239,8 @@ def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
         pending=status.get("pendingWorkloads", 0),
         admitted=status.get("reservingWorkloads", 0),
         conditions=conditions(found),
-        over_budget=found["metadata"].get("annotations", {}).get(BUDGET_ANNOTATION, ""),
+        over_budget=annotations.get(BUDGET_ANNOTATION, ""),
+        used=annotations.get(USED_ANNOTATION, ""),
     )
 
 

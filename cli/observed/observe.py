@@ -64,7 +64,7 @@ def require_answer(snapshot: Snapshot) -> Snapshot:
         return snapshot
     raise Halt(
         "expected the cluster to answer, got:\n" + "\n".join(f"  {note}" for note in snapshot.notes) + "\n"
-        f"To find the cause, run: multislice doctor {snapshot.options}"
+        f"To find the cause: {snapshot.reader.command('doctor')}"
     )
 
 

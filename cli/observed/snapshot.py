@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
-from infra.commands import command_line
+from infra.commands import Reader
 from infra.job_state import Condition, Kind, Pod, State, Workload, state_of
 
 
@@ -56,6 +56,8 @@ class Queue:
     conditions: tuple[Condition, ...]
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
+    used: str = ""
+    """What `multislice enforce-budget` has counted, as `infra.brake.Usage` writes it. Empty: nothing yet."""
 
     @property
     def active(self) -> Condition | None:
@@ -172,9 +174,10 @@ class Snapshot:
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def up(self, *options: str) -> str:
-        """Return the command line that deploys the stack. Members without access to Pulumi must ask its owner."""
-        return command_line("up", self.stack, *self.engine_options, *options)
+    @property
+    def reader(self) -> Reader:
+        """Return the person who reads this, for advice."""
+        return Reader(self.stack, self.options, self.engine_options)
 
 
 @dataclass(frozen=True)

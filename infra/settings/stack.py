@@ -178,11 +178,11 @@ class Settings(Options):
 
     @property
     def pod_levels(self) -> Mapping[str, PodLevel]:
-        """Return the Pod Security level of each team's namespace: the strictest that admits the pods of all its
-        jobs."""
+        """Return the Pod Security level of each team's namespace: the strictest that admits the pods of all its jobs
+        and of functions."""
         strictest_last = get_args(PodLevel)[::-1]
         needed = {(job.team, job.pod_level) for job in self.jobs.values()} | {
-            (name, "restricted") for name in self.teams
+            (name, self.functions.pod_level) for name in self.teams
         }
         return {name: next(level for level in strictest_last if (name, level) in needed) for name in self.teams}
 

@@ -46,6 +46,8 @@ class Played(ThreadingHTTPServer):
         self.asked: list[tuple[str, Mapping[str, str]]] = []
         self.deleted: list[tuple[str, Object]] = []
         """Names of the objects that were deleted, with the options of the request."""
+        self.applied: dict[str, Object] = {}
+        """What was last applied, by path with its query."""
         self.refused_changes: dict[str, str] = {}
         """Messages by path."""
         self.changed = threading.Condition()
@@ -104,14 +106,20 @@ class _Answer(BaseHTTPRequestHandler):
         self._whole(200, {})
 
     def do_PATCH(self) -> None:
+        """Apply annotations and fields of the specification. One owner applies them: they replace what it applied."""
         folder, _, name = urlsplit(self.path).path.rpartition("/")
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        applied = {"spec": {}, **json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))}
         if self.path in self.server.refused_changes:
             self._whole(403, {"message": self.server.refused_changes[self.path], "reason": "Forbidden"})
             return
         (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
-        annotations = found["metadata"].get("annotations", {}) | body["metadata"]["annotations"]
-        self.server.change(folder, found | {"metadata": found["metadata"] | {"annotations": annotations}})
+        before = self.server.applied.get(self.path, {"metadata": {}, "spec": {}})
+        own = before["metadata"].get("annotations", {})
+        others = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key not in own}
+        metadata = {**found["metadata"], "annotations": {**others, **applied["metadata"].get("annotations", {})}}
+        spec = {key: item for key, item in found["spec"].items() if key not in before["spec"]} | applied["spec"]
+        self.server.applied[self.path] = applied
+        self.server.change(folder, {**found, "metadata": metadata, "spec": spec})
         self._whole(200, {})
 
     def log_message(self, format: str, *args: object) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cli.backend import Backend
-from cli.project_files import Files
+from cli.project_files import Files, policy_pack
 from infra.stacks import NO_RENEWAL, Stacks
 
 NAME = "trial"
@@ -35,7 +35,9 @@ def test_a_stack_is_made_with_the_key_that_its_file_names(files: Files, calls: P
     assert f"stack init {NAME} --no-select --secrets-provider=gcpkms://projects/p" in calls.read_text()
 
 
-def test_an_update_is_held_to_the_rules_that_its_stack_has_settings_for(files: Files, calls: Path) -> None:
+def test_an_update_is_held_to_the_rules_without_exceptions_if_its_stack_has_no_settings_for_them(
+    files: Files, calls: Path
+) -> None:
     files.policies.mkdir()
     files.policy(NAME).write_text("{}")
     for name in (NAME, "without"):
@@ -43,4 +45,5 @@ def test_an_update_is_held_to_the_rules_that_its_stack_has_settings_for(files: F
         Backend(files, Stacks()).up(name, NO_RENEWAL, yes=True)
     held, free = (line for line in calls.read_text().splitlines() if line.startswith("up "))
     assert f"--policy-pack-config {files.policy(NAME)}" in held
-    assert "--policy-pack" not in free
+    assert f"--policy-pack {policy_pack()} --yes" in free
+    assert "--policy-pack-config" not in free

@@ -18,7 +18,7 @@ from sandbox.daemon import CHECKOUT
         ["review", "-s", "nowhere", "-o", "json"],
         ["review", "-ojson", "-s", "nowhere"],
         ["status", "-s", "nowhere", "--output=json", "--sandbox"],
-        ["env", "list", "--output", "json", "--engine", "pulumi", "--sandbox"],
+        ["list", "--output", "json", "--engine", "pulumi", "--sandbox"],
         ["list", "--no", "-o", "json"],
         ["-o", "json"],
     ],
@@ -74,13 +74,13 @@ def test_a_stack_whose_project_is_the_sandbox_is_there_and_others_only_on_reques
 
 @pytest.mark.parametrize(
     "command",
-    [["review", "x"], ["preflight", "-s", "dev", "--no"], ["plan", "--tokens", "many"], ["x"], ["--no"], [], ["env"]],
+    [["review", "x"], ["preflight", "-s", "dev", "--no"], ["plan", "--tokens", "many"], ["x"], ["--no"], []],
 )
 def test_a_wrong_command_line_does_not_end_like_the_answer_no(command: list[str]) -> None:
     assert CliRunner().invoke(app, command).exit_code == 1
 
 
-@pytest.mark.parametrize("command", [["-h"], ["--help"], ["--version"], ["review", "-h"], ["env", "-h"]])
+@pytest.mark.parametrize("command", [["-h"], ["--help"], ["--version"], ["review", "-h"]])
 def test_who_asks_for_help_or_the_version_is_answered(command: list[str]) -> None:
     found = CliRunner().invoke(app, command)
     assert (found.exit_code, found.stderr) == (0, "")
@@ -98,9 +98,7 @@ def test_the_folder_of_a_sandbox_asks_that_sandbox(command: str, tmp_path: Path)
     assert (found.exit_code, "expected a sandbox in the folder" in found.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(
-    "command", [["status", "-s", "local"], ["drift", "-s", "local"], ["preview", "-s", "dev"], ["env", "list"]]
-)
+@pytest.mark.parametrize("command", [["status", "-s", "local"], ["drift", "-s", "local"], ["preview", "-s", "dev"]])
 def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[str]) -> None:
     found = CliRunner().invoke(app, [*command, "--engine", "pulumi", "--sandbox", "here"])
     assert (found.exit_code, "--sandbox needs --engine sandbox" in found.stderr) == (1, True)

@@ -20,7 +20,7 @@ from etils import epath
 
 from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
-from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed, first_line, first_of
+from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed, first_line, first_of, is_peer_lost
 from workloads.training.fingerprint import Fingerprints, Take, differences
 from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
@@ -160,10 +160,19 @@ class Checkpoints:
         """Begin to write `state`, which must be equal on all replicas, after the previous save has ended.
 
         It returns when the arrays are copied from the devices.
+
+        Raises:
+            SaveFailed: this host could not begin to write, or could not write its part of the previous save.
         """
         record = {"format": FORMAT, "fingerprints": fingerprints, "manifest": manifest}
         items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
-        begun = self._orbax.save(step, args=ocp.args.Composite(**items))
+        try:
+            begun = self._orbax.save(step, args=ocp.args.Composite(**items))
+        except Exception as error:
+            # Errors of the devices and of other hosts are not those of storage, whose types differ by store.
+            if isinstance(error, jax.errors.JaxRuntimeError) or is_peer_lost(error):
+                raise
+            raise self._failed(step, error) from error
         assert begun, f"Orbax refuses step {step}: it has a checkpoint of it or of a later one"
         self._unannounced.append(step)
 
@@ -175,14 +184,17 @@ class Checkpoints:
         """
         while (saving := self._orbax.is_saving_in_progress()) and wait and not self._orbax.failure:
             time.sleep(POLL_SECONDS)
-        if self._orbax.failure:
-            raise SaveFailed(
-                f"the checkpoint of step {self._unannounced[-1]} cannot be written to {self._folder}:"
-                f" {first_line(self._orbax.failure)}; check the storage; the next attempt continues from the one before"
-            ) from self._orbax.failure
+        if failure := self._orbax.failure:
+            raise self._failed(self._unannounced[-1], failure) from failure
         if not saving:
             yield from self._unannounced
             self._unannounced.clear()
+
+    def _failed(self, step: int, error: Exception) -> SaveFailed:
+        return SaveFailed(
+            f"the checkpoint of step {step} cannot be written to {self._folder}: {first_line(error)}; check the"
+            " storage; the next attempt continues from the one before"
+        )
 
     def close(self) -> None:
         self._orbax.close()

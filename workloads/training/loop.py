@@ -393,8 +393,7 @@ class Training:
         self.journal.restart_clock()
 
     def _leave_on_sigterm(self, position: Position, state: TrainState) -> None:
-        # The query is by batch, because hosts agree on each number only once, and steps repeat after a rollback.
-        if not self.processes.should_stop(position.batch):
+        if not self.processes.should_stop():
             return
         self._finish_step()
         if position.step != self._safe_step:

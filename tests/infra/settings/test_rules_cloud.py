@@ -83,7 +83,7 @@ def test_a_stack_is_accepted_with_the_prefixes_that_its_faults_name(slices: int,
 @pytest.mark.parametrize("zone", ["us-east1-b", "us-east5", "us-east5-", "b"])
 def test_the_zone_of_a_group_is_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
     values["slices"]["trillium"]["zone"] = zone
-    text = f"a zone of us-east5, such as us-east5-b, got '{zone}'; change slices.trillium.zone or cloud.region"
+    text = f"us-east5-a, us-east5-b, us-east5-c, got '{zone}'; change slices.trillium.zone or cloud.region"
     assert text in errors_of(values)["slices.trillium.zone"]
     values["slices"]["trillium"]["zone"] = "us-east5-a"
     assert errors_of(values) == {}
