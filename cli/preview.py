@@ -20,7 +20,7 @@ from rich.console import Console
 from cli import engines, stack_file
 from cli.answer import NEGATIVE, Form, Halt, waiting, write
 from cli.environments.files import files_of_project, policy_pack
-from infra.review.preview import comment, preview_tables
+from infra.review.preview import comment, preview_answers, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules
 from policy.rules import ALL_POLICIES
@@ -44,6 +44,8 @@ class PreviewRequest:
     save_plan: Path | None
     sandbox: Path | None
     """Folder of the sandbox whose state the plan is compared with. None: an empty state."""
+    verbose: bool = False
+    """Whether to print the tables of the review too."""
 
 
 class Previewing(Protocol):
@@ -64,7 +66,8 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
     if form is Form.MARKDOWN:
         console.out(comment(found))
     else:
-        write(found.model_dump_json(indent=1), preview_tables(found), form, console)
+        shown = [*preview_answers(found), *preview_tables(found, verbose=request.verbose)]
+        write(found.model_dump_json(indent=1), shown, form, console)
     if found.errors or found.review is None:
         return 1
     return 0 if found.passes else NEGATIVE

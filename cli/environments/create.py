@@ -24,7 +24,7 @@ from cli.environments.files import Files, Names
 from cli.stack_file import PREFIX
 from infra.cost import bill
 from infra.readiness import placeholders
-from infra.review.tables import spent
+from infra.review.answers import spent
 from infra.settings.errors import FieldError, SettingsError, expectation
 from infra.settings.read import parse
 from infra.settings.schema import Environment
