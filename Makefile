@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13
 
-.PHONY: up down train preview test test-all fuzz chaos bench docs pictures lint format programs environment audit lock
+.PHONY: up down train preview test test-all fuzz faults bench docs pictures lint format programs environment audit lock
 
 up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
 	@MULTISLICE_MAKE=local $(PYTHON) -m cli.multislice up --stack local --sandbox $(ARGS)
@@ -24,17 +24,17 @@ preview: $(ENVIRONMENT) programs ## show settings, rules, price and queue of a p
 test: $(ENVIRONMENT) $(if $(ARGS),programs) ## run lint, types, import contracts and quick tests, at most 12 minutes
 	@$(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
 
-test-all: $(ENVIRONMENT) ## run all of that and every other test, at most 45 minutes
+test-all: $(ENVIRONMENT) ## run all of that and every other test except `make faults`, at most 45 minutes
 	@$(PYTHON) -m tests --all $(ARGS)
 
 fuzz: $(ENVIRONMENT) ## fuzz all file readers with twenty times as many damaged files
 	@$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz --timeout 1800 $(ARGS)
 
-chaos: $(ENVIRONMENT) programs ## inject every fault of the catalogue, or those named in ARGS, into jobs
-	@$(PYTHON) -m chaos $(ARGS)
+faults: $(ENVIRONMENT) programs ## inject every fault of the catalogue into jobs, or those that ARGS="-k NAME" selects
+	@$(PYTHON) -m tests.faults $(ARGS)
 
-bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/explanation/benchmarks.md; ARGS names the Python of peers
-	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps && $(PYTHON) -m benchmarks.read_ahead
+bench: $(ENVIRONMENT) programs ## run the benchmarks of docs/explanation/benchmarks.md
+	@$(PYTHON) -m benchmarks.cpu_step && $(PYTHON) -m benchmarks.cpu_start && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps
 
 docs: $(ENVIRONMENT) ## build the documentation in the folder site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet && echo "open site/index.html"

@@ -24,18 +24,8 @@ _MODELS = {"1M": (128, 4), "10M": (288, 8), "100M": (768, 11)}
 _HEAD_DIM = 32
 _SAVES = 3
 _COLUMNS = (
-    "weights",
-    "state MiB",
-    "fingerprint s",
-    "blocking s, first",
-    "later",
-    "background s",
-    "restore s",
-    "of CPU",
-    "plain write s",
-    "local blocking s",
-    "background s",
-    "restore s",
+    "weights | state MiB | fingerprint s | blocking s, first | later | background s | restore s | of CPU"
+    " | plain write s | local blocking s | background s | restore s"
 )
 
 
@@ -43,15 +33,8 @@ def job(size: str, storage: Path) -> JobSpec:
     """Return a job with about this number of weights."""
     preset, (width, layers) = load_preset("tiny"), _MODELS[size]
     heads = width // _HEAD_DIM
-    model = ModelSpec(
-        vocab_size=256,
-        embed_dim=width,
-        mlp_dim=4 * width,
-        layers=layers,
-        query_heads=heads,
-        kv_heads=heads,
-        head_dim=_HEAD_DIM,
-    )
+    sizes = {"embed_dim": width, "mlp_dim": 4 * width, "layers": layers, "query_heads": heads, "kv_heads": heads}
+    model = ModelSpec.model_validate({"vocab_size": 256, "head_dim": _HEAD_DIM, **sizes})
     return JobSpec(
         name="checkpoints",
         preset=size,
@@ -152,7 +135,7 @@ def main() -> None:
     sizes = parser.parse_args().sizes
     if unknown := set(sizes) - set(_MODELS):
         parser.error(f"expected sizes of {', '.join(_MODELS)}, got {', '.join(sorted(unknown))}")
-    print(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}", flush=True)
+    print(f"| {_COLUMNS} |\n|{'---|' * len(_COLUMNS.split(' | '))}", flush=True)
     os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(_DEVICES)}
     for size in sizes:
         with ProcessPoolExecutor(1, get_context("spawn")) as process:

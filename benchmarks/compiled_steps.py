@@ -1,100 +1,121 @@
-"""Compiles the training step for TPUs with libtpu on this machine: `python -m benchmarks.compiled_steps [NAME ...]`.
+"""Compiles the training step for TPUs with libtpu on this machine: `python -m benchmarks.compiled_steps [DESIGN ...]`.
 
-Each row is one compilation in its own process, one after the other, with the estimate of `workloads.preflight` for the
-program. `automatic` is the same model with the same shardings of weights and batch, but with the collectives chosen by
-XLA's partitioner. Nothing runs on a TPU: the seconds are estimates, and the bytes are those of the program.
+Each compilation runs in its own process, one after the other. Nothing runs on a TPU: the seconds are estimates of
+`workloads.preflight`, and the bytes are those of the program. A row is appended at once to
+`benchmarks/designs.jsonl`, so that an interrupted run continues where it stopped. A design is not compiled again if its
+row has the installed versions of JAX and libtpu. With another kernel, the row is only printed, because all rows
+of the table use splash attention.
 """
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from typing import Any, get_args
 
-import jax
-from jax.sharding import NamedSharding, PartitionSpec
-
-from benchmarks import preflight_table
-from benchmarks.designs import Design, Row
-from workloads.preflight.compilation import Compilation, compile_for_account
-from workloads.preflight.topology import describe_devices
-from workloads.spec import JobSpec
-from workloads.training.mesh import AXES, build_mesh
-from workloads.training.step import Program
+from benchmarks.designs import TABLE, CompiledStep, Design, Row, read_rows
+from infra.submission import slice_spec
+from infra.tpu import resolve
+from workloads.preflight_result import versions
+from workloads.spec import Attention, JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
 
 
-def compile_automatic(spec: JobSpec) -> Compilation:
-    """Compile the step of `spec` with the collectives that XLA's partitioner chooses."""
+def job(design: Design) -> JobSpec:
+    """Return the specification of a design."""
+    preset = load_preset(design.preset)
+    slices = slice_spec(resolve(design.generation, design.topology), design.slices)
+    sizes = {
+        "global_batch": design.sequences_per_chip * slices.chips,
+        "accumulation": 1,
+        "remat": design.remat,
+        "sequence_length": design.sequence_length,
+        "attention": design.attention,
+    }
+    return JobSpec(
+        name="benchmark",
+        preset=design.preset,
+        slices=slices,
+        mesh=MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
+        model=preset.model,
+        data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
+        optimizer=preset.optimizer,
+        training=preset.training.model_copy(update=sizes),
+        storage=StorageSpec(path="unused", existing_run="anew"),
+    )
 
-    def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
-        mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))
-        program = Program(spec, mesh)
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, program.state_shapes)
-        jitted = jax.jit(
-            _on_one_part(program.local_step),
-            in_shardings=(shardings, program.batch_sharding),
-            out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
-            donate_argnums=0,
+
+def missing(wanted: Sequence[Design], known: Sequence[Row]) -> tuple[Design, ...]:
+    """Return the wanted designs without a row of the installed versions."""
+    fresh = [row.design for row in known if row.versions == versions()]
+    return tuple(design for design in wanted if design not in fresh)
+
+
+def row(design: Design, report: Mapping[str, Any]) -> Row:
+    """Return the row for a report of the preflight."""
+    compilation, totals, estimate = report["compilation"], report["totals"], report["estimate"]
+    step = None
+    if estimate:
+        step = CompiledStep(
+            steps=estimate["steps"],
+            ici_sent_bytes={kind: total["sent_bytes"] for kind, total in totals["ici"].items()},
+            dcn_sent_bytes={kind: total["sent_bytes"] for kind, total in totals["dcn"].items()},
+            dcn_seconds=estimate["dcn_seconds"],
+            dcn_exposed_seconds=estimate["dcn_exposed_seconds"],
         )
-        return jitted.lower(program.state_shapes, program.batch).compile(program.compiler_options | options)
-
-    return compile_for_account(compile_program)
-
-
-def _on_one_part(local: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `local` with every mesh axis of size 1."""
-
-    def step(*arguments: Any) -> Any:
-        mapped = local
-        for axis in reversed(AXES):
-            mapped = jax.vmap(mapped, in_axes=None, out_axes=0, axis_name=axis, axis_size=1)
-        found = mapped(*arguments)
-        return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[len(AXES) :]), found)
-
-    return step
+    return Row(
+        design=design,
+        compiled_on=datetime.now(UTC).date(),
+        versions=versions(),
+        needed_gib=compilation["memory"]["peak_gib"] if step else compilation["excess"]["needed_gib"],
+        usable_gib=report["usable_gib"],
+        step=step,
+        compile_cpu_seconds=compilation["cpu_seconds"],
+    )
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A design of the table of preflights with changes."""
+def compile_design(design: Design) -> Row:
+    """Compile a design in this process, which should do nothing else after it."""
+    from workloads.preflight.preflight import compile_step, report_on
+    from workloads.spec.chips import chip_of
 
-    design: str
-    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Changed values of the section `training`."""
-    automatic: bool = False
-
-
-_1B, _8B, _8B_V5P = "llama-3.2-1b:v6e:4x4:2:4", "llama-3.1-8b:v6e:4x4:2:3", "llama-3.1-8b:v5p:4x4x4:2:4"
-_FUSED, _SHORT = {"attention": "fused"}, {"sequence_length": 2048, "attention": "reference"}
-
-VARIANTS = {
-    "1b-v6e-fused": Variant(f"{_1B}:attention", _FUSED),
-    "1b-v6e-fused-dots": Variant(f"{_1B}:dots", _FUSED),
-    "8b-v6e-fused": Variant(f"{_8B}:attention", _FUSED),
-    "8b-v5p-fused": Variant(f"{_8B_V5P}:attention", _FUSED),
-    "8b-v5p-fused-dots": Variant(f"{_8B_V5P}:dots", _FUSED),
-    "8b-v5e-fused": Variant("llama-3.1-8b:v5e:16x16:2:2:attention", _FUSED),
-    "1b-v6e-short": Variant(f"{_1B}:attention", _SHORT),
-    "1b-v6e-short-automatic": Variant(f"{_1B}:attention", _SHORT, automatic=True),
-}
-"""Variants that the table of preflights does not have, because all its designs use splash attention."""
+    spec = job(design)
+    compilation = compile_step(spec)
+    report = json.loads(report_on(spec, compilation.text, compilation).as_json())
+    return row(design, report | {"usable_gib": chip_of(spec.slices).usable_hbm_gib_per_device})
 
 
-def compile_variant(name: str) -> Row:
-    """Compile a variant in this process, which should do nothing else after it."""
-    variant = VARIANTS[name]
-    compiled = compile_automatic if variant.automatic else None
-    return preflight_table.compile_alone(Design.parse(variant.design), compiled, **variant.training)
+def _line(made: Row) -> str:
+    needed = "more" if made.needed_gib is None else f"{made.needed_gib:.1f}"
+    memory = f"{needed} of {made.usable_gib:.1f} GiB, {made.compile_cpu_seconds:.0f} s of CPU"
+    if made.step is None:
+        return f"{made.design}: does not fit, needs {memory}"
+    quoted = made.step.quoted
+    return f"{made.design}: {quoted.seconds:.3f} s, {quoted.mfu:.1%} MFU (estimates), {memory}"
 
 
 def main() -> None:
-    """Compile the given variants, or all, and print a row for each."""
+    """Compile the given designs, or those of the table with other versions, and print a row for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(VARIANTS)} (default: all)")
-    names = parser.parse_args().names
-    print(preflight_table.HEAD)
-    for name in names or VARIANTS:
-        made = preflight_table.in_own_process(compile_variant, name)
-        print(preflight_table.line(name, made), flush=True)
+    form = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT (default: rows of other versions)"
+    parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
+    parser.add_argument("--attention", choices=get_args(Attention), help="another kernel")
+    given = parser.parse_args()
+    known = read_rows(TABLE.read_text())
+    if given.attention:
+        wanted = [each.model_copy(update={"attention": given.attention}) for each in given.designs]
+    else:
+        wanted = missing(given.designs or [each.design for each in known], known)
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    for design in wanted:
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            made = process.submit(compile_design, design).result()
+        if not given.attention:
+            with TABLE.open("a") as table:
+                table.write(f"{made.model_dump_json()}\n")
+        print(_line(made), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,105 +1,149 @@
-"""Measures a training step on the cores of this machine: `python -m benchmarks.cpu_step [--levanter-python PATH]`.
+"""Compares a training step on a CPU with its matrix products alone: `python -m benchmarks.cpu_step`.
 
-Three processes take turns with a few steps each for several rounds: only the matrix products of the step, this trainer,
-and Levanter if the Python of an environment with it is given. The benchmark prints the median and the quartiles of the
+Both take turns with a few steps each for several rounds. The benchmark prints the median and the quartiles of the
 quotients of all rounds, because seconds vary with the machine and its load much more than quotients. On a busy machine
-the quotients of processor time are more reliable, but they do not include cores that wait for each other. All start
-from batches on the device. This module is also the second of the three processes.
+the quotients of processor time are more reliable, but they do not include cores that wait for each other. Both start
+from arrays on the device.
 """
 
 import argparse
+import os
 import statistics
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.matmuls import products
-from benchmarks.training_job import Ready, StepProcess, answer_requests, job
-from workloads.spec import JobSpec
-
-TRAINER, PRODUCTS = "this trainer", "products alone"
-
-LEVANTER = "benchmarks/peers/levanter_step.py"
-
-LEVANTER_ATTENTION = ("vanilla", "jax_flash")
-"""Levanter's two implementations on a CPU. The second is the default. The faster one counts."""
-
-WARM_UP_STEPS = 3
+from workloads.spec import (
+    JobSpec,
+    MeshSpec,
+    ModelSpec,
+    SliceSpec,
+    StandardLibrarySpec,
+    StorageSpec,
+    TrainingSpec,
+    load_preset,
+)
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A process that takes steps, with the times of its steps in each round."""
-
-    name: str
-    process: StepProcess
-    seconds: list[float] = field(default_factory=list[float])
-    """Time of the median step of each round."""
-    processor_seconds: list[float] = field(default_factory=list[float])
-    """Processor time of the mean step of each round."""
-
-    def take(self, steps: int) -> None:
-        """Take the steps of a round."""
-        before = self.process.processor_seconds
-        self.seconds.append(statistics.median(self.process.take(steps)))
-        self.processor_seconds.append((self.process.processor_seconds - before) / steps)
-
-
-def compare(contenders: Sequence[Contender], rounds: int, steps: int) -> None:
-    """Let all contenders take turns."""
-    for contender in contenders:
-        contender.process.take(WARM_UP_STEPS)
-    for _ in range(rounds):
-        for contender in contenders:
-            contender.take(steps)
-
-
-def quotients(numerator: Contender, denominator: Contender) -> str:
-    """Return the median and quartiles over the rounds, of seconds and of processor time."""
-    return (
-        f"{_quartiles(numerator.seconds, denominator.seconds)},"
-        f" of processor time {_quartiles(numerator.processor_seconds, denominator.processor_seconds)}"
+def job(storage: str) -> JobSpec:
+    """Return a job with four layers on one CPU device. It runs within a minute, and matmuls dominate its time."""
+    return JobSpec(
+        name="benchmark",
+        preset="benchmark",
+        slices=SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=1),
+        mesh=MeshSpec(replica=1, fsdp=1),
+        model=ModelSpec(
+            vocab_size=8192,
+            embed_dim=256,
+            mlp_dim=1024,
+            layers=4,
+            query_heads=4,
+            kv_heads=4,
+            head_dim=64,
+            tied_embedding=False,
+        ),
+        data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),
+        optimizer=load_preset("tiny").optimizer,
+        training=TrainingSpec(
+            steps=10_000,
+            global_batch=8,
+            sequence_length=256,
+            seed=0,
+            save_every_steps=10_000,
+            save_every_minutes=1000,
+            keep_checkpoints=1,
+            evaluate_every_steps=10_000,
+            evaluation_batches=1,
+            compute_dtype="float32",
+        ),
+        storage=StorageSpec(path=storage, existing_run="anew"),
     )
 
 
-def _quartiles(numerators: Sequence[float], denominators: Sequence[float]) -> str:
-    each = [above / below for above, below in zip(numerators, denominators, strict=True)]
-    low, middle, high = statistics.quantiles(each, n=4)
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+@dataclass(frozen=True)
+class Product:
+    """A product [batch, rows, inner] x [batch, inner, columns], which a step runs `times` times."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    times: int
+
+    @property
+    def operations(self) -> int:
+        """Number of operations of all runs. A multiplication and an addition are two operations."""
+        return 2 * self.batch * self.rows * self.inner * self.columns * self.times
 
 
-def report(contenders: Sequence[Contender]) -> None:
-    """Print the table. The first contender is the products, the second is this trainer."""
-    alone, trainer, *peers = contenders
-    operations = sum(product.operations for product in products(job("")))
-    print(f"{'':22}{'s a step':>9}{'CPU s':>7}{'GFLOP/s':>9}")
-    for contender in contenders:
-        seconds, processor = map(statistics.median, (contender.seconds, contender.processor_seconds))
-        print(f"{contender.name:22}{seconds:>9.3f}{processor:>7.2f}{operations / seconds / 1e9:>9.0f}")
-    print(f"{operations / 1e9:.1f} GFLOP a step; {trainer.process.ready.parameters / 1e6:.2f} M parameters")
-    print(f"rate of this trainer's step / rate of its products alone: {quotients(alone, trainer)}")
-    for peer in peers:
-        print(f"{peer.name} / this trainer: {quotients(peer, trainer)}")
-        print(f"  {peer.process.ready.parameters / 1e6:.2f} M parameters, {peer.process.ready.versions}")
+def products(job: JobSpec) -> list[Product]:
+    """Return the products of a step with full remat: forward, backward, and the forward pass of each layer again.
+
+    The second forward pass of a layer omits the last product, because no gradient depends on it. The loss head has no
+    second forward pass. Scores are computed for all pairs of positions, as in a dense product.
+    """
+    model, length = job.model, job.training.sequence_length
+    tokens = job.training.global_batch * length
+    heads = job.training.global_batch * model.query_heads
+    query, key = model.query_heads * model.head_dim, model.kv_heads * model.head_dim
+    layer = [
+        *_by_weight(tokens, model.embed_dim, query + 2 * key, forwards=2),
+        # Scores and values: twice forward, and backward for both operands.
+        Product(heads, length, model.head_dim, length, 2 + 1),
+        Product(heads, length, length, model.head_dim, 2 + 3),
+        *_by_weight(tokens, query, model.embed_dim, forwards=2),
+        *_by_weight(tokens, model.embed_dim, model.mlp_dim, forwards=2),
+        *_by_weight(tokens, model.embed_dim, model.mlp_dim, forwards=2),
+        *_by_weight(tokens, model.mlp_dim, model.embed_dim, forwards=1),
+    ]
+    return [*layer * model.layers, *_by_weight(tokens, model.embed_dim, model.vocab_size, forwards=1)]
 
 
-def take_own_steps() -> None:
-    """Take this trainer's steps in this process."""
-    began, spec = float(sys.argv[2]), JobSpec.model_validate_json(sys.argv[3])
-    started = time.time()
-    import jax  # Imported here, because importing is measured.
+def _by_weight(tokens: int, inputs: int, outputs: int, forwards: int) -> list[Product]:
+    """Return the products of a weight: forward, gradient of the input, gradient of the weight."""
+    return [
+        Product(1, tokens, inputs, outputs, forwards),
+        Product(1, tokens, outputs, inputs, 1),
+        Product(1, inputs, tokens, outputs, 1),
+    ]
+
+
+def only_products(spec: JobSpec) -> Callable[[], None]:
+    """Return a step that only multiplies. Each product runs with operands in the layout that suits it best."""
+    import jax
+    import jax.numpy as jnp
+
+    multiply = jax.jit(jnp.matmul)
+
+    def operands(product: Product) -> tuple[jax.Array, jax.Array]:
+        left, right = jax.random.split(jax.random.key(0))
+        batch = () if product.batch == 1 else (product.batch,)
+        return (
+            jax.random.normal(left, (*batch, product.rows, product.inner)),
+            jax.random.normal(right, (*batch, product.inner, product.columns)),
+        )
+
+    work = [(operands(product), product.times) for product in products(spec)]
+
+    def step() -> None:
+        for pair, times in work:
+            for _ in range(times):
+                multiply(*pair).block_until_ready()
+
+    return step
+
+
+def trainer(spec: JobSpec) -> Callable[[], None]:
+    """Return a step of this trainer."""
+    import jax
     import numpy as np
 
     from workloads.data.manifest import token_type
     from workloads.training.mesh import build_mesh
     from workloads.training.step import Program
 
-    imported = time.time()
     program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()))
     state = program.compile_initial()()
-    initialised = time.time()
     shape = (spec.training.global_batch, spec.training.sequence_length + 1)
     tokens = np.random.default_rng(0).integers(0, spec.model.vocab_size, shape, token_type(spec.model.vocab_size))
     batch = jax.device_put(tokens, program.batch_sharding)
@@ -111,39 +155,60 @@ def take_own_steps() -> None:
         float(result.loss)
         jax.block_until_ready(state)
 
-    step()
-    parts = {
-        "python": started - began,
-        "import": imported - started,
-        "initialise": initialised - imported,
-        "step": time.time() - initialised,
-    }
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
-    answer_requests(step, Ready(parts, parameters, {"jax": jax.__version__}))
+    return step
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A step, and how long it took in each round."""
+
+    name: str
+    step: Callable[[], None]
+    seconds: list[float] = field(default_factory=list[float])
+    """Time of the median step of each round."""
+    processor_seconds: list[float] = field(default_factory=list[float])
+    """Processor time of the mean step of each round."""
+
+    def take(self, steps: int) -> None:
+        """Take the steps of a round."""
+        seconds, before = list[float](), time.process_time()
+        for _ in range(steps):
+            began = time.perf_counter()
+            self.step()
+            seconds.append(time.perf_counter() - began)
+        self.seconds.append(statistics.median(seconds))
+        self.processor_seconds.append((time.process_time() - before) / steps)
+
+
+def _quartiles(numerators: Sequence[float], denominators: Sequence[float]) -> str:
+    each = [above / below for above, below in zip(numerators, denominators, strict=True)]
+    low, middle, high = statistics.quantiles(each, n=4)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main() -> None:
     """Print the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_step")
-    parser.add_argument(
-        "--levanter-python", help="Python of an environment with marin-levanter; see docs/explanation/benchmarks.md"
-    )
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=3, help="steps of each process in a round (%(default)s)")
+    parser.add_argument("--steps", type=int, default=3, help="steps of each in a round (%(default)s)")
     given = parser.parse_args()
-    commands = {
-        PRODUCTS: [sys.executable, "-m", "benchmarks.matmuls"],
-        TRAINER: [sys.executable, "-m", "benchmarks.cpu_step", "own"],
-    }
-    if given.levanter_python:
-        commands |= {f"levanter, {way}": [given.levanter_python, LEVANTER, way] for way in LEVANTER_ATTENTION}
-    with ExitStack() as running:
-        contenders = [
-            Contender(name, running.enter_context(StepProcess(command, {}))) for name, command in commands.items()
-        ]
-        compare(contenders, given.rounds, given.steps)
-        report(contenders)
+    os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
+    spec = job("")
+    alone, own = Contender("products alone", only_products(spec)), Contender("this trainer", trainer(spec))
+    for contender in (alone, own):
+        contender.step()
+    for _ in range(given.rounds):
+        alone.take(given.steps)
+        own.take(given.steps)
+    operations = sum(product.operations for product in products(spec))
+    print(f"{'':22}{'s a step':>9}{'CPU s':>7}{'GFLOP/s':>9}")
+    for contender in (alone, own):
+        seconds, processor = map(statistics.median, (contender.seconds, contender.processor_seconds))
+        print(f"{contender.name:22}{seconds:>9.3f}{processor:>7.2f}{operations / seconds / 1e9:>9.0f}")
+    by_processor = _quartiles(alone.processor_seconds, own.processor_seconds)
+    quotient = f"{_quartiles(alone.seconds, own.seconds)}, of processor time {by_processor}"
+    print(f"{operations / 1e9:.1f} GFLOP a step; rate of this trainer / rate of its products alone: {quotient}")
 
 
 if __name__ == "__main__":
-    take_own_steps() if sys.argv[1:2] == ["own"] else main()
+    main()

@@ -4,15 +4,11 @@ A trial consists of manifests: flavors, queues, workloads that fill them, and a 
 `benchmarks.kueue_trials` runs it.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from random import Random
 from typing import Any
 
 from infra.admission import manifests
-from infra.admission.rehearsal import Verdict, rehearse
-from infra.admission.scheduler import Scheduler
 from infra.admission.situation import Situation, Workload
 from infra.names import TPU_RESOURCE
 
@@ -29,9 +25,6 @@ _NEWCOMERS_PRIORITIES = (100, 500, 500, 1000, 1000, 1000)
 _COUNTS = (1, 1, 1, 1, 2, 2, 3)
 _CHIPS_PER_POD = 4
 _LABEL = "trial-flavor"
-_DRAWN_FOR_EACH = 20
-_MOST_EVENTS = 200
-"""Limit on the events until the workloads of a trial have settled, because some never settle."""
 
 
 @dataclass(frozen=True)
@@ -142,33 +135,6 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     )
 
 
-def draw_varied(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
-    """Return trials of every kind.
-
-    Of trials that are drawn at random, only one in ten would preempt, and hardly any for fairness.
-    """
-    seeds = range(seed, seed + _DRAWN_FOR_EACH * count)
-    drawn = (draw_named(f"t{number}", fair_sharing=fair_sharing) for number in seeds)
-    return list(islice(cycle_kinds(drawn), count))
-
-
-def cycle_kinds(trials: Iterable[Trial]) -> Iterator[Trial]:
-    """Yield the trials with the kinds in turn, as long as there are some. The kind is that of the simulated result."""
-    kinds: dict[object, list[Trial]] = {}
-    for trial in trials:
-        verdict = rehearse(*expected(trial))
-        kinds.setdefault((trial.ended is None, _kind(verdict)), []).append(trial)
-    for turn in range(max(map(len, kinds.values()))):
-        yield from (alike[turn] for alike in kinds.values() if turn < len(alike))
-
-
-def _kind(verdict: Verdict) -> object:
-    if verdict.restless:
-        return "restless"
-    reasons = tuple(sorted(preempted.reason for preempted in verdict.preempted))
-    return verdict.outcome, bool(verdict.borrowed), reasons, verdict.admitted_in_the_end, len(verdict.shortages)
-
-
 def start_trial(trial: Trial) -> tuple[Situation, Workload]:
     """Return the trial before Kueue has processed any of it."""
     queues = tuple(map(manifests.queue, trial.queues))
@@ -176,27 +142,6 @@ def start_trial(trial: Trial) -> tuple[Situation, Workload]:
     created = [_created(manifest, second) for second, manifest in enumerate([*trial.workloads, trial.newcomer])]
     *others, newcomer = manifests.workloads(created, local, trial.flavors)
     return Situation(queues=queues, workloads=tuple(others), fair_sharing=trial.fair_sharing), newcomer
-
-
-def expected(trial: Trial) -> tuple[Situation, Workload]:
-    """Return the trial as it should be when its newcomer is submitted, according to the simulation."""
-    situation, newcomer = start_trial(trial)
-    scheduler = Scheduler(situation.model_copy(update={"workloads": ()}))
-    for workload in situation.workloads:
-        scheduler.submit(workload)
-        for _ in islice(scheduler.run(), _MOST_EVENTS):
-            pass
-    found = (
-        workload
-        for queue in situation.queues
-        for workload in (*scheduler.snapshot.running(queue.name).values(), *scheduler.waiting(queue.name))
-        if workload.name != f"{NAMESPACE}/{trial.ended}"
-    )
-    queues = (
-        queue.model_copy(update={"stop_policy": "Hold"}) if queue.name == trial.stopped else queue
-        for queue in situation.queues
-    )
-    return situation.model_copy(update={"queues": tuple(queues), "workloads": tuple(found)}), newcomer
 
 
 def _created(manifest: Manifest, second: int) -> Manifest:

@@ -1,38 +1,32 @@
-"""Compares simulations with real Kueue, with many cohorts at the same time in one control plane.
+"""Records decisions of real Kueue, with many cohorts at the same time in one control plane:
+`python -m benchmarks.kueue_trials [TRIAL ...]`.
 
-In a trial, Kueue fills the queues. Then the newcomer is simulated on the result and submitted, and both results are
-compared. Workloads are created without jobs, so this module returns the quota of evicted workloads, as a job would.
-It also chooses the trials to record.
+In a trial, Kueue fills the queues, and the newcomer is submitted. Workloads are created without jobs, so this module
+returns the quota of evicted workloads, as a job would. The command runs the trials of the record again, and those that
+are named, in a sandbox of their own, and writes the decisions to the file that the tests replay.
 """
 
-import sys
+import argparse
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
-from benchmarks.kueue_decisions import Decision, Seen
-from benchmarks.kueue_situations import (
-    NAMESPACE,
-    OF_TRIALS,
-    Manifest,
-    Trial,
-    cycle_kinds,
-    draw_named,
-    expected,
-    start_trial,
-)
-from infra import admission
+import yaml
+
+from benchmarks.kueue_decisions import RECORD, Decision, Seen, kueue, names, write
+from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, draw_named, start_trial
 from infra.admission import manifests
-from infra.admission.rehearsal import rehearse
-from infra.admission.situation import Situation, Workload
+from infra.admission.situation import Situation
 from infra.kubernetes import ApiError, ApiServer
 from infra.names import TPU_RESOURCE
+from sandbox import daemon, programs
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import Engine
+from sandbox.site import administrator, create
 
 _API = "/apis/kueue.x-k8s.io/v1beta2"
 _THREADS = 8
@@ -42,13 +36,8 @@ _CALM_SECONDS = 3.0
 _MOST_EVICTIONS = 4
 """Largest number of evictions of a workload. After that it stays stopped, because it could keep Kueue busy forever."""
 _TIMEOUT_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Result(Decision):
-    """Result of a trial."""
-
-    trial: Trial
+_AT_A_TIME = 40
+"""Number of trials that run at the same time. Each has its own cohort."""
 
 
 @dataclass
@@ -122,19 +111,19 @@ class _Watched:
                 raise
 
 
-def carry_out(api: ApiServer, trials: list[Trial]) -> list[Result]:
+def carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
     """Run the trials, and repeat those once in which Kueue and the simulation disagree.
 
     On a busy machine, the first read may be too early, and evicted workloads stop so late that Kueue preempts others in
     the meantime.
     """
-    results = _carry_out(api, trials)
-    doubtful = [result.trial for result in results if not (result.agrees and result.ends_alike)]
-    again = {result.name: result for result in _carry_out(api, doubtful)} if doubtful else {}
-    return [again.get(result.name, result) for result in results]
+    decisions = _carry_out(api, trials)
+    doubtful = [trial for trial, decision in zip(trials, decisions, strict=True) if not decision.agrees]
+    again = {decision.name: decision for decision in _carry_out(api, doubtful)} if doubtful else {}
+    return [again.get(decision.name, decision) for decision in decisions]
 
 
-def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Result]:
+def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
     """Run the trials at the same time and delete their objects."""
     with ThreadPoolExecutor(_THREADS) as pool:
 
@@ -161,7 +150,7 @@ def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Result]:
             after = watched.settle()
         finally:
             _remove(api, pool)
-    return [_result(trial, before, after, watched) for trial in trials]
+    return [_decision(trial, before, after, watched) for trial in trials]
 
 
 def _prepare(api: ApiServer, trial: Trial) -> None:
@@ -206,12 +195,12 @@ def _path(plural: str) -> str:
     return f"{_API}/namespaces/{NAMESPACE}/{plural}" if plural in ("workloads", "localqueues") else f"{_API}/{plural}"
 
 
-def _result(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched) -> Result:
+def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched) -> Decision:
     found = after[_name(trial.newcomer)]
     if trial.name in watched.restless:
         # The trial has no final state, so record its begin.
-        situation, newcomer = (expected if trial.ended else start_trial)(trial)
-        return Result(trial.name, situation, newcomer, Seen("restless", (), frozenset()), trial)
+        situation, newcomer = start_trial(trial)
+        return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=Seen(outcome="restless"))
     queues = tuple(
         manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})
         for manifest in trial.queues
@@ -222,7 +211,8 @@ def _result(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest
     situation = Situation(queues=queues, workloads=workloads, fair_sharing=trial.fair_sharing)
     (newcomer,) = manifests.workloads([found], local, trial.flavors)
     seen = _seen(found, watched.pushed.get(newcomer.uid, {}))
-    return Result(trial.name, situation, newcomer.model_copy(update={"admission": None}), seen, trial)
+    newcomer = newcomer.model_copy(update={"admission": None})
+    return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=seen)
 
 
 def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
@@ -240,7 +230,7 @@ def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
             outcome = "unsaid"
         else:
             outcome = "waits" if "insufficient unused quota" in message else "never"
-    return Seen(outcome, flavors, frozenset(pushed.items()))
+    return Seen(outcome=outcome, flavors=flavors, preempted=dict(sorted(pushed.items())))
 
 
 def _name(manifest: Manifest) -> str:
@@ -269,61 +259,48 @@ def _state(item: Manifest) -> object:
     return status.get("admission"), conditions
 
 
-type Branch = tuple[int, int, int]
-"""`id` of the code, because code is slow to compare, and the offsets of the two ends of the branch."""
-
-_DRAWN = 1000
-"""Number of trials of each kind to choose from."""
-_TIMES = 3
-"""Number of trials that should reach each branch, because a trial may end differently in a cluster."""
-_RARE = {
-    False: ("c332", "c476", "c1178", "c1314", "c2247", "c3011"),
-    True: ("c792", "c899", "c2048", "c2707", "t79", "t87", "t113", "t942"),
-}
-"""Trials, by fair sharing, in which a detail decides: a queue does not lend some chips; it reaches its borrowing limit;
-one of several candidates is not preempted; with equal shares neither is preempted."""
-_SOURCES = str(Path(admission.__file__).parent)
-
-
-def choose(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
-    """Return `count` trials, most of them drawn from this seed and the following ones."""
-    names = [f"{kind}{number}" for kind in "tc" for number in range(seed, seed + _DRAWN)]
-    drawn = [draw_named(name, fair_sharing=fair_sharing) for name in names]
-    rare = (draw_named(name, fair_sharing=fair_sharing) for name in _RARE[fair_sharing])
-    trials = (*rare, *_covering(drawn), *cycle_kinds(drawn))
-    return list(islice({trial.name: trial for trial in trials}.values(), count))
+def trials(named: Mapping[bool, Sequence[str]]) -> Iterator[list[Decision]]:
+    """Run the named trials in batches, without and with fair sharing, in a sandbox of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        site, found = create(Path(folder) / "site"), programs.found()
+        daemon.start(site, lambda phase: None)
+        try:
+            for fair_sharing, names in named.items():
+                Engine(site, found, _stack_file(Path(folder), fair_sharing=fair_sharing)).up(lambda event: None)
+                some = [draw_named(name, fair_sharing=fair_sharing) for name in names]
+                for first in range(0, len(some), _AT_A_TIME):
+                    yield carry_out(administrator(site), some[first : first + _AT_A_TIME])
+        finally:
+            daemon.stop(site)
 
 
-def branches(situation: Situation, newcomer: Workload) -> frozenset[Branch]:
-    """Return the branches of `infra.admission` that a simulation takes."""
-    taken = set[Branch]()
-
-    def take(code: CodeType, start: int, end: int) -> object:
-        if not code.co_filename.startswith(_SOURCES):
-            return monitoring.DISABLE
-        taken.add((id(code), start, end))
-        return None
-
-    monitoring, tool = sys.monitoring, sys.monitoring.COVERAGE_ID
-    monitoring.use_tool_id(tool, __name__)
-    try:
-        monitoring.register_callback(tool, monitoring.events.BRANCH, take)
-        monitoring.set_events(tool, monitoring.events.BRANCH)
-        rehearse(situation, newcomer)
-    finally:
-        monitoring.set_events(tool, monitoring.events.NO_EVENTS)
-        monitoring.free_tool_id(tool)
-    return frozenset(taken)
+def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:
+    """Write the stack file of the local stack with its own job on hold, and return the path."""
+    content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
+    content["config"]["tpu-multislice:teams"]["research"]["admission"] = "hold"
+    content["config"]["tpu-multislice:scheduling"] = {"fair_sharing": fair_sharing}
+    path = folder / "Pulumi.local.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
 
 
-def _covering(trials: list[Trial]) -> Iterator[Trial]:
-    """Yield, repeatedly, the trial that takes most of the branches that too few trials have taken so far."""
-    taken = {trial.name: branches(*expected(trial)) for trial in trials}
-    wanted = Counter({branch: _TIMES for each in taken.values() for branch in each})
-    left = {trial.name: trial for trial in trials}
-    while best := max(left, key=lambda name: sum(wanted[branch] > 0 for branch in taken[name]), default=None):
-        gained = [branch for branch in taken[best] if wanted[branch] > 0]
-        if not gained:
-            return
-        wanted.subtract(gained)
-        yield left.pop(best)
+def main() -> None:
+    """Record Kueue's decisions, and print those that the simulation does not make."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kueue_trials", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="TRIAL", help="trials to add, such as t7 or c7")
+    more: list[str] = parser.parse_args().names
+    named = {fair: [*dict.fromkeys([*names(RECORD, fair_sharing=fair), *more])] for fair in (False, True)}
+    found: list[Decision] = []
+    for decisions in trials(named):
+        for decision in decisions:
+            if not decision.agrees:
+                print(decision, flush=True)
+            # If workloads preempt each other in turn, the result for the newcomer may be random.
+            if decision.agrees or not (decision.verdict.restless or decision.seen.outcome == "restless"):
+                found.append(decision)
+        print(f"{len(found)} decisions", flush=True)
+    write(RECORD, kueue(), found)
+
+
+if __name__ == "__main__":
+    main()

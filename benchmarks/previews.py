@@ -1,8 +1,8 @@
-"""Measures time and memory of a first preview of each stack: `python -m benchmarks.previews [FILE ...]`.
+"""Measures the time of a first preview of each stack: `python -m benchmarks.previews [FILE ...]`.
 
 Each preview runs as for a user: in its own process, on the real engine with the sandbox's plugins, from an empty state
-and without a cluster. Processor time and memory are those of the program, the engine and the plugins together, with
-shared pages counted once. On a busy machine the processor time is more reliable than the seconds.
+and without a cluster. The processor time is that of the program, the engine and the plugins together. On a busy machine
+it is more reliable than the seconds.
 """
 
 import argparse
@@ -11,29 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from sandbox import programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.site import create
-
-_SAMPLE_SECONDS = 0.25
-_MIB = 2**20
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Measurement of a preview."""
-
-    seconds: float
-    processor_seconds: float
-    mib: float
-    """Peak memory in MiB."""
-    resources: int
 
 
 def resources_of(stack_file: Path) -> int:
@@ -43,35 +26,18 @@ def resources_of(stack_file: Path) -> int:
         return sum(engine.preview(on_event=lambda event: None).change_summary.values())
 
 
-def measure(stack_file: Path) -> Measurement:
-    """Preview the stack in its own process. If the plan is refused, the output says why."""
-    started, processor_started, most = time.monotonic(), _processor_seconds(), 0.0
+def measure(stack_file: Path) -> tuple[float, float, int]:
+    """Preview the stack in its own process. Return seconds, processor seconds and the number of resources."""
+    started, processor_started = time.monotonic(), _processor_seconds()
     command = [sys.executable, "-m", "benchmarks.previews", "--count", str(stack_file)]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
-        while process.poll() is None:
-            most = max(most, _mib_of(psutil.Process(process.pid)))
-            time.sleep(_SAMPLE_SECONDS)
-        seconds = time.monotonic() - started
-        printed, _ = process.communicate()
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command, printed)
-    return Measurement(seconds, _processor_seconds() - processor_started, most, int(printed))
+    printed = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return time.monotonic() - started, _processor_seconds() - processor_started, int(printed)
 
 
 def _processor_seconds() -> float:
     """Return the processor time of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def _mib_of(root: psutil.Process) -> float:
-    total = 0
-    for process in (root, *root.children(recursive=True)):
-        try:
-            total += process.memory_full_info().pss
-        except psutil.Error:
-            continue  # It has ended in the meantime.
-    return total / _MIB
 
 
 def main() -> None:
@@ -83,11 +49,10 @@ def main() -> None:
     if given.count:
         print(resources_of(given.stack_files[0].resolve()))
         return
-    print(f"{'stack':12}{'seconds':>9}{'CPU s':>7}{'MiB':>7}{'resources':>11}")
+    print(f"{'stack':12}{'seconds':>9}{'CPU s':>7}{'resources':>11}")
     for path in given.stack_files:
-        found = measure(path.resolve())
-        name = path.stem.removeprefix("Pulumi.")
-        print(f"{name:12}{found.seconds:>9.1f}{found.processor_seconds:>7.1f}{found.mib:>7.0f}{found.resources:>11}")
+        seconds, processor, resources = measure(path.resolve())
+        print(f"{path.stem.removeprefix('Pulumi.'):12}{seconds:>9.1f}{processor:>7.1f}{resources:>11}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from cli.explain.finding import submit_again
 from cli.observed.files import read_files
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job
-from infra.kubernetes import UNREACHABLE, ApiError, ApiServer
+from infra.kubernetes import UNREACHABLE, ApiError
 from infra.names import JOBSETS
 from infra.settings.jobs import MOST_GRACE_SECONDS
 
@@ -32,32 +32,32 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
         raise Halt(f"expected a waiting or running job, but {place.name} is {job.state}; nothing was changed", NEGATIVE)
     if not yes:
         agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
-    _end(deployed.api, job)
+    _end(deployed, job)
     folder = folder_of(deployed, job)
-    job = replace(job, files=read_files(folder)) if folder else job
+    job = replace(job, files=read_files(folder, job.run)) if folder else job
     again = f"submit it again: {submit_again(snapshot, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
     # The step is null if there is no checkpoint, or it cannot be read.
-    step = job.files.training.checkpoint_step
+    step = job.training.checkpoint_step
     answer = {"job": place.name, "namespace": place.namespace, "checkpoint_step": step, "notes": notes}
     write_short(answer if as_json else None, f"job {place.name}", "cancelled", notes, console)
     return 0
 
 
 def _last_checkpoint(job: Job) -> str:
-    step = job.files.training.checkpoint_step
+    step = job.training.checkpoint_step
     if step is not None:
         return f"its last checkpoint is step {step}"
     return "; ".join(job.files.notes) or "it has saved no checkpoint"
 
 
-def _end(api: ApiServer, job: Job) -> None:
+def _end(deployed: Deployed, job: Job) -> None:
     path = f"{JOBSETS.format(job.place.namespace)}/{job.place.name}"
     options = {"kind": "DeleteOptions", "propagationPolicy": "Foreground", "preconditions": {"uid": job.uid}}
     try:
-        api.delete(path, options)
+        deployed.api.delete(path, options)
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while (found := api.find(path)) and found["metadata"]["uid"] == job.uid:
+        while (found := deployed.api.find(path)) and found["metadata"]["uid"] == job.uid:
             if time.monotonic() > deadline:
                 raise Halt(
                     f"job {job.place.name} is being deleted, but still existed after {_PATIENCE_SECONDS:.0f} s; check"
@@ -69,6 +69,6 @@ def _end(api: ApiServer, job: Job) -> None:
         advice = (
             "docs/explanation/security.md says what members of a team may do"
             if forbidden
-            else "see `multislice doctor`"
+            else f"find the cause: {deployed.reader.command('doctor')}"
         )
         raise Halt(f"the cluster did not delete job {job.place.name}: {error}; {advice}") from None

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from cli.environments.backend import Backend
-from cli.environments.files import Files
+from cli.backend import Backend
+from cli.project_files import Files
 from cli.review import review_of
 from cli.selected import backend_url
 from infra.project import find_project
@@ -41,8 +41,6 @@ def down(stack: str, files: Files, console: Console, *, yes: bool) -> int:
     """Destroy a stack and list what remains. Return the exit status. Pulumi asks for confirmation unless `yes`."""
     settings = stack_file.read(stack_file.find(stack, files.stacks))
     _require_terminal(yes)
-    if settings.environment:
-        raise Halt(f"{stack} is an environment; destroy it with `multislice env destroy {stack}`")
     if settings.cluster.deletion_protection:
         raise Halt(
             f"expected {stack} without cluster.deletion_protection; set it to false in {files.stack(stack)}, deploy"

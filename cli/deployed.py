@@ -10,7 +10,7 @@ from typing import Any
 from cli import stack_file
 from cli.answer import Halt, waiting
 from cli.sandbox_folder import engine_options, find_sandbox, stack_command
-from infra.commands import command_line
+from infra.commands import Reader
 from infra.job_state import Object
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
@@ -86,9 +86,10 @@ class Deployed:
         """Those of a command that deploys the stack. Members without access to Pulumi must ask its owner."""
         return () if self.kubectl else engine_options(self.stack, self.sandbox)
 
-    def up(self, *options: str) -> str:
-        """Return the command line that deploys the stack."""
-        return command_line("up", self.stack, *self.engine_options, *options)
+    @property
+    def reader(self) -> Reader:
+        """Return the person who runs the command, for advice."""
+        return Reader(self.stack, self.options, self.engine_options)
 
     @property
     def namespaces(self) -> list[str]:
@@ -242,7 +243,7 @@ def published_for(deployed: Deployed, team: str | None) -> Published:
     except (*UNREACHABLE, RecordError) as error:
         raise Halt(_advise(error)) from None
     if found is None:
-        raise Halt(f"stack {deployed.stack} was deployed by an older version; run `{deployed.up()}`")
+        raise Halt(f"stack {deployed.stack} was deployed by an older version; {deployed.reader.run_up()}")
     return found
 
 

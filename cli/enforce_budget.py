@@ -1,13 +1,13 @@
 """`multislice enforce-budget` stops the queues of a stack whose `budget.usd_total` is used up.
 
-It can run at any time and as often as you like: it changes nothing if the queues are as they should be. Jobs save
-before they free their chips. Once the stack file has a higher budget, it lets them continue. It counts the time for
-which jobs hold chips, at the price of these chips, and nothing else that Google bills.
+Run it every hour. Each run counts the time for which jobs held chips since the run before, at the prices of the stack
+file, and nothing else that Google bills. What was counted stays counted, also after a job and its records were deleted.
+Jobs save before they free their chips. Once the stack file has a higher budget, it lets them continue.
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
@@ -15,30 +15,25 @@ from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, as_json, write
 from cli.deployed import Deployed
 from cli.observed.cluster import read_cluster
-from cli.observed.files import read_runs
-from cli.observed.observe import folder_of, require_answer
-from cli.observed.snapshot import Job, Snapshot
-from infra.brake import release_queue, stop_queue
+from cli.observed.observe import require_answer
+from cli.observed.snapshot import Queue, Snapshot
+from infra.brake import Usage, keep_usage
 from infra.cost import BILL_OUTPUT, group_rate, read_bill
+from infra.job_state import Workload
 from infra.kubernetes import UNREACHABLE
 from infra.money import dollars, per_hour
+from infra.names import USED_ANNOTATION
+from infra.queues import flavor_name
 from infra.review.table import Table
 from infra.settings.stack import Settings
-from workloads.report.command import faults_of_storage
-from workloads.report.history import History, Start
-
-_SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True)
 class Used:
-    """What a job has used in all its runs."""
+    """What a team has used."""
 
-    job: str
-    namespace: str
+    team: str
     usd: float
-    runs: int
-    """Number of its runs. 0: it keeps no records, so only its current submission counts."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class Enforced:
     usd_total: float | None
     """The limit in the stack file. None: there is none."""
     usd_used: float
-    jobs: tuple[Used, ...]
+    teams: tuple[Used, ...]
     stopped: tuple[str, ...]
     """Queues that are stopped."""
     changed: tuple[str, ...]
@@ -62,9 +57,9 @@ class Enforced:
 
 
 def enforce_budget(deployed: Deployed, form: Form, console: Console) -> int:
-    """Stop or release the queues of the stack. Return 0 if its budget is not used up, else 2.
+    """Count what the teams have used, and stop or release their queues. Return 0 if the budget is not used up, else 2.
 
-    Raise Halt, and change nothing, if what it used cannot be read.
+    Raise Halt, and change nothing, if what they used cannot be read.
     """
     settings = stack_file.read(stack_file.find(deployed.stack))
     limit = settings.budget.usd_total if settings.budget else None
@@ -74,70 +69,54 @@ def enforce_budget(deployed: Deployed, form: Form, console: Console) -> int:
         raise Halt(
             f"what the jobs used is not known, because not everything can be read: {unread}; nothing was changed"
         )
-    jobs = tuple(_used(deployed, settings, snapshot))
-    found = _enforce(deployed, snapshot, limit, jobs)
-    write(as_json({**vars(found), "used_up": found.used_up}), [_table(found)], form, console)
+    usages = {queue.name: _count(settings, snapshot, queue) for queue in snapshot.queues}
+    found = _enforce(deployed, snapshot, limit, usages)
+    write(as_json({**asdict(found), "used_up": found.used_up}), [_table(found)], form, console)
     return NEGATIVE if found.used_up else 0
 
 
-def _used(deployed: Deployed, settings: Settings, snapshot: Snapshot) -> Iterator[Used]:
-    """Yield what each job of the stack's teams has used, including those that were deleted."""
-    gone = [Job(place) for place in deployed.jobs if place not in {job.place for job in snapshot.jobs}]
-    for job in (*snapshot.jobs, *gone):
-        folder = folder_of(deployed, job)
-        runs = _runs(folder) if folder else []
-        usd_per_hour = _usd_per_hour(settings, job)
-        hours = job.workload.held_seconds(snapshot.at) / _SECONDS_PER_HOUR if job.workload else 0.0
-        recorded = sum(_usd(start, usd_per_hour) for run in runs for start in run.attempts)
-        # Records lack the time in which hosts start, and a job that hangs writes none.
-        yield Used(job.place.name, job.place.namespace, max(recorded, hours * usd_per_hour), len(runs))
-
-
-def _runs(folder: str) -> list[History]:
-    """Return all runs. Raise Halt if they cannot be read."""
+def _count(settings: Settings, snapshot: Snapshot, queue: Queue) -> Usage:
+    """Return what the team of a queue has used until now."""
     try:
-        return list(read_runs(folder))
-    except (*faults_of_storage(), ImportError) as error:
+        before = Usage.read(queue.used)
+    except (ValueError, TypeError, AttributeError) as error:
         raise Halt(
-            f"{folder}: expected readable records, got {type(error).__name__}: {error}; nothing was changed. Check the"
-            " network and, for gs://, `gcloud auth application-default login`"
+            f"the annotation {USED_ANNOTATION} of queue {queue.name} cannot be read: {error}; nothing was changed."
+            f" To count again from zero, run: kubectl annotate clusterqueue {queue.name} {USED_ANNOTATION}-"
         ) from None
+    own = [each for each in snapshot.workloads if (each.admitted_by or each.queue) == queue.name]
+    return before.counted(own, lambda workload: _usd_per_hour(settings, workload), snapshot.at)
 
 
-def _usd(start: Start, usd_per_hour: float) -> float:
-    price = usd_per_hour if start.usd_per_hour is None else start.usd_per_hour
-    return price * max(0.0, start.ended - start.began[0]) / _SECONDS_PER_HOUR
+def _usd_per_hour(settings: Settings, workload: Workload) -> float:
+    """Return the price of the chips of a Workload: on the most expensive of its flavors, or of all groups if it has
+    none that the stack file knows."""
+    groups = settings.slices
+    flavors = {flavor_name(name, group, settings.scheduling.placement): name for name, group in groups.items()}
+    names = [flavors[flavor] for flavor in workload.flavors if flavor in flavors] or groups
+    rates = [group_rate(name, groups[name], settings.cloud, settings.prices).usd_per_chip_hour for name in names]
+    known = [rate for rate in rates if rate is not None]
+    if not known:
+        raise Halt(f"the price of job {workload.owner} is unknown; write prices.usd_per_chip_hour; nothing was changed")
+    return max(known) * workload.chips
 
 
-def _usd_per_hour(settings: Settings, job: Job) -> float:
-    """Return the price of the chips of a job, on the most expensive of the groups that it may use."""
-    own = settings.jobs.get(job.place.name) if job.declared or not job.uid else None
-    groups = settings.groups_of(own) if own else settings.slices
-    rates = [group_rate(name, group, settings.cloud, settings.prices) for name, group in groups.items()]
-    most = max((rate.usd_per_chip_hour for rate in rates if rate.usd_per_chip_hour is not None), default=None)
-    if most is None:
-        raise Halt(f"the price of job {job.place.name} is unknown; write prices.usd_per_chip_hour; nothing was changed")
-    if own:
-        return most * own.slices.count * groups[own.slices.group].shape.chips
-    return most * (job.workload.chips if job.workload else 0)
-
-
-def _enforce(deployed: Deployed, snapshot: Snapshot, limit: float | None, jobs: tuple[Used, ...]) -> Enforced:
-    used = sum(job.usd for job in jobs)
+def _enforce(deployed: Deployed, snapshot: Snapshot, limit: float | None, usages: dict[str, Usage]) -> Enforced:
+    used = sum(usage.usd for usage in usages.values())
     over = limit is not None and used >= limit
     stopped = {queue.name: queue.over_budget for queue in snapshot.queues}
-    changed = tuple(name for name, because in stopped.items() if bool(because) != over)
     because = f"{dollars(used)} of {dollars(limit)} used on {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
-    for name in changed:
+    for name, usage in usages.items():
         try:
-            stop_queue(deployed.api, name, because) if over else release_queue(deployed.api, name)
+            keep_usage(deployed.api, name, usage, (stopped[name] or because) if over else "")
         except UNREACHABLE as error:
             raise Halt(f"the cluster did not change queue {name}: {error}; run this again") from None
+    changed = tuple(name for name, before in stopped.items() if bool(before) != over)
     return Enforced(
         stack=deployed.stack,
         usd_total=limit,
         usd_used=used,
-        jobs=jobs,
+        teams=tuple(Used(name, usage.usd) for name, usage in usages.items()),
         stopped=tuple(stopped) if over else (),
         changed=changed,
         notes=tuple(_notes(deployed, limit, over=over, changed=changed)),
@@ -165,7 +144,7 @@ def _table(found: Enforced) -> Table:
         title=f"Budget of {found.stack}",
         verdict=f"{'used up: ' if found.used_up else ''}{dollars(found.usd_used)} of {limit}",
         state="bad" if found.used_up else "good",
-        columns=("job", "namespace", "runs", "used"),
-        rows=[(job.job, job.namespace, str(job.runs), dollars(job.usd)) for job in found.jobs],
+        columns=("team", "used"),
+        rows=[(used.team, dollars(used.usd)) for used in found.teams],
         notes=[f"- {note}" for note in found.notes],
     )

@@ -47,7 +47,7 @@ class PulumiEngine:
     def __init__(self, stack: str, policy: PolicyPack | None = None) -> None:
         self._name = stack
         self._packs = [str(policy.folder)] if policy else None
-        self._pack_settings = [str(policy.settings)] if policy else None
+        self._pack_settings = [str(policy.settings)] if policy and policy.settings else None
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """Preview `up` and write the plan to `save_plan`. Raise CommandError if the plan is refused."""

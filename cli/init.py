@@ -1,27 +1,30 @@
 """`multislice init` creates a stack file from a few values, and a project for it in a folder without one."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from shutil import copyfile
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
-from cli.environments.create import name_fault
-from cli.environments.files import PACK_FILE, POLICY, Files
+from cli.project_files import PACK_FILE, POLICY, Files
 from infra.cost import price_table
 from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
 from infra.readiness import EXAMPLES
-from infra.settings.errors import FieldError, SettingsError
+from infra.settings.errors import FieldError, SettingsError, expectation
 from infra.settings.read import parse
 from infra.settings.starter import cluster_of, read_starter, sections
-from infra.settings.values import NAMESPACE
+from infra.settings.values import NAMESPACE, ClusterName
 from infra.tpu import all_shapes, generation_names, interpret
+from policy.exceptions import KEY, LONGEST
 
 _EXAMPLE = "dev"
 """Stack whose exceptions from the policy rules suit a first stack."""
@@ -68,8 +71,10 @@ class Wish:
         return [name for name, value in asdict(self).items() if value is None and name != "region"]
 
 
-def init(name: str, wish: Wish, console: Console) -> int:
+def init(name: str, wish: Wish, console: Console, today: date | None = None) -> int:
     """Write the stack file and its policy settings, and the files of a project. Return the exit status.
+
+    `today` is the day from which the exceptions from rules count; by default the present one.
 
     Raise Halt with all errors, or if a file already exists. Then nothing is written.
     """
@@ -77,16 +82,16 @@ def init(name: str, wish: Wish, console: Console) -> int:
     found = project_above(here)
     project = found or here
     files = Files(project / STACKS, project / "policy" / STACKS)
-    copied = {files.policy(name): POLICY / STACKS / f"{_EXAMPLE}.json"}
-    written: dict[Path, str] = {}
+    copied: dict[Path, Path] = {}
+    written = {files.policy(name): _exceptions(today or datetime.now(UTC).date())}
     if found is None:
         copied[files.stacks / _SCHEMA] = CHECKOUT / STACKS / _SCHEMA
-        written = _of_project(project)
+        written |= _of_project(project)
     if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
         raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
     if wish.missing and sys.stdin.isatty():
-        if fault := name_fault(cluster_of(name)):
-            raise Halt(str(fault))
+        if error := _name_error(cluster_of(name)):
+            raise Halt(str(error))
         wish = _ask(wish, lambda question: console.input(question, markup=False).strip())
     written[files.stack(name)] = _stack_file(name, wish)
     for path in (*copied, *written):
@@ -99,6 +104,25 @@ def init(name: str, wish: Wish, console: Console) -> int:
     lines += [f"next: multislice review -s {name}, then multislice up -s {name}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _name_error(name: str) -> FieldError | None:
+    """Return the error of a name that no cluster can have."""
+    try:
+        TypeAdapter(ClusterName).validate_python(name)
+    except ValidationError as error:
+        return FieldError("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
+    return None
+
+
+def _exceptions(today: date) -> str:
+    """Return the policy settings of a new stack, whose exceptions last as long as a rule allows."""
+    rules: dict[str, Any] = json.loads((POLICY / STACKS / f"{_EXAMPLE}.json").read_text())
+    # One day less, because the rules may be checked where it is still yesterday.
+    last_day = today + LONGEST - timedelta(days=1)
+    for exception in (exception for settings in rules.values() for exception in settings[KEY]):
+        exception["expires_on"] = str(last_day)
+    return json.dumps(rules, indent=2) + "\n"
 
 
 def _of_project(folder: Path) -> dict[Path, str]:

@@ -81,7 +81,7 @@ def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console
     except UNREACHABLE as error:
         raise Halt(
             f"expected the cluster to return the logs of a job, got: {error}\n"
-            f"Try again, or run: multislice doctor {deployed.options}"
+            f"Try again, or find the cause: {deployed.reader.command('doctor')}"
         ) from None
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.answer import Form
-from cli.environments.commands import environments
 from cli.lifecycle import lifecycle
 from cli.options import (
     ClusterCommand,
@@ -60,7 +59,6 @@ def _options(
 
 
 app.add_typer(lifecycle)
-app.add_typer(environments)
 
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
@@ -235,20 +233,6 @@ def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox =
     return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=output == "json")
 
 
-@app.command(cls=ClusterCommand)
-def dashboard(
-    stack: Stack,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 to listen on. 0: any free port.")] = 0,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    output: Output = "text",
-) -> int:
-    """Serve live pages about a stack and its jobs to browsers on this machine."""
-    from cli.dashboard import dashboard as command
-
-    return command(_deployed(stack, engine, sandbox), port, Terminal(highlight=False), json=output == "json")
-
-
 @app.command()
 def report(
     target: Annotated[
@@ -273,6 +257,9 @@ def report(
     page: Annotated[
         str | None, typer.Option(metavar="FILE", help="File for the page. Default: report.html in the run's folder.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Write the page every few seconds until the job has ended.")
+    ] = False,
     output: Output = "text",
 ) -> int:
     """Report the time and money spent in a run of a job, by cause, error and start, and write an HTML page."""
@@ -284,7 +271,7 @@ def report(
     else:
         named = stack or default_stack()
         folder = command.folder(target, named, folder_of(named, engine, sandbox))
-    return command.report(Asked(folder, page, output == "json"), Terminal(highlight=False))
+    return command.report(Asked(folder, page, output == "json", watch), Terminal(highlight=False))
 
 
 _Words = Annotated[
@@ -295,7 +282,7 @@ _Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the job
 _Slices = Annotated[str | None, typer.Option(metavar="GROUP:COUNT", help="Slices of the job that runs a command.")]
 _Image = Annotated[str | None, typer.Option(metavar="REF", help="Image by digest. Default: the trainer's image.")]
 _Priority = Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Priority within the team.")]
-_MaxRestarts = Annotated[int | None, typer.Option(metavar="NUMBER", help="Maximum number of restarts. Default: 0.")]
+_MaxRestarts = Annotated[int | None, typer.Option(metavar="NUMBER", help="Maximum number of restarts. Default: 3.")]
 _MaxHours = Annotated[float | None, typer.Option(metavar="HOURS", help="Hours that the job may hold chips.")]
 
 
@@ -395,23 +382,6 @@ def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Out
     from cli.doctor.doctor import doctor as command
 
     return command(stack, folder_of(stack, engine, sandbox), Terminal(highlight=False), as_json=output == "json")
-
-
-@app.command()
-def confirm(
-    stack: Stack,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File for the answers. Default: ./confirmation.json.")
-    ] = None,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    output: TableOutput = Form.TEXT,
-) -> int:
-    """Record which assumptions about Google Cloud and TPUs hold on a stack. Exit status 2: one does not hold."""
-    from cli.confirm.confirm import OUTPUT
-    from cli.confirm.confirm import confirm as command
-
-    return command(_deployed(stack, engine, sandbox), file or OUTPUT, output, Terminal(highlight=False))
 
 
 def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":

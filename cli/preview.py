@@ -4,7 +4,6 @@ While it plans, the program reviews the price and whether the jobs can run (`inf
 the rules.
 """
 
-import json
 import os
 import tempfile
 import time
@@ -12,17 +11,16 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli import engines, stack_file
-from cli.answer import NEGATIVE, Form, Halt, waiting, write
-from cli.environments.files import files_of_project, policy_pack
+from cli.answer import NEGATIVE, Form, waiting, write
+from cli.project_files import check_policy_file, files_of_project, policy_pack
 from infra.review.preview import comment, preview_answers, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
-from policy.exceptions import unknown_rules
 from policy.rules import ALL_POLICIES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
@@ -124,17 +122,6 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
 def _policy(stack: str) -> PolicyPack:
     settings = files_of_project().policy(stack)
     if not settings.is_file():
-        raise Halt(
-            f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
-            " write {} into it to give every rule its default level"
-        )
-    try:
-        found: object = json.loads(settings.read_text())
-    except ValueError as error:
-        raise Halt(f"{settings} must be JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise Halt(f"{settings} must map names of rules to settings, got {found!r}; write {{}} for none")
-    # Pulumi refuses exceptions for a rule that is not in the pack, without naming the rule.
-    if unknown := unknown_rules(cast(dict[str, object], found), ALL_POLICIES):
-        raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
+        return PolicyPack(policy_pack(), None)
+    check_policy_file(settings)
     return PolicyPack(policy_pack(), settings)

@@ -9,9 +9,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from cli.observed.files import Training
+from cli.observed.scheduler import in_words
 from infra.job_state import Kind, Pod
 from infra.names import HEAD
+from workloads.report.training import Training
 from workloads.spec import ExitCode
 
 WIDTH = 100
@@ -37,6 +38,11 @@ def counted(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
+def numbered(word: str, first: int, last: int) -> str:
+    """Return `restart 1`, or `restarts 1 to 3`."""
+    return f"{word} {first}" if first == last else f"{word}s {first} to {last}"
+
+
 def exit_words(code: int, kind: Kind = Kind.TRAINING) -> str:
     """Return an exit code such as `137 (SIGKILL)` or `22 (diverged)`. Codes of a container have no name: `22`."""
     if kind is not Kind.CONTAINER and code in set(ExitCode):
@@ -51,21 +57,23 @@ def bar(done: float, total: float, width: int) -> RenderableType:
     return Padding(shown, 0)
 
 
-def training_lines(training: Training, width: int) -> list[RenderableType]:
-    """Return a bar, the figures of the last step, and the losses as a row of bars."""
-    if training.loss is None:
-        return [Text("waiting for the first step: JAX is compiling", "dim")]
+def training_lines(training: Training, seconds_left: float | None, width: int) -> list[RenderableType]:
+    """Return a bar, and the figures and losses of an attempt that has restored its state."""
+    shown = bar(training.step or 0, training.steps, width)
+    if training.last_step_at is None:
+        waiting = training.step != training.steps
+        return [shown, Text("waiting for the first step: JAX is compiling", "dim")] if waiting else [shown]
     figures = {
-        "loss": f"{training.loss:.3f}",
+        "loss": "-" if training.loss is None else f"{training.loss:.3f}",
         "held out": "-" if training.held_out_loss is None else f"{training.held_out_loss:.3f}",
         "tokens/s": f"{training.tokens_per_second:,.0f}",
         "step": f"{training.step_ms:.0f} ms",
-        "left": duration(training.seconds_left()),
+        "left": "-" if seconds_left is None else duration(seconds_left),
         "checkpoint": "-" if training.checkpoint_step is None else str(training.checkpoint_step),
     }
     line = Text("   ").join(Text.assemble((f"{name} ", "dim"), value) for name, value in figures.items())
     spark = Text(sparkline([loss for _, loss in training.losses], min(_SPARK_COLUMNS, width)), "cyan")
-    return [bar(training.step, training.steps, width), line, spark]
+    return [shown, line, spark]
 
 
 def sparkline(values: Sequence[float], columns: int) -> str:
@@ -102,11 +110,11 @@ def waiting_lines(pods: Iterable[Pod]) -> list[str]:
 
 
 def group_by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
-    """Return the hosts whose pods have no node, by the message of the scheduler."""
+    """Return the hosts whose pods have no node, by what the scheduler says."""
     said: dict[str, list[str]] = {}
     for pod in pods:
         if pod.waits_for and not pod.node:
-            said.setdefault(pod.waits_for, []).append(pod.host)
+            said.setdefault(in_words(pod.waits_for), []).append(pod.host)
     return said
 
 

@@ -12,12 +12,11 @@ from cli import stack_file
 from cli.answer import Halt
 from infra.commands import command_line
 from infra.project import find_project
+from infra.settings.values import PROJECT_OF_SANDBOX
 from sandbox.site import Site, load
 
 DEFAULT = Path(".sandbox")
 """Folder of the sandbox in the folder of the project."""
-_PROJECT = "sandbox"
-"""Google Cloud project that the file of a stack for the sandbox names."""
 
 
 def default_sandbox() -> Path:
@@ -28,7 +27,7 @@ def default_sandbox() -> Path:
 def is_of_sandbox(stack: str) -> bool:
     """Return whether the file of a stack is for the sandbox: its `cloud.project` is `sandbox`."""
     cloud = stack_file.peek(stack).get("cloud")
-    return isinstance(cloud, Mapping) and cloud.get("project") == _PROJECT
+    return isinstance(cloud, Mapping) and cloud.get("project") == PROJECT_OF_SANDBOX
 
 
 def engine_options(stack: str, sandbox: Path | None) -> tuple[str, ...]:
@@ -60,6 +59,9 @@ class StackOfSandbox:
 
     def down(self, *options: str) -> str:
         return stack_command("down", self.stack, self.root, *options)
+
+    def logs(self, job: str) -> str:
+        return stack_command("logs", self.stack, self.root, job)
 
 
 def find_sandbox(root: Path, stack: str) -> Site:

@@ -14,16 +14,19 @@ from rich.text import Text
 
 from cli.answer import NEGATIVE, as_json, waiting
 from cli.deployed import Deployed
-from cli.observed.observe import Observer, first_cause, require_answer
+from cli.observed.causes import first_cause
+from cli.observed.observe import Observer, lacks_its_end, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
-from cli.render import WIDTH, duration, pods_table, rows_of, training_lines, waiting_lines
-from infra.job_state import Kind, State
+from cli.render import WIDTH, counted, duration, numbered, pods_table, rows_of, training_lines, waiting_lines
+from infra.job_state import State
 from infra.money import dollars, per_hour
 
 WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""
 _GONE_LOOKS = 30
 """Reads without the job until it counts as cancelled, because `up` may replace it with another one."""
+_MOST_LAST_LOOKS = 5
+"""Largest number of reads after a job has completed until its records have its end."""
 _LINES_PER_RUN = 20
 """Number of lines about steps in the log of a whole run."""
 _RESTARTS_SHOWN = 3
@@ -105,9 +108,14 @@ class Watch:
         """Return the stack and the job as they are when the job ends; raise as `run` does."""
         observer = Observer(self.deployed)
         snapshot, job = observer.job(self.name)
-        live, missed = Live(console=self.console, auto_refresh=False), 0
+        live, missed, last_looks = Live(console=self.console, auto_refresh=False), 0, 0
         with live if self._draws else nullcontext():
             while True:
+                if lacks_its_end(job) and last_looks < _MOST_LAST_LOOKS:
+                    last_looks += 1
+                    self.wait(WATCH_SECONDS)
+                    snapshot, job = observer.again(snapshot, job)
+                    continue
                 self._show(live, snapshot, job)
                 missed = missed + 1 if job.state is State.MISSING else 0
                 if job.state in (State.COMPLETED, State.FAILED) or missed > _GONE_LOOKS:
@@ -121,7 +129,7 @@ class Watch:
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
         # Without a checkpoint, the job would start again at step 0.
-        saved = job.state is State.RUNNING and job.files.training.checkpoint_step is not None
+        saved = job.state is State.RUNNING and job.training.checkpoint_step is not None
         hint = f"try: {self.hint}" if self.hint and saved else ""
         if self._draws:
             live.update(Group(screen(snapshot, (job,), self.console.width), Text(hint, "dim")), refresh=True)
@@ -142,7 +150,7 @@ class Watch:
             self.console.out(_object(snapshot, (job,), indent=None))
             return
         stamp = time.strftime("%H:%M:%S")
-        for text in (*restart_lines(job)[restarts:], line(job, snapshot.at)):
+        for text in (*restart_lines(job, restarts), line(job, snapshot.at)):
             self._log(f"{stamp}  {text}")
 
     def _log(self, text: str) -> None:
@@ -152,7 +160,8 @@ class Watch:
 def _news(job: Job, at: float) -> tuple[object, ...]:
     """Return the values whose change is worth another line in a log."""
     figures = summary(job, at)
-    part = figures.step * _LINES_PER_RUN // figures.steps if figures.steps else 0
+    is_counted = figures.step is not None and figures.steps
+    part = (figures.step or 0) * _LINES_PER_RUN // figures.steps if is_counted else figures.progress
     hosts = (figures.hosts_running, *waiting_lines(job.pods)) if figures.state is State.STARTING else ()
     return figures.state, figures.restarts, figures.position, part, figures.run, *hosts
 
@@ -185,7 +194,10 @@ def table(found: Sequence[Summary]) -> RenderableType:
     """Return a table with one line per job."""
     shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("job", "namespace", "state", "queue", "age", "step", "restarts", "$ so far"):
-        shown.add_column(name, no_wrap=True, justify="right" if name in ("age", "restarts", "$ so far") else "left")
+        # The progress of an attempt without a step is a sentence.
+        shown.add_column(
+            name, no_wrap=name != "step", justify="right" if name in ("age", "restarts", "$ so far") else "left"
+        )
     for job in found:
         shown.add_row(
             job.name,
@@ -193,7 +205,7 @@ def table(found: Sequence[Summary]) -> RenderableType:
             Text(job.state, _STYLES[job.state]),
             job.queue if job.position is None else f"{job.queue}, position {job.position}",
             "-" if job.age_seconds is None else duration(job.age_seconds),
-            f"{job.step} of {job.steps}" if job.steps else "-",
+            job.progress.removeprefix("step ") or "-",
             str(job.restarts),
             dollars(job.usd),
         )
@@ -211,23 +223,26 @@ def line(job: Job, at: float) -> str:
         if job.heads_running < job.heads:
             parts.append("head not running")
         parts += waiting_lines(job.pods)
-    if figures.steps:
-        parts.append(f"step {figures.step} of {figures.steps}")
+    if figures.progress:
+        parts.append(figures.progress)
     if figures.loss is not None:
         parts.append(f"loss {figures.loss:.4f}")
     if figures.seconds_left is not None:
         parts.append(f"{duration(figures.seconds_left)} left")
     if figures.restarts:
-        parts.append(f"{figures.restarts} restarts")
+        parts.append(counted(figures.restarts, "restart"))
     return ", ".join(parts)
 
 
-def restart_lines(job: Job) -> list[str]:
-    """Return one line for each restart and its cause."""
-    causes = [first_cause(job, attempt) for attempt in range(job.restarts)]
-    return [
-        f"restart {number}: {cause.words(job.kind) if cause else 'unknown'}" for number, cause in enumerate(causes, 1)
-    ]
+def restart_lines(job: Job, after: int = 0) -> list[str]:
+    """Return a line for each restart and its cause, or for several in a row of the same cause.
+
+    `after`: the restarts up to this one are left out.
+    """
+    causes = ((number, first_cause(job, number - 1)) for number in range(after + 1, job.restarts + 1))
+    said = ((number, cause.words(job.kind) if cause else "unknown") for number, cause in causes)
+    rows = ((words, [number for number, _ in group]) for words, group in groupby(said, key=lambda each: each[1]))
+    return [f"{numbered('restart', numbers[0], numbers[-1])}: {words}" for words, numbers in rows]
 
 
 def _stack(snapshot: Snapshot) -> RenderableType:
@@ -274,10 +289,11 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     age = "" if figures.age_seconds is None else f" · submitted {duration(figures.age_seconds)} ago"
     yield Text.assemble((figures.name, "bold"), "  ", (figures.state, _STYLES[figures.state]), (age, "dim"))
     inside: list[RenderableType] = [rows_of(_facts(job, figures, snapshot.at))]
-    if figures.steps or (figures.state is State.RUNNING and figures.kind is Kind.TRAINING):
-        inside += [Text(), *training_lines(job.files.training, width - _INDENT)]
+    if figures.step is not None:
+        inside += [Text(), *training_lines(job.training, figures.seconds_left, width - _INDENT)]
     if job.pods or figures.state in (State.STARTING, State.RUNNING):
-        inside += [Text(), pods_table(job.pods, job.hosts + job.heads, figures.kind)]
+        expected = 0 if figures.state.is_end else job.hosts + job.heads
+        inside += [Text(), pods_table(job.pods, expected, figures.kind)]
     yield Padding(Group(*inside), (0, 0, 0, _INDENT))
 
 
@@ -285,9 +301,9 @@ def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, Rendera
     if figures.position is not None:
         said = job.workload.condition("QuotaReserved") if job.workload else None
         yield "queue", f"position {figures.position} in {figures.queue}{f': {said.message}' if said else ''}"
-    if figures.steps:
-        run = f", {job.files.training.run}" if job.files.training.run else ""
-        yield "training", f"step {figures.step} of {figures.steps}, run {figures.run}{run}"
+    if figures.progress:
+        run = f"run {figures.run}" if figures.run else ""
+        yield "training", ", ".join(filter(None, (figures.progress, run, job.training.run)))
     if figures.usd is not None:
         yield "spent", f"{dollars(figures.usd)} so far"
     if figures.goodput is not None:
@@ -297,4 +313,5 @@ def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, Rendera
         yield "restarts", f"{figures.restarts}, of which {count}"
         yield from (("", text) for text in restart_lines(job)[-_RESTARTS_SHOWN:])
     if figures.slices:
-        yield "hosts", f"{figures.hosts_running} of {figures.hosts} running on {figures.slices} slices"
+        hosts = str(figures.hosts) if figures.state.is_end else f"{figures.hosts_running} of {figures.hosts} running"
+        yield "hosts", f"{hosts} on {counted(figures.slices, 'slice')}"

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -27,10 +27,11 @@ from infra.published import Published
 from infra.review.answers import submission_answers, submission_obstacles
 from infra.review.review import Known, Review, review
 from infra.review.tables import submission_tables
-from infra.settings.errors import SettingsError, show
+from infra.settings.errors import FieldError, SettingsError, count_errors, show
 from infra.settings.jobs import Section
 from infra.settings.stack import Settings
 from infra.settings.submitted import read_submitted
+from infra.settings.yaml_file import YamlFile, shown
 from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
@@ -61,6 +62,8 @@ class Wish:
     """Section of the job in a stack file, without its name."""
     own_image: bool
     """Whether the job runs in the trainer's image unless the section names another one."""
+    file: YamlFile | None = None
+    """File that it is from. None: the command line."""
 
     @property
     def team(self) -> str | None:
@@ -103,25 +106,30 @@ def _of_command(words: Sequence[str], name: str, flags: Flags) -> Wish:
         "kind": "container",
         "slices": {"group": group, "count": int(count)},
         "priority": flags.priority or "normal",
-        "max_restarts": flags.max_restarts or 0,
         "command": list(words),
     }
-    optional = {"image": flags.image, "max_hours": flags.max_hours}
+    optional = {"image": flags.image, "max_restarts": flags.max_restarts, "max_hours": flags.max_hours}
     section |= {key: value for key, value in optional.items() if value is not None}
     return Wish("the command line", name, section, own_image=flags.image is None)
 
 
 def _of_file(path: Path) -> Wish:
     wanted = "the settings of one job, as below jobs.NAME of a stack file, and its name"
-    found = stack_file.loaded(path, wanted)
+    file = stack_file.opened(path, wanted)
+    found: object = file.content
     if not isinstance(found, dict):
         got = "is empty" if found is None else f"contains {show(found)}"
-        raise Halt(f"{path} {got}; write {wanted}")
-    section = cast(dict[str, object], found)
+        raise Halt(f"{shown(path)} {got}; write {wanted}")
+    section = dict(cast(dict[str, object], found))
     name = section.pop("name", None)
     if not isinstance(name, str):
-        raise Halt(f"{path}: name: expected the name of the job, got {show(name)}; add `name: my-job`")
-    return Wish(str(path), name, section, own_image=False)
+        error = FieldError("name", "the name of the job", show(name), "add `name: my-job`")
+        raise Halt(_listed(file.report([error]), path))
+    return Wish(shown(path), name, section, own_image=False, file=file)
+
+
+def _listed(errors: Sequence[str], source: Path | str) -> str:
+    return "\n".join([*errors, f"{count_errors(len(errors))} in {source}. Nothing was submitted"])
 
 
 def prepare(deployed: Deployed, wish: Wish) -> Prepared:
@@ -131,18 +139,24 @@ def prepare(deployed: Deployed, wish: Wish) -> Prepared:
     try:
         settings = read_submitted(wish.name, section, published)
     except SettingsError as error:
-        found = "\n".join(f"  - {_worded(str(each), wish)}" for each in error.errors)
-        count = len(error.errors)
-        raise Halt(f"{wish.source} has {count} error(s), nothing was submitted:\n{found}") from None
+        raise _refused([_as_written(each, wish) for each in error.errors], wish) from None
+    if wish.file and wish.file.errors:
+        raise _refused([], wish)
     jobs = settings.jobs.values()
     return Prepared(published, settings, [submitted_jobset(published, settings, job) for job in jobs])
 
 
-def _worded(error: str, wish: Wish) -> str:
+def _refused(errors: Sequence[FieldError], wish: Wish) -> Halt:
+    return Halt(_listed(wish.file.report(errors) if wish.file else [str(error) for error in errors], wish.source))
+
+
+def _as_written(error: FieldError, wish: Wish) -> FieldError:
     """Return an error of a stack file as one of the submitted job, whose keys are not below `jobs.NAME`."""
     path = f"jobs.{wish.name}"
-    text = error.replace(f"{path}.", "").replace(f"{path}:", "name:")
-    return text.replace("in the stack file", f"in {wish.source}").replace("to the stack file", f"to {wish.source}")
+    fix = error.fix.replace(f"{path}.", "")
+    fix = fix.replace("in the stack file", f"in {wish.source}").replace("to the stack file", f"to {wish.source}")
+    own = error.path.removeprefix(f"{path}.") if error.path != path else "name"
+    return replace(error, path=own, expected=error.expected.replace(f"{path}.", ""), fix=fix)
 
 
 def render(deployed: Deployed, wish: Wish) -> int:

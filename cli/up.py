@@ -5,7 +5,7 @@ after Ctrl-C.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from rich.text import Text
 from cli import stack_file
 from cli.answer import INTERRUPTED, Halt
 from cli.deployed import from_outputs
-from cli.observed.observe import first_cause
+from cli.observed.causes import first_cause
 from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
@@ -25,7 +25,7 @@ from cli.render import WIDTH
 from cli.sandbox_folder import StackOfSandbox, lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.commands import replacing
-from infra.job_state import DELETED, Outcome, Pod, State
+from infra.job_state import DELETED, Kind, Outcome, Pod, State
 from infra.names import QUEUE_LABEL, job_resource
 from infra.stacks import NO_RENEWAL, Renewal
 from sandbox import builds, certificates, daemon
@@ -188,27 +188,52 @@ def follow(watch: Watch, place: Place) -> Job:
 
 
 def completed(job: Job, folder: str, place: Place) -> Text:
-    """Return the closing lines about a completed job. `folder` is the folder of its runs, `gs://BUCKET/JOB`."""
-    training = job.files.training
-    results: _Rows = []
-    if training.losses:
-        results.append(("loss", f"{training.losses[-1][1]:.4f}"))
-    if training.held_out_loss is not None:
-        results.append(("held-out loss", f"{training.held_out_loss:.4f}"))
-    if training.run:
-        results.append(("run", f"{training.run_id}, {training.run}"))
-    results.append(("restarts", str(job.restarts)))
-    if training.run:
-        checkpoints = f"{folder}/runs/{training.run_id}/checkpoints"
-        local = place.site.buckets / checkpoints.removeprefix("gs://")
-        results += [("checkpoints", checkpoints), ("on this machine", _short(local))]
+    """Return the closing lines about a completed job. `folder` is that of its files, `gs://BUCKET/JOB`."""
+    results = [*_results(job), ("restarts", str(job.restarts))]
+    if kept := _kept(job, folder):
+        local = place.site.buckets / kept[1].removeprefix("gs://")
+        results += [kept, ("on this machine", _short(local))]
     tries = [
         ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
-        ("train from scratch", f"set `existing_run: anew` in the stack file, then {place.about.up()}"),
-        ("kill a host while it trains", place.kill_command),
-        ("remove all but the checkpoints", place.about.down()),
+        *_again(job, place),
     ]
     return _join(Text(f"{job.place.name} is complete", "bold green"), align_rows(results), _next(tries))
+
+
+def _results(job: Job) -> Iterator[tuple[str, str]]:
+    training = job.training
+    if training.step is None:
+        return
+    if not training.ended:
+        yield "figures", f"unknown: the run has no record of its end; its last record is of step {training.step}"
+    elif training.losses:
+        yield "loss", f"{training.losses[-1][1]:.4f}"
+        if training.held_out_loss is not None:
+            yield "held-out loss", f"{training.held_out_loss:.4f}"
+    yield "run", f"{training.run_id}, {training.run}"
+
+
+def _kept(job: Job, folder: str) -> tuple[str, str] | None:
+    """Return what a job has left in the bucket. None: that is unknown, because another program than a trainer ran."""
+    if not job.training.run_id:
+        return None
+    run = f"{folder}/runs/{job.training.run_id}"
+    # Only the trainer of this repository has a specification, and only it saves in this folder.
+    return ("checkpoints", f"{run}/checkpoints") if job.existing_run else ("files", run)
+
+
+def _again(job: Job, place: Place) -> Iterator[tuple[str, str]]:
+    """Yield what a user may do with the job and the stack, by the kind of the job."""
+    again = place.about.up(*replacing(job_resource(job.place.name)))
+    if not job.existing_run:
+        yield "read its output", place.about.logs(job.place.name)
+    if job.existing_run == "resume":
+        yield "train from scratch", f"set `existing_run: anew` in the stack file, then {place.about.up()}"
+    elif job.kind is not Kind.FUNCTION:
+        yield "train from scratch" if job.existing_run else "run it again", again
+    if job.kind is Kind.TRAINING and job.slices > 1:
+        yield "kill a host while it trains", place.kill_command
+    yield f"remove all but {'the checkpoints' if job.existing_run else 'its files'}", place.about.down()
 
 
 def failed(job: Job, place: Place) -> Text:

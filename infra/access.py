@@ -48,9 +48,10 @@ _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     (KUEUE_GROUP, ("workloads",), ("patch",)),
 )
 """API group, resources and verbs. JobSets cannot be changed, because identity and priority of their pods are decided
-when they are created. A Workload can be changed to suspend and resume a job; `infra.borders` refuses everything else.
-Members cannot run commands in pods, because they must not touch a colleague's trainer. A Secret, for the key of a call,
-can be created but not read or changed; `infra.borders` refuses other types."""
+when they are created. A Workload can be changed to suspend and resume a job, and to keep the causes of its restarts;
+`infra.borders` refuses everything else. Members cannot run commands in pods, because they must not touch a colleague's
+trainer. A Secret, for the key of a call, can be created but not read or changed; `infra.borders` refuses other
+types."""
 
 _EVERYWHERE = "0.0.0.0/0"
 _HTTPS, _DNS = 443, 53

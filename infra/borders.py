@@ -20,6 +20,7 @@ from infra.names import (
     QUEUE_LABEL,
     RBAC_GROUP,
     REPLICATED_JOB_LABEL,
+    RESTARTS_ANNOTATION,
     SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
     SLICES,
@@ -54,7 +55,7 @@ _FIXED_OF_WORKLOADS = (
 )
 """All fields of a Workload's specification except `active`
 (https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/)."""
-_FIXED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_FIXED_METADATA = ("labels", "finalizers", "ownerReferences")
 type Rule = tuple[str, str, str]
 """API group, resource and operation."""
 _NEW_PODS: Rule = ("", "pods", "CREATE")
@@ -201,18 +202,25 @@ def _queues(namespaces: Sequence[str]) -> Manifest:
 
 
 def _suspension(namespaces: Sequence[str]) -> Manifest:
-    """Users who may change Workloads but not queues, such as members of a team, may only suspend and resume jobs.
+    """Users who may change Workloads but not queues, such as members of a team, may only suspend and resume jobs, and
+    keep the causes of their restarts.
 
     Otherwise they could give their jobs any priority, and any number of chips while they wait in the queue.
     """
     group, _, version = KUEUE_API_VERSION.partition("/")
     fixed = [f"spec.?{field}" for field in _FIXED_OF_WORKLOADS] + [f"metadata.?{field}" for field in _FIXED_METADATA]
+    new, old = (f"{each}.metadata.?annotations.orValue({{}})" for each in ("object", "oldObject"))
+    # Neither has another annotation or value than the other one.
+    annotations = [
+        f"{one}.all(name, name == '{RESTARTS_ANNOTATION}' || (name in {other} && {one}[name] == {other}[name]))"
+        for one, other in ((new, old), (old, new))
+    ]
     return policy(
         SUSPENSION,
         [(group, "workloads", "UPDATE")],
         {
-            "of a workload a member changes spec.active and nothing else": (
-                " && ".join(f"object.{path} == oldObject.{path}" for path in fixed)
+            f"of a workload a member changes spec.active, {RESTARTS_ANNOTATION} and nothing else": " && ".join(
+                [*(f"object.{path} == oldObject.{path}" for path in fixed), *annotations]
             )
         },
         versions=[version],

@@ -1,17 +1,26 @@
 """The brake of a stack: its queues stop, with every job that they have admitted, when `budget.usd_total` is used up.
 
-`multislice enforce-budget` pulls and releases it.
+`multislice enforce-budget` pulls and releases it. It counts what each team has used by Kueue's Workloads, and keeps the
+sum in an annotation of the team's queue: records in the checkpoint bucket are written by the team's own pods, and a
+Workload disappears with its job.
 """
 
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Any, Self
+
 from infra import borders
+from infra.job_state import Workload
 from infra.kubernetes import APPLY_PATCH, ApiServer
-from infra.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES
+from infra.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES, USED_ANNOTATION
 from infra.objects import Manifest, manifest
 
 USED_UP = "budget-used-up"
 """Policy that keeps a stopped queue stopped."""
 _MANAGER = "multislice-budget"
 """Owner of the fields of a queue that stop it. Another change of the object does not take them over."""
+_SECONDS_PER_HOUR = 3600
 
 
 def brake_policies(prefix: str) -> dict[str, Manifest]:
@@ -37,18 +46,72 @@ def brake_policies(prefix: str) -> dict[str, Manifest]:
     }
 
 
-def stop_queue(api: ApiServer, queue: str, because: str) -> None:
-    """Stop the queue of a team: its jobs save and free their chips, and no job starts."""
-    _apply(api, queue, {"stopPolicy": "HoldAndDrain"}, {BUDGET_ANNOTATION: because})
+@dataclass(frozen=True)
+class Seen:
+    """What has been counted of a Workload."""
+
+    past_seconds: float
+    """Seconds of its former admissions, as Kueue counts them."""
+    since: float | None
+    """Begin of its admission at that time. `None`: it was not admitted."""
+    seconds: float
+    """Seconds that were counted of that admission."""
+
+    def seconds_until(self, now: "Seen") -> float:
+        """Return the seconds for which it has held its quota since then."""
+        if self.since is not None and now.since == self.since:
+            return max(0.0, now.seconds - self.seconds)
+        # The rest of the former admission is known only if Kueue counts the past.
+        return max(0.0, now.past_seconds - self.past_seconds - self.seconds) + now.seconds
 
 
-def release_queue(api: ApiServer, queue: str) -> None:
-    """Undo `stop_queue`. A queue that the stack file declares as stopped stays stopped."""
-    _apply(api, queue, {}, {})
+_NOTHING = Seen(0.0, None, 0.0)
 
 
-def _apply(api: ApiServer, queue: str, spec: Manifest, annotations: dict[str, str]) -> None:
-    """Make these fields the only ones that this program owns in the queue."""
+@dataclass(frozen=True)
+class Usage:
+    """What the jobs of a team have used."""
+
+    usd: float = 0.0
+    seen: Mapping[str, Seen] = field(default_factory=dict[str, Seen])
+    """What has been counted of the Workloads that exist, by their uid. What others used stays in `usd`."""
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the usage in an annotation, which is empty before the first count.
+
+        Raises:
+            ValueError, TypeError: the text is not one that `text` returns.
+        """
+        usd, seen = json.loads(text) if text else (0.0, {})
+        return cls(float(usd), {uid: Seen(*map(_number, each)) for uid, each in seen.items()})
+
+    @property
+    def text(self) -> str:
+        """Return the annotation."""
+        return json.dumps([self.usd, {uid: astuple(each) for uid, each in self.seen.items()}], separators=(",", ":"))
+
+    def counted(self, workloads: Iterable[Workload], usd_per_hour: Callable[[Workload], float], at: float) -> Self:
+        """Return the usage at the time `at`, with the `workloads` of the team that exist then."""
+        usd, seen = self.usd, dict[str, Seen]()
+        for each in workloads:
+            before = self.seen.get(each.uid, _NOTHING)
+            since, seconds = each.admission(at) or (None, 0.0)
+            seen[each.uid] = now = Seen(each.past_seconds, since, seconds)
+            if more := before.seconds_until(now):
+                usd += usd_per_hour(each) * more / _SECONDS_PER_HOUR
+        return type(self)(usd, seen)
+
+
+def _number(value: object) -> Any:
+    return None if value is None else float(str(value))
+
+
+def keep_usage(api: ApiServer, queue: str, usage: Usage, over: str) -> None:
+    """Record what a team has used in its queue. With a reason in `over`, the queue stops: its jobs save and free their
+    chips, and no job starts. Without one it is released, but stays stopped if the stack file declares it so."""
+    spec: Manifest = {"stopPolicy": "HoldAndDrain"} if over else {}
+    annotations = {USED_ANNOTATION: usage.text, **({BUDGET_ANNOTATION: over} if over else {})}
     applied = manifest(KUEUE_API_VERSION, "ClusterQueue", queue, annotations=annotations, spec=spec)
-    owner = {"fieldManager": _MANAGER, "force": "true"}
-    api.request("PATCH", f"{QUEUES}/{queue}", applied, owner, APPLY_PATCH)
+    # These are the only fields that this program owns in the queue.
+    api.request("PATCH", f"{QUEUES}/{queue}", applied, {"fieldManager": _MANAGER, "force": "true"}, APPLY_PATCH)

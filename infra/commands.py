@@ -2,9 +2,17 @@
 
 import os
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 MAKE_VARIABLE = "MULTISLICE_MAKE"
 """Variable with the stack that the Makefile's `up` and `down` name, in which only these set it."""
+
+FOR_MEMBERS = frozenset(("status", "list", "logs", "explain", "dashboard", "submit", "render", "cancel", "profile"))
+"""Commands that need only a kubeconfig, so that members of a team can run them."""
+
+OF_FILES = frozenset(("review", "preflight"))
+"""Commands that read only the stack file, so that they have no option of an engine."""
 
 
 def replacing(resource: str) -> tuple[str, str]:
@@ -28,3 +36,38 @@ def command_line(command: str, stack: str, *options: str) -> str:
 def stored_command_line(command: str, stack: str, *options: str) -> str:
     """Return the same for text that is stored in the cluster, which must not depend on who runs `up`."""
     return shlex.join(("multislice", command, "-s", stack, *options))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The person who reads a message, and how they chose the stack."""
+
+    stack: str
+    options: str
+    """Options with which their commands choose the stack, such as `-s dev --sandbox` or `--namespace team`."""
+    engine_options: Sequence[str] = ()
+    """Those options that choose the engine, such as `--sandbox`."""
+
+    @property
+    def is_member(self) -> bool:
+        """Return whether they have only a kubeconfig, as members of a team do."""
+        return not f"{self.options} ".startswith("-s ")
+
+    def command(self, name: str, *words: str) -> str:
+        """Return a command line of theirs with `words` before the options, or advice to ask the owner."""
+        if self.is_member and name not in FOR_MEMBERS:
+            return f"ask the owner of stack {self.stack} to run: {self._of_owner(name, *words)}"
+        options = ("-s", self.stack) if name in OF_FILES else shlex.split(self.options)
+        return shlex.join(("multislice", name, *words, *options))
+
+    def up(self, *options: str) -> str:
+        """Return the command line that deploys the stack, which only its owner can run."""
+        return command_line("up", self.stack, *self.engine_options, *options)
+
+    def run_up(self, *options: str) -> str:
+        """Return the advice to deploy the stack, or advice to ask the owner."""
+        run = f"run `{self.up(*options)}`"
+        return f"ask the owner of stack {self.stack} to {run}" if self.is_member else run
+
+    def _of_owner(self, name: str, *words: str) -> str:
+        return shlex.join(("multislice", name, *words, "-s", self.stack))

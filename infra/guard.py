@@ -1,7 +1,8 @@
-"""Refuses to remove slices under a running job, and ends the stack's jobs before their slices.
+"""Refuses to take from a running job what it needs, and ends the stack's jobs before their slices.
 
-`ground` is a record in the stack's state that precedes everything that can be replaced. When something that the slices
-depend on changes, its hook looks for running jobs before the engine changes anything. A `footing` for each slice group
+`ground` is a record in the stack's state that precedes everything that can be replaced: what slices depend on, and what
+the running jobs of a team depend on, including submitted ones. When it changes, its hook looks for running jobs before
+the engine changes anything. A `footing` for each slice group
 precedes its slices and is replaced together with them. The stack's jobs are replaced with it: they save and end while
 they still have their hosts. Hooks also run in previews. Hooks on the node pools would come too late, because the
 engine deletes a job before them.
@@ -14,7 +15,7 @@ lost. A refused destroy has deleted nothing.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
@@ -27,6 +28,7 @@ from infra.commands import command_line, stored_command_line
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
 from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
+from infra.queues import flavor_name
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
 
@@ -36,6 +38,8 @@ type Texts = Mapping[str, str]
 _ACCEPT = "accept the loss: pulumi config set allow_interruption true"
 _WIDENED_IN_PLACE = "network.nodes"
 _EXISTING, _LOCATION = "cluster.existing.name", "cluster.existing.location"
+_TEAMS = "teams/"
+"""Prefix of the teams in the ground. No node pool has such a name."""
 _ALWAYS_SEARCHED = ["default"]
 """Namespaces in which jobs can run although they belong to no team."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
@@ -57,10 +61,15 @@ class Loss:
     reasons: tuple[str, ...]
     pools: tuple[str, ...] | None
     """Names of node pools. `None` for all of them, together with the cluster."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces whose jobs lose their queue, files or controllers, or are deleted."""
+    quotas: tuple[tuple[str, str], ...] = ()
+    """ClusterQueues and flavors. Kueue no longer counts the chips of jobs that hold such a quota."""
 
 
 def ground(settings: Settings) -> dict[str, Texts]:
-    """Return what slices depend on: settings of the cluster under the empty name, then of node pools by name."""
+    """Return what slices and running jobs depend on: settings of the cluster under the empty name, then of node pools
+    by name, then of teams."""
     pools = {
         f"{name}-{index}": _of_group(name, group, settings.cloud)
         for name, group in settings.slices.items()
@@ -72,7 +81,8 @@ def ground(settings: Settings) -> dict[str, Texts]:
     names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
     found = settings.cluster.existing
     existing = {_EXISTING: found.name, _LOCATION: found.location} if found else {}
-    return {"": _flat("", places) | names | existing, **pools}
+    teams = {f"{_TEAMS}{name}": _of_team(settings, name) for name in settings.teams}
+    return {"": _flat("", places) | names | existing, **pools, **teams}
 
 
 def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
@@ -82,11 +92,38 @@ def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
         return Loss(of_cluster, None)
     reasons: dict[str, None] = {}
     pools: list[str] = []
-    for pool in sorted(old.keys() - {""}):
+    for pool in sorted(key for key in old if key and not key.startswith(_TEAMS)):
         found = list(_changes(old[pool], new[pool])) if pool in new else [f"node pool {pool} is removed"]
         reasons |= dict.fromkeys(found)
         pools += [pool] if found else []
-    return Loss(tuple(reasons), tuple(pools))
+    namespaces: list[str] = []
+    quotas: list[tuple[str, str]] = []
+    for key in sorted(key for key in old if key.startswith(_TEAMS)):
+        team, before, after = key.removeprefix(_TEAMS), old[key], new.get(key, {})
+        # What is added takes nothing away.
+        lost = {path: text for path, text in before.items() if text != after.get(path)}
+        of_quota = {path: flavor for path, flavor in lost.items() if path.startswith(f"teams.{team}.quota.")}
+        quotas += [(team, flavor) for flavor in of_quota.values()]
+        namespaces += [before[f"teams.{team}.namespace"]] if lost.keys() - of_quota.keys() else []
+        reasons |= dict.fromkeys(_changes(lost, after, lost) if after else [f"team {team} is removed"])
+    return Loss(tuple(reasons), tuple(pools), tuple(namespaces), tuple(quotas))
+
+
+def _of_team(settings: Settings, name: str) -> Texts:
+    """Return what the running jobs of a team depend on besides their node pools."""
+    team, groups, cluster = settings.teams[name], settings.slices, settings.cluster
+    quota = {group: flavor_name(group, groups[group], settings.scheduling.placement) for group in team.quota}
+    on_hosts = {"pods on the network of their host": "allowed"} if name in settings.host_network_teams else {}
+    datasets = settings.datasets.model_dump(exclude_defaults=True) if settings.datasets else {}
+    disks = {"cluster.ram_disk_gib": str(cluster.ram_disk_gib)} if cluster.ram_disk_gib else {}
+    found = cluster.existing.model_dump(include={"jobset", "kueue"}) if cluster.existing else {}
+    installed = {controller: how for controller, how in found.items() if how == "install"}
+    return {
+        **_flat(f"teams.{name}", {"namespace": team.namespace, "quota": quota, **on_hosts}),
+        **_flat("datasets", datasets),
+        **_flat("cluster.existing", installed),
+        **disks,
+    }
 
 
 def _of_group(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
@@ -103,8 +140,9 @@ def _flat(path: str, value: Any) -> dict[str, str]:
     return {key: text for name, item in value.items() for key, text in _flat(f"{prefix}{name}", item).items()}
 
 
-def _changes(old: Texts, new: Texts) -> Iterator[str]:
-    for key in sorted({*old, *new}):
+def _changes(old: Texts, new: Texts, keys: Collection[str] | None = None) -> Iterator[str]:
+    """Yield the differences as text, of these keys or of all."""
+    for key in sorted({*old, *new} if keys is None else keys):
         before, after = old.get(key), new.get(key)
         widened = key == _WIDENED_IN_PLACE and before and after and IPv4Network(after).supernet_of(IPv4Network(before))
         if before != after and not widened:
@@ -122,7 +160,7 @@ class Guard:
         self._settings = settings
         self._google = google
         hook = pulumi.ResourceHook(
-            "slices-of-running-jobs-stay", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
+            "running-jobs-keep-what-they-need", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
         )
         watched = pulumi.ResourceHookBinding(before_update=[hook])
         first = pulumi.ResourceOptions(depends_on=before, hooks=watched)
@@ -169,25 +207,27 @@ class Guard:
                 "destroy the stack, then bring it up again; checkpoints are kept:"
                 f" {command_line('down', stack)}, then {command_line('up', stack)}"
             )
-        if lost.pools:
-            await self._require_no_jobs(old[""], lost.pools, _bullets(lost.reasons))
+        if lost.reasons:
+            await self._require_no_jobs(old[""], lost)
 
-    async def _require_no_jobs(self, place: Texts, pools: Sequence[str], because: str) -> None:
-        """Raise InterruptionError if jobs run on these pools of the cluster at `place`."""
+    async def _require_no_jobs(self, place: Texts, lost: Loss) -> None:
+        """Raise InterruptionError if running jobs in the cluster at `place` need what is lost."""
         endpoint = None if self._settings.allow_interruption else await self._endpoint(place)
         if endpoint is None:
             return
+        because, places = _bullets(lost.reasons), (lost.pools or (), lost.namespaces, lost.quotas)
         try:
-            jobs = await asyncio.to_thread(lambda: live.live_jobs(ApiServer.at(endpoint), pools))
+            jobs = await asyncio.to_thread(lambda: live.live_jobs(ApiServer.at(endpoint), *places))
         except UNREACHABLE as error:
             raise InterruptionError(
-                "this change removes slices, and running jobs cannot be listed because the cluster is unreachable"
-                f" ({error}):{because}\nrun this where the cluster can be reached; to continue in any case, {_ACCEPT}"
+                "this change removes what running jobs need, and they cannot be listed because the cluster is"
+                f" unreachable ({error}):{because}\nrun this where the cluster can be reached; to continue in any case,"
+                f" {_ACCEPT}"
             ) from None
         if jobs:
             raise InterruptionError(
-                f"this change removes the slices of a running job:{because}{_bullets(jobs)}\n"
-                f"wait until it has ended, or {_ACCEPT}"
+                f"this change removes what running jobs need:{because}\nthe jobs are:{_bullets(jobs)}\n"
+                f"wait until they have ended, or {_ACCEPT}"
             )
 
     async def _endpoint(self, place: Texts) -> str | None:
@@ -215,8 +255,8 @@ def _bullets(items: Iterable[object]) -> str:
 def destroy_policies(settings: Settings, stack: str) -> dict[str, Manifest]:
     """Return the policies on deleting `in_use`, each followed by its bindings, by name. `stack` is the stack's name.
 
-    With `allow_interruption` they only warn. They also only warn in an environment, which ends at its time even if jobs
-    still run. Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
+    With `allow_interruption` they only warn. Jobs are searched for in the namespaces of teams and in `default`; any
+    other namespace is foreign.
 
     In an existing cluster, namespaces of others are not searched, because nothing of theirs is lost. Only a Kueue that
     the stack installed would take their queues with it.
@@ -274,7 +314,7 @@ def _in_force(
     settings: Settings, name: str, params: tuple[str, str], rule: tuple[str, str], namespaces: Sequence[str]
 ) -> dict[str, Manifest]:
     """Return a policy and its bindings, one for each namespace in which it looks for `params`."""
-    refuses = not settings.allow_interruption and settings.environment is None
+    refuses = not settings.allow_interruption
     scoped = f"{settings.prefix}{name}"
     policy = borders.policy(
         scoped,

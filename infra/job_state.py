@@ -20,6 +20,7 @@ from infra.names import (
     JOBSET_LABEL,
     PODS,
     REPLICATED_JOB_LABEL,
+    RESTARTS_ANNOTATION,
     SLICES,
     TPU_RESOURCE,
     team_of,
@@ -129,12 +130,27 @@ def kind_of(jobset: Object) -> Kind:
 
 def folder_of(jobset: Object) -> str:
     """Return the folder of a job in the checkpoint bucket, by its specification or its variable. Empty: it has none."""
-    values = _variables(jobset)
-    try:
-        url = json.loads(values[JOB_SPEC_VARIABLE])["storage"]["path"]
-    except (ValueError, KeyError, TypeError):
-        url = values.get(JOB_FOLDER_VARIABLE, "")
+    url = _specified(jobset, "storage", "path") or _variables(jobset).get(JOB_FOLDER_VARIABLE, "")
     return str(url).removeprefix("gs://").partition("/")[2]
+
+
+def existing_run_of(jobset: Object) -> str:
+    """Return what a training job does with an existing run, `resume` or `anew`. Empty: its program decides."""
+    return str(_specified(jobset, "storage", "existing_run") or "")
+
+
+def steps_of(jobset: Object) -> int:
+    """Return the number of a training job's last step. 0: only its program knows it."""
+    steps = _specified(jobset, "training", "steps")
+    return steps if isinstance(steps, int) else 0
+
+
+def _specified(jobset: Object, section: str, name: str) -> object:
+    """Return a setting of a training job's specification; `None` if the job has none."""
+    try:
+        return json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])[section][name]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _variables(jobset: Object) -> dict[str, str]:
@@ -187,6 +203,8 @@ class Workload:
     conditions: tuple["Condition", ...]
     paused: bool = False
     """Whether its LocalQueue is stopped."""
+    restarts: str = ""
+    """Causes of restarts as commands keep them, see RESTARTS_ANNOTATION."""
     past_seconds: float = 0.0
     """Seconds for which it held its quota before its current admission. Kueue counts them if the job has
     `max_hours`."""
@@ -199,13 +217,14 @@ class Workload:
         found = self.condition(kind)
         return found is not None and found.holds
 
-    def held_seconds(self, at: float) -> float:
-        """Return the seconds for which it has held its quota until `at`."""
+    def admission(self, at: float) -> tuple[float, float] | None:
+        """Return when its latest admission began, and the seconds for which it has held its quota since then until
+        `at` or its end. `None` while it holds none."""
         admitted, finished = self.condition("Admitted"), self.condition("Finished")
         if admitted is None or not admitted.holds:
-            return self.past_seconds
+            return None
         end = finished.since if finished and finished.holds else at
-        return self.past_seconds + max(0.0, end - admitted.since)
+        return admitted.since, max(0.0, end - admitted.since)
 
     @property
     def waits(self) -> bool:
@@ -240,6 +259,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         checks=tuple((each["name"], each.get("state", ""), each.get("message", "")) for each in checks),
         conditions=conditions(found),
         paused=spec.get("queueName") in stopped_queues,
+        restarts=metadata.get("annotations", {}).get(RESTARTS_ANNOTATION, ""),
         past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
     )
 
@@ -273,6 +293,8 @@ class Pod:
     """Why its container does not start although it has a node, for example an image that cannot be pulled."""
     ended_for: str = ""
     """Why the cluster, not its program, ended it, for example preemption or a lost node."""
+    refused: str = ""
+    """Why its node refused it before any container started."""
     ended: float | None = None
     """Time at which its container ended; `None` if it still runs, or the time is unknown."""
 
@@ -318,6 +340,7 @@ def pod_of(found: Object, at: float) -> Pod:
         waits_for=condition(found, "PodScheduled").get("message", ""),
         held_up=_held_up(states),
         ended_for=_ended_for(found),
+        refused=_refused(found),
         ended=min((moment(end, "finishedAt", at) for end in ends), default=None),
     )
 
@@ -397,6 +420,13 @@ def _held_up(states: list[Mapping[str, Any]]) -> str:
     waiting = [state["waiting"] for state in states if "waiting" in state]
     stuck = [wait for wait in waiting if wait.get("reason") not in (None, "ContainerCreating", "PodInitializing")]
     return ": ".join(part for wait in stuck[:1] for part in (wait["reason"], wait.get("message", "")) if part)
+
+
+def _refused(found: Object) -> str:
+    """Return kubelet's words about a pod that it refused. It reports no container of such a pod."""
+    status = found.get("status", {})
+    ran = bool(status.get("containerStatuses") or condition(found, "DisruptionTarget"))
+    return "" if status.get("phase") != "Failed" or ran else _ended_for(found)
 
 
 def _ended_for(found: Object) -> str:

@@ -111,6 +111,8 @@ def _function_job(call: CallJob, functions: Functions) -> FunctionJob:
         priority=call.priority,
         max_restarts=0,
         grace_seconds=GRACE_SECONDS,
+        run_as_user=functions.run_as_user,
+        privileged=functions.privileged,
         max_hours=max_seconds / _SECONDS_PER_HOUR,
     )
 

@@ -9,6 +9,9 @@ Pods stay on the pod network unless `host_network` is set. On the host's network
 and lose their own. The pod network costs some bandwidth between slices
 (https://github.com/apple/axlearn/pull/641).
 
+A pod that never ran its program has no exit code. Kubelet refuses pods while Google repairs a machine, which takes
+minutes. Such a pod costs no counted restart (`_REFUSALS`).
+
 Only the exit codes of the trainer and of programs with `records` have a meaning. Any other program that exits with a
 code other than 0 restarts all slices, which counts against `max_restarts` unless its pod was disrupted. The same is
 true for head and workers of Pathways. Such a job succeeds when its head succeeds, whatever the workers do afterwards.
@@ -33,12 +36,15 @@ from infra.names import (
     WORKER,
 )
 from infra.objects import Manifest, manifest
-from infra.pods import Pods, render_pods
+from infra.pods import Pods, render_pods, way
 from infra.settings.jobs import ContainerJob, Job
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, UNCOUNTED_CODES, ExitCode
 
 _SECONDS_PER_HOUR = 3600
+_REFUSALS = 5
+"""Number of times that a Job replaces a pod that never ran its program, after 10, 20, 40, 80 and 160 seconds
+(kubernetes/pkg/controller/job/job_controller.go). Then all slices restart, uncounted, and the Job counts from 0."""
 
 
 def render(submission: Submission) -> Manifest:
@@ -63,7 +69,7 @@ def render(submission: Submission) -> Manifest:
 
 
 def _slices(submission: Submission, pods: Pods) -> Manifest:
-    job = _indexed_job(submission, _container(submission.job), submission.slices.hosts, pods.slices)
+    job = _slice_job(submission, _container(submission.job), pods.slices)
     return {
         "successPolicy": {"operator": "All"},
         "replicatedJobs": [_add_replicas(SLICES, submission.slices.count, job)],
@@ -71,8 +77,8 @@ def _slices(submission: Submission, pods: Pods) -> Manifest:
 
 
 def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods) -> Manifest:
-    head = _indexed_job(submission, _container(submission.job), 1, head_template)
-    slices = _indexed_job(submission, WORKER, submission.slices.hosts, pods.slices)
+    head = _indexed_job(submission, _container(submission.job), 1, head_template, _REFUSALS)
+    slices = _slice_job(submission, WORKER, pods.slices)
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
     if submission.shares_host:
         # Both start at the same time, because the head runs on the worker's host.
@@ -100,13 +106,25 @@ def _labels(submission: Submission) -> dict[str, str]:
     return labels
 
 
-def _indexed_job(submission: Submission, container: str, pods: int, template: Manifest) -> Manifest:
-    """Return a Job of `pods` pods, each of which ends when `container` ends."""
+def _slice_job(submission: Submission, container: str, template: Manifest) -> Manifest:
+    """Return the Job of a slice."""
+    hosts = submission.slices.hosts
+    # JobSet creates no follower while its Job has two leaders, a refused one and its replacement
+    # (jobset/pkg/webhooks/pod_webhook.go). So the Job fails at once, and all slices restart without a pause.
+    led = hosts > 1 and way(submission.groups.values(), submission.placement) == "exclusive-topology"
+    return _indexed_job(submission, container, hosts, template, 0 if led else _REFUSALS)
+
+
+def _indexed_job(submission: Submission, container: str, pods: int, template: Manifest, replacements: int) -> Manifest:
+    """Return a Job of `pods` pods, each of which ends when `container` ends.
+
+    `replacements` limits how many pods that never ran their program are replaced.
+    """
     return {
         "parallelism": pods,
         "completions": pods,
         "completionMode": "Indexed",
-        "backoffLimit": 0,
+        "backoffLimit": replacements,
         "podFailurePolicy": {"rules": _pod_failure_rules(submission.job, container)},
         "template": template,
     }
@@ -129,7 +147,16 @@ def _failure_policy(job: Job) -> Manifest:
         container = _container(job)
         fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(container, FATAL_CODES)])]
         uncounted = [_exit_message(container, _uncounted(job)), *uncounted]
-    rules = [*fatal, _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted)]
+    rules = [
+        *fatal,
+        _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted),
+        # Every exit code has a rule of the pod failure policy. Only pods that never ran their program have none.
+        {
+            "name": "RestartNeverRan",
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            "onJobFailureReasons": ["BackoffLimitExceeded"],
+        },
+    ]
     return {
         "maxRestarts": job.max_restarts,
         # A new attempt must not meet the coordinator of the previous one.
@@ -165,8 +192,8 @@ def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
     """Return rules that fail the Job with a message that names the first failed pod and its exit code."""
     # Eviction, preemption or a deleted node, whatever exit code the dying process returned.
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    # The last rule is for any other code. Without it the Job fails as BackoffLimitExceeded without naming a pod, and a
-    # killed host leaves no record of its own.
+    # The last rule is for any other code. Without it the Job would count the pod as one that never ran, and its message
+    # would not name it.
     checked = isinstance(job, ContainerJob) and job.check_slices
     checks = [_exit_rule(SLICE_CHECK, (ExitCode.DONE,), "NotIn")] if checked else []
     if container == WORKER or (isinstance(job, ContainerJob) and not job.records):

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import pulumi
 
+from infra.job_state import workload_of
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.names import (
     COMPLETION_INDEX_LABEL,
@@ -26,37 +27,58 @@ _LOG_LINES = 2000
 
 @dataclass(frozen=True)
 class LiveJob:
-    """A JobSet with running pods."""
+    """A job that holds chips."""
 
     namespace: str
     name: str
     pools: tuple[str, ...]
-    """Node pools of its pods."""
+    """Node pools of its running pods. Empty: none of its pods runs yet."""
     saved: str
     """Its last checkpoint, as text."""
 
     def __str__(self) -> str:
-        return f"job {self.name} in namespace {self.namespace} runs on {', '.join(self.pools)}; {self.saved}"
+        doing = f"runs on {', '.join(self.pools)}; {self.saved}" if self.pools else "is starting"
+        return f"job {self.name} in namespace {self.namespace} {doing}"
 
 
-def live_jobs(cluster: ApiServer, pools: Iterable[str]) -> list[LiveJob]:
-    """Return the jobs that have pods on any of these node pools."""
-    nodes = _list(cluster, NODES, {"labelSelector": f"{NODE_POOL_LABEL} in ({','.join(pools)})"})
-    pool_of = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in nodes}
+def live_jobs(
+    cluster: ApiServer,
+    pools: Collection[str],
+    namespaces: Collection[str] = (),
+    quotas: Collection[tuple[str, str]] = (),
+) -> list[LiveJob]:
+    """Return the jobs that have pods on any of these node pools, that hold chips from one of these namespaces, or that
+    hold chips of one of these quotas, each a ClusterQueue and a flavor."""
+    labels = [node["metadata"] for node in _list(cluster, NODES, {"labelSelector": NODE_POOL_LABEL})]
+    pool_of = {node["name"]: node["labels"][NODE_POOL_LABEL] for node in labels}
     query = {"labelSelector": JOBSET_LABEL, "fieldSelector": "status.phase=Running"}
     pods: defaultdict[tuple[str, str], list[Json]] = defaultdict(list)
     for pod in _list(cluster, "/api/v1/pods", query):
-        if pod["spec"]["nodeName"] in pool_of:
-            pods[pod["metadata"]["namespace"], pod["metadata"]["labels"][JOBSET_LABEL]].append(pod)
+        pods[pod["metadata"]["namespace"], pod["metadata"]["labels"][JOBSET_LABEL]].append(pod)
+    of_job = {job: {pool_of.get(pod["spec"]["nodeName"]) for pod in found} - {None} for job, found in pods.items()}
+    wanted = {job for job, found in of_job.items() if not found.isdisjoint(pools)}
+    if namespaces or quotas:
+        wanted |= set(_holders_of_quota(cluster, namespaces, quotas))
     return [
         LiveJob(
             namespace,
             name,
-            tuple(sorted({pool_of[pod["spec"]["nodeName"]] for pod in found})),
-            _find_checkpoint(cluster, found),
+            tuple(sorted(map(str, of_job.get((namespace, name), ())))),
+            _find_checkpoint(cluster, pods[namespace, name]),
         )
-        for (namespace, name), found in sorted(pods.items())
+        for namespace, name in sorted(wanted)
     ]
+
+
+def _holders_of_quota(
+    cluster: ApiServer, namespaces: Collection[str], quotas: Collection[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield namespace and name of the jobs that Kueue has admitted and that have not ended."""
+    for found in map(workload_of, workloads(cluster)):
+        held = {(found.admitted_by, flavor) for flavor in found.flavors}
+        needed = found.namespace in namespaces or not held.isdisjoint(quotas)
+        if needed and found.admitted_by and not found.holds("Finished"):
+            yield found.namespace, found.owner
 
 
 def hosts(cluster: ApiServer, pool: str) -> int:

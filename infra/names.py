@@ -95,6 +95,12 @@ PUBLISHED, PUBLISHED_KEY = "tpu-multislice", "stack.json"
 """ConfigMap in each team's namespace with what the stack publishes for its members, and the key of that record."""
 BUDGET_ANNOTATION = "tpu-multislice.dev/budget-used-up"
 """Annotation of the queue of a team that `multislice enforce-budget` stopped. Its value says how much was used."""
+USED_ANNOTATION = "tpu-multislice.dev/budget-used"
+"""Annotation of the queue of a team with what its jobs have used, as `multislice enforce-budget` counted it. Members
+and jobs cannot change queues."""
+RESTARTS_ANNOTATION = "tpu-multislice.dev/restarts"
+"""Annotation of a Workload with the causes of its job's restarts, because the cluster forgets its events in an hour.
+Commands that read a job write it, also those of members."""
 IN_USE = "in-use"
 """ConfigMap that a destroy deletes first. The API server refuses that while something would be lost."""
 NO_JOB_RUNS = "no-job-runs"

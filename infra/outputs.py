@@ -43,8 +43,6 @@ def export_outputs(settings: Settings, cluster: ClusterPlace, bucket: gcp.storag
         pulumi.export("job_spec", spec.model_dump())
     pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])
     export_bill(bill)
-    if settings.environment:
-        pulumi.export("environment", settings.environment.model_dump())
 
 
 def _place(settings: Settings, job: Job) -> dict[str, str]:

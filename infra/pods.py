@@ -194,19 +194,19 @@ def _mount_annotations(submission: Submission) -> dict[str, str]:
 
 
 def _pod_context(submission: Submission) -> Manifest:
-    job = submission.job
+    user = submission.job.run_as_user
+    context = CONFINED_POD
+    if user is not None:
+        context = context | {"runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
     if submission.saves_locally:
         # The RAM disk belongs to root. Kubernetes gives it to this group, because the volume has a type of file system
         # (https://kubernetes-csi.github.io/docs/support-fsgroup.html).
-        return CONFINED_POD | {"fsGroup": CONFINED_POD["runAsGroup"], "fsGroupChangePolicy": "OnRootMismatch"}
-    user = job.run_as_user if isinstance(job, ContainerJob) else None
-    if user is None:
-        return CONFINED_POD
-    return CONFINED_POD | {"runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
+        context = context | {"fsGroup": context["runAsGroup"], "fsGroupChangePolicy": "OnRootMismatch"}
+    return context
 
 
 def _container_context(job: Job) -> Manifest:
-    return _PRIVILEGED_CONTAINER if isinstance(job, ContainerJob) and job.privileged else CONFINED_CONTAINER
+    return _PRIVILEGED_CONTAINER if job.privileged else CONFINED_CONTAINER
 
 
 def _empty_folder(name: str, volume: ScratchVolume) -> Manifest:

@@ -19,7 +19,6 @@ from infra.settings.schema import (
     Cloud,
     Cluster,
     Datasets,
-    Environment,
     Members,
     Placement,
     Prices,
@@ -43,7 +42,6 @@ _SECTIONS = (
     "datasets",
     "budget",
     "functions",
-    "environment",
 )
 
 
@@ -73,7 +71,6 @@ class Published(Spec):
     budget: Budget | None
     functions: Functions
     """How function calls run."""
-    environment: Environment | None
     jobs: tuple[str, ...]
     """Names of the stack's own jobs in the namespace."""
     pod_level: PodLevel
@@ -105,7 +102,6 @@ class Published(Spec):
             datasets=settings.datasets,
             budget=Budget(usd_total=budget.usd_total, expires_on=budget.expires_on) if budget else None,
             functions=settings.functions,
-            environment=settings.environment,
             jobs=tuple(job.name for job in settings.jobs.values() if job.team == name),
             pod_level=settings.pod_levels[name],
             host_network=name in settings.host_network_teams,

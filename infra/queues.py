@@ -44,7 +44,7 @@ def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
 
     Kueue allows no change of a flavor once it has a topology. So its name contains everything that identifies its
     nodes: an edit creates a new flavor, points the queues to it, then deletes the old one. Jobs that were admitted with
-    the old flavor keep running, but no queue counts their chips any more."""
+    the old flavor would keep running, but no queue would count their chips, so `infra.guard` refuses the edit."""
     topology_aware = ["tas"] if placement == "topology-aware" else []
     return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
 

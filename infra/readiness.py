@@ -9,7 +9,7 @@ import pulumi
 from infra.cost import price_table
 from infra.settings.errors import FieldError, SettingsError
 from infra.settings.jobs import Job
-from infra.settings.schema import DATASETS_FOLDER, Budget, Environment
+from infra.settings.schema import DATASETS_FOLDER, Budget
 from infra.settings.stack import Settings
 from workloads.spec import token_folders
 
@@ -24,7 +24,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def expiry_errors(budget: Budget | None, environment: Environment | None, at: datetime) -> list[FieldError]:
+def expiry_errors(budget: Budget | None, at: datetime) -> list[FieldError]:
     """Return the errors of a stack whose time is over."""
     errors: list[FieldError] = []
     if budget and budget.expires_on and at.date() > budget.expires_on:
@@ -33,25 +33,20 @@ def expiry_errors(budget: Budget | None, environment: Environment | None, at: da
             f"set a later one, or destroy the stack: {_DESTROY}",
         )
         errors.append(FieldError("budget.expires_on", expected, str(budget.expires_on), fix))
-    if environment and at >= environment.end:
-        expected = f"a time after {at:%Y-%m-%dT%H:%M:%SZ}"
-        fix = f"destroy it: multislice env destroy, or {_DESTROY}; a later time keeps it"
-        errors.append(FieldError("environment.expires_at", expected, environment.expires_at, fix))
     return errors
 
 
 def requirements(settings: Settings, at: datetime) -> list[pulumi.Resource]:
     """Declare what must be true of the stack. Everything that costs money depends on the result."""
-    return [*require_time_left(settings.budget, settings.environment, at), *require_own_values(settings)]
+    return [*require_time_left(settings.budget, at), *require_own_values(settings)]
 
 
-def require_time_left(budget: Budget | None, environment: Environment | None, at: datetime) -> list[pulumi.Resource]:
+def require_time_left(budget: Budget | None, at: datetime) -> list[pulumi.Resource]:
     """Declare the end times of the stack, if it has any. Previews and updates are refused after these times."""
     ends = {"expires_on": str(budget.expires_on)} if budget and budget.expires_on else {}
-    ends |= {"expires_at": environment.expires_at} if environment else {}
     if not ends:
         return []
-    errors = expiry_errors(budget, environment, at)
+    errors = expiry_errors(budget, at)
     # The record changes when the time is over, so that there is an update to refuse even if nothing else changes.
     record = {**ends, "expired": bool(errors)}
     hook = _refusal("has-not-expired", errors, in_previews=True)

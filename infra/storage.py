@@ -1,7 +1,7 @@
 """The checkpoint bucket, and the trainer's image with its repository.
 
-The bucket outlives everything else, except in an environment: `pulumi destroy` forgets it and keeps it in place, and
-the next `up` of a stack with this bucket adopts it. `workloads/Dockerfile` defines the image. Pods refer to it by
+The bucket outlives everything else: `pulumi destroy` forgets it and keeps it in place, and the next `up` of a stack
+with this bucket adopts it. `workloads/Dockerfile` defines the image. Pods refer to it by
 digest, whether it was built or not."""
 
 import os
@@ -35,20 +35,16 @@ and its parts are billed."""
 
 @dataclass(frozen=True)
 class BucketArgs:
-    """Name, region, labels and lifetime of the bucket."""
+    """Name, region and labels of the bucket."""
 
     name: str
     region: str
     labels: Mapping[str, str]
-    ephemeral: bool
-    """Whether it is deleted with the stack, including its content, as in an environment. Then nothing billed is left,
-    whatever tool destroys the stack."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the bucket of a stack."""
-        labels, ephemeral = settings.resource_labels, settings.environment is not None
-        return cls(settings.checkpoint_bucket, settings.cloud.region, labels, ephemeral)
+        return cls(settings.checkpoint_bucket, settings.cloud.region, settings.resource_labels)
 
 
 def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
@@ -56,10 +52,7 @@ def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions)
 
     Only the trainer decides which checkpoints are deleted. No rule of the bucket deletes by age.
     """
-    soft_delete_days = 0 if args.ephemeral else _SOFT_DELETE_DAYS
-    # The bucket of an environment is deleted with its content, so it must not have existed before.
-    kept = None if args.ephemeral else _existing(args, opts.provider)
-    stays = pulumi.ResourceOptions(retain_on_delete=not args.ephemeral, import_=kept)
+    stays = pulumi.ResourceOptions(retain_on_delete=True, import_=_existing(args, opts.provider))
     return gcp.storage.Bucket(
         name,
         name=args.name,
@@ -70,13 +63,12 @@ def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions)
         # All hosts write a checkpoint at the same time, and a hierarchical bucket serves up to eight times as many
         # requests as a flat one from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax detects the
         # kind and removes the empty folders. The kind cannot be changed later and excludes object versions.
-        # `force_destroy` deletes only objects, so folders would remain.
-        hierarchical_namespace=None if args.ephemeral else gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
+        hierarchical_namespace=gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
         soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
-            retention_duration_seconds=soft_delete_days * _SECONDS_PER_DAY
+            retention_duration_seconds=_SOFT_DELETE_DAYS * _SECONDS_PER_DAY
         ),
         lifecycle_rules=[unfinished_uploads()],
-        force_destroy=args.ephemeral,
+        force_destroy=False,
         opts=pulumi.ResourceOptions.merge(opts, stays),
     )
 

@@ -313,12 +313,12 @@ def interpret(generation: str, topology: str) -> tuple[str, str]:
     """Return generation and topology for other names such as `trillium`, `v5litepod-16`, `2X4` or 16 (chips of a
     slice).
 
-    Unknown words are returned unchanged.
+    Unknown words are returned unchanged, and words that contradict each other.
     """
     found, chips = _parse_type(generation)
     other, other_chips = _parse_type(topology)
     known, chips = found or other, chips or other_chips
-    if known is None:
+    if known is None or (found and other and found != other) or (other_chips and chips != other_chips):
         return generation, topology
     written = re.sub(r"\s*[xX×*]\s*", "x", topology.strip())
     offered = [each for machine in known.machines for each in machine.topologies]

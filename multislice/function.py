@@ -18,6 +18,7 @@ from multislice.place import place
 from multislice.project import Project
 from multislice.submission import MOST_HOURS, Wish, submit
 from multislice.watching import Shown, cancel, print_status, say, watch
+from multislice_run.standstill import HANG_MINUTES
 from workloads.call.function import itself
 from workloads.spec import Backend
 
@@ -131,6 +132,7 @@ def run[**P, R](
     priority: Priority = "normal",
     hosts: Shown = "leader",
     max_hours: float = MAX_HOURS,
+    hang_minutes: float | None = HANG_MINUTES,
     check_slices: bool | None = None,
     backend: Backend | Literal["auto"] = "direct",
     ships: str | Path | Sequence[str | Path] = (),
@@ -148,6 +150,9 @@ def run[**P, R](
         priority: Priority in the queue.
         hosts: Output to show: `leader`, the first host of the first slice, or `all`, with the names of the hosts.
         max_hours: Longest run time of the function in hours. After it, the hosts are stopped.
+        hang_minutes: Time in minutes after which the call ends as a hang if the main threads of all hosts have run no
+            Python in it, because each waits for others. It must be longer than any single call into a compiled program
+            takes. None: only `max_hours` ends such a call.
         check_slices: Whether all devices must multiply, sum and gather correctly before the function begins. Default:
             yes, except with Pathways, whose servers hold the chips.
         backend: `direct`: the function runs on every host, as one JAX process each. `pathways`: it runs once, and JAX
@@ -161,7 +166,7 @@ def run[**P, R](
     """
     chosen = _AUTO if backend == "auto" else backend
     checks = chosen != "pathways" if check_slices is None else check_slices
-    wish = Wish(slices, count, team, priority, max_hours, checks, accelerator, chosen)
+    wish = Wish(slices, count, team, priority, max_hours, checks, accelerator, chosen, hang_minutes)
     if errors := list(_errors(wish, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
@@ -184,6 +189,8 @@ def _errors(wish: Wish, hosts: object) -> Iterator[str]:
         yield f"count must be a number of slices of at least 1, got {wish.count!r}"
     if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
+    if wish.hang_minutes is not None and not (isinstance(wish.hang_minutes, int | float) and wish.hang_minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"hang_minutes must be a number above 0 or None, got {wish.hang_minutes!r}"
     if wish.backend == "pathways" and wish.check_slices:
         yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
     backends = (*get_args(Backend), "auto")

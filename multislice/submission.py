@@ -17,6 +17,7 @@ from multislice.call import Call
 from multislice.errors import BucketFailed, CallError, CallGone, NoSuchStack, Refused, bucket, cluster
 from multislice.packing import Packed
 from multislice.place import Place, place
+from multislice_run.standstill import HANG_MINUTES
 from workloads.call.folder import new_keys
 from workloads.call.parcel import Parcel
 from workloads.spec import Backend, CallSpec
@@ -50,6 +51,8 @@ class Wish:
     accelerator: str | None = None
     """Google's name of a slice, such as `v6e-16`, instead of the name of the group."""
     backend: Backend = "direct"
+    hang_minutes: float | None = HANG_MINUTES
+    """Time in minutes after which the call ends if no host has moved in it. None: never."""
 
 
 def submit(packed: Packed, wish: Wish, place: Place) -> Call:
@@ -78,6 +81,7 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
         start_minutes=START_MINUTES,
         check_slices=wish.check_slices,
         max_hours=wish.max_hours,
+        hang_minutes=wish.hang_minutes,
         return_minutes=RETURN_MINUTES,
     )
     manifest = call_jobset(CallJob(spec, packed.function, team, group, wish.priority), place.settings)

@@ -22,19 +22,18 @@ that of a `Stopped`, or of what the exception means.
 import json
 import math
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from etils import epath
 
 from multislice_run.ending import LINGER_SECONDS, Ending, Failure
+from multislice_run.failures import HostsHang, Stopped, exit_code
 from multislice_run.failures import Preempted as Preempted
-from multislice_run.failures import Stopped, exit_code
 from multislice_run.ledger import Ledger, StepFile, next_start, write_whole
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from multislice_run.place import Place
@@ -46,10 +45,14 @@ from multislice_run.pod import (
     START_VARIABLE,
     ExitCode,
 )
+from multislice_run.sigterm import NOTHING_TO_SAVE, jax_client, jax_heard_sigterm, on_sigterm
+from multislice_run.standstill import HANG_MINUTES, Standstill, stacks
 from multislice_run.start import Start
 
 _BY_HAND = {RUN_ID_VARIABLE: "by-hand", START_VARIABLE: "0"}
 """Variables of a program that was started by hand."""
+
+_WATCH_SECONDS = 1.0
 
 
 class NoJobFolder(Stopped):
@@ -67,6 +70,7 @@ class Attempt:
         *,
         run: str = "main",
         save_every_minutes: float | None = None,
+        hang_minutes: float | None = HANG_MINUTES,
         environment: Mapping[str, str] = os.environ,
     ):
         """Read the position of this host, but write nothing yet.
@@ -76,6 +80,9 @@ class Attempt:
             run: name of the run that this attempt continues. Another name begins a new run in the same job.
             save_every_minutes: longest time between two saves, for the alert on saves that are too old. Default: no
                 such alert.
+            hang_minutes: time in minutes after which the job ends as a hang if the main threads of all hosts have run
+                no Python in it, because each waits for others. It must be longer than any call into a compiled program
+                takes. `None`: never. A host that is alone never ends so.
             environment: variables of the pod.
 
         Raises:
@@ -104,32 +111,39 @@ class Attempt:
         self._environment = environment
         self._heartbeat = environment.get(HEARTBEAT_VARIABLE)
         self._sigterm = threading.Event()
+        self._asks = 0
+        """Number of queries of `stopping` in this attempt."""
+        self._standstill: Standstill | None = None
+        if hang_minutes is not None and not place.alone:
+            self._standstill = Standstill(self.job_folder, self._start, place, hang_minutes)
         self._files: tuple[Ledger, StepFile] | None = None
+        self._closing = threading.Lock()
+        self._done = threading.Event()
         self._resumed = False
+        self._stepped = False
+        """Whether a step has ended. Until then, the attempt has nothing new to save."""
         self._skipped = 0
         self._since = time.monotonic()
 
     def __enter__(self) -> Self:
-        # JAX replaces this handler when it joins several hosts; `stopping` then asks JAX.
-        signal.signal(signal.SIGTERM, lambda *_: self._sigterm.set())
+        # JAX replaces this handler when it joins several hosts. JAX is then asked.
+        on_sigterm(self._note_sigterm)
         serve(self._live, self._environment)
         look_back(self._live, self.job_folder, self._start)
         if self.leads:
             self._open()
         facts = {name: value for name, value in vars(self._start).items() if name != "image"}
         self._record("start", **facts, host=self._place.host, slices=self._place.slice_count)
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        failed = error is not None and exit_code(error) != ExitCode.DONE
-        for file in reversed(self._files or ()):
-            file.__exit__(kind, error if failed else None, trace)
-        if not failed or error is None:
-            return
-        if isinstance(error, Stopped) and error.agreed and self.leads and not self._place.alone:
-            # The other hosts lose their connection when the leader ends, so that it ends last.
-            time.sleep(LINGER_SECONDS)
-        self._ending.fail(Failure.of(error, self._place.host))
+        self._done.set()
+        if error is not None and exit_code(error) != ExitCode.DONE:
+            self._fail(error)
+        self._close(None)
+        if self._standstill:
+            self._standstill.end()
 
     def resumed(self, step: int) -> None:
         """Record that the program has restored its state after `step`, or begins a new run if `step` is 0.
@@ -171,6 +185,7 @@ class Attempt:
             self.compiled()
             self.resumed(number - 1)
         self.last_step = number
+        self._stepped = True
         seconds = self._cut()
         self._skipped += skipped
         line: dict[str, Any] = {
@@ -197,18 +212,52 @@ class Attempt:
         """Record the loss on held-out data. The time since the last record counts as evaluation."""
         self._record("Evaluation", step=step, loss=float(loss))
 
-    def stopping(self, step: int) -> bool:
+    def stopping(self, step: int | None = None) -> bool:
         """Return whether the job received SIGTERM: save, then raise `Preempted`. Ask after every step.
 
         In a program that joined several hosts by `jax.distributed.initialize`, one of them is enough, and all get the
         same answer after the same step. Other programs have to agree on it, as hosts receive it at different steps.
+        Before the first step of the attempt, SIGTERM ends the process at once, because there is nothing new to save.
+        `step` is not needed. Programs may pass it as before.
         """
-        jax = sys.modules.get("jax")
-        if jax and jax.process_count() > 1:
+        if jax_client() is not None:
             from jax.experimental import multihost_utils
 
-            return multihost_utils.reached_preemption_sync_point(step)
+            # JAX agrees on the number of a query after the last one, so a resumed run must not begin at its step.
+            self._asks += 1
+            return multihost_utils.reached_preemption_sync_point(self._asks)
         return self._sigterm.is_set()
+
+    def _note_sigterm(self) -> None:
+        self._sigterm.set()
+        if not self._stepped and not self._done.is_set():
+            self._fail(Preempted(NOTHING_TO_SAVE))
+
+    def _watch(self) -> None:
+        while not self._done.wait(_WATCH_SECONDS):
+            if not self._stepped and jax_heard_sigterm():
+                self._fail(Preempted(NOTHING_TO_SAVE))
+            if self._standstill and (cause := self._standstill.look()):
+                self._fail(HostsHang(cause))
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Close the records and end the process. Only the first thread that calls it counts."""
+        self._close(error)
+        failure = Failure.of(error, self._place.host)
+        if isinstance(error, HostsHang):
+            self._ending.fail(replace(failure, details=stacks().splitlines()), self._standstill)
+        if isinstance(error, Stopped) and error.agreed:
+            if self._standstill:
+                self._standstill.end()
+            if self.leads and not self._place.alone:
+                # The other hosts lose their connection when the leader ends, so that it ends last.
+                time.sleep(LINGER_SECONDS)
+        self._ending.fail(failure)
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._closing.acquire(blocking=False):
+            for file in reversed(self._files or ()):
+                file.__exit__(error and type(error), error, None)
 
     def _open(self) -> None:
         number = next_start(self.folder / "ledger")

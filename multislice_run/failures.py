@@ -22,10 +22,26 @@ class Preempted(Stopped):
     code = ExitCode.PREEMPTED
 
 
+class HostsHang(Stopped):
+    """All hosts of the job stand still, because each waits for others."""
+
+    code = ExitCode.HANG
+    agreed = False
+
+
+_OF_XLA = ("JaxRuntimeError", "XlaRuntimeError")
+"""Names of the exception of XLA's runtime, in newer and older versions of JAX."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a device or its compiler ran out of memory."""
-    # jaxlib has only one exception type. The status name is the stable part of its text.
-    return "RESOURCE_EXHAUSTED" in str(error)
+    """Return whether a device or its compiler ran out of memory.
+
+    Storage reports a full disk or a used-up quota with the same status name, but not as an error of XLA's runtime.
+    """
+    # The class is known by its name, because a program may run without JAX. It is the only one of the runtime, and the
+    # status name is the stable part of its text. JAX's coordination service, which is called by gRPC, raises it too.
+    of_xla = any(kind.__name__ in _OF_XLA for kind in type(error).__mro__)
+    return of_xla and "RESOURCE_EXHAUSTED" in str(error) and "GRPC error" not in str(error)
 
 
 def is_peer_lost(error: BaseException) -> bool:

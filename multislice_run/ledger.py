@@ -91,9 +91,9 @@ class Ledger(LineFile):
 class StepFile:
     """Writes the lines of steps as `<start>-<part>.jsonl` in a folder. It is a context manager like `LineFile`."""
 
-    def __init__(self, folder: epath.Path, start: int, first_part: int = 0):
+    def __init__(self, folder: epath.Path, start: int):
         self._folder, self._start = folder, start
-        self._part = first_part
+        self._part = 0
         self._lines = self._part_file()
 
     def __enter__(self) -> Self:

@@ -24,6 +24,16 @@ IMAGE_VARIABLE = "IMAGE"
 START_VARIABLE = "JOB_RESTART_ATTEMPT"
 """Environment variable with the number of restarts before this attempt (JobSet's restart-attempt)."""
 
+SLICE_VARIABLE = "JOB_SLICE"
+"""Environment variable with the index of the pod's slice (JobSet's job-index), if slices restart one by one."""
+
+SLICE_COUNT_VARIABLE = "JOB_SLICES"
+"""Environment variable with the number of slices of the job, if slices restart one by one."""
+
+SLICE_START_VARIABLE = "JOB_SLICE_RESTART_ATTEMPT"
+"""Environment variable with the number of restarts of the pod's slice alone (JobSet's job-restart-attempt), if slices
+restart one by one."""
+
 PRICE_VARIABLE = "USD_PER_HOUR"
 """Environment variable with the price of all slices of the job in USD per hour, for the record. Optional."""
 
@@ -78,7 +88,8 @@ class ExitCode(IntEnum):
     BAD_HOST = 23
     """A host failed its checks and the nodes of its slice are marked: restart without using up `max_restarts`."""
     HANG = 24
-    """No step finished in time, or not all hosts joined: restart, counts against `max_restarts`."""
+    """No step finished in time, not all hosts joined, or each waits for others: restart, counts against
+    `max_restarts`."""
     NO_CHECKPOINT = 25
     """The run has checkpoints, but none can be used: fail the job at once, because a restart would begin at step 0."""
     SILENT_DAMAGE = 26

@@ -1,10 +1,11 @@
 """Exceptions from rules, which are part of a stack's policy file: for which resources, why, and until when."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 from policy.rule import About
 
@@ -99,14 +100,72 @@ def longest(exceptions: Iterable[GrantedException], name: str, today: date) -> G
     return max(covering, key=lambda exception: exception.expires_on, default=None)
 
 
-def unknown_rules(policy_file: Mapping[str, object], rules: Iterable[About]) -> tuple[str, ...]:
-    """Return an error message for every name in a policy file that is not the name of a rule."""
+def file_errors(policy_file: object, rules: Iterable[About]) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of every error in the content of a policy file. Places are keys, such as
+    `rule.exceptions[0].expires_on`; empty for the whole file."""
+    if not isinstance(policy_file, Mapping):
+        yield "", f"expected rules with their settings, got {policy_file!r}; write {{}} for none"
+        return
     known = {about.id: about for about in rules}
     successors = {former: about.id for about in known.values() for former in about.replaces}
-    messages: list[str] = []
-    for name in sorted(policy_file.keys() - known.keys() - {_EVERY_RULE}):
-        advice = "correct the name, or remove it if the rule is gone"
-        if successor := successors.get(name):
+    for name, settings in cast(Mapping[str, object], policy_file).items():
+        if name in known or name == _EVERY_RULE:
+            excusable = name in known and known[name].excusable
+            yield from ((f"{name}{place}", text) for place, text in _settings_errors(settings, excusable=excusable))
+        elif successor := successors.get(name):
             advice = f"it is now part of {successor}; move its exceptions there, or remove them"
-        messages.append(f"expected the name of a rule, got {name!r}: {advice}")
-    return tuple(messages)
+            yield name, f"expected the name of a rule, got {name!r}: {advice}"
+        else:
+            meant = next(iter(get_close_matches(name, known, n=1)), "")
+            advice = f"did you mean {meant}?" if meant else "correct the name, or remove it if the rule is gone"
+            yield name, f"expected the name of a rule, got {name!r}: {advice}"
+
+
+def _settings_errors(settings: object, *, excusable: bool) -> Iterator[tuple[str, str]]:
+    levels = ("advisory", "mandatory", "remediate", "disabled")
+    if isinstance(settings, str):
+        if settings not in levels:
+            yield "", f"expected one of the levels {', '.join(levels)}, got {settings!r}"
+        return
+    if not isinstance(settings, Mapping):
+        yield "", f"expected a level, or a mapping with {KEY}, got {settings!r}"
+        return
+    section = cast(Mapping[str, object], settings)
+    for key in section.keys() - {KEY, "enforcementLevel"}:
+        yield f".{key}", f"expected one of the keys {KEY} and enforcementLevel, got {key!r}"
+    if (level := section.get("enforcementLevel", levels[0])) not in levels:
+        yield ".enforcementLevel", f"expected one of the levels {', '.join(levels)}, got {level!r}"
+    entries = section.get(KEY, [])
+    if not isinstance(entries, list):
+        yield f".{KEY}", f"expected a list of exceptions, got {entries!r}"
+        return
+    if entries and not excusable:
+        yield f".{KEY}", "expected none, since this rule allows no exceptions; remove them"
+        return
+    for index, entry in enumerate(cast(list[object], entries)):
+        yield from ((f".{KEY}[{index}]{place}", text) for place, text in _exception_errors(entry))
+
+
+def _exception_errors(entry: object) -> Iterator[tuple[str, str]]:
+    names = tuple(SCHEMA["items"]["properties"])
+    if not isinstance(entry, Mapping):
+        yield "", f"expected a mapping with {', '.join(names)}, got {entry!r}"
+        return
+    written = cast(Mapping[str, object], entry)
+    for key in sorted(written.keys() - {*names}):
+        yield f".{key}", f"expected one of the keys {', '.join(names)}, got {key!r}"
+    for name in names:
+        value = written.get(name)
+        if not isinstance(value, str) or not value:
+            got = "nothing" if name not in written else repr(value)
+            yield f".{name}", f"expected {name} of the exception, got {got}"
+    day = written.get("expires_on")
+    if isinstance(day, str) and day and not _is_day(day):
+        yield ".expires_on", f"expected a day such as 2027-01-31, got {day!r}"
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

@@ -20,9 +20,6 @@ NAMESPACE = "kubernetes:core/v1:Namespace"
 SERVICE = "kubernetes:core/v1:Service"
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 
-_ENVIRONMENT_LABEL = "environment-of"
-"""`infra.environment` sets it."""
-
 
 @dataclass(frozen=True)
 class Declared:
@@ -118,9 +115,3 @@ def object_name(resource: Declared) -> Any:
 def namespace(resource: Declared) -> Any:
     """Return the namespace of a Kubernetes object."""
     return at(resource.properties, "metadata", "namespace")
-
-
-def ends(resource: Declared) -> bool:
-    """Return whether the resource belongs to an environment, which is deleted with all its data."""
-    labels = "resourceLabels" if resource.type == CLUSTER else "labels"
-    return at(resource.properties, labels, _ENVIRONMENT_LABEL) is not None

@@ -85,8 +85,9 @@ class PolicyPack:
 
     folder: Path
     """With a `PulumiPolicy.yaml`."""
-    settings: Path
-    """Levels and exceptions in the format of `--policy-pack-config`."""
+    settings: Path | None
+    """Levels and exceptions in the format of `--policy-pack-config`. `None`: every rule has its default level, and
+    there are no exceptions."""
 
 
 class Engine:
@@ -110,7 +111,7 @@ class Engine:
         self._stack_file = stack_file
         self._secrets = secrets
         self._packs = [str(policy.folder)] if policy else None
-        self._pack_settings = [str(policy.settings)] if policy else None
+        self._pack_settings = [str(policy.settings)] if policy and policy.settings else None
 
     def program(self) -> None:
         """Declare the resources, with the project's own program."""

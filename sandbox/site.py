@@ -32,6 +32,11 @@ NODE_LABEL = "tpu-multislice.dev/sandbox-node"
 SILENT_ANNOTATION = "tpu-multislice.dev/silent"
 """Annotation of a node whose machine is disconnected: its processes keep running, but report nothing."""
 
+BROKEN_ANNOTATION = "tpu-multislice.dev/broken"
+REFUSES_PODS, PULLS_NO_IMAGES = "refuses-pods", "pulls-no-images"
+"""Annotation of a node that starts no more pods, and its values: it refuses them as kubelet does while a machine has no
+healthy chips, or lets them wait for their image."""
+
 _FIRST_BLOCK, _LAST_BLOCK = 64, 250
 
 

@@ -26,6 +26,7 @@ _BESIDE = ("sh", "-c", f'echo {_NICE} > /proc/self/autogroup; exec nice -n {_NIC
 some train until they are stopped, and would take whatever there is. Linux may share out cores between sessions by the
 autogroup's value only (sched(7))."""
 _CHAIN, _SANDBOXES, _TRAINING = "tests/chain", "tests/sandboxes", "tests/workloads/training"
+_FAULTS = "tests/faults/test_faults.py"
 _LINT = ("make", "--no-print-directory", "lint")
 _PROGRAMS = "programs"
 _GREW_SECONDS = 2.0
@@ -53,10 +54,11 @@ def _pytest(*words: str) -> tuple[str, ...]:
 _QUICK = ("-m", "not complete")
 _COMMANDS = ("tests/cli", "tests/engine", "tests/multislice", "tests/policy")
 _PROGRAM = ("tests/infra", "tests/documents", "tests/fuzz")
-_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, *_COMMANDS, *_PROGRAM))
+_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, _FAULTS, *_COMMANDS, *_PROGRAM))
 LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),
     Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
+    Lane("faults", "faults", _pytest(_FAULTS), first=True),
     Lane("lint", "units", _LINT),
     Lane("training", "units", _pytest(_TRAINING, *_QUICK), needs_programs=False),
     Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete"), needs_programs=False),
@@ -65,6 +67,8 @@ LANES = (
     Lane("the rest", "units", _pytest(*_OTHERS)),
 )
 """Of the complete tier. The quick tier is the same without what is marked `complete`."""
+_ALONE = "faults"
+"""The part that runs only if it is named: how soon a job recovers shows on a machine that does nothing else."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Tier:
 
 
 _BUILD = (sys.executable, "-m", "cli.programs")
-QUICK = Tier("quick", 12, _QUICK, _BUILD, frozenset({"sandboxes", "training in many processes"}))
+QUICK = Tier("quick", 12, _QUICK, _BUILD, frozenset({"sandboxes", "faults", "training in many processes"}))
 COMPLETE = Tier("complete", 45, (), (*_BUILD, "--previous"))
 
 
@@ -93,7 +97,8 @@ def main() -> int:
     parser.add_argument("--part", choices=parts, action="append", help="run only these lanes")
     given = parser.parse_args()
     tier = COMPLETE if given.all else QUICK
-    lanes = [lane for lane in LANES if lane.name not in tier.without and lane.part in (given.part or parts)]
+    wanted = given.part or [part for part in parts if part != _ALONE]
+    lanes = [lane for lane in LANES if lane.name not in tier.without and lane.part in wanted]
     if not lanes:
         parser.error(f"{' and '.join(given.part)}: all of it is in the complete tier; add --all")
     with tempfile.TemporaryDirectory() as scratch:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -13,12 +12,10 @@ from cli.answer import as_json as to_json
 from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
+from cli.doctor.unconfirmed import as_table, unconfirmed
 from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
 from infra.stacks import StacksError
-
-if TYPE_CHECKING:
-    pass
 
 GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "credentials": (
@@ -40,11 +37,18 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 
 
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
-    """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud."""
+    """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud.
+
+    A stack in Google Cloud also gets the list of assumptions that no run has confirmed. They do not affect the status.
+    """
     with waiting(f"checking {stack}"):
-        checks = tuple(examine(scope_of(stack, sandbox)))
-    answer = to_json({"stack": stack, "checks": checks})
-    write(answer, [_table(stack, checks)], Form.JSON if as_json else Form.TEXT, console)
+        scope = scope_of(stack, sandbox)
+        checks = tuple(examine(scope))
+    assumed = unconfirmed(scope.settings) if scope.settings and sandbox is None else ()
+    listed = [{"subject": each.subject, "assumption": each.assumption, "how": each.how} for each in assumed]
+    answer = to_json({"stack": stack, "checks": checks, "not_confirmed": listed})
+    tables = [_table(stack, checks), *([as_table(assumed)] if assumed else [])]
+    write(answer, tables, Form.JSON if as_json else Form.TEXT, console)
     return NEGATIVE if any(check.verdict is Verdict.FAILED for check in checks) else 0
 
 

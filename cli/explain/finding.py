@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cli.observed.snapshot import Job, Snapshot
-from infra.commands import replacing
+from infra.commands import Reader, replacing
 from infra.job_state import Kind
 from infra.names import job_resource
 from workloads.spec import ExitCode
@@ -30,6 +30,7 @@ class Cause(StrEnum):
     EVICTED = "evicted"
     CREATION_REFUSED = "creation refused"
     NO_NODE = "no node"
+    POD_REFUSED = "pod refused"
     NODE_LOST = "node lost"
     BAD_HOST = "bad host"
     NOT_STARTED = "container not started"
@@ -60,7 +61,7 @@ def submit_again(snapshot: Snapshot, job: Job) -> str:
     name = job.place.name
     if not job.declared:
         return f"kubectl delete jobset {name} -n {job.place.namespace}, then submit it again"
-    return snapshot.up(*replacing(job_resource(name)))
+    return snapshot.reader.up(*replacing(job_resource(name)))
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,12 @@ class Meaning:
 
     what: str
     next: str
-    """What to do. `{job}` and `{stack}` are names, `{options}` the options with which a command selects the stack, and
-    `{up}` the command that deploys it."""
+    """What to do. `{job}` is the job's name, `{run_up}` says how to deploy the stack, and every other word in braces
+    is that command of `multislice` as the reader can run it: `{doctor}` about the stack, `{logs}` about the job."""
 
 
-_LOG = "read its log: multislice logs {job} {options} --all --previous"
-_REPAIR = "fix the stack file and run `{up}`, which submits the job again"
+_LOG = "read its log: {logs} --all --previous"
+_REPAIR = "fix the stack file and {run_up}, which submits the job again"
 
 MEANINGS: dict[int, Meaning] = {
     ExitCode.DONE: Meaning("it completed", "nothing to do"),
@@ -82,20 +83,20 @@ MEANINGS: dict[int, Meaning] = {
     ExitCode.INVALID_SPEC: Meaning("the job's settings or data are invalid, so a restart cannot help", _REPAIR),
     ExitCode.OUT_OF_MEMORY: Meaning(
         "the step does not fit in the memory of the chips, so a restart cannot help",
-        "find a size that fits: multislice preflight -s {stack}",
+        "find a size that fits: {preflight}",
     ),
     ExitCode.DIVERGED: Meaning(
         "loss or gradients stayed too large or not finite, so a restart cannot help",
-        "look at the losses with `multislice report {job} {options}`, set a lower `job.optimizer.learning_rate` with"
-        " `job.allow_changes: [optimizer.learning_rate]`, and run `{up}`",
+        "look at the losses: {report}. Set a lower `job.optimizer.learning_rate` with"
+        " `job.allow_changes: [optimizer.learning_rate]`, and {run_up}",
     ),
     ExitCode.BAD_HOST: Meaning(
         "it failed the check of its chips; the nodes of its slice are marked, and no job is placed on them",
-        "look at the marked nodes: multislice doctor {options}",
+        "look at the marked nodes: {doctor}",
     ),
     ExitCode.HANG: Meaning(
         "no step finished in time, a call's function did not end in time, or hosts were missing",
-        "compare the hosts' stacks in their failure records: multislice logs {job} {options} --all --previous",
+        "compare the hosts' stacks in their failure records: {logs} --all --previous",
     ),
     ExitCode.NO_CHECKPOINT: Meaning(
         "none of the run's checkpoints can be used, and a restart would begin at step 0",
@@ -103,15 +104,15 @@ MEANINGS: dict[int, Meaning] = {
     ),
     ExitCode.SILENT_DAMAGE: Meaning(
         "slices had different values that must be equal; the restart continues from a good checkpoint",
-        "find out whether the same slice differs again: multislice doctor {options}",
+        "find out whether the same slice differs again: {doctor}",
     ),
     ExitCode.FUNCTION_RAISED: Meaning(
         "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
-        "the caller gets the exception; it is also in the log of the host: multislice logs {job} {options} --all",
+        "the caller gets the exception; it is also in the log of the host: {logs} --all",
     ),
     ExitCode.PEER_LOST: Meaning(
         "that host was killed or lost with its machine, and left no record",
-        "look at the nodes: multislice doctor {options}",
+        "look at the nodes: {doctor}",
     ),
     ExitCode.PREEMPTED: Meaning(
         "the cluster stopped it after it had saved; this does not count towards max_restarts",
@@ -119,7 +120,7 @@ MEANINGS: dict[int, Meaning] = {
     ),
     _SIGKILL: Meaning(
         "it was killed by the kernel for lack of memory, by a user, or with its machine",
-        "look at the host's memory, and at its node: multislice doctor {options}",
+        "look at the host's memory, and at its node: {doctor}",
     ),
     _SIGSEGV: Meaning("its program crashed in native code", _LOG),
 }
@@ -134,3 +135,10 @@ def meaning(code: int, kind: Kind) -> Meaning:
     if kind is Kind.CONTAINER:
         return MEANINGS[code] if code in (_SIGKILL, _SIGSEGV) else _OF_OTHERS
     return MEANINGS.get(code, _OTHER)
+
+
+def advise(found: Meaning, reader: Reader, job: str) -> str:
+    """Return what to do after a host of a job has ended, with commands that the reader can run."""
+    about_job = {command: reader.command(command, job) for command in ("logs", "report")}
+    about_stack = {command: reader.command(command) for command in ("doctor", "preflight")}
+    return found.next.format(job=job, run_up=reader.run_up(), **about_job, **about_stack)

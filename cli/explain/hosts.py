@@ -1,18 +1,27 @@
 """Finds out why hosts of an admitted job do not run, and why a job restarted, failed or is silent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from cli.explain.finding import Cause, Finding, meaning, submit_again
-from cli.observed.observe import first_cause
-from cli.observed.snapshot import Job, Snapshot
-from cli.render import counted, duration, group_by_reason
+from cli.explain.finding import Cause, Finding, advise, meaning, submit_again
+from cli.observed.causes import first_cause, refusals
+from cli.observed.ends import HostEnd
+from cli.observed.scheduler import CORDONED, TAINTED
+from cli.observed.snapshot import Job, Node, Snapshot
+from cli.render import counted, duration, group_by_reason, numbered
 from infra.job_state import Kind, State
-from workloads.spec import BAD_HOST_KEY
+from infra.names import NODE_POOL_LABEL
+from workloads.spec import BAD_HOST_KEY, ExitCode
 
 _REFUSED = ("JobCreationFailed", "FailedCreate")
 """Reasons of events about Jobs and pods that the API server refused."""
 _FOLLOWERS_WAIT = "follower pod"
 """JobSet refuses the other hosts of a slice until the first one has a node, which is not an error."""
+_RECENT_SECONDS = 900
+"""A node has just refused a pod if that was at most this long ago."""
+_UNHEALTHY = "no healthy devices"
+"""Part of kubelet's message while the device plugin of a machine reports no healthy chip."""
+_TRIES_AGAIN = "nothing to do: the job tries again, and such restarts do not count towards max_restarts"
 _SILENT_STEPS = 20
 _SILENT_SECONDS = 60
 """A job is silent if no step has ended for the time of this many steps, and for at least this many seconds."""
@@ -20,20 +29,21 @@ _SILENT_SECONDS = 60
 
 def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield what keeps hosts of an admitted job from running."""
-    doctor = f"multislice doctor {snapshot.options}"
-    yield from _refused(snapshot, job)
+    doctor = snapshot.reader.command("doctor")
+    yield from _refused_objects(snapshot, job)
+    yield from _refused_pods(snapshot, job)
     yield from _without_node(snapshot, job, doctor)
     yield from _on_lost_nodes(snapshot, job, doctor)
     yield from _not_started(snapshot, job)
 
 
-def _refused(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def _refused_objects(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     refusals = [event for event in job.events if event.reason in _REFUSED and _FOLLOWERS_WAIT not in event.message]
     missing = job.hosts + job.heads - len(job.pods)
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
-        advice = f"fix the cause in the stack file, then run `{snapshot.up()}`"
+        advice = f"fix the cause in the stack file, then {snapshot.reader.run_up()}"
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
@@ -41,20 +51,63 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
     waiting = [pod for pod in job.pods if pod.waits_for and not pod.node]
     if not waiting:
         return
+    said = " ".join(pod.waits_for for pod in waiting)
     marked = [node for node in snapshot.nodes if node.bad_host]
-    away = [node for node in snapshot.nodes if not node.ready]
+    cordoned = [node for node in snapshot.nodes if node.cordoned and CORDONED in said]
+    away = [node for node in snapshot.nodes if not node.ready and TAINTED in said]
     evidence = [f"{', '.join(hosts)}: {message}" for message, hosts in group_by_reason(waiting).items()]
     evidence += [f"{node.name} is marked as a bad host: {node.bad_host}" for node in marked]
+    evidence += [f"{node.name} is cordoned" for node in cordoned]
     evidence += [f"{node.name} is not ready: {node.not_ready}" for node in away]
     what = f"{counted(len(waiting), 'host')} of the job {'has' if len(waiting) == 1 else 'have'} no node"
-    since = min(pod.created for pod in waiting)
+    since, advice = min(pod.created for pod in waiting), [doctor]
     if marked:
-        what += ": the free nodes belong to a bad slice."
-        back = f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-"
-        yield Finding(Cause.BAD_HOST, what, since, tuple(evidence), (doctor, back))
+        what += ": the free nodes belong to a bad slice"
+        advice.append(f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-")
+    elif cordoned or away:
+        why = [(cordoned, "cordoned"), (away, "not ready")]
+        what += ": " + ", and ".join(f"{_names(nodes)} {words}" for nodes, words in why if nodes)
+        if cordoned:
+            advice.append(f"once they work again: kubectl uncordon {' '.join(node.name for node in cordoned)}")
+    elif CORDONED in said:
+        # A member of a team sees no nodes.
+        what += ": nodes are cordoned"
+        advice = ["ask who operates the cluster to repair or uncordon them"]
+    else:
+        advice.append(f"if Google has no chips there, change slices.NAME.zone, then {snapshot.reader.run_up()}")
+    cause = Cause.BAD_HOST if marked else Cause.NO_NODE
+    yield Finding(cause, f"{what}.", since, tuple(evidence), tuple(advice))
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    if len(nodes) == 1:
+        return f"node {nodes[0].name} is"
+    return f"nodes {', '.join(node.name for node in nodes)} are"
+
+
+def _refused_pods(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+    """Yield a finding for each node that has just refused pods of the job, if not all hosts run."""
+    events = [event for event in refusals(job) if event.node and snapshot.at - event.at < _RECENT_SECONDS]
+    if job.running >= job.hosts:
         return
-    move = f"if Google has no chips there, change slices.NAME.zone: {snapshot.up()}"
-    yield Finding(Cause.NO_NODE, f"{what}.", since, tuple(evidence), (doctor, move))
+    for name in dict.fromkeys(event.node for event in events):
+        told = [event for event in events if event.node == name]
+        what = f"Node {name} refused {counted(len(told), 'pod')} of the job"
+        what += f" before {'its program' if len(told) == 1 else 'their programs'} ran."
+        if _UNHEALTHY in told[0].message:
+            what += " Its chips are not healthy, as while Google repairs the machine."
+        advice = (_TRIES_AGAIN, _elsewhere(snapshot, name))
+        evidence = (f"{told[0].reason}: {told[0].message}",)
+        yield Finding(Cause.POD_REFUSED, what, told[-1].at, evidence, advice)
+
+
+def _elsewhere(snapshot: Snapshot, name: str) -> str:
+    pool = next((node.pool for node in snapshot.nodes if node.name == name), "")
+    alone = sum(node.pool == pool for node in snapshot.nodes) < 2
+    nodes = name if alone else f"-l {NODE_POOL_LABEL}={pool}"
+    # JobSet places a slice by its first host, so one cordoned node does not keep it from the pool.
+    what = "the node" if alone else "all nodes of its slice"
+    return f"to use another slice if one is free, cordon {what}: kubectl cordon {nodes}"
 
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
@@ -76,21 +129,24 @@ def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if not held:
         return
     what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
-    advice = f"fix the image or the objects that the pod refers to, then run `{snapshot.up()}`"
+    advice = f"fix the image or the objects that the pod refers to, then {snapshot.reader.run_up()}"
     evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
 
 def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    """Yield one finding for each restart whose cause is known, newest first, and one for all others."""
-    known: set[int] = set()
-    for attempt in range(job.restarts - 1, -1, -1):
-        if finding := _end_of(snapshot, job, attempt):
-            known.add(attempt)
-            yield finding
+    """Yield a finding for each restart whose cause is known, newest first, and one for all others.
+
+    Restarts in a row are one finding if the same node refused pods.
+    """
+    known = [(end, attempt) for attempt in reversed(range(job.restarts)) if (end := first_cause(job, attempt))]
+    for _, group in groupby(known, key=lambda each: each[0].refused_by or each[1]):
+        (newest, last), *_, (_, first) = 2 * list(group)
+        yield _end(snapshot, job, newest, f"{numbered('Restart', first + 1, last + 1)}: ")
     unknown = job.restarts - len(known)
     if unknown > 0:
         what = f"The job restarted {counted(unknown, 'time')} for an unknown reason."
+        what += " The cluster forgets its events after an hour."
         log = f"read its log: multislice logs {job.place.name} {snapshot.options} --previous"
         yield Finding(Cause.RESTARTED, what, None, tuple(_said(job)), (log,))
 
@@ -101,7 +157,8 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         return
     said = job.condition("Failed")
     words = (f"JobSet: {said.reason}: {said.message}",) if said else ()
-    last = _end_of(snapshot, job, job.restarts)
+    end = first_cause(job, job.restarts)
+    last = _end(snapshot, job, end) if end else None
     is_over = job.restarts_counted >= job.max_restarts > 0
     over = f" It had used up its {counted(job.restarts_counted, 'restart')}." if is_over else ""
     what = f"The job has failed. {last.what if last else 'No host reported a cause.'}{over}"
@@ -116,7 +173,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield a finding for a job that is complete, running or silent."""
     if job.state is State.COMPLETED:
-        said, step = job.condition("Completed"), job.files.training.step
+        said, step = job.condition("Completed"), job.training.step
         what = f"The job is complete, after {counted(step, 'step')}." if step else "The job is complete."
         yield Finding(Cause.COMPLETED, what, said.since if said else None)
     elif job.state is State.RUNNING and job.kind is Kind.TRAINING:
@@ -129,38 +186,38 @@ def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 
 
 def _trains(snapshot: Snapshot, job: Job) -> Finding:
-    training, at = job.files.training, job.files.last_step_at
+    training, at = job.training, job.training.last_step_at
     quiet = snapshot.at - at if at else 0.0
-    if training.step and quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
+    if quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
         advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
         hang = "after training.step_timeout_minutes, or a container's heartbeat.silence_seconds, the job restarts"
-        return Finding(Cause.SILENT, what, at, (f"last step: {training.step} of {training.steps}",), (advice, hang))
-    if training.step:
-        left = duration(training.seconds_left())
-        return Finding(Cause.RUNNING, f"The job runs: step {training.step} of {training.steps}, {left} left.", None)
+        return Finding(Cause.SILENT, what, at, (f"last {job.progress}",), (advice, hang))
+    if at:
+        return Finding(Cause.RUNNING, f"The job runs: {job.progress}, {duration(training.seconds_left())} left.", None)
     # The 5 minutes are from https://cloud.google.com/tpu/docs/troubleshooting/trouble-tf.
-    what = "All hosts run, and the first step has not ended. JAX is restoring a checkpoint, or compiling, which takes"
-    what += " 5 minutes or more for a large model."
+    what = f"All hosts run: {job.progress}. " if job.progress else "All hosts run. "
+    what += "Restoring and compiling take 5 minutes or more for a large model."
     return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
 
 
-def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
-    """Return how an attempt ended, that is, which host failed first in it. `attempt` counts the restarts before it."""
-    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options, "up": snapshot.up()}
-    first = first_cause(job, attempt)
-    if first is None:
-        return None
-    which, meant = f"Restart {attempt + 1}: " if attempt < job.restarts else "", meaning(first.code, job.kind)
-    what = f"{which}{first.words(job.kind)}: {meant.what}."
-    return Finding(Cause.RESTARTED, what, first.at, first.evidence, (meant.next.format(**names),))
+def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding:
+    """Return how an attempt ended: which host failed first, and what to do."""
+    if end.refused_by:
+        what = f"{which}{end.words(job.kind)} before its program ran."
+        return Finding(
+            Cause.RESTARTED, what, end.at, end.evidence, (_TRIES_AGAIN, _elsewhere(snapshot, end.refused_by))
+        )
+    meant = meaning(ExitCode.PEER_LOST if end.code is None else end.code, job.kind)
+    what = f"{which}{end.words(job.kind)}" + ("." if end.code is None else f": {meant.what}.")
+    return Finding(Cause.RESTARTED, what, end.at, end.evidence, (advise(meant, snapshot.reader, job.place.name),))
 
 
 def _said(job: Job) -> Iterator[str]:
     """Yield the messages of JobSet and the Job controller about failed slices."""
     for event in job.events:
-        if event.warning and event.kind in ("JobSet", "Job"):
+        if event.kind in ("JobSet", "Job"):
             yield f"{event.kind} {event.name}: {event.reason}: {event.message}"
     for each in job.slice_jobs:
         yield from (f"Job {each.name}: {said.message}" for said in each.conditions if said.kind == "Failed")

@@ -42,7 +42,7 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     elif workload.paused and not workload.admitted_by:
         said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
         file = f"the stack file of {snapshot.stack}"
-        advice = f"to resume it, set its `paused` to false in {file}, then run `{snapshot.up()}`"
+        advice = f"to resume it, set its `paused` to false in {file}, then {snapshot.reader.run_up()}"
         evidence = (said.message,) if said else ()
         yield Finding(Cause.PAUSED, what, said.since if said else None, evidence, (advice,))
     else:
@@ -62,7 +62,7 @@ def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
     existing = ", ".join(queue.name for queue in snapshot.queues)
     evidence = (f"its queue is {job.place.queue}", *([f"existing queues: {existing}"] if existing else ()))
-    return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (f"multislice doctor {snapshot.options}",))
+    return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (snapshot.reader.command("doctor"),))
 
 
 def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
@@ -94,9 +94,10 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     held = said.reason == "Stopped"
     what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
     advice = (
-        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then run `{snapshot.up()}`"
+        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then"
+        f" {snapshot.reader.run_up()}"
         if held
-        else f"find the cause: multislice doctor {snapshot.options}"
+        else f"find the cause: {snapshot.reader.command('doctor')}"
     )
     return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
 
@@ -110,7 +111,7 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
     evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
     if found := _TOO_SMALL.search(said.message):
         what = f"{requests}, but its queue can have at most {found[2]}: it is never admitted."
-        advice = f"raise the team's quota or lower job.slices.count: multislice review -s {snapshot.stack}"
+        advice = f"raise the team's quota or lower job.slices.count: {snapshot.reader.command('review')}"
         return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (advice,))
     if found := _TAKEN.search(said.message):
         holders = _holders(snapshot, workload, found[1])
@@ -127,7 +128,8 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
 def _raise_priority(snapshot: Snapshot, job: Job) -> str:
     if not job.declared:
         return "to run it earlier, cancel it and submit it again with a higher `priority`"
-    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then run `{snapshot.up()}`"
+    up = snapshot.reader.run_up()
+    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then {up}"
 
 
 def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
@@ -183,7 +185,7 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:
         what = "The job has used up its max_hours and will not be admitted again."
-        advice = f"raise job.max_hours, then run `{snapshot.up()}`"
+        advice = f"raise job.max_hours, then {snapshot.reader.run_up()}"
     elif _TRIES_OVER in words or "re-queue" in words:
         what = "The job was evicted as often as scheduling.requeueing.limit allows and will not be admitted again."
         advice = f"fix what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot, job)}"

@@ -11,18 +11,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cli.deployed import Deployed, JobPlace
-from cli.observed.snapshot import Event, Job, Node, Queue, Share, SliceJob, Snapshot
+from cli.observed.events import warnings_of
+from cli.observed.snapshot import Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
 from infra.job_state import (
     Object,
     Workload,
     condition,
     conditions,
+    existing_run_of,
     folder_of,
     is_true,
     kind_of,
     moment,
     newest,
+    steps_of,
     workload_of,
 )
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
@@ -43,14 +46,13 @@ from infra.names import (
     REPLICATED_JOB_LABEL,
     TOPOLOGY_LABEL,
     TPU_RESOURCE,
+    USED_ANNOTATION,
     WORKLOADS,
     slice_pool,
 )
 from workloads.spec import BAD_HOST_KEY
 
 _REQUESTS_AT_ONCE = 8
-_MOST_EVENTS = 200
-"""Largest number of events of one job, the newest ones. The API server keeps events for an hour."""
 
 
 def read_cluster(deployed: Deployed, at: float) -> Snapshot:
@@ -159,16 +161,14 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
         name, place = jobset["metadata"]["name"], JobPlace.of(jobset, namespace)
         own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
         spec, status, replicated = jobset["spec"], jobset.get("status", {}), jobset["spec"]["replicatedJobs"]
-        names = {each["metadata"]["name"] for each in pods[name]} | {name, own.name if own else name}
-        # A restart deletes the Jobs, whose events say why.
-        names |= {f"{name}-{job['name']}-{index}" for job in replicated for index in range(job.get("replicas", 1))}
-        told = [_event(each, at) for each in events if each["involvedObject"].get("name") in names]
         slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
         made.append(
             Job(
                 place=place,
                 kind=kind_of(jobset),
                 folder=folder_of(jobset),
+                existing_run=existing_run_of(jobset),
+                steps=steps_of(jobset),
                 uid=jobset["metadata"]["uid"],
                 created=moment(jobset["metadata"], "creationTimestamp", 0.0),
                 suspended=bool(spec.get("suspend", False)),
@@ -184,7 +184,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 position=_position(workloads, own) if own else None,
                 slice_jobs=tuple(_slice_jobs(jobs[name])),
                 pods=newest(pods[name], at),
-                events=tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS]),
+                events=warnings_of(jobset, own.name if own else name, events, jobs[name], pods[name], at),
             )
         )
     return made
@@ -211,14 +211,6 @@ def _slice_jobs(jobs: Iterable[Object]) -> Iterator[SliceJob]:
             yield SliceJob(metadata["name"], index, *figures, conditions(found))
 
 
-def _event(found: Object, at: float) -> Event:
-    made = moment(found["metadata"], "creationTimestamp", at)
-    last = moment(found, "lastTimestamp", moment(found, "eventTime", made))
-    about, reason = found["involvedObject"], found.get("reason", "")
-    warning = found.get("type") == "Warning"
-    return Event(last, about.get("kind", ""), about["name"], reason, found.get("message", ""), warning)
-
-
 def node_of(found: Object) -> Node:
     """Return a Node object as a value."""
     metadata, spec = found["metadata"], found["spec"]
@@ -243,6 +235,7 @@ def node_of(found: Object) -> Node:
 def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
     """Return a ClusterQueue. `namespaces` has the namespace of each queue's jobs."""
     status, name = found.get("status", {}), found["metadata"]["name"]
+    annotations = found["metadata"].get("annotations", {})
     return Queue(
         name=name,
         namespace=namespaces.get(name, ""),
@@ -250,7 +243,8 @@ def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
         pending=status.get("pendingWorkloads", 0),
         admitted=status.get("reservingWorkloads", 0),
         conditions=conditions(found),
-        over_budget=found["metadata"].get("annotations", {}).get(BUDGET_ANNOTATION, ""),
+        over_budget=annotations.get(BUDGET_ANNOTATION, ""),
+        used=annotations.get(USED_ANNOTATION, ""),
     )
 
 

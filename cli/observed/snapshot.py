@@ -1,12 +1,16 @@
 """Frozen values with the state of a stack at one moment. Times are in seconds since the epoch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
-from infra.commands import command_line
+from infra.commands import Reader
 from infra.job_state import Condition, Kind, Pod, State, Workload, state_of
+from workloads.report.training import Training
+
+_CLOCKS_DIFFER_SECONDS = 2.0
+"""Largest difference between the clocks of a host and the API server, which truncates times to whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Queue:
     conditions: tuple[Condition, ...]
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
+    used: str = ""
+    """What `multislice enforce-budget` has counted, as `infra.brake.Usage` writes it. Empty: nothing yet."""
 
     @property
     def active(self) -> Condition | None:
@@ -76,7 +82,7 @@ class SliceJob:
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a component of the cluster."""
+    """Warning of a component of the cluster."""
 
     at: float
     kind: str
@@ -84,7 +90,10 @@ class Event:
     name: str
     reason: str
     message: str
-    warning: bool
+    node: str = ""
+    """Node whose kubelet reported it."""
+    attempt: int | None = None
+    """Number of restarts of the JobSet before the Job or pod was created. None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,10 @@ class Job:
     kind: Kind = Kind.TRAINING
     folder: str = ""
     """Folder in the checkpoint bucket that its specification names, if it is a training job."""
+    existing_run: str = ""
+    """What it does with an existing run: `resume` or `anew`. Empty: its program decides."""
+    steps: int = 0
+    """Number of its last step. 0: only its program knows it."""
     uid: str = ""
     """Uid of the JobSet. Empty: the JobSet does not exist."""
     created: float = 0.0
@@ -119,7 +132,7 @@ class Job:
     pods: tuple[Pod, ...] = ()
     """Newest pod of each host."""
     events: tuple[Event, ...] = ()
-    """Events of the job, its Workload, its Jobs and its pods, newest first."""
+    """Warnings about the job, its Workload, its Jobs and its pods, newest first."""
     files: Files = UNREAD
 
     @property
@@ -143,6 +156,36 @@ class Job:
         all_run = bool(self.hosts) and self.running >= self.hosts and self.heads_running >= self.heads
         any_left = any(pod.phase in ("Running", "Terminating") for pod in self.pods)
         return state_of(self.terminal, self.workload, suspended=self.suspended, all_run=all_run, any_left=any_left)
+
+    @property
+    def run(self) -> str | None:
+        """Folder name of its run if it begins one of its own. None: it continues the current run, or is missing."""
+        return (self.uid or None) if self.existing_run == "anew" else None
+
+    @property
+    def training(self) -> Training:
+        """Progress of the present attempt, for all commands. Before it has restored its state, it has no figures."""
+        found = self.files.newest
+        present = found if self._is_present(found) else found.before_restore()
+        return replace(present, steps=self.steps or present.steps)
+
+    @property
+    def progress(self) -> str:
+        """The same in words, such as `step 32 of 100` or `restoring, last save at step 25`. Empty: unknown."""
+        # Without a run, it is unknown why its files cannot be read.
+        if self.kind is not Kind.TRAINING or (self.files.notes and not self.files.newest.run_id):
+            return ""
+        return self.training.words(running=self.state is State.RUNNING)
+
+    def _is_present(self, found: Training) -> bool:
+        """Return whether the attempt that left these records is the one that runs, or that ended the job."""
+        if found.submission != self.uid or found.restarts < self.restarts:
+            return False
+        if self.state in (State.COMPLETED, State.FAILED):
+            return True
+        # A job that was evicted and admitted again has new pods in the same attempt.
+        created = min((pod.created for pod in self.pods), default=0.0)
+        return self.state is State.RUNNING and found.began + _CLOCKS_DIFFER_SECONDS >= created
 
 
 @dataclass(frozen=True)
@@ -169,9 +212,10 @@ class Snapshot:
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def up(self, *options: str) -> str:
-        """Return the command line that deploys the stack. Members without access to Pulumi must ask its owner."""
-        return command_line("up", self.stack, *self.engine_options, *options)
+    @property
+    def reader(self) -> Reader:
+        """Return the person who reads this, for advice."""
+        return Reader(self.stack, self.options, self.engine_options)
 
 
 @dataclass(frozen=True)
@@ -196,13 +240,19 @@ class Summary:
     """Limit on the restarts that count."""
     run: str
     """Folder name of its current run. Empty: the first start has not opened it yet."""
-    step: int
+    attempt: int | None
+    """Number of the attempt that step, loss and pace are of, from 1. None: the present attempt has no figures yet."""
+    step: int | None
+    """Number of steps done in that attempt. None: it has not restored its state yet, or the job does not run."""
     steps: int
+    progress: str
+    """Progress in words."""
     loss: float | None
     tokens_per_second: float
     seconds_left: float | None
-    """Time left at the pace of the last step. None: the job is not running."""
+    """Time left at the pace of the last step. None: the job is not running, or the attempt has not ended a step."""
     checkpoint_step: int | None
+    """Step of the run's last complete save."""
     usd: float | None
     """Dollars spent so far in the current run. None: unknown."""
     goodput: float | None
@@ -211,8 +261,8 @@ class Summary:
 
 def summary(job: Job, at: float) -> Summary:
     """Return the figures of a job. `at` is the current time."""
-    training, spent = job.files.training, job.files.goodput
-    runs = job.state is State.RUNNING and training.step > 0
+    training, spent = job.training, job.files.goodput
+    paced = job.state is State.RUNNING and training.last_step_at is not None
     return Summary(
         name=job.place.name,
         namespace=job.place.namespace,
@@ -223,15 +273,17 @@ def summary(job: Job, at: float) -> Summary:
         age_seconds=at - job.created if job.uid else None,
         slices=job.slices,
         hosts=job.hosts,
-        hosts_running=job.running,
+        hosts_running=sum(pod.phase == "Running" and not pod.is_head for pod in job.pods),
         restarts=job.restarts,
         max_restarts=job.max_restarts,
         run=training.run_id,
+        attempt=training.attempt,
         step=training.step,
         steps=training.steps,
+        progress=job.progress,
         loss=training.loss,
         tokens_per_second=training.tokens_per_second,
-        seconds_left=training.seconds_left() if runs else None,
+        seconds_left=training.seconds_left() if paced else None,
         checkpoint_step=training.checkpoint_step,
         usd=job.files.usd,
         goodput=spent.productive if spent else None,

@@ -1,7 +1,7 @@
 """Simulates Kueue's scheduler without a cluster: whether the queue would admit a job, and which jobs it would preempt.
 
 It follows Kueue 0.19.2 (`pkg/scheduler`, `pkg/cache`) for what `infra.queues` renders: one resource, several flavors in
-order, queues in one flat cohort or none, limits, preemption, fair sharing. `benchmarks.admission` compares it with
+order, queues in one flat cohort or none, limits, preemption, fair sharing. `benchmarks.kueue_trials` compares it with
 recorded decisions of the real Kueue.
 
 It cannot know whether hosts are free (topology-aware scheduling counts them, queued capacity has to create them),

@@ -1,6 +1,5 @@
 """Errors of a stack file: where, what was expected, what was found, and how to fix it."""
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,23 @@ from typing import get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from infra.settings.repairs import repair
+
 _KEY_MARK = "[key]"
 _PYDANTIC_PREFIXES = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
+_LEAST_SIMILAR = 0.65
+"""Least similarity of a misspelt name. With less, `count` would be taken for `cloud`."""
+_WORDS_OF_OTHERS = {
+    "spot": ("capacity", "write capacity: spot"),
+    "preemptible": ("capacity", "write capacity: spot"),
+    "on_demand": ("capacity", "write capacity: on-demand"),
+    "reserved": ("capacity", "write capacity: {kind: reservation, name: NAME}"),
+    "reservation": ("capacity", "write capacity: {kind: reservation, name: NAME}"),
+    "num_slices": ("count", "write count"),
+    "tpu_type": ("topology", "write topology, such as topology: v6e-16"),
+}
+"""Keys of other tools, each with the key that has the value here and how to write it."""
+_EXAMPLES = {"a whole number": "such as 16", "a number": "such as 0.5"}
 _MOST_SHOWN = 120
 """Number of characters to show of a value in the wrong place."""
 _KINDS = {
@@ -69,24 +83,31 @@ class FieldError:
 class SettingsError(ValueError):
     """Raised for an invalid stack file. Contains all errors that were found."""
 
-    def __init__(self, errors: Iterable[FieldError]) -> None:
+    def __init__(self, errors: Iterable[FieldError], located: Iterable[str] = ()) -> None:
+        """`located` contains the same errors with file and line, if those are known."""
         self.errors = tuple(errors)
-        lines = "\n".join(f"  - {error}" for error in self.errors)
-        super().__init__(f"the settings of this stack have {len(self.errors)} error(s):\n{lines}")
+        lines = "\n".join([*located] or [f"  - {error}" for error in self.errors])
+        super().__init__(f"the settings of this stack have {count_errors(len(self.errors))}:\n{lines}")
+
+
+def count_errors(number: int) -> str:
+    """Return `1 error`, or `2 errors`."""
+    return f"{number} error{'' if number == 1 else 's'}"
 
 
 def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[FieldError]:
     """Return the errors that pydantic found in the section at `path`. A misspelt key is not also reported as
     missing."""
     errors = [_translate(detail, path, model) for detail in error.errors()]
-    meant = {_join(each.path.rpartition(".")[0], each.meant) for each in errors if each.meant}
+    parts = ((each.path.rpartition("."), each.meant) for each in errors)
+    meant = {_join(parent, word) for (parent, _, key), meant in parts if (word := meant or _word_here(key)[0])}
     return [each for each in errors if each != missing_key(each.path) or each.path not in meant]
 
 
 def nearest(word: object, names: Iterable[str]) -> str:
     """Return the name that was probably meant by another word. Empty if no name is similar."""
     plain = {_plain(name): name for name in names}
-    close = get_close_matches(_plain(str(word)), plain, n=1)
+    close = get_close_matches(_plain(str(word)), plain, n=1, cutoff=_LEAST_SIMILAR)
     return plain[close[0]] if close else ""
 
 
@@ -101,9 +122,17 @@ def unknown_key(path: str, key: str, known: Iterable[str]) -> FieldError:
         since, instead = _REMOVED[key]
         return FieldError(_join(path, key), f"no such setting any more, since {since}", repr(key), instead)
     names = sorted(known)
+    instead, fix = _word_here(key)
+    if instead in names and key not in names:
+        return FieldError(_join(path, key), f"one of the keys {', '.join(names)}", repr(key), fix)
     meant = nearest(key, names)
     fix = f"rename it to {meant}" if meant else "remove it"
     return FieldError(_join(path, key), f"one of the keys {', '.join(names)}", repr(key), fix, meant)
+
+
+def _word_here(key: str) -> tuple[str, str]:
+    """Return the key that has the value of another tool's key, and how to write it; empty if there is none."""
+    return _WORDS_OF_OTHERS.get(key.lower().replace("-", "_"), ("", ""))
 
 
 def missing_key(path: str) -> FieldError:
@@ -135,7 +164,7 @@ def show(value: object) -> str:
 
 
 def _translate(detail: ErrorDetails, path: str, model: type[BaseModel]) -> FieldError:
-    keys, known = _follow(model, detail["loc"])
+    keys, known, inner = _follow(model, detail["loc"])
     place = _join(path, *keys)
     got, change = show(detail["input"]), f"change {place} in the stack file"
     match detail:
@@ -151,6 +180,8 @@ def _translate(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Field
             return _of_choice(place, choices, detail["input"], got)
         case {"ctx": {"meant": meant}}:
             return FieldError(place, expectation(detail["msg"]), got, f"write {meant}", meant)
+        case {"ctx": {"fix": fix}}:
+            return FieldError(place, expectation(detail["msg"]), got, fix)
         case {"type": "less_than" | "less_than_equal"}:
             return FieldError(place, expectation(detail["msg"]), got, "lower it")
         case {"type": "greater_than" | "greater_than_equal"}:
@@ -162,7 +193,7 @@ def _translate(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Field
         case {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}}:
             return FieldError(place, f"text of the form {pattern}", got, change)
         case {"type": kind} if kind in _EXPECTED:
-            return FieldError(place, _EXPECTED[kind], got, _repair(_EXPECTED[kind], detail["input"]) or change)
+            return _of_type(place, _EXPECTED[kind], detail["input"], inner)
         case _:
             return FieldError(place, expectation(detail["msg"]), got, change)
 
@@ -175,30 +206,12 @@ def _of_choice(place: str, choices: str, word: object, got: str) -> FieldError:
     return FieldError(place, f"one of {choices}", got, f"change {place} in the stack file", meant)
 
 
-def _repair(expected: str, got: object) -> str:
-    """Return how to write a value of the wrong type; empty if that is unknown."""
-    match expected, got:
-        case "text", bool() | int() | float():
-            return f"put it in quotation marks: '{str(got).lower()}'"
-        case "a list", str():
-            return f"write it as a list: [{', '.join(re.findall(r'[^\s,]+', got))}]"
-        case ("a whole number" | "a number") as kind, str() if number := _number(got, whole=kind == "a whole number"):
-            return f"write {number} without quotation marks"
-        case "a date, YYYY-MM-DD", _:
-            return "write it as in 2027-12-31"
-        case _:
-            return ""
-
-
-def _number(text: str, *, whole: bool) -> str:
-    """Return the number in a text, without an exponent; empty if the text is not a number of that kind."""
-    try:
-        number = float(text)
-    except ValueError:
-        return ""
-    if not math.isfinite(number) or (whole and not number.is_integer()):
-        return ""
-    return f"{number:.0f}" if number.is_integer() else f"{number}"
+def _of_type(place: str, expected: str, got: object, inner: type[BaseModel] | None) -> FieldError:
+    """Return the error of a value of the wrong type. `inner` is the class of the mapping that is expected."""
+    keys = [name for name, field in inner.model_fields.items() if field.is_required()] if inner else []
+    fix = repair(expected, place.rpartition(".")[2], got, keys)
+    example = f"write {expected}, {_EXAMPLES[expected]}" if expected in _EXAMPLES else ""
+    return FieldError(place, expected, show(got), fix or example or f"change {place} in the stack file")
 
 
 def _join(*keys: str) -> str:
@@ -212,8 +225,11 @@ def expectation(message: str) -> str:
     return message
 
 
-def _follow(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
-    """Return the keys of the file that lead to a location, and the keys that exist next to the last one.
+def _follow(
+    model: type[BaseModel], location: Iterable[str | int]
+) -> tuple[list[str], Iterable[str], type[BaseModel] | None]:
+    """Return the keys of the file that lead to a location, the keys that exist next to the last one, and the class of
+    its value if that is a mapping of only one class.
 
     Pydantic's location has two parts that are not in the file: the chosen kind of a discriminated union, and a mark
     after a key that is itself wrong.
@@ -238,7 +254,7 @@ def _follow(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list
         annotation = models[0].model_fields[part].annotation if part in known else None
         models = _models(annotation)
         is_by_name = bool(models) and get_origin(annotation) is Mapping
-    return keys, known
+    return keys, known, models[0] if len(models) == 1 and not is_by_name else None
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:

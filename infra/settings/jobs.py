@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import Annotated, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from infra.settings.errors import FieldError
 from infra.settings.values import (
@@ -25,6 +25,7 @@ from workloads.spec import (
     CallSpec,
     CompilerSpec,
     DataSpec,
+    Flag,
     MeshSpec,
     Number,
     OptimizerSetting,
@@ -37,8 +38,16 @@ from workloads.spec import (
 Priority = Literal["low", "normal", "high"]
 PodLevel = Literal["restricted", "baseline", "privileged"]
 """Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
+type UserId = Annotated[WholeNumber, Field(ge=0, le=65535)]
 type Section = Mapping[str, object]
 """A section as it is in the file, valid or not."""
+
+ExistingRun = Annotated[
+    Literal["resume", "anew"],
+    BeforeValidator(
+        lambda written: "anew" if written == "new" else written, json_schema_input_type=Literal["resume", "anew", "new"]
+    ),
+]
 
 HOURS_PER_YEAR = 8760
 MOST_GRACE_SECONDS = 3600
@@ -49,6 +58,13 @@ MOST_SWEEP_RUNS = 64
 every `up` reads its JobSet. With more runs both would be slow."""
 _FIXED_IN_SWEEPS = ("name", "kind", "team", SWEEP_KEY)
 """Keys that are the same for all runs: a sweep belongs to one team and has jobs of one kind."""
+
+
+def level_of_rights(run_as_user: int | None, privileged: bool) -> PodLevel:
+    """Return the strictest level that admits pods with these rights."""
+    if privileged:
+        return "privileged"
+    return "baseline" if run_as_user == 0 else "restricted"
 
 
 class JobSlices(Spec):
@@ -77,15 +93,17 @@ class Job(Spec):
     """
 
     name: JobName
-    """Name of the job. It is set only in the short form `job`. In `jobs` it is the key."""
+    """Name of the job. It is set only in the short form `job`, where the default is the name of the preset. In `jobs`
+    it is the key."""
     team: str
+    """Team of the job. May be left out if the stack has only one team."""
     slices: JobSlices
-    priority: Priority
+    priority: Priority = "normal"
     """Priority within the team. A job may evict a job of the same team that has a lower priority."""
-    paused: bool = False
+    paused: Flag = False
     """Whether the job is kept out of its queue. A running job receives SIGTERM, saves, and frees its chips. When this
     is false again, the job waits for chips like any other job and continues from its last checkpoint."""
-    max_restarts: Annotated[WholeNumber, Field(ge=0)]
+    max_restarts: Annotated[WholeNumber, Field(ge=0)] = 3
     """Maximum number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
     """Seconds from SIGTERM to SIGKILL, which must be enough to save a checkpoint. A restart waits equally long for a
@@ -97,9 +115,14 @@ class Job(Spec):
     """How the program uses the chips. `direct`: it runs on every host and uses the host's chips. `pathways`: it runs
     once, on the head, and uses the chips of all hosts through Pathways. That needs kind `container` and the section
     `pathways`."""
-    host_network: bool = False
+    host_network: Flag = False
     """Whether pods use the network interfaces of their host. Traffic between slices is then faster, but the pods act as
     the service account of the nodes, which then gets access to the buckets."""
+    run_as_user: UserId | None = None
+    """User and group ID of the processes, for images or devices that need another one. 0 is root, which the policy
+    refuses unless the stack has an exception; see `docs/how-to/jobs.md`. Default: 10001."""
+    privileged: Flag = False
+    """Whether the container has all rights on its host. The policy refuses it unless the stack has an exception."""
     secrets: tuple[str, ...] | None = None
     """Names in the section `secrets` that its pods get. Default: all."""
     sweep: Mapping[str, tuple[object, ...]] = {}
@@ -109,7 +132,7 @@ class Job(Spec):
     @property
     def pod_level(self) -> PodLevel:
         """Return the strictest level that admits its pods. No level allows only the host's network."""
-        return "privileged" if self.host_network else "restricted"
+        return "privileged" if self.host_network else level_of_rights(self.run_as_user, self.privileged)
 
     @property
     def queue(self) -> str:
@@ -128,8 +151,9 @@ class TrainingJob(CompilerSpec, Job):
     kind: Literal["training"] = "training"
     preset: str
     """Name of a file of `workloads/presets`."""
-    existing_run: Literal["resume", "anew"]
-    """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it."""
+    existing_run: ExistingRun = "resume"
+    """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it. `new`
+    means the same as `anew`."""
     model: Mapping[str, object] = {}
     """Values that replace single values of the preset's `model` section, or all of them; see
     `docs/how-to/models.md`."""
@@ -231,19 +255,14 @@ class ContainerJob(Job):
     """Environment variables in plain text. Confidential values belong in `secrets`."""
     ports: Mapping[PortName, Annotated[WholeNumber, Field(ge=1, le=65535)]] = {}
     """Ports that the program listens on, on every host or on the head."""
-    run_as_user: Annotated[WholeNumber, Field(ge=0, le=65535)] | None = None
-    """User and group ID of the processes, for images that run only as one user. 0 is root, which the policy refuses
-    unless the stack has an exception; see `docs/how-to/jobs.md`. Default: 10001."""
-    privileged: bool = False
-    """Whether the container has all rights on its host. The policy refuses it unless the stack has an exception."""
     resources: HostShare = HostShare()
     volumes: Mapping[VolumeName, ScratchVolume] = {}
     """Folders for the program's files, by name. Without them only `/tmp` and `/dev/shm` are writable."""
-    check_slices: bool = False
+    check_slices: Flag = False
     """Whether an init container with the trainer's image checks the results of all chips before the program starts. A
     host with a bad chip is named in the log and in the job's folder. The job then restarts, which counts against
     `max_restarts`."""
-    records: bool = False
+    records: Flag = False
     """Whether the program keeps records with the package `multislice_run`. Restarts, alerts, `status`, `explain` and
     `report` then work as for the trainer; see `docs/how-to/your-trainer.md`."""
     heartbeat: Heartbeat | None = None
@@ -251,12 +270,6 @@ class ContainerJob(Job):
     `max_hours`."""
     pathways: Pathways | None = None
     """Pathways runtime. Required with `backend: pathways`, and not allowed otherwise."""
-
-    @property
-    def pod_level(self) -> PodLevel:
-        if self.privileged or self.host_network:
-            return "privileged"
-        return "baseline" if self.run_as_user == 0 else "restricted"
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -279,6 +292,16 @@ class Functions(Spec):
     pathways: Pathways | None = None
     """Pathways runtime of calls with `backend="pathways"`, for the version of JAX in the stack's image. Default: such
     calls are refused. On slices of one host the size of the head is ignored."""
+    run_as_user: UserId | None = None
+    """User and group ID of the processes of functions, as for a job. 0 lowers the Pod Security level of every team's
+    namespace. Default: 10001."""
+    privileged: Flag = False
+    """Whether functions have all rights on their hosts. This lowers the level of every team's namespace too."""
+
+    @property
+    def pod_level(self) -> PodLevel:
+        """Return the strictest level that admits the pods of functions."""
+        return level_of_rights(self.run_as_user, self.privileged)
 
 
 type AnyJob = TrainingJob | ContainerJob

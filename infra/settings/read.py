@@ -6,18 +6,19 @@ sections: the readable sections become a `Draft`, which all rules check.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
 from pydantic import TypeAdapter, ValidationError
 
+from infra.project import STACKS, ProjectError, find_project
 from infra.settings import rules_cloud, rules_containers, rules_existing, rules_jobs, rules_teams
 from infra.settings.errors import (
     FieldError,
     SettingsError,
     expectation,
-    from_validation,
     missing_key,
     nearest,
     no_entries,
@@ -36,12 +37,12 @@ from infra.settings.jobs import (
     sweep_errors,
     sweep_runs,
 )
+from infra.settings.partial import WrongValueError, each, read_section, unread
 from infra.settings.schema import (
     Budget,
     Cloud,
     Cluster,
     Datasets,
-    Environment,
     Image,
     Monitoring,
     Network,
@@ -54,8 +55,9 @@ from infra.settings.schema import (
 from infra.settings.stack import Draft, DraftJob, Settings
 from infra.settings.starter import expand
 from infra.settings.values import HIDDEN, SECRETS, GroupName, Hidden, TeamName, hide_texts
+from infra.settings.yaml_file import UnreadableError, read_yaml
 from infra.tpu import SliceShape
-from workloads.spec import Spec
+from workloads.spec import Spec, preset_names
 
 JOBS, SHORT_FORM = "jobs", "job"
 """The section of all jobs, and the short form for a single training job."""
@@ -88,11 +90,11 @@ class Sections:
         return self.read(self.raw[name], name, model) if name in self.raw else None
 
     def whole[S: Spec](self, name: str, model: type[S]) -> S:
-        """Return a section whose values all have defaults. The defaults are used if it is missing or cannot be read."""
-        return self.optional(name, model) or model()
+        """Return a section whose values all have defaults. No value of an unreadable section can be used."""
+        return self.optional(name, model) or (unread(model) if name in self.raw else model())
 
     def plain[S: Spec](self, model: type[S]) -> S:
-        """Return top-level values of the file, with defaults for those that are missing or cannot be read."""
+        """Return top-level values of the file, with defaults for those that are missing."""
         return self.read({key: self.raw[key] for key in model.model_fields if key in self.raw}, "", model) or model()
 
     def named[S: Spec](self, name: str, model: type[S], key: TypeAdapter[str]) -> dict[str, S]:
@@ -106,15 +108,17 @@ class Sections:
             try:
                 key.validate_python(entry_name)
             except ValidationError as error:
-                expected = expectation(error.errors()[0]["msg"])
-                self.errors.append(FieldError(path, expected, repr(entry_name), "rename it"))
+                (detail, *_) = error.errors()
+                meant = detail.get("ctx", {}).get("meant", "")
+                expected = expectation(detail["msg"])
+                self.errors.append(FieldError(path, expected, repr(entry_name), _rename(meant), meant))
             if section := self.read(value, path, model):
                 found[entry_name] = section
         return found
 
     def read[S: Spec](self, value: object, path: str, model: type[S]) -> S | None:
         """Return the section at `path`; `None` if it cannot be read."""
-        section, errors = _read(value, path, model)
+        section, errors = read_section(value, path, model)
         self.errors += errors
         return section
 
@@ -127,7 +131,20 @@ def load(config: pulumi.Config) -> Settings:
     """
     prefix = f"{config.name}:"
     keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
-    return read_values({key: _read_key(config, key) for key in keys}, pulumi.get_stack())
+    stack = pulumi.get_stack()
+    try:
+        return read_values({key: _read_key(config, key) for key in keys}, stack)
+    except SettingsError as error:
+        raise SettingsError(error.errors, _located(error.errors, stack)) from None
+
+
+def _located(errors: Iterable[FieldError], stack: str) -> list[str]:
+    """Return the errors with file and line, or nothing if the stack's file is not in its usual place."""
+    try:
+        file = read_yaml(find_project() / STACKS / f"Pulumi.{stack}.yaml")
+    except (ProjectError, OSError, UnreadableError):
+        return []
+    return file.report(errors, file.lines.below("config"))
 
 
 def read_values(values: Mapping[str, object], stack: str) -> Settings:
@@ -158,9 +175,6 @@ def parse(raw: Mapping[str, object]) -> Settings:
     Raises:
         SettingsError: they are not valid; lists all errors.
     """
-    if misplaced := list(rules_jobs.misplaced_secrets(raw)):
-        # Reported without other errors: an encrypted section cannot be read, and other sections depend on it.
-        raise SettingsError(misplaced)
     unknown = [unknown_key("", key, KEYS) for key in raw if key not in KEYS]
     # A section with a misspelt name is read anyway, so that it is not also reported as missing.
     meant = {error.path: error.meant for error in unknown if error.meant not in raw}
@@ -173,7 +187,9 @@ def parse(raw: Mapping[str, object]) -> Settings:
     options = sections.plain(Options)
     monitoring = sections.whole("monitoring", Monitoring)
     secrets = sections.raw.get(SECRETS, {})
-    errors = [*sections.errors, *check(draft), *rules_jobs.check_secrets(secrets)]
+    found = [*sections.errors, *check(draft), *rules_jobs.check_secrets(secrets)]
+    misplaced = list(rules_jobs.misplaced_secrets(raw))
+    errors = [*misplaced, *(error for error in found if not _is_of(misplaced, error))]
     if errors or not (draft.cloud and draft.cluster):
         raise SettingsError(dict.fromkeys(errors))
     jobs = {job.name: job for _, job in draft.readable_jobs}
@@ -195,15 +211,28 @@ def check(draft: Draft) -> Iterator[FieldError]:
         error = rules_cloud.check_offered(f"slices.{name}", group)
         if error:
             yield error
-        elif name in draft.slices:
-            shapes[name] = draft.slices[name].shape
-            yield from rules_cloud.check_slices(name, draft)
-    yield from rules_cloud.check(draft, shapes)
-    yield from rules_existing.check(draft)
-    yield from rules_teams.check(draft, shapes)
-    yield from rules_jobs.check(draft, shapes)
-    yield from rules_containers.check_functions(draft, shapes)
-    yield from rules_teams.check_money(draft, shapes)
+            continue
+        with suppress(WrongValueError):
+            if name in draft.slices:
+                shapes[name] = draft.slices[name].shape
+    yield from each(*(rules_cloud.check_slices(name, draft) for name in shapes))
+    yield from each(
+        rules_cloud.check(draft, shapes),
+        rules_existing.check(draft),
+        rules_teams.check(draft, shapes),
+        rules_jobs.check(draft, shapes),
+        rules_containers.check_functions(draft, shapes),
+        rules_teams.check_money(draft, shapes),
+    )
+
+
+def _is_of(secrets: Iterable[FieldError], error: FieldError) -> bool:
+    """Return whether an error is one of a value that cannot be read because it is a misplaced secret."""
+    return any(f"{error.path}.".startswith(f"{secret.path}.") for secret in secrets)
+
+
+def _rename(meant: str) -> str:
+    return f"rename it to {meant}" if meant else "rename it"
 
 
 def refuse(errors: Iterable[FieldError]) -> None:
@@ -215,9 +244,11 @@ def refuse(errors: Iterable[FieldError]) -> None:
 def check_jobs(draft: Draft) -> Iterator[FieldError]:
     """Yield every error of jobs that are submitted to a stack whose own settings are valid."""
     shapes = {name: group.shape for name, group in draft.slices.items()}
-    yield from rules_jobs.check(draft, shapes)
-    yield from rules_teams.check_reaches(draft, shapes)
-    yield from rules_teams.check_money(draft, shapes)
+    yield from each(
+        rules_jobs.check(draft, shapes),
+        rules_teams.check_reaches(draft, shapes),
+        rules_teams.check_money(draft, shapes),
+    )
 
 
 def read_draft(sections: Sections) -> Draft:
@@ -236,7 +267,6 @@ def read_draft(sections: Sections) -> Draft:
         scheduling=sections.whole("scheduling", Scheduling),
         prices=sections.whole("prices", Prices),
         budget=sections.optional("budget", Budget),
-        environment=sections.optional("environment", Environment),
         functions=sections.whole("functions", Functions),
         secrets=tuple(_entries(raw.get(SECRETS))),
     )
@@ -277,17 +307,33 @@ def _short_form(sections: Sections) -> Iterator[DraftJob]:
         fix = "add jobs to the stack file, or job for a single job, or jobs: {} for a stack without jobs"
         sections.errors.append(FieldError(JOBS, "the stack's jobs", "nothing", fix))
         return
-    written = _entries(sections.raw[SHORT_FORM])
+    value = sections.raw[SHORT_FORM]
+    written = _entries(value)
     if _kind(written) != _DEFAULT_KIND:
         expected = "a training job, the only kind that job may have"
         sections.errors.append(FieldError(f"{SHORT_FORM}.kind", expected, repr(written["kind"]), _MOVE))
-        return
     if SWEEP_KEY in written:
         expected = "a single job, because its name is that of its files"
         sections.errors.append(FieldError(f"{SHORT_FORM}.{SWEEP_KEY}", expected, "a sweep", _MOVE))
-    job, errors = _read(sections.raw[SHORT_FORM], SHORT_FORM, TrainingJob)
-    sections.errors += _keys_of_other_kinds(errors, SHORT_FORM, TrainingJob)
+    kind = written.get("kind")
+    model = (_KINDS.get(kind) if isinstance(kind, str) else None) or TrainingJob
+    job, errors = read_section(_with_defaults(value, sections, _default_name(written)), SHORT_FORM, model)
+    errors = [error for error in errors if error.path != f"{SHORT_FORM}.kind"]
+    sections.errors += _keys_of_other_kinds(errors, SHORT_FORM, model)
     yield DraftJob(SHORT_FORM, written, job)
+
+
+def _default_name(written: Section) -> str:
+    """Return the name of the only job of a stack if it is not written: that of its preset."""
+    preset = written.get("preset")
+    return str(preset).replace(".", "-") if preset in preset_names() else "job"
+
+
+def _with_defaults(value: object, sections: Sections, name: str) -> object:
+    """Return the section of a job with its name, and with the team if the stack has only one."""
+    teams = list(_named_entries(sections.raw.get("teams")))
+    team = {"team": teams[0]} if len(teams) == 1 else {}
+    return {"name": name, **team, **cast(Section, value)} if isinstance(value, Mapping) else value
 
 
 def _sweep_or_job(sections: Sections, name: str, value: object) -> Iterator[DraftJob]:
@@ -307,9 +353,10 @@ def _same_names(jobs: list[DraftJob]) -> Iterator[FieldError]:
     """Yield an error for each run of a sweep that has the name of another job."""
     paths: dict[str, str] = {}
     for entry in jobs:
-        if entry.job and paths.setdefault(entry.job.name, entry.path) != entry.path:
-            expected = f"a name of its own for each job and each run of {paths[entry.job.name]}"
-            yield FieldError(entry.path, expected, entry.job.name, "rename one of them")
+        with suppress(WrongValueError):
+            if entry.job and paths.setdefault(entry.job.name, entry.path) != entry.path:
+                expected = f"a name of its own for each job and each run of {paths[entry.job.name]}"
+                yield FieldError(entry.path, expected, entry.job.name, "rename one of them")
 
 
 def _read_named(sections: Sections, name: str, path: str, value: object) -> DraftJob:
@@ -326,9 +373,12 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
         expected, fix = f"one of the kinds {', '.join(_KINDS)}", f"change {path}.kind in the stack file"
         sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), fix, nearest(kind, _KINDS)))
         return DraftJob(path, written, None)
-    job, errors = _read({**written, "name": name} if isinstance(value, Mapping) else value, path, model)
+    without_name = {key: item for key, item in written.items() if key != "name"} if written else value
+    job, errors = read_section(_with_defaults(without_name, sections, name), path, model)
     sections.errors += [
-        FieldError(path, error.expected, error.got, "rename it") if error.path == f"{path}.name" else error
+        FieldError(path, error.expected, error.got, _rename(error.meant), error.meant)
+        if error.path == f"{path}.name"
+        else error
         for error in _keys_of_other_kinds(errors, path, model)
     ]
     return DraftJob(path, written, job)
@@ -348,21 +398,6 @@ def _keys_of_other_kinds(errors: Iterable[FieldError], path: str, model: type[An
 
 def _kind(written: Section) -> object:
     return written.get("kind", _DEFAULT_KIND)
-
-
-def _read[S: Spec](value: object, path: str, model: type[S]) -> tuple[S | None, list[FieldError]]:
-    """Return the section at `path`, `None` if it cannot be read, and its errors.
-
-    If only unknown keys are wrong, it is read without them, so that a misspelt key hides no other error.
-    """
-    try:
-        return model.model_validate(value), []
-    except ValidationError as error:
-        errors = from_validation(error, path, model)
-    try:
-        return model.model_validate(value, extra="ignore"), errors
-    except ValidationError:
-        return None, errors
 
 
 def _named_entries(section: object) -> dict[str, Mapping[str, object]]:

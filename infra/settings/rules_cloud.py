@@ -1,15 +1,17 @@
 """Rules for location and slices: region, zones, addresses, what GKE offers, and the size of the system nodes."""
 
-import re
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 from itertools import combinations
 
 from infra.controllers import controller_request, machine_size
 from infra.settings.errors import FieldError
-from infra.settings.schema import SLICE_PODS_PER_NODE, SYSTEM_PODS_PER_NODE, SliceGroup
+from infra.settings.jobs import AnyJob
+from infra.settings.partial import each
+from infra.settings.schema import SLICE_PODS_PER_NODE, SYSTEM_PODS_PER_NODE, Cloud, SliceGroup
 from infra.settings.stack import Draft, Section, Shapes, join_names
 from infra.tpu import BLOCK_GENERATION, FLEX_START_GENERATIONS, all_shapes, interpret, nearest_with_flex_start, resolve
+from infra.zones import ZONES, is_zone
 
 type _Ranges = Mapping[str, IPv4Network]
 """Address ranges that the stack uses, by setting."""
@@ -33,42 +35,41 @@ _SHARE = 2
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of location, addresses, system nodes, placement and environment."""
-    yield from _zones(draft)
-    yield from _authorized_networks(draft)
-    yield from _encryption_key(draft)
+    """Yield the errors of location, addresses, system nodes and placement."""
+    yield from each(
+        _zone("cloud.zone", draft, draft.cloud),
+        *(_zone(f"slices.{name}.zone", draft, group) for name, group in draft.slices.items()),
+        _authorized_networks(draft),
+        _encryption_key(draft),
+        _ranges(draft, shapes),
+        _controllers(draft, shapes),
+        _placement(draft),
+    )
+
+
+def _ranges(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     ranges = _used_ranges(draft)
-    yield from _sizes(ranges)
-    yield from _overlaps(ranges)
-    yield from _room(draft, shapes, ranges)
-    yield from _controllers(draft, shapes)
-    yield from _placement(draft)
-    yield from _environment(draft)
+    yield from each(_sizes(ranges), _overlaps(ranges), _room(draft, shapes, ranges))
 
 
 def check_offered(path: str, group: Section) -> FieldError | None:
-    """Return the error of a group whose slices do not exist, or are not written in GKE's terms."""
+    """Return the error of a group whose slices do not exist."""
     generation, topology, machine_type = (group.get(key) for key in ("generation", "topology", "machine_type"))
     if not isinstance(generation, str) or not isinstance(topology, str | int):
         return None
     if isinstance(topology, bool) or not isinstance(machine_type, str | None):
         return None
-    got = " ".join(filter(None, (generation, str(topology), machine_type)))
-    understood = interpret(generation, str(topology))
-    words = zip(("generation", "topology"), understood, (generation, topology), strict=True)
-    other = ", ".join(f"{key}: {word}" for key, word, written in words if word != written)
     try:
-        shape = resolve(*understood, machine_type)
+        resolve(*interpret(generation, str(topology)), machine_type)
     except ValueError as error:
-        return FieldError(path, "a slice that GKE offers", got, str(error), other)
-    fix = f"write it as GKE does: {shape.accelerator_type} has {shape.chips} chips on {shape.hosts} hosts"
-    return FieldError(path, "a slice that GKE offers", got, fix, other) if other else None
+        got = " ".join(filter(None, (generation, str(topology), machine_type)))
+        return FieldError(path, "a slice that GKE offers", got, str(error))
+    return None
 
 
 def check_slices(name: str, draft: Draft) -> Iterator[FieldError]:
     """Yield the errors of a slice group that GKE offers: its capacity and its second network."""
-    yield from _capacity(f"slices.{name}.capacity", draft.slices[name])
-    yield from _second_network(name, draft)
+    yield from each(_capacity(f"slices.{name}.capacity", draft.slices[name]), _second_network(name, draft))
 
 
 def _capacity(path: str, group: SliceGroup) -> Iterator[FieldError]:
@@ -107,25 +108,27 @@ def _second_network(name: str, draft: Draft) -> Iterator[FieldError]:
         machines = sorted({shape.machine_type for shape in all_shapes() if shape.accelerator_nics})
         expected = f"a machine type with a second network interface: {', '.join(machines)}"
         yield FieldError(path, expected, group.shape.machine_type, "remove it or choose another generation")
-    for job_path, job in draft.readable_jobs:
-        if name in job.slices.groups and not job.host_network:
-            yield FieldError(
-                path,
-                "a job on the network of its hosts, since pods on their own network cannot use the second interface",
-                f"job {job.name} without host_network",
-                f"write {job_path}.host_network: true or remove it",
-            )
+    yield from each(*(_needs_host_network(path, name, job_path, job) for job_path, job in draft.readable_jobs))
 
 
-def _zones(draft: Draft) -> Iterator[FieldError]:
-    if draft.cloud is None:
+def _needs_host_network(path: str, group: str, job_path: str, job: AnyJob) -> Iterator[FieldError]:
+    if group in job.slices.groups and not job.host_network:
+        yield FieldError(
+            path,
+            "a job on the network of its hosts, since pods on their own network cannot use the second interface",
+            f"job {job.name} without host_network",
+            f"write {job_path}.host_network: true or remove it",
+        )
+
+
+def _zone(path: str, draft: Draft, section: Cloud | SliceGroup | None) -> Iterator[FieldError]:
+    if draft.cloud is None or section is None or section.zone is None:
         return
-    region = draft.cloud.region
-    of_groups = {f"slices.{name}.zone": group.zone for name, group in draft.slices.items() if group.zone is not None}
-    for path, zone in {"cloud.zone": draft.cloud.zone, **of_groups}.items():
-        if not re.fullmatch(rf"{re.escape(region)}-[a-z0-9]+", zone):
-            expected = f"a zone of {region}, such as {region}-b"
-            yield FieldError(path, expected, repr(zone), f"change {path} or cloud.region")
+    region, zone = draft.cloud.region, section.zone
+    if not is_zone(zone, region):
+        known = ", ".join(ZONES.get(region, (f"{region}-b",)))
+        expected = f"a zone of {region}, {'which has ' if region in ZONES else 'such as '}{known}"
+        yield FieldError(path, expected, repr(zone), f"change {path} or cloud.region")
 
 
 def _authorized_networks(draft: Draft) -> Iterator[FieldError]:
@@ -248,31 +251,3 @@ def _placement(draft: Draft) -> Iterator[FieldError]:
             placement,
             f"write exclusive-topology, or another capacity for {join_names(on_request)}",
         )
-
-
-def _environment(draft: Draft) -> Iterator[FieldError]:
-    """Yield what would keep an environment from ending, or affect other stacks."""
-    if draft.environment is None or draft.cluster is None:
-        return
-    if draft.cluster.deletion_protection and not draft.cluster.existing:
-        expected = "false, since an environment is destroyed at its end"
-        fix = "set it false, or remove the section environment"
-        yield FieldError("cluster.deletion_protection", expected, "true", fix)
-    for name, group in draft.slices.items():
-        if group.capacity.reserved:
-            yield FieldError(
-                f"slices.{name}.capacity",
-                "capacity that no other stack needs: on-demand, spot, flex-start or queued",
-                f"the reservation {group.capacity.reserved}, which others rely on",
-                "create the environment from a stack without reserved chips",
-            )
-    prefix = f"{draft.cluster.name}-"
-    for name, team in draft.teams.items():
-        # Google identifies pods by project, namespace and service account, not by cluster.
-        if not team.namespace.startswith(prefix):
-            yield FieldError(
-                f"teams.{name}.namespace",
-                f"a name that begins with {prefix}; otherwise pods of other clusters of the project get its rights",
-                repr(team.namespace),
-                f"write {prefix}{team.namespace}",
-            )

@@ -1,6 +1,6 @@
 """Rules for jobs that run a program of your own, on every host or through Pathways."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from infra.controllers import machine_size
 from infra.names import METRICS_PORT_NAME
@@ -14,7 +14,8 @@ from infra.programs import (
     TPU_METRICS_PORT_NAME,
 )
 from infra.settings.errors import FieldError
-from infra.settings.jobs import ContainerJob, Job, Pathways
+from infra.settings.jobs import ContainerJob, Functions, Job, Pathways
+from infra.settings.partial import each
 from infra.settings.schema import DATASETS_FOLDER
 from infra.settings.stack import Draft, Shapes, join_names
 from infra.tpu import SliceShape, all_shapes
@@ -28,13 +29,26 @@ _TAKEN_FOLDERS = ("/tmp", "/dev/shm")
 _TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
 
 
-def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
-    """Yield the errors of one job, on slices of `shape` if that is known."""
+def check_container(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of one job."""
+    yield from each(
+        _direct_only(path, job),
+        _variables(path, job, draft),
+        _ports(path, job),
+        _folders(path, job),
+        _heartbeat(path, job),
+        _room(path, job, draft, shapes),
+    )
+
+
+def _direct_only(path: str, job: ContainerJob) -> Iterator[FieldError]:
     for name in ("check_slices", "records"):
         if getattr(job, name) and job.backend == "pathways":
             expected = "false together with backend: pathways, whose servers hold the chips"
             yield FieldError(f"{path}.{name}", expected, "true", "remove it")
-    yield from _variables(path, job, draft)
+
+
+def _ports(path: str, job: ContainerJob) -> Iterator[FieldError]:
     for name, port in job.ports.items():
         if name == TPU_METRICS_PORT_NAME or port == TPU_METRICS_PORT:
             expected = f"a port other than {TPU_METRICS_PORT_NAME} {TPU_METRICS_PORT}, where libtpu answers GKE"
@@ -42,9 +56,10 @@ def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShap
         if job.records and (name == METRICS_PORT_NAME or port == METRICS_PORT):
             expected = f"a port other than {METRICS_PORT_NAME} {METRICS_PORT}, where records serves metrics"
             yield FieldError(f"{path}.ports.{name}", expected, f"{name} {port}", "choose another")
-    yield from _rights(path, job, draft)
-    yield from _folders(path, job)
-    yield from _heartbeat(path, job)
+
+
+def _room(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield what does not fit on a host, or on the head."""
     if job.backend == "pathways":
         for name in sorted(job.resources.model_fields_set):
             expected, got = "nothing with backend: pathways, where the program runs on the head", job.resources
@@ -52,9 +67,8 @@ def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShap
             yield FieldError(f"{path}.resources.{name}", expected, str(getattr(got, name)), fix)
         if job.pathways:
             yield from _in_memory(path, job, job.pathways.head_memory_gib)
-    elif shape:
-        yield from _share(path, job, shape)
-        yield from _on_disk(path, job, draft)
+    elif shape := shapes.get(job.slices.group):
+        yield from each(_share(path, job, shape), _on_disk(path, job, draft))
         yield from _in_memory(path, job, requested_of_host(shape, job.resources)[1])
 
 
@@ -68,18 +82,6 @@ def _variables(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldErro
         elif name in secrets:
             expected = "a variable that is set once"
             yield FieldError(f"{path}.env.{name}", expected, "also a secret of that name", "remove one of them")
-
-
-def _rights(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldError]:
-    """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
-    context of all pods of the team."""
-    others = [other for other, found in draft.readable_jobs if found.team == job.team and found.host_network]
-    wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
-    for name in (name for name, is_set in wanted.items() if is_set and others):
-        expected = (
-            f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
-        )
-        yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), "give the job to another team")
 
 
 def _folders(path: str, job: ContainerJob) -> Iterator[FieldError]:
@@ -141,8 +143,12 @@ def _sum(job: ContainerJob, medium: str) -> int:
     return sum(volume.size_gib for volume in job.volumes.values() if volume.medium == medium)
 
 
-def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
-    """Yield the errors of a job of any kind that concern Pathways, on slices of `shape` if that is known."""
+def check_pathways(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of a job of any kind that concern Pathways."""
+    yield from each(_pathways(path, job), _with_head(path, job, draft, shapes))
+
+
+def _pathways(path: str, job: Job) -> Iterator[FieldError]:
     by_pathways = job.backend == "pathways"
     if not isinstance(job, ContainerJob):
         if by_pathways:
@@ -161,15 +167,32 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
     if job.pathways and not by_pathways:
         fix = f"remove it, or write pathways as {path}.backend"
         yield FieldError(f"{path}.pathways", f"no such section with backend: {job.backend}", "the section", fix)
-    if job.pathways and by_pathways:
-        yield from _runtime(path, job)
-        yield from _placement(path, draft, "backend: direct for the job")
-        if shape:
-            yield from _head(path, job, job.pathways, draft, shape)
+
+
+def _with_head(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    if not isinstance(job, ContainerJob) or not job.pathways or job.backend != "pathways":
+        return
+    yield from each(_runtime(path, job), _placement(path, draft, "backend: direct for the job"))
+    if shape := shapes.get(job.slices.group):
+        yield from _head(path, job, job.pathways, draft, shape)
+
+
+def check_rights(path: str, job: Job | Functions, draft: Draft, teams: Collection[str]) -> Iterator[FieldError]:
+    """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
+    context of all pods of its team. `teams` are those whose pods have the rights."""
+    others = [other for other, found in draft.readable_jobs if found.team in teams and found.host_network]
+    wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
+    for name in (name for name, is_set in wanted.items() if is_set and others):
+        expected = (
+            f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
+        )
+        fix = "give the job to another team" if isinstance(job, Job) else f"remove it, or host_network of {others[0]}"
+        yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), fix)
 
 
 def check_functions(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of the Pathways runtime of function calls, which may run on every slice group."""
+    """Yield the errors of function calls, whose Pathways runtime may run on every slice group."""
+    yield from each(check_rights("functions", draft.functions, draft, draft.teams))
     path, runtime = "functions.pathways", draft.functions.pathways
     if runtime:
         yield from _placement(path, draft, f"remove {path}")

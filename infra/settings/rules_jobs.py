@@ -1,6 +1,8 @@
 """Rules for jobs of any kind, training jobs, and secrets."""
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from graphlib import CycleError
 from math import ceil
 from typing import cast
@@ -12,9 +14,10 @@ from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.settings import rules_containers
 from infra.settings.errors import FieldError, expectation, from_validation, nearest
 from infra.settings.jobs import ContainerJob, Job, Section, TrainingJob, group_order
-from infra.settings.schema import SliceGroup
+from infra.settings.partial import WrongValueError, each
+from infra.settings.schema import DATASETS_FOLDER, SliceGroup
 from infra.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
-from infra.settings.values import NAMESPACE, SECRETS, VARIABLE, VARIABLE_RULE, Hidden
+from infra.settings.values import NAMESPACE, PROJECT_OF_SANDBOX, SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.submission import assemble, optimizer_spec, training_spec
 from infra.tpu import SliceShape
 from workloads.spec import (
@@ -45,12 +48,39 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     for entry in draft.jobs:
         yield from _names(entry, draft)
         yield from _preset(entry)
+        yield from each(_paths(entry, draft))
         if entry.job:
             yield from _job(entry.path, entry.job, draft, shapes)
-    yield from _orders(draft)
+    yield from each(*(_order(team, draft) for team in draft.written_teams))
 
 
 def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    rights = rules_containers.check_rights(path, job, draft, (job.team,))
+    yield from each(_name(path, job), _mounts(path, job, draft), _secrets(path, job, draft), rights)
+    with suppress(WrongValueError):
+        groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
+        shape = shapes.get(job.slices.group)
+        yield from each(
+            *(_job_slices(path, job, name, group) for name, group in groups.items()),
+            _capacities(path, groups),
+            *([_fallback(path, job, groups, shape)] if shape else []),
+        )
+    yield from rules_containers.check_pathways(path, job, draft, shapes)
+    match job:
+        case TrainingJob():
+            yield from _training(path, job, draft, shapes)
+        case ContainerJob():
+            yield from rules_containers.check_container(path, job, draft, shapes)
+        case _:
+            raise AssertionError(job)
+
+
+def shape_of(job: Job, shapes: Shapes) -> SliceShape | None:
+    """Return the shape of the job's slices, if it is known. Raise WrongValueError if the job names no group."""
+    return shapes.get(job.slices.group)
+
+
+def _name(path: str, job: Job) -> Iterator[FieldError]:
     if job.name == TEAMS_FOLDER:
         expected = f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket"
         yield FieldError(path, expected, job.name, "rename the job")
@@ -58,31 +88,21 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
         expected = f"names of team and job that have at most {_LONGEST_LABEL - 1} characters together"
         fix = "shorten one of them: the job's queue is named after both"
         yield FieldError(path, expected, f"{len(job.queue) - 1}", fix)
+
+
+def _mounts(path: str, job: Job, draft: Draft) -> Iterator[FieldError]:
     if job.host_network and draft.datasets and draft.datasets.mount:
         expected = (
             f"no mount with {path}.host_network: such pods act as their node, but Cloud Storage FUSE acts as the pod"
         )
         fix = "remove one of them; a trainer reads gs:// paths without a mount"
         yield FieldError("datasets.mount", expected, "both", fix)
+
+
+def _secrets(path: str, job: Job, draft: Draft) -> Iterator[FieldError]:
     if unknown := sorted(set(job.secrets or ()) - set(draft.secrets)):
         expected = f"names of the section secrets: {join_names(draft.secrets)}"
         yield FieldError(f"{path}.secrets", expected, ", ".join(unknown), "rename it or add the secret")
-    groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
-    for name, group in groups.items():
-        yield from _job_slices(path, job, name, group)
-    yield from _capacities(path, groups)
-    shape = shapes.get(job.slices.group)
-    if shape:
-        yield from _fallback(path, job, groups, shape)
-    yield from rules_containers.check_pathways(path, job, draft, shape)
-    match job:
-        case TrainingJob():
-            yield from _training(path, job, shape, draft.secrets)
-            yield from _local_saves(path, job, draft, shape)
-        case ContainerJob():
-            yield from rules_containers.check_container(path, job, draft, shape)
-        case _:
-            raise AssertionError(job)
 
 
 def _names(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
@@ -106,21 +126,23 @@ def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:
         yield from ((f"{path}.slices.fallback", group) for group in cast(list[object], fallback))
 
 
-def _orders(draft: Draft) -> Iterator[FieldError]:
+def _order(team: str, draft: Draft) -> Iterator[FieldError]:
     """Yield jobs whose order of groups no queue can have: a team has one queue with one order of flavors."""
-    for team in draft.written_teams:
-        wishes: list[tuple[str, ...]] = []
-        for path, job in draft.readable_jobs:
-            if job.team != team or len(set(job.slices.groups)) < len(job.slices.groups):
-                continue
-            wishes.append(job.slices.groups)
-            try:
-                group_order(wishes)
-            except CycleError:
-                wishes.pop()
-                expected = f"an order of groups that fits the other jobs of team {team}, since they share a queue"
-                fix = "change the order, or give the job to another team"
-                yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(job.slices.groups), fix)
+    wishes: list[tuple[str, ...]] = []
+    for path, job in draft.readable_jobs:
+        wish: tuple[str, ...] = ()
+        with suppress(WrongValueError):
+            wish = job.slices.groups if job.team == team else ()
+        if not wish or len(set(wish)) < len(wish):
+            continue
+        wishes.append(wish)
+        try:
+            group_order(wishes)
+        except CycleError:
+            wishes.pop()
+            expected = f"an order of groups that fits the other jobs of team {team}, since they share a queue"
+            fix = "change the order, or give the job to another team"
+            yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(wish), fix)
 
 
 def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[FieldError]:
@@ -174,15 +196,49 @@ def _preset(entry: DraftJob) -> Iterator[FieldError]:
         yield FieldError(f"{entry.path}.preset", expected, repr(preset), "rename it", nearest(preset, preset_names()))
 
 
-def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Collection[str]) -> Iterator[FieldError]:
-    """Yield the errors of a training job, on slices of `shape` if that is known. `secrets` are those of the stack."""
-    if job.preset in preset_names():
-        preset = load_preset(job.preset)
-        if not (job.data or preset.data):
-            expected = f"data to train on, since the preset {job.preset} has no data of its own"
-            fix = f"add {path}.data to the stack file; docs/how-to/data.md says how to make a token folder"
-            yield FieldError(f"{path}.data", expected, "nothing", fix)
-        yield from _sections(path, job, shape, preset)
+def _training(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of a training job."""
+    yield from each(
+        _data(path, job),
+        _sections(path, job, shapes),
+        _allowed_changes(path, job),
+        _tracker(path, job, draft.secrets),
+        _local_saves(path, job, draft, shapes),
+    )
+
+
+def _data(path: str, job: TrainingJob) -> Iterator[FieldError]:
+    if job.preset in preset_names() and not (job.data or load_preset(job.preset).data):
+        expected = f"data to train on, since the preset {job.preset} has no data of its own"
+        fix = f"add {path}.data to the stack file; docs/how-to/data.md says how to make a token folder"
+        yield FieldError(f"{path}.data", expected, "nothing", fix)
+
+
+def _paths(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
+    """Yield the folders that pods in Google Cloud cannot read, even if something else in the job could not be read.
+
+    Pods of the sandbox read all files of the machine.
+    """
+    if draft.cloud is None or draft.cloud.project == PROJECT_OF_SANDBOX:
+        return
+    data, place = entry.written.get("data"), f"{entry.path}.data"
+    section = cast(Section, data) if isinstance(data, Mapping) else {}
+    yield from _path(f"{place}.path", section.get("path"))
+    mixed = section.get("datasets")
+    for name, folder in cast(Section, mixed).items() if isinstance(mixed, Mapping) else ():
+        if isinstance(folder, Mapping):
+            yield from _path(f"{place}.datasets.{name}.path", cast(Section, folder).get("path"))
+    yield from _path(f"{entry.path}.initial_weights", entry.written.get("initial_weights"))
+
+
+def _path(place: str, folder: object) -> Iterator[FieldError]:
+    if isinstance(folder, str) and not folder.startswith(("gs://", f"{DATASETS_FOLDER}/")):
+        expected = f"a folder that pods can read: gs://BUCKET/FOLDER, or with datasets.mount {DATASETS_FOLDER}/FOLDER"
+        fix = f"copy it with gcloud storage cp --recursive {shlex.quote(folder)} gs://BUCKET, and write that path"
+        yield FieldError(place, expected, repr(folder), fix)
+
+
+def _allowed_changes(path: str, job: TrainingJob) -> Iterator[FieldError]:
     place, written = f"{path}.allow_changes", {f"optimizer.{name}" for name in job.optimizer}
     # A changed preset must not affect a run because its job once allowed a change in the stack file.
     for name in sorted({*job.allow_changes} - written):
@@ -191,6 +247,9 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
     if job.allow_changes and job.existing_run != "resume":
         got = f"existing_run: {job.existing_run}"
         yield FieldError(place, "existing_run: resume", got, "change one of the two")
+
+
+def _tracker(path: str, job: TrainingJob, secrets: Collection[str]) -> Iterator[FieldError]:
     own = secrets if job.secrets is None else job.secrets
     if job.trackers.wandb and WANDB_KEY_VARIABLE not in own:
         yield FieldError(
@@ -202,7 +261,7 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
         )
 
 
-def _local_saves(path: str, job: TrainingJob, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
+def _local_saves(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     """Yield the errors of a job that keeps its newest state in the RAM disks of its nodes."""
     place, every = f"{path}.training.local_save_every_steps", job.training.get("local_save_every_steps")
     if every is None:
@@ -214,7 +273,7 @@ def _local_saves(path: str, job: TrainingJob, draft: Draft, shape: SliceShape | 
     if job.host_network:
         expected = "nothing with host_network, since such pods get no group that may write to a RAM disk"
         yield FieldError(place, expected, str(every), "remove one of them")
-    if draft.cluster and draft.cluster.ram_disk_gib and shape:
+    if draft.cluster and draft.cluster.ram_disk_gib and (shape := shape_of(job, shapes)):
         yield from _ram_disk(path, job, shape, draft.cluster.ram_disk_gib)
 
 
@@ -236,8 +295,11 @@ def _ram_disk(path: str, job: TrainingJob, shape: SliceShape, gib: int) -> Itera
             yield FieldError(place, f"at least {ceil(2 * state)}, {why}", str(gib), fix)
 
 
-def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[FieldError]:
-    wrong: list[FieldError] = []
+def _sections(path: str, job: TrainingJob, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of the sections that change the preset, and of the sizes of the whole job."""
+    if job.preset not in preset_names():
+        return
+    preset, wrong = load_preset(job.preset), list[FieldError]()
     sections = (
         ("model", ModelSpec, lambda job, preset: preset.model_with(job.model)),
         ("training", TrainingSpec, training_spec),
@@ -248,10 +310,14 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
             merged(job, preset)
         except ValidationError as error:
             wrong += from_validation(error, f"{path}.{name}", model)
-    if not wrong and training_spec(job, preset).lora:
-        wrong += _adapters(path, job, preset)
+        except WrongValueError:
+            continue  # The section is reported already.
     yield from wrong
-    if shape and not wrong:
+    if wrong:
+        return
+    adapters = list(_adapters(path, job, preset) if training_spec(job, preset).lora else ())
+    yield from adapters
+    if not adapters and (shape := shape_of(job, shapes)):
         yield from _fit(path, job, shape, preset)
 
 

@@ -1,8 +1,8 @@
 """The sections of a stack file, one class for each section below `config`. Rules between them are in `rules_*`."""
 
 from collections.abc import Mapping
-from datetime import date, datetime
-from typing import Annotated, Literal, Self
+from datetime import date
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -23,10 +23,11 @@ from infra.settings.values import (
     PinnedImage,
     ProjectName,
     Recurrence,
+    Region,
     SecurityGroup,
 )
-from infra.tpu import SliceShape, resolve
-from workloads.spec import MOST_SLICES, NUMBER, Number, PositiveInt, Spec, WholeNumber
+from infra.tpu import SliceShape, interpret, resolve
+from workloads.spec import MOST_SLICES, NUMBER, Flag, Number, PositiveInt, Spec, WholeNumber
 
 DATASETS_FOLDER = "/datasets"
 """Folder at which pods see the mounted bucket."""
@@ -46,7 +47,7 @@ class Cloud(Spec):
     """Location of the stack. A change of any of these values needs a new cluster: destroy, then up."""
 
     project: ProjectName
-    region: str
+    region: Region
     zone: str
     """Zone of the system nodes, and of every slice group without its own zone."""
 
@@ -126,7 +127,7 @@ class Cluster(Spec):
     existing: ExistingCluster | None = None
     """Existing cluster, to which only `name` may be added. Default: the stack creates a cluster."""
     release_channel: Literal["RAPID", "REGULAR", "STABLE"] = "REGULAR"
-    deletion_protection: bool = True
+    deletion_protection: Flag = True
     """Whether GKE refuses to delete the cluster. Before `destroy`, set this to false and run `up`."""
     system_machine_type: CpuMachine = "e2-standard-4"
     """Machine type of the CPU nodes that run JobSet, Kueue and GKE's own pods. The requests of JobSet and Kueue grow
@@ -152,16 +153,12 @@ class Cluster(Spec):
     time."""
 
 
-def _as_text(written: object) -> object:
-    """Convert a number of chips to text. `rules_cloud` then suggests the topology with that number."""
-    return str(written) if isinstance(written, int) and not isinstance(written, bool) else written
-
-
 class SliceGroup(Spec):
     """A group of equal TPU slices. A change of anything but `count` replaces every slice of the group."""
 
     generation: str
-    topology: Annotated[str, BeforeValidator(_as_text)]
+    topology: str
+    """Topology of a slice, such as 4x4, or Cloud TPU's name of the slice, such as v6e-16."""
     machine_type: str | None = None
     """Machine type of the hosts. Default: that of the topology's multi-host slice, or its only machine type."""
     count: Annotated[PositiveInt, Field(le=MOST_SLICES)]
@@ -177,12 +174,25 @@ class SliceGroup(Spec):
     image_disk: DiskImage | None = None
     """Disk image that contains the trainer's image, so that nodes need not pull it
     (https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading). Default: none."""
-    second_network: bool = False
+    second_network: Flag = False
     """Whether hosts use their second network interface, on a separate network. It benefits only pods of a job with
     `host_network`. Not with an existing network or cluster."""
-    existing: bool = False
+    existing: Flag = False
     """Whether the node pools exist already in an existing cluster: `count` pools, one for each slice, whose nodes have
     the label `slice-group` with the name of the group. The stack creates none and deletes none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_the_terms_of_gke(cls, written: object) -> object:
+        """Replace other names of generation and topology, such as `trillium`, `v6e-16` or `2X4`."""
+        if not isinstance(written, Mapping):
+            return written
+        section = cast(Mapping[str, object], written)
+        generation, topology = section.get("generation"), section.get("topology", "")
+        if not isinstance(generation, str) or not isinstance(topology, str | int) or isinstance(topology, bool):
+            return section
+        generation, topology = interpret(generation, str(topology))
+        return {**section, "generation": generation, **({"topology": topology} if topology else {})}
 
     @property
     def shape(self) -> SliceShape:
@@ -273,9 +283,9 @@ class Scheduling(Spec):
 
     placement: Placement = "exclusive-topology"
     """What keeps a slice of a job in one node pool: JobSet's exclusive topology, or Kueue's topology-aware scheduling,
-    which also counts the free hosts before it admits a job. Before changing this on a live stack, let the jobs end or
-    drain the teams: Kueue forgets the chips of jobs that keep running."""
-    fair_sharing: bool = False
+    which also counts the free hosts before it admits a job. A change is refused while jobs run, because Kueue would
+    forget their chips: let them end or drain the teams."""
+    fair_sharing: Flag = False
     """Whether idle chips go to the team that uses the smallest share for its weight, not to the team that asks
     first."""
     ready_minutes: PositiveInt | None = None
@@ -308,7 +318,7 @@ class Datasets(Spec):
     bucket: BucketName
     """An existing bucket. It is not part of the stack, because data outlives a cluster and serves several. The trainers
     of all teams may read it."""
-    mount: bool = False
+    mount: Flag = False
     """Whether pods see the bucket as the folder `/datasets`, read-only, through Cloud Storage FUSE."""
 
 
@@ -348,8 +358,8 @@ class Budget(Spec):
     usd_total: Usd | None = None
     """Maximum US dollars that all jobs together may cost while they hold chips. Each job needs `max_hours`, because an
     estimate of its steps would not stop it. A changed job counts from zero again. Idle slices do not count.
-    `multislice enforce-budget` counts what all runs of all jobs have used, and stops them when it is this much.
-    Default: no limit."""
+    `multislice enforce-budget` counts what the jobs of all teams have used, also after they were deleted, and stops
+    them when it is this much. Default: no limit."""
     expires_on: Annotated[date, BeforeValidator(_as_date)] | None = None
     """Last day on which the stack may be changed, in UTC. After that day previews and updates are refused, but not
     `destroy`. Default: none."""
@@ -357,33 +367,11 @@ class Budget(Spec):
     """Alerts of Cloud Billing about all costs of the project. Default: none."""
 
 
-class Environment(Spec):
-    """Makes the stack an environment: a temporary copy of another stack, created by `multislice env create`.
-
-    A destroy removes everything, including the checkpoint bucket and its content.
-    """
-
-    source: DnsLabel
-    """Stack from which it was copied."""
-    expires_at: Instant
-    """Time in UTC, such as 2026-11-21T18:00:00Z, after which previews and updates are refused, but not `destroy`."""
-
-    @property
-    def end(self) -> datetime:
-        return datetime.fromisoformat(self.expires_at)
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Return the labels that identify its leftovers in the cloud. Label values may contain no colons or
-        capitals."""
-        return {"environment-of": self.source, "expires-at": self.expires_at.lower().replace(":", "-")}
-
-
 class Monitoring(Spec):
     """Metrics in Google Managed Prometheus, alerts on them, and a Grafana dashboard; see
     `docs/how-to/monitoring.md`."""
 
-    enabled: bool = True
+    enabled: Flag = True
     """Whether the stack declares collection, alerts and dashboard. Without it the cluster still has Managed Prometheus,
     and the trainer's hosts still serve their metrics."""
 
@@ -393,5 +381,5 @@ class Options(Spec):
 
     labels: Labels = {}
     """Labels of cluster, nodes and buckets, for billing reports."""
-    allow_interruption: bool = False
-    """Whether a change or destroy may remove slices under a running job."""
+    allow_interruption: Flag = False
+    """Whether a change or destroy may remove what running jobs need, such as their slices or their namespace."""

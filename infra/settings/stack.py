@@ -15,7 +15,6 @@ from infra.settings.schema import (
     Cloud,
     Cluster,
     Datasets,
-    Environment,
     Image,
     Monitoring,
     Network,
@@ -64,7 +63,6 @@ class Draft:
     scheduling: Scheduling = Scheduling()
     prices: Prices = Prices()
     budget: Budget | None = None
-    environment: Environment | None = None
     functions: Functions = Functions()
     secrets: tuple[str, ...] = ()
     """Names of the stack file's secrets."""
@@ -115,7 +113,6 @@ class Settings(Options):
     scheduling: Scheduling = Scheduling()
     prices: Prices = Prices()
     budget: Budget | None = None
-    environment: Environment | None = None
     monitoring: Monitoring = Monitoring()
     functions: Functions = Functions()
     secrets: Mapping[str, InstanceOf[Hidden]] = {}
@@ -149,8 +146,7 @@ class Settings(Options):
     def resource_labels(self) -> Mapping[str, str]:
         """Return the labels of all billed resources. Never empty, because GKE ignores the removal of a pool's last
         label."""
-        of_environment = self.environment.labels if self.environment else {}
-        return {**MANAGED_BY, **self.labels, **of_environment}
+        return {**MANAGED_BY, **self.labels}
 
     @property
     def second_network(self) -> bool:
@@ -182,11 +178,11 @@ class Settings(Options):
 
     @property
     def pod_levels(self) -> Mapping[str, PodLevel]:
-        """Return the Pod Security level of each team's namespace: the strictest that admits the pods of all its
-        jobs."""
+        """Return the Pod Security level of each team's namespace: the strictest that admits the pods of all its jobs
+        and of functions."""
         strictest_last = get_args(PodLevel)[::-1]
         needed = {(job.team, job.pod_level) for job in self.jobs.values()} | {
-            (name, "restricted") for name in self.teams
+            (name, self.functions.pod_level) for name in self.teams
         }
         return {name: next(level for level in strictest_last if (name, level) in needed) for name in self.teams}
 

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from infra.settings.errors import FieldError, from_validation, missing_key, nearest, unknown_key
+from infra.settings.schema import SliceGroup
 from infra.settings.stack import Settings
 from infra.settings.values import ClusterName, ProjectName
 from infra.tpu import SliceShape, generations, interpret, resolve
@@ -90,16 +91,27 @@ def expand(values: Mapping[str, object], stack: str) -> Expanded:
     meant = {key: nearest(key, known) for key in values if key not in (*known, "job")}
     misspelt = {key: name for key, name in meant.items() if name in Starter.model_fields.keys() - given.keys()}
     faults = [unknown_key("", key, Starter.model_fields) for key in misspelt]
+    faults += [_no_section(key) for key, name in meant.items() if not name]
     given |= {name: values[key] for key, name in misspelt.items()}
     starter, wrong = read_starter(given)
     required = [name for name, field in Starter.model_fields.items() if field.is_required()]
     faults += [*wrong, *(missing_key(name) for name in required if name not in given)]
-    written = {name: value for name, value in values.items() if name not in (*given, *misspelt)}
+    strange = {key for key, name in meant.items() if not name}
+    written = {name: value for name, value in values.items() if name not in (*given, *misspelt, *strange)}
     found = sections(starter, cluster_of(stack))
     if "jobs" in written:
         del found["job"]
     stand_ins = {each.path for each in wrong} | (set(required) - given.keys())
     return Expanded(found | written, frozenset(found.keys() - written.keys()), tuple(faults), frozenset(stand_ins))
+
+
+def _no_section(key: str) -> FieldError:
+    """Return the error of a key that is neither a value of a starter nor a section."""
+    error = unknown_key("", key, Starter.model_fields)
+    if key not in SliceGroup.model_fields:
+        return error
+    fix = f"write the section slices, which has {key}; stacks/Pulumi.prod.yaml is an example"
+    return replace(error, fix=fix, meant="")
 
 
 def read_starter(given: Mapping[str, object]) -> tuple[Starter, list[FieldError]]:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from infra.published import Published
 from infra.settings.errors import FieldError, SettingsError
 from infra.settings.jobs import AnyJob, ContainerJob, PodLevel, Section, TrainingJob
+from infra.settings.partial import each
 from infra.settings.read import JOBS, Sections, check_jobs, read_draft
 from infra.settings.stack import Settings, join_names
 
@@ -27,7 +28,7 @@ def read_submitted(name: str, section: Section, published: Published) -> Setting
     sections = Sections({**published.sections, JOBS: {name: written}})
     draft = read_draft(sections)
     errors = [*sections.errors, *check_jobs(draft)]
-    errors += [error for path, job in draft.readable_jobs for error in _limits(path, job, published)]
+    errors += each(*(limit for path, job in draft.readable_jobs for limit in _limits(path, job, published)))
     if errors:
         raise SettingsError(dict.fromkeys(errors))
     own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
@@ -35,18 +36,38 @@ def read_submitted(name: str, section: Section, published: Published) -> Setting
     return Settings(**(own | jobs))
 
 
-def _limits(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
+def _limits(path: str, job: AnyJob, published: Published) -> Iterator[Iterator[FieldError]]:
+    """Yield the checks of a submitted job, each of which may need a value that is wrong."""
+    yield _own_team(path, job, published)
+    yield _new_name(path, job, published)
+    yield _not_paused(path, job)
+    yield _trainer_image(path, job, published)
+    yield _order(path, job, [*published.teams[published.team].quota])
+    yield _rights(path, job, published)
+    yield _head(path, job, published)
+
+
+def _own_team(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
     if job.team != published.team and job.team in published.teams:
         expected = f"{published.team}, the team of namespace {published.namespace}"
         yield FieldError(f"{path}.team", expected, repr(job.team), "remove it, or submit to the other namespace")
+
+
+def _new_name(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
     if job.name in published.jobs:
         expected = f"a name other than those of the stack's own jobs: {join_names(published.jobs)}"
         yield FieldError(path, expected, repr(job.name), "rename the job")
+
+
+def _not_paused(path: str, job: AnyJob) -> Iterator[FieldError]:
     if job.paused:
         fix = "remove it; `multislice cancel` stops a submitted job, and the next submit resumes it"
         yield FieldError(
             f"{path}.paused", "false, since only a job of the stack file has a queue of its own", "true", fix
         )
+
+
+def _trainer_image(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
     if published.image is None and (isinstance(job, TrainingJob) or job.check_slices):
         field = "kind" if isinstance(job, TrainingJob) else "check_slices"
         yield FieldError(
@@ -55,10 +76,6 @@ def _limits(path: str, job: AnyJob, published: Published) -> Iterator[FieldError
             job.kind,
             "add image to the stack file",
         )
-    yield from _order(path, job, [*published.teams[published.team].quota])
-    yield from _rights(path, job, published)
-    if isinstance(job, ContainerJob) and job.pathways:
-        yield from _head(path, job.pathways.head_vcpus, job.pathways.head_memory_gib, published)
 
 
 def _order(path: str, job: AnyJob, tried: list[str]) -> Iterator[FieldError]:
@@ -77,7 +94,7 @@ def _rights(path: str, job: AnyJob, published: Published) -> Iterator[FieldError
     elif strictest_first.index(job.pod_level) > strictest_first.index(published.pod_level):
         expected = f"pods of the level {published.pod_level}, which is all that the namespace admits"
         yield FieldError(path, expected, job.pod_level, f"remove privileged and run_as_user, {_ASK}")
-    elif published.host_network and isinstance(job, ContainerJob):
+    elif published.host_network:
         wanted: Mapping[str, object] = {"run_as_user": job.run_as_user, "privileged": job.privileged or None}
         for name, value in wanted.items():
             if value is not None:
@@ -85,11 +102,13 @@ def _rights(path: str, job: AnyJob, published: Published) -> Iterator[FieldError
                 yield FieldError(f"{path}.{name}", expected, str(value), "remove it")
 
 
-def _head(path: str, vcpus: int, memory_gib: int, published: Published) -> Iterator[FieldError]:
+def _head(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
+    if not isinstance(job, ContainerJob) or job.pathways is None:
+        return
     limit = published.head_limit
     for name, got, most in (
-        ("head_vcpus", vcpus, limit.millicores // 1000),
-        ("head_memory_gib", memory_gib, limit.memory_mib // 1024),
+        ("head_vcpus", job.pathways.head_vcpus, limit.millicores // 1000),
+        ("head_memory_gib", job.pathways.head_memory_gib, limit.memory_mib // 1024),
     ):
         if got > most:
             expected = f"at most {most}, the largest head of the stack's own jobs in this namespace"

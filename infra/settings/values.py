@@ -11,9 +11,15 @@ from ipaddress import IPv4Network
 from typing import Annotated, cast
 
 from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from infra.settings.errors import nearest
+from infra.zones import PLACES, ZONES
 
 NAMESPACE = "tpu-multislice"
 """Namespace of the program's keys in Pulumi's configuration, whatever the name of the project."""
+PROJECT_OF_SANDBOX = "sandbox"
+"""Project that the file of a stack for the sandbox names."""
 SECRETS = "secrets"
 """The only section of a stack file that may hold secrets."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,7 +45,29 @@ def _matching(pattern: str | re.Pattern[str], expected: str) -> AfterValidator:
 def _name(length: int) -> AfterValidator:
     """Return the check of a name that is used for Kubernetes and Google Cloud objects."""
     expected = f"a name of at most {length} lower-case letters, digits and hyphens that begins with a letter"
-    return _matching(rf"(?=.{{1,{length}}}$){_NAME.pattern}", expected)
+
+    def check(text: str) -> str:
+        if len(text) <= length and _NAME.fullmatch(text):
+            return text
+        meant = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+        if len(meant) <= length and _NAME.fullmatch(meant):
+            raise PydanticCustomError("name", "{expected}", {"expected": expected, "meant": meant})
+        raise ValueError(expected)
+
+    return AfterValidator(check)
+
+
+def _image(text: str) -> str:
+    if re.fullmatch(r"[^\s@]+@sha256:[0-9a-f]{64}", text):
+        return text
+    expected = "an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>, since tags move"
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*(:[\w.-]+)?", text):
+        raise ValueError(expected)
+    of_google = re.match(r"[a-z0-9-]+-docker\.pkg\.dev/|([a-z]+\.)?gcr\.io/", text)
+    google = f"gcloud artifacts docker images describe {text} --format='value(image_summary.fully_qualified_digest)'"
+    other = f"docker buildx imagetools inspect {text}"
+    fix = f"write what this command prints: {google}" if of_google else f"write the digest that this prints: {other}"
+    raise PydanticCustomError("image", "{expected}", {"expected": expected, "fix": fix})
 
 
 def _absolute_path(of: str) -> AfterValidator:
@@ -73,6 +101,20 @@ def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
             f" letter (invalid: {', '.join(bad)})"
         )
     return labels
+
+
+def _region(text: str) -> str:
+    """Refuse names that cannot be regions. A region that is new has another number than those of `infra.zones`."""
+    if re.fullmatch(r"[a-z]+-[a-z]+\d+", text) and text.rstrip("0123456789") in PLACES:
+        return text
+    expected = "a region of Google Cloud, such as us-east5"
+    if text in {zone for zones in ZONES.values() for zone in zones}:
+        meant = text.rpartition("-")[0]
+    else:
+        meant = {name.replace("-", ""): name for name in ZONES}.get(re.sub(r"[^a-z0-9]", "", text.lower()), "")
+    if meant := meant or nearest(text, ZONES):
+        raise PydanticCustomError("region", "{expected}", {"expected": expected, "meant": meant})
+    raise ValueError(expected)
 
 
 VariableName = Annotated[str, _matching(VARIABLE, VARIABLE_RULE)]
@@ -136,13 +178,7 @@ CpuMachine = Annotated[
         "a machine type of Compute Engine without accelerators, such as e2-standard-4",
     ),
 ]
-PinnedImage = Annotated[
-    str,
-    _matching(
-        r"[^\s@]+@sha256:[0-9a-f]{64}",
-        "an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>, since tags move",
-    ),
-]
+PinnedImage = Annotated[str, AfterValidator(_image)]
 Email = Annotated[
     str,
     _matching(
@@ -158,6 +194,7 @@ SecurityGroup = Annotated[
         "gke-security-groups@ and your domain, the only name that GKE accepts",
     ),
 ]
+Region = Annotated[str, AfterValidator(_region)]
 Instant = Annotated[str, AfterValidator(_instant)]
 Cidr = Annotated[str, AfterValidator(_range)]
 Labels = Annotated[Mapping[str, str], AfterValidator(_labels)]

@@ -21,7 +21,7 @@ _LEAST_GRACE_SECONDS = 30
 _LEAST_PATIENCE_HOURS = 24
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 _STASH = "pulumi:index:Stash"
-"""Resource with the day on which a stack expires or an environment ends."""
+"""Resource with the day on which a stack expires."""
 _UNCOUNTED = ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts")
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _QUOTAS = "https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/"
@@ -58,7 +58,7 @@ def _ends(resources: Sequence[Declared]) -> Iterator[Violation]:
     pools = tpu_pools(resources)
     on_demand = [pool for pool in pools if pool.on_demand]
     stashes = [at(stash.properties, "input") for stash in select_type(resources, _STASH)]
-    expires = any(at(stash, "expires_on") or at(stash, "expires_at") for stash in stashes)
+    expires = any(at(stash, "expires_on") for stash in stashes)
     for job in slice_jobs(resources):
         deadline = at(job.resource.properties, "metadata", "labels", MAX_TIME_LABEL)
         # Only the trainer detects its own hangs.

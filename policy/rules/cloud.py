@@ -11,7 +11,6 @@ from policy.plan import (
     REPOSITORY,
     Declared,
     at,
-    ends,
     every,
     is_known,
     select_type,
@@ -94,8 +93,6 @@ def _known_sources(sources: list[str], narrowed: bool) -> Iterator[str]:
 
 
 def _kept(bucket: Declared) -> Iterator[str]:
-    if ends(bucket):
-        return
     yield from must_not_be("forceDestroy", True)(bucket)
     # Cloud Storage's default is seven days.
     yield from must_not_be("softDeletePolicy.retentionDurationSeconds", 0)(bucket)
@@ -209,7 +206,7 @@ RULES: tuple[Rule, ...] = (
     ResourceRule(
         id="bucket-keeps-checkpoints",
         severity="critical",
-        title="A bucket does not lose checkpoints, except that of an environment",
+        title="A bucket does not lose checkpoints",
         why="The provider empties a bucket with forceDestroy before it deletes it, deletion by age removes parts of the"
         " newest complete checkpoint, and without soft delete nothing that was deleted can be restored.",
         fix="Leave forceDestroy false and soft delete at 604800 seconds or more, and give every rule that deletes a"

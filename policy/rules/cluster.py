@@ -9,7 +9,6 @@ from policy.plan import (
     NODE_POOL,
     Declared,
     at,
-    ends,
     every,
     is_known,
     namespace,
@@ -83,11 +82,6 @@ def _encrypted_for_jobs(resources: Sequence[Declared]) -> Iterator[Violation]:
     for cluster in select_type(resources, CLUSTER) if held else ():
         for message in _ENCRYPTED(cluster):
             yield Violation(f"{message}, although jobs have the secrets {', '.join(held)}", cluster.urn)
-
-
-def _protected(cluster: Declared) -> Iterator[str]:
-    if not ends(cluster):
-        yield from must_be("deletionProtection", True, unset=True)(cluster)
 
 
 def _repaired(pool: Declared) -> Iterator[str]:
@@ -277,7 +271,7 @@ RULES: tuple[Rule, ...] = (
         why="One `destroy`, or a change that replaces the cluster, ends all its jobs and gives up its chips.",
         fix="Set cluster.deletion_protection: true, or grant an exception if the stack is temporary.",
         link="https://www.pulumi.com/registry/packages/gcp/api-docs/container/cluster/",
-        checks={CLUSTER: _protected},
+        checks={CLUSTER: must_be("deletionProtection", True, unset=True)},
     ),
     ResourceRule(
         id="auto-repair",

@@ -1,7 +1,7 @@
 """The node agent: keeps the sandbox's nodes Ready and gives each pod that is bound to them a worker.
 
-Readiness probes are not run: a running container counts as ready. Images are ignored: every container is a program of
-this machine that imports the checkout's modules. `pod_worker` runs one pod.
+Images are ignored: every container is a program of this machine that imports the checkout's modules. `pod_worker` runs
+one pod, and `unsupported` names what a pod may not have.
 """
 
 import logging
@@ -19,7 +19,7 @@ from sandbox.node_agent.kubelet_server import KubeletServer, LogTimes
 from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod, timestamp
 from sandbox.node_agent.pod_process import end_leftovers, start_reaper
 from sandbox.node_agent.pod_worker import PodWorker
-from sandbox.site import NODE_LABEL, SILENT_ANNOTATION, Site, administrator
+from sandbox.site import BROKEN_ANNOTATION, NODE_LABEL, SILENT_ANNOTATION, Site, administrator
 
 log = logging.getLogger(__name__)
 
@@ -176,6 +176,7 @@ class NodeAgent:
         with self._lock:
             known_before = name in self._nodes and name not in self._machine.silent
             self._nodes[name] = node
+            self._machine.broken[name] = node["metadata"].get("annotations", {}).get(BROKEN_ANNOTATION, "")
             if is_silent(node):
                 self._machine.silent.add(name)
                 return
@@ -191,6 +192,7 @@ class NodeAgent:
         self._leases.retire(node)
         with self._lock:
             self._nodes.pop(name, None)
+            self._machine.broken.pop(name, None)
             for worker in self._workers_of(name):
                 if name in self._machine.silent:
                     # The machine disappeared without a signal. A new machine of that name does not know its pods.

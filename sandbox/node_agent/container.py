@@ -1,6 +1,7 @@
 """Turns a container's specification into the plan of its process: environment, command, mounts, host names, log."""
 
 import base64
+import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,9 @@ from sandbox.node_agent.environment import (
     container_mounts,
     declared_variables,
 )
-from sandbox.node_agent.pod import ConfigError, Pod
+from sandbox.node_agent.pod import ImageError, Pod
 from sandbox.node_agent.pod_process import FOLDER_VARIABLE, Plan
-from sandbox.site import Site
+from sandbox.site import PULLS_NO_IMAGES, Site
 from sandbox.tpu_environment import cpu_variables, device_variables, requested_chips, webhook_variables
 
 CLUSTER_DOMAIN = "cluster.local"
@@ -26,6 +27,9 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _TEMPORARY = "/var/tmp"
 """Mount path of a pod's own folder for temporary files. Short, because paths of sockets must be."""
+
+_MESSAGE_PATH = "/dev/termination-log"
+"""Kubernetes' default."""
 
 _TOKEN_SECONDS = 3600
 """Kubernetes' default lifetime of a projected token."""
@@ -118,17 +122,21 @@ class Machine:
     """Set when the agent ends. Nothing is retried after that."""
     silent: set[str] = field(default_factory=set[str])
     """Names of the nodes that cannot reach the API server."""
+    broken: dict[str, str] = field(default_factory=dict[str, str])
+    """Values of `BROKEN_ANNOTATION` by the name of the node."""
+    restart_seconds: float = 10
+    """Pause before the second restart of a container; it doubles with each further one. Kubelet's value."""
 
 
-def container_plan(container: Json, around: Surroundings, machine: Machine, folder: Path) -> Plan:
+def container_plan(container: Json, around: Surroundings, machine: Machine) -> Plan:
     """Resolve what the container refers to, and make its folders and volumes.
 
     Raises ConfigError if the container cannot be created here, or not yet.
     """
-    pod = around.pod
-    policy = container.get("restartPolicy", pod.spec["restartPolicy"])
-    if policy != "Never":
-        raise ConfigError(f"restartPolicy {policy} is not offered here; set Never, so that the Job replaces the pod")
+    pod, name = around.pod, container["name"]
+    if machine.broken.get(pod.node) == PULLS_NO_IMAGES:
+        raise ImageError(f'Back-off pulling image "{container.get("image", "")}"')
+    folder = machine.site.pods / pod.folder_name
     injected: dict[str, str] = {}
     if requested_chips(container):
         job = pod.owner_job and machine.api.find(f"/apis/batch/v1/namespaces/{pod.namespace}/jobs/{pod.owner_job}")
@@ -140,27 +148,53 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
         **declared,
         **cpu_variables(container, around.node, around.address),
     }
-    own_mounts = [
+    message = _new_file(folder / "messages" / name)
+    mounts = [
         Mount(machine.names.hosts_file(pod), "/etc/hosts", read_only=False),
         Mount(folder / "tmp", _TEMPORARY, read_only=False),
+        Mount(message, container.get("terminationMessagePath", _MESSAGE_PATH), read_only=False),
+        *container_mounts(container, around, folder / "volumes"),
     ]
-    workdir = folder / "work" / container["name"]
-    workdir.mkdir(parents=True, exist_ok=True)
-    log = log_file(machine.site, pod.folder_name, container["name"])
-    log.parent.mkdir(parents=True, exist_ok=True)
+    own = _new_folder(folder / "work" / name)
+    workdir = Path(container.get("workingDir") or own)
+    if not workdir.exists() and not any(workdir.is_relative_to(mount.target) for mount in mounts):
+        mounts.append(Mount(own, str(workdir), read_only=False))
     return Plan(
         command=command_line(container, declared),
         environment=environment,
         hostname=pod.hostname,
         workdir=workdir,
-        mounts=[*own_mounts, *container_mounts(container, around, folder / "volumes")],
-        log=log,
+        mounts=mounts,
+        stage=_new_folder(folder / "stages" / name),
+        log=_new_log(machine.site, pod, name),
+        message=message,
     )
 
 
-def log_file(site: Site, folder_name: str, container: str) -> Path:
-    """Return the path of a container's log."""
-    return site.pod_logs(folder_name) / f"{container}.log"
+def log_file(site: Site, folder_name: str, container: str, *, previous: bool = False) -> Path:
+    """Return the path of the log of a container's newest run, or of the run before it."""
+    return site.pod_logs(folder_name) / f"{container}{'.previous' if previous else ''}.log"
+
+
+def _new_folder(path: Path) -> Path:
+    """Return an empty folder: as in an image, each run finds nothing of the run before it."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
+
+
+def _new_file(path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+def _new_log(site: Site, pod: Pod, container: str) -> Path:
+    path = log_file(site, pod.folder_name, container)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        path.rename(log_file(site, pod.folder_name, container, previous=True))
+    return path
 
 
 def object_lookup(api: ApiServer, namespace: str) -> Lookup:
@@ -170,9 +204,9 @@ def object_lookup(api: ApiServer, namespace: str) -> Lookup:
         found = api.find(f"/api/v1/namespaces/{namespace}/{kind}/{name}")
         if found is None:
             return None
-        data: dict[str, str] = found.get("data") or {}
         decode = base64.b64decode if kind == "secrets" else str.encode
-        return {key: decode(value) for key, value in data.items()}
+        binary = {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}
+        return {key: decode(value) for key, value in (found.get("data") or {}).items()} | binary
 
     return lookup
 

@@ -1,11 +1,12 @@
 """A container's environment, command and volumes: references resolved, `$(VAR)` expanded.
 
 Pure except for the lookup of ConfigMaps and Secrets that the caller passes in, and for the files of volumes. Variables
-are set in kubelet's order: image, device plugin, then the pod's own, which take precedence. Only the references and
-volumes that the program of this repository declares are supported.
+are set in kubelet's order: image, device plugin, then the pod's own, which take precedence. `unsupported` has refused
+what is not supported here.
 """
 
-import os
+import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ type Lookup = Callable[[str, str], Mapping[str, bytes] | None]
 
 type Token = Callable[[Json], str]
 """A token of the pod's service account, bound to the pod, for a projected volume's source."""
+
+type _File = tuple[bytes, int]
+"""Content and mode."""
+
+_MODE = 0o644
+"""Kubernetes' default mode of a file in a volume."""
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 _MAP_ENTRY = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
@@ -66,28 +73,23 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def declared_variables(container: Json, around: Surroundings, injected: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the container's specification, over those that a webhook `injected` into it.
 
-    Raises ConfigError if a required reference points to nothing, or is of a kind that is not offered here.
+    Raises ConfigError if a required reference points to nothing.
     """
     variables = dict(injected)
-    if "envFrom" in container:
-        raise ConfigError("envFrom is not offered here; use env with configMapKeyRef or secretKeyRef")
+    for source in container.get("envFrom", []):
+        for key, kind in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
+            if reference := source.get(key):
+                data = _object_data(kind, reference["name"], reference, around.lookup)
+                variables |= {source.get("prefix", "") + name: _text(value) for name, value in data.items()}
     for entry in container.get("env", []):
-        value = _value(entry, around, variables)
+        value = _value(entry, container, around, variables)
         if value is not None:
             variables[entry["name"]] = value
     return variables
 
 
 def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
-    """Return the program and arguments of the container.
-
-    Raises ConfigError if the container relies on its image's entry point.
-    """
-    if not container.get("command"):
-        raise ConfigError(
-            f"container {container['name']!r} has no command; images are not run here, so an image's entry point"
-            " is unknown: set command"
-        )
+    """Return the program and arguments of the container."""
     return [expand(word, variables) for word in (*container["command"], *container.get("args", []))]
 
 
@@ -99,14 +101,32 @@ def _field_value(path: str, around: Surroundings) -> str:
         "metadata.name": pod.name,
         "metadata.namespace": pod.namespace,
         "metadata.uid": pod.uid,
+        "metadata.labels": _entries(pod.labels),
+        "metadata.annotations": _entries(pod.metadata.get("annotations") or {}),
         "spec.nodeName": pod.node,
         "spec.serviceAccountName": pod.spec.get("serviceAccountName", "default"),
         "status.podIP": around.address,
+        "status.podIPs": around.address,
         "status.hostIP": around.host_address,
+        "status.hostIPs": around.host_address,
     }
-    if path not in fields:
-        raise ConfigError(f"fieldRef {path!r} is not offered here; choose one of {', '.join(fields)}")
     return fields[path]
+
+
+def _entries(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={json.dumps(value)}" for key, value in sorted(values.items()))
+
+
+def _resource_value(reference: Json, container: Json, node: Json) -> str:
+    """Return the container's own amount; without a limit, what the node can give."""
+    from kubernetes.utils.quantity import parse_quantity
+
+    table, _, resource = reference["resource"].partition(".")
+    amount = container.get("resources", {}).get(table, {}).get(resource)
+    if amount is None:
+        amount = node["status"]["allocatable"].get(resource, "0") if table == "limits" else "0"
+    divisor = parse_quantity(reference.get("divisor") or "1") or 1
+    return str(math.ceil(parse_quantity(amount) / divisor))
 
 
 def container_mounts(container: Json, around: Surroundings, folder: Path) -> list[Mount]:
@@ -114,7 +134,7 @@ def container_mounts(container: Json, around: Surroundings, folder: Path) -> lis
 
     Contents are written once: a later change of a ConfigMap is not seen, and tokens are not renewed. `medium: Memory`
     is a folder like any other, and so is the RAM disk of a node, which all pods of the node share. Raises ConfigError
-    if a volume's source is missing or not offered, or its mount path does not exist here.
+    if a volume's source is missing.
     """
     volumes = {volume["name"]: volume for volume in around.pod.spec.get("volumes", [])}
     mounts: list[Mount] = []
@@ -122,38 +142,44 @@ def container_mounts(container: Json, around: Surroundings, folder: Path) -> lis
         target = mount["mountPath"]
         if target in _LEFT_OUT:
             continue
-        if not os.path.exists(target):
-            raise ConfigError(
-                f"mountPath {target!r} of volume {mount['name']!r} does not exist on this machine,"
-                " so nothing can be mounted there; use a path that exists, or create it"
-            )
-        if "subPath" in mount:
-            raise ConfigError(f"subPath of volume {mount['name']!r} is not offered here; mount the volume as a whole")
         source = _made(volumes[mount["name"]], around, folder / mount["name"])
+        if part := mount.get("subPath"):
+            source = _inside(source, part)
+            if not source.exists():
+                source.mkdir(parents=True)
         mounts.append(Mount(source, target, mount.get("readOnly", False)))
     return mounts
 
 
-def _value(entry: Json, around: Surroundings, variables: Mapping[str, str]) -> str | None:
+def _value(entry: Json, container: Json, around: Surroundings, variables: Mapping[str, str]) -> str | None:
     origin: Json | None = entry.get("valueFrom")
     if not origin:
         return expand(entry.get("value", ""), variables)
-    if reference := origin.get("fieldRef"):
-        return _field_value(reference["fieldPath"], around)
     for key, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         if reference := origin.get(key):
             return _key_value(kind, reference, around.lookup)
-    raise ConfigError(f"env {entry['name']!r}: {', '.join(origin)} is not offered here")
+    return _own_value(origin, container, around)
+
+
+def _own_value(origin: Json, container: Json, around: Surroundings) -> str:
+    """Return what the pod says about itself."""
+    if reference := origin.get("fieldRef"):
+        return _field_value(reference["fieldPath"], around)
+    return _resource_value(origin["resourceFieldRef"], container, around.node)
 
 
 def _key_value(kind: str, reference: Json, lookup: Lookup) -> str | None:
     data = _object_data(kind, reference["name"], reference, lookup)
     if reference["key"] in data:
-        # Converted back to the same bytes when the process starts.
-        return data[reference["key"]].decode(errors="surrogateescape")
+        return _text(data[reference["key"]])
     if reference.get("optional"):
         return None
     raise ConfigError(f"couldn't find key {reference['key']!r} in {kind.removesuffix('s')} {reference['name']!r}")
+
+
+def _text(value: bytes) -> str:
+    # Converted back to the same bytes when the process starts.
+    return value.decode(errors="surrogateescape")
 
 
 def _object_data(kind: str, name: str, reference: Json, lookup: Lookup) -> Mapping[str, bytes]:
@@ -169,40 +195,57 @@ def _made(volume: Json, around: Surroundings, folder: Path) -> Path:
         around.memory.mkdir(parents=True, exist_ok=True)
         return around.memory
     if not folder.exists():
-        files = _files(volume, around)
+        files = _files(volume, around, _MODE)
         folder.mkdir(parents=True)
-        for name, content in files.items():
-            path = (folder / name).resolve()
-            if not path.is_relative_to(folder.resolve()):
-                raise ConfigError(f"path {name!r} leaves its volume; use a path below it")
+        for name, (content, mode) in files.items():
+            path = _inside(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+            path.chmod(mode)
     return folder
 
 
-def _files(volume: Json, around: Surroundings) -> Mapping[str, bytes]:
-    if "emptyDir" in volume:
-        return {}
-    if "projected" in volume:
-        files: dict[str, bytes] = {}
-        for source in volume["projected"].get("sources", []):
-            files |= _files({"name": volume["name"], **source}, around)
+def _inside(folder: Path, relative: str) -> Path:
+    path = (folder / relative).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ConfigError(f"path {relative!r} leaves its volume; use a path below it")
+    return path
+
+
+def _files(volume: Json, around: Surroundings, mode: int) -> dict[str, _File]:
+    """Return the files of a volume, or of one source of a projected volume."""
+    if projected := volume.get("projected"):
+        files: dict[str, _File] = {}
+        for source in projected.get("sources", []):
+            files |= _files(source, around, projected.get("defaultMode", mode))
         return files
     for key, kind in (("configMap", "configmaps"), ("secret", "secrets")):
         if reference := volume.get(key):
             name = reference.get("name") or reference["secretName"]
-            return _select(_object_data(kind, name, reference, around.lookup), reference)
+            data = _object_data(kind, name, reference, around.lookup)
+            return _select(data, reference, reference.get("defaultMode", mode))
     if source := volume.get("serviceAccountToken"):
-        return {source["path"]: around.token(source).encode()}
-    kinds = ", ".join(key for key in volume if key != "name")
-    raise ConfigError(f"volume {volume['name']!r} of kind {kinds} is not offered here; use emptyDir or configMap")
+        return {source["path"]: (around.token(source).encode(), mode)}
+    if downward := volume.get("downwardAPI"):
+        default = downward.get("defaultMode", mode)
+        return {
+            item["path"]: (_downward(item, around).encode(), item.get("mode", default))
+            for item in downward.get("items", [])
+        }
+    return {}
 
 
-def _select(data: Mapping[str, bytes], reference: Json) -> Mapping[str, bytes]:
+def _downward(item: Json, around: Surroundings) -> str:
+    name = item.get("resourceFieldRef", {}).get("containerName")
+    container: Json = next((each for each in around.pod.all_containers if each["name"] == name), {})
+    return _own_value(item, container, around)
+
+
+def _select(data: Mapping[str, bytes], reference: Json, mode: int) -> dict[str, _File]:
     items: list[Json] | None = reference.get("items")
     if items is None:
-        return data
+        return {key: (content, mode) for key, content in data.items()}
     missing = [item["key"] for item in items if item["key"] not in data]
     if missing and not reference.get("optional"):
         raise ConfigError(f"references non-existent config key: {', '.join(missing)}")
-    return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
+    return {item["path"]: (data[item["key"]], item.get("mode", mode)) for item in items if item["key"] in data}

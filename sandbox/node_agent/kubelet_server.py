@@ -133,18 +133,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _log(self, namespace: str, pod: str, container: str, query: Mapping[str, str]) -> None:
         folders = (self.server.site.logs / "pods").glob(f"{namespace}_{pod}_*")
-        paths = [log_file(self.server.site, folder.name, container) for folder in folders]
+        previous = query.get("previous") == "true"
+        paths = [log_file(self.server.site, folder.name, container, previous=previous) for folder in folders]
         path = max((path for path in paths if path.exists()), key=lambda path: path.stat().st_mtime, default=None)
-        # A container runs once, so it has no previous log.
-        if path is None or query.get("previous") == "true":
+        if path is None:
             self._answer(HTTPStatus.NOT_FOUND, f"container {container} of pod {namespace}/{pod} has no such log")
             return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/plain")
         self.end_headers()
 
+        run = path.stat().st_ino
+
         def continues() -> bool:
-            return query.get("follow") == "true" and self.server.runs(namespace, pod, container)
+            # The next run of the container has another file.
+            same = path.exists() and path.stat().st_ino == run
+            return query.get("follow") == "true" and same and self.server.runs(namespace, pod, container)
 
         for block in log_blocks(path, self.server.times, Wanted.of(query), continues):
             self.wfile.write(block)

@@ -17,7 +17,7 @@ from typing import Any
 
 FAULT_EXIT_CODE = 128
 
-_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 8192, 16384, 1 << 18
 _PR_SET_PDEATHSIG = 1
 NICE = 10
 """Nice value of programs in containers, which use every core. In a cluster the API server, the controllers and the
@@ -38,6 +38,8 @@ def main() -> None:
         else:
             _enter_namespaces()
             for source, target, read_only in plan["mounts"]:
+                if not os.path.exists(target):
+                    _make_place(target, plan["stage"], is_folder=os.path.isdir(source))
                 _mount(source, target, _MS_BIND | _MS_REC)
                 if read_only:
                     _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
@@ -47,6 +49,7 @@ def main() -> None:
             # "autogroup").
             with suppress(OSError):
                 _write("/proc/self/autogroup", str(NICE))
+            os.makedirs(plan["folder"], exist_ok=True)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.chdir(plan["folder"])
         os.execvp(command[0], command)
@@ -74,9 +77,45 @@ def _enter_namespaces() -> None:
         raise OSError(error.errno, reason, "private mount and UTS namespaces") from error
 
 
-def _mount(source: str | None, target: str, flags: int) -> None:
+def _make_place(target: str, stage: str, *, is_folder: bool) -> None:
+    """Make a mount point that the machine lacks, seen only in this namespace.
+
+    The nearest folder above it that exists is replaced by a RAM disk in which its entries are mounted.
+    """
+    folder = os.path.dirname(target)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    _mount("tmpfs", stage, 0, "tmpfs")
+    for entry in os.scandir(folder):
+        _mirror(entry, os.path.join(stage, entry.name))
+    place = os.path.join(stage, os.path.relpath(target, folder))
+    os.makedirs(place if is_folder else os.path.dirname(place), exist_ok=True)
+    if not is_folder:
+        _write(place, "")
+    os.chmod(stage, os.stat(folder).st_mode & 0o7777)
+    os.chdir(stage)
+    _mount(".", folder, _MS_MOVE)
+    if folder == "/":
+        os.chroot(".")
+
+
+def _mirror(entry: "os.DirEntry[str]", place: str) -> None:
+    if entry.is_symlink():
+        os.symlink(os.readlink(entry.path), place)
+        return
+    if entry.is_dir():
+        os.mkdir(place)
+    else:
+        _write(place, "")
+    # Entries that end meanwhile are left out.
+    with suppress(OSError):
+        _mount(entry.path, place, _MS_BIND | _MS_REC)
+
+
+def _mount(source: str | None, target: str, flags: int, kind: str | None = None) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(source and os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None):
+    names = [name and os.fsencode(name) for name in (source, target, kind)]
+    if libc.mount(*names, ctypes.c_ulong(flags), None):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), target)
 

@@ -2,18 +2,30 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 from infra.kubernetes import Json
+from infra.names import EVENTS
 from sandbox.site import pod_folder
 
 LOST_EXIT_CODE = 137
 
 
 class ConfigError(RuntimeError):
-    """Raised when a container cannot be created as its pod declares it (kubelet's CreateContainerConfigError)."""
+    """Raised when a container cannot be created yet as its pod declares it."""
+
+    reason = "CreateContainerConfigError"
+    """Kubelet's name for it."""
+    wants = "configuration"
+
+
+class ImageError(ConfigError):
+    """Raised when the image of a container cannot be pulled."""
+
+    reason, wants = "ImagePullBackOff", "image"
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,22 @@ class Pod:
         return self.spec.get("initContainers") or []
 
     @property
+    def all_containers(self) -> list[Json]:
+        """Return all its containers, init containers first."""
+        return [*self.init_containers, *self.containers]
+
+    def restart_policy(self, container: Json) -> str:
+        """Return the restart policy of one container. An init container that succeeded does not restart."""
+        policy: str = self.spec["restartPolicy"]
+        if container in self.init_containers and policy == "Always":
+            policy = "OnFailure"
+        return container.get("restartPolicy", policy)
+
+    @property
+    def events_path(self) -> str:
+        return EVENTS.format(self.namespace)
+
+    @property
     def container_statuses(self) -> list[Json]:
         """Return the reported statuses of all its containers, init containers first."""
         return [*self.status.get("initContainerStatuses", []), *self.status.get("containerStatuses", [])]
@@ -105,7 +133,10 @@ class Pod:
     @property
     def started(self) -> bool:
         """Return whether a process of this pod was ever reported."""
-        return any({"running", "terminated"} & status.get("state", {}).keys() for status in self.container_statuses)
+        return any(
+            {"running", "terminated"} & {*status.get("state", {}), *status.get("lastState", {})}
+            for status in self.container_statuses
+        )
 
     @property
     def owner_job(self) -> str | None:
@@ -125,13 +156,46 @@ class PodReason:
 
 NODE_RESTARTED = PodReason("NodeRestarted", "The sandbox was restarted and this pod's processes ended with it.")
 
+# As kubelet words it while the device plugin of a machine reports no healthy chip.
+REFUSED = PodReason(
+    "UnexpectedAdmissionError",
+    "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
+    " google.com/tpu, which is unexpected",
+)
+
+DEADLINE_EXCEEDED = PodReason("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+
 # As kubelet's graceful node shutdown words it, so that podFailurePolicy sees what it would see on GKE.
 NODE_SHUTDOWN = PodReason(
     "Terminated", "Pod was terminated in response to imminent node shutdown.", "TerminationByKubelet"
 )
 
-NOT_STARTED: Json = {"waiting": {"reason": "PodInitializing"}}
-"""State of a container that has not been started yet."""
+
+@dataclass(frozen=True)
+class ContainerRecord:
+    """What the pod's status says of one container."""
+
+    state: Json = field(default_factory=lambda: {"waiting": {"reason": "PodInitializing"}})
+    last_state: Json = field(default_factory=dict[str, Any])
+    """State at the end of the run before this one."""
+    restarts: int = 0
+    started: bool = False
+    """It runs and its startup probe has passed."""
+    ready: bool = False
+
+    @property
+    def running(self) -> bool:
+        return "running" in self.state
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code of the newest run; None while it has not ended."""
+        return self.state.get("terminated", {}).get("exitCode")
+
+
+def is_sidecar(container: Json) -> bool:
+    """Return whether an init container runs next to the others until they have ended."""
+    return container.get("restartPolicy") == "Always"
 
 
 def timestamp(moment: datetime) -> str:
@@ -149,13 +213,16 @@ def running(started: datetime) -> Json:
     return {"running": {"startedAt": timestamp(started)}}
 
 
-def terminated(code: int, started: datetime, finished: datetime) -> Json:
-    """Return the state after an exit with the code of `Popen`: below 0 it is a signal, which becomes 128 + n."""
-    times = {"startedAt": timestamp(started), "finishedAt": timestamp(finished)}
+def terminated(code: int, started: datetime, finished: datetime, message: str = "") -> Json:
+    """Return the state after an exit with the code of `Popen`: below 0 it is a signal, which becomes 128 + n.
+
+    `message` is what the program left about its end.
+    """
+    end: Json = {"reason": "Error" if code else "Completed", "exitCode": code}
     if code < 0:
-        by = {"exitCode": 128 - code, "signal": -code, "message": f"ended by {signal.Signals(-code).name}"}
-        return {"terminated": {"reason": "Error", **by, **times}}
-    return {"terminated": {"reason": "Error" if code else "Completed", "exitCode": code, **times}}
+        end |= {"exitCode": 128 - code, "signal": -code, "message": f"ended by {signal.Signals(-code).name}"}
+    told = {"message": message} if message else {}
+    return {"terminated": {**end, **told, "startedAt": timestamp(started), "finishedAt": timestamp(finished)}}
 
 
 def unstartable(message: str, moment: datetime) -> Json:
@@ -171,14 +238,9 @@ def lost(moment: datetime) -> Json:
     return {"terminated": {**reason, "finishedAt": timestamp(moment)}}
 
 
-def exit_code(state: Json) -> int | None:
-    """Return the exit code of a container in this state; None while it has not ended."""
-    return state.get("terminated", {}).get("exitCode")
-
-
 def pod_status(
     pod: Pod,
-    states: Mapping[str, Json],
+    records: Mapping[str, ContainerRecord],
     *,
     address: str,
     host_address: str,
@@ -189,18 +251,25 @@ def pod_status(
 ) -> Json:
     """Return the status to patch in.
 
-    `states` are those of containers by name, init containers included; a missing container has not been started.
-    `final` says that no container is running, and none will run again.
+    `records` are those of all containers by name. `final` says that no container is running, and none will run again.
     """
-    inits = [_container_status(container, states, pod) for container in pod.init_containers]
-    containers = [_container_status(container, states, pod) for container in pod.containers]
-    phase = _phase([status["state"] for status in containers], final, reason)
-    ready = phase == "Running" and all(status["ready"] for status in containers)
-    initialized = all(status["ready"] for status in inits)
+    start_time = pod.status.get("startTime") or timestamp(started)
+    if reason and reason is REFUSED:
+        # Kubelet reports no container of such a pod.
+        return {"phase": "Failed", "startTime": start_time, "reason": reason.reason, "message": reason.message}
+    inits = [_container_status(container, records[container["name"]], pod) for container in pod.init_containers]
+    containers = [_container_status(container, records[container["name"]], pod) for container in pod.containers]
+    phase = _phase([records[container["name"]] for container in pod.containers], final, reason)
+    sidecars = [records[container["name"]] for container in pod.init_containers if is_sidecar(container)]
+    ready = phase == "Running" and all(each["ready"] for each in containers) and all(each.ready for each in sidecars)
+    initialized = all(
+        status["started"] if is_sidecar(container) else status["ready"]
+        for container, status in zip(pod.init_containers, inits, strict=True)
+    )
     conditions = {"Initialized": initialized, "Ready": ready, "ContainersReady": ready}
     status: Json = {
         "phase": phase,
-        "startTime": pod.status.get("startTime") or timestamp(started),
+        "startTime": start_time,
         "hostIP": host_address,
         "hostIPs": [{"ip": host_address}],
         "podIP": address,
@@ -218,27 +287,26 @@ def pod_status(
     return status
 
 
-def _phase(states: Sequence[Json], final: bool, reason: PodReason | None) -> str:
+def _phase(records: Sequence[ContainerRecord], final: bool, reason: PodReason | None) -> str:
     if final:
-        succeeded = all(exit_code(state) == 0 for state in states) and reason is None
+        succeeded = all(record.exit_code == 0 for record in records) and reason is None
         return "Succeeded" if succeeded else "Failed"
-    begun = all("running" in state or exit_code(state) is not None for state in states)
+    begun = all(record.running or record.exit_code is not None or record.last_state for record in records)
     return "Running" if begun else "Pending"
 
 
-def _container_status(container: Json, states: Mapping[str, Json], pod: Pod) -> Json:
-    state = states.get(container["name"], NOT_STARTED)
-    runs = "running" in state
+def _container_status(container: Json, record: ContainerRecord, pod: Pod) -> Json:
+    runs_first = container in pod.init_containers and not is_sidecar(container)
     return {
         "name": container["name"],
         "image": container.get("image", ""),
         "imageID": "",
-        "containerID": f"process://{pod.uid}/{container['name']}",
-        "state": state,
-        "lastState": {},
-        "restartCount": 0,
-        "ready": exit_code(state) == 0 if container in pod.init_containers else runs,
-        "started": runs,
+        "containerID": f"process://{pod.uid}/{container['name']}/{record.restarts}",
+        "state": record.state,
+        "lastState": record.last_state,
+        "restartCount": record.restarts,
+        "ready": record.exit_code == 0 if runs_first else record.running and record.ready,
+        "started": record.running and record.started,
     }
 
 
@@ -253,3 +321,21 @@ def _conditions(pod: Pod, values: Mapping[str, bool], phase: str, now: datetime)
         reason = None if value else not_ready
         conditions.append({"type": kind, "status": text, "lastTransitionTime": since, "reason": reason})
     return conditions
+
+
+def pod_event(pod: Pod, reason: str, message: str, now: datetime) -> Json:
+    """Return a warning about the pod, as `kubectl describe` shows it."""
+    subject = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{pod.name}.", "namespace": pod.namespace},
+        "involvedObject": subject,
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": "sandbox-node-agent", "host": pod.node},
+        "firstTimestamp": timestamp(now),
+        "lastTimestamp": timestamp(now),
+        "count": 1,
+    }

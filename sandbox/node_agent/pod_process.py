@@ -1,14 +1,12 @@
-"""One container as a process group of this machine: start, probe, signal, wait, and clean up what is left over.
+"""One container as a process group of this machine: start, signal, wait, and clean up what is left over.
 
 The process has its own mount and UTS namespaces (see `launch`), and shares files, network and process ids with the
 machine. Run as a module, this waits for the end of its parent and then kills the parent's leftovers.
 """
 
 import json
-import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,16 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import urllib3
 
-from infra.kubernetes import Json
 from sandbox.node_agent import launch
 from sandbox.node_agent.environment import Mount
-
-log = logging.getLogger(__name__)
-
-_PERIOD_SECONDS, _TIMEOUT_SECONDS, _FAILURES = 10, 1, 3
-"""Kubelet's defaults for a probe."""
 
 FOLDER_VARIABLE = "TPU_MULTISLICE_POD"
 """Environment variable of every process of a pod, with the pod's working folder."""
@@ -65,8 +56,14 @@ class Plan:
     environment: Mapping[str, str]
     hostname: str
     workdir: Path
+    """Working folder as the container sees it; made if it is in a volume."""
     mounts: list[Mount]
+    """Mounts in their order. A mount point that the machine lacks is made for this container only."""
+    stage: Path
+    """Empty folder for making mount points."""
     log: Path
+    message: Path
+    """File with the program's message about its end."""
 
 
 @dataclass
@@ -87,7 +84,8 @@ class PodProcess:
         """
         with plan.log.open("ab") as log:
             mounts = [(str(mount.source), mount.target, mount.read_only) for mount in plan.mounts]
-            return cls._begin(plan, plan.command, log.fileno(), {"hostname": plan.hostname, "mounts": mounts})
+            steps = {"hostname": plan.hostname, "mounts": mounts, "stage": str(plan.stage)}
+            return cls._begin(plan, plan.command, log.fileno(), steps)
 
     def run_inside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
         """Start a command in this container: same environment, folder, files and host name.
@@ -147,84 +145,6 @@ class PodProcess:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(group, number)
-
-
-@dataclass
-class Probing:
-    """Runs the startup and liveness probes of a container, and ends the container after enough failures.
-
-    Readiness probes are not run: a running container is ready.
-    """
-
-    _container: Json
-    _process: PodProcess
-    _address: str
-    """Address of the pod."""
-    _grace_seconds: float
-    _ended: threading.Event = field(default_factory=threading.Event)
-
-    def start(self) -> None:
-        """Start probing, in a separate thread, if the container has such a probe."""
-        if {"startupProbe", "livenessProbe"} & self._container.keys():
-            threading.Thread(target=self._probe, name=f"probes of {self._container['name']}", daemon=True).start()
-
-    def stop(self) -> None:
-        self._ended.set()
-
-    def _probe(self) -> None:
-        for kind in ("startupProbe", "livenessProbe"):
-            probe: Json | None = self._container.get(kind)
-            if probe and not self._keeps_passing(probe, once=kind == "startupProbe"):
-                log.warning("container %s is ended: its %s failed", self._container["name"], kind)
-                self._process.signal(signal.SIGTERM)
-                if not self._ended.wait(self._grace_seconds):
-                    self._process.signal(signal.SIGKILL)
-                return
-
-    def _keeps_passing(self, probe: Json, *, once: bool) -> bool:
-        """Return whether the probe passes until the container ends; with `once`, whether it passes at all."""
-        failures = 0
-        self._ended.wait(probe.get("initialDelaySeconds", 0))
-        while not self._ended.is_set():
-            passed = self._passes(probe)
-            if passed and once:
-                return True
-            failures = 0 if passed else failures + 1
-            if failures >= probe.get("failureThreshold", _FAILURES):
-                return False
-            self._ended.wait(probe.get("periodSeconds", _PERIOD_SECONDS))
-        return True
-
-    def _passes(self, probe: Json) -> bool:
-        timeout: float = probe.get("timeoutSeconds", _TIMEOUT_SECONDS)
-        if action := probe.get("exec"):
-            return self._succeeds(action["command"], timeout)
-        try:
-            if request := probe.get("httpGet"):
-                url = f"http://{self._address}:{self._port(request['port'])}{request.get('path', '/')}"
-                return 200 <= urllib3.request("GET", url, timeout=timeout, retries=False).status < 400
-            port = self._port(probe["tcpSocket"]["port"])
-            socket.create_connection((self._address, port), timeout).close()
-        except (OSError, urllib3.exceptions.HTTPError):
-            return False
-        return True
-
-    def _succeeds(self, command: list[str], timeout: float) -> bool:
-        try:
-            process = self._process.run_inside(command)
-        except StartError:
-            return False
-        late = threading.Timer(timeout, process.signal, [signal.SIGKILL])
-        late.start()
-        try:
-            return process.wait() == 0
-        finally:
-            late.cancel()
-
-    def _port(self, port: Any) -> int:
-        """Return a port by its number, or by its name among those of the container."""
-        named = {each.get("name"): each["containerPort"] for each in self._container.get("ports", [])}
-        return named.get(port, port)
 
 
 if __name__ == "__main__":

@@ -1,38 +1,40 @@
 """The life of one pod on this machine: start, report, end, and release of its object.
 
-A container runs once, as with the restart policy Never. Each pod has one thread, plus one for each additional
-container. `delete`, `forget` and `evict` may be called from any thread.
+Each pod has one thread, plus one for each additional container. `delete`, `forget` and `evict` may be called from any
+thread.
 """
 
 import logging
 import math
 import shutil
-import signal
 import threading
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from infra.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
-from sandbox.node_agent.container import Machine, container_plan
+from infra.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
+from sandbox.node_agent.container import Machine
+from sandbox.node_agent.container_worker import ContainerWorker
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import (
+    DEADLINE_EXCEEDED,
     NODE_RESTARTED,
-    ConfigError,
+    REFUSED,
+    ContainerRecord,
     Pod,
     PodReason,
-    exit_code,
+    is_sidecar,
     lost,
+    pod_event,
     pod_status,
-    running,
-    terminated,
-    unstartable,
     waiting,
 )
-from sandbox.node_agent.pod_process import PodProcess, Probing, StartError, end_leftovers
+from sandbox.node_agent.pod_process import end_leftovers
+from sandbox.node_agent.unsupported import unsupported
+from sandbox.site import REFUSES_PODS
 
 log = logging.getLogger(__name__)
 
-_CONFIG_RETRY_SECONDS = 2
 _PUBLISH_RETRY_SECONDS = 1
 
 
@@ -45,8 +47,12 @@ class PodWorker:
         self._around = around
         self._folder = machine.site.pods / self.pod.folder_name
         self._started = datetime.now(UTC)
-        self._states: dict[str, Json] = {}
-        self._processes: dict[str, PodProcess] = {}
+        self._workers = {
+            container["name"]: ContainerWorker(container, around, machine, self._changed, self._warn)
+            for container in (*self.pod.containers, *self.pod.init_containers)
+        }
+        self._sidecars_stay = False
+        """Whether the other containers run, which sidecars outlive."""
         self._reason: PodReason | None = None
         self._final = False
         self._ending = threading.Event()
@@ -60,6 +66,10 @@ class PodWorker:
 
     def start(self) -> None:
         self._thread.start()
+        if seconds := self.pod.spec.get("activeDeadlineSeconds"):
+            timer = threading.Timer(seconds, self.evict, [DEADLINE_EXCEEDED, self.pod.grace_seconds])
+            timer.daemon = True
+            timer.start()
 
     def join(self, timeout_seconds: float) -> None:
         self._thread.join(timeout_seconds)
@@ -87,21 +97,23 @@ class PodWorker:
         self._released.set()
 
     def runs(self, container: str) -> bool:
-        """Return whether the container has been started and the pod has not ended."""
-        return not self._final and container in self._states
+        """Return whether the container has been started and may still write to its log."""
+        worker = self._workers.get(container)
+        return not self._final and worker is not None and not worker.over and worker.record != ContainerRecord()
 
     def _live(self) -> None:
         if self.pod.deleting or self.pod.started:
-            # Its processes ended with the node agent before this one.
-            for status in self.pod.container_statuses:
-                ended = "terminated" in status["state"]
-                self._states[status["name"]] = status["state"] if ended else lost(self._started)
-            if not self.pod.deleting:
-                self._reason = NODE_RESTARTED
+            self._report_lost()
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._machine.names.create(self.pod)
-            self._run_containers()
+            if self._machine.broken.get(self.pod.node) == REFUSES_PODS:
+                self._reason = REFUSED
+                self._warn(REFUSED.reason, REFUSED.message.removeprefix("Pod was rejected: "))
+            elif refusal := unsupported(self.pod):
+                self._refuse(refusal)
+            else:
+                self._run_containers()
         with self._lock:
             self._final = True
         if not self.pod.ended:
@@ -111,101 +123,89 @@ class PodWorker:
         self._release_object()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _report_lost(self) -> None:
+        """Take over the records of a pod whose processes ended with the node agent before this one."""
+        for status in self.pod.container_statuses:
+            state = status["state"] if "terminated" in status["state"] else lost(self._started)
+            record = ContainerRecord(state, status.get("lastState") or {}, status.get("restartCount", 0))
+            self._workers[status["name"]].record = record
+        if not self.pod.deleting:
+            self._reason = NODE_RESTARTED
+
+    def _refuse(self, message: str) -> None:
+        """Report what is not supported, and keep the pod until it is deleted.
+
+        It does not fail, because its Job would replace it at once, again and again.
+        """
+        for worker in self._workers.values():
+            worker.record = ContainerRecord(waiting("Unsupported", message))
+        self._publish()
+        self._warn("Unsupported", message)
+        self._ending.wait()
+
     def _run_containers(self) -> None:
-        for container in self.pod.init_containers:
-            self._run(container)
-            if self._ending.is_set() or exit_code(self._states[container["name"]]) != 0:
-                return
-        first, *others = self.pod.containers
-        threads = [threading.Thread(target=self._run, args=(container,), daemon=True) for container in others]
-        for thread in threads:
-            thread.start()
-        self._run(first)
+        sidecars: list[ContainerWorker] = []
+        threads: list[threading.Thread] = []
+        try:
+            for container in self.pod.init_containers:
+                worker = self._workers[container["name"]]
+                if is_sidecar(container):
+                    sidecars.append(worker)
+                    threads.append(_in_thread(worker.run))
+                    worker.settled.wait()
+                else:
+                    worker.run()
+                    if worker.record.exit_code != 0:
+                        return
+                if self._ending.is_set():
+                    return
+            self._run_together([self._workers[container["name"]] for container in self.pod.containers])
+        finally:
+            for worker, thread in zip(reversed(sidecars), reversed(threads), strict=True):
+                worker.end(min(self.pod.grace_seconds, max(0.0, self._deadline - time.monotonic())))
+                thread.join()
+
+    def _run_together(self, workers: Sequence[ContainerWorker]) -> None:
+        with self._lock:
+            self._sidecars_stay = not self._ending.is_set()
+        first, *others = workers
+        threads = [_in_thread(worker.run) for worker in others]
+        first.run()
         for thread in threads:
             thread.join()
 
-    def _run(self, container: Json) -> None:
-        """Run the container to its end and record that; retry while its configuration is incomplete."""
-        name = container["name"]
-        while not self._ending.is_set():
-            try:
-                process = self._start(container)
-            except ConfigError as error:
-                self._record(name, waiting("CreateContainerConfigError", str(error)))
-                self._ending.wait(_CONFIG_RETRY_SECONDS)
-                continue
-            except StartError as error:
-                self._record(name, unstartable(str(error), datetime.now(UTC)))
-                return
-            self._attend(container, process)
-            return
-
-    def _start(self, container: Json) -> PodProcess:
-        try:
-            plan = container_plan(container, self._around, self._machine, self._folder)
-        except UNREACHABLE as error:
-            raise ConfigError(f"the API server does not answer: {error}") from error
-        return PodProcess.start(plan)
-
-    def _attend(self, container: Json, process: PodProcess) -> None:
-        name, started = container["name"], datetime.now(UTC)
-        with self._lock:
-            self._processes[name] = process
-            self._write_pids()
-            if self._ending.is_set():
-                # It missed the signal that the other containers received while it started.
-                late = time.monotonic() >= self._deadline
-                process.signal(signal.SIGKILL if late else signal.SIGTERM)
-        self._record(name, running(started))
-        probing = Probing(container, process, self._around.address, self.pod.grace_seconds)
-        probing.start()
-        code = process.wait()
-        probing.stop()
-        with self._lock:
-            del self._processes[name]
-            self._write_pids()
-            self._states[name] = terminated(code, started, datetime.now(UTC))
-            others_run = bool(self._processes)
-        # The pod's last exit is published once, together with its phase.
-        if others_run:
-            self._publish()
-
     def _end(self, grace_seconds: float) -> None:
-        deadline = time.monotonic() + grace_seconds
         with self._lock:
-            if deadline >= self._deadline:
-                # Every change of a pod that is being deleted calls this again.
-                return
-            first = not self._ending.is_set()
-            self._deadline = deadline
+            self._deadline = min(self._deadline, time.monotonic() + grace_seconds)
             self._ending.set()
-            if not grace_seconds:
-                self._signal(signal.SIGKILL)
-            elif first:
-                self._signal(signal.SIGTERM)
-        if grace_seconds:
-            timer = threading.Timer(grace_seconds, self._signal, [signal.SIGKILL])
-            timer.daemon = True
-            timer.start()
+            later = self.pod.init_containers if self._sidecars_stay and grace_seconds else []
+        # Sidecars end after the others, in `_run_containers`.
+        for container in self.pod.all_containers:
+            worker = self._workers[container["name"]]
+            if container not in later or worker.ending:
+                worker.end(grace_seconds)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _changed(self) -> None:
         with self._lock:
-            for process in self._processes.values():
-                process.signal(number)
-
-    def _write_pids(self) -> None:
-        pids = self._folder / "pid"
-        if self._processes:
-            pids.write_text("".join(f"{process.pid}\n" for process in self._processes.values()))
-        else:
-            pids.unlink(missing_ok=True)
-
-    def _record(self, name: str, state: Json) -> None:
-        with self._lock:
-            changed = self._states.get(name) != state
-            self._states[name] = state
-        if changed:
+            pids = [worker.pid for worker in self._workers.values() if worker.pid is not None]
+            file = self._folder / "pid"
+            if pids:
+                file.write_text("".join(f"{pid}\n" for pid in pids))
+            else:
+                file.unlink(missing_ok=True)
+        # The pod's last exit is published once, together with its phase.
+        if not all(worker.over for worker in self._workers.values()):
             self._publish()
+
+    def _warn(self, reason: str, message: str) -> None:
+        """Create an event about the pod, if the API server can be reached."""
+        if self._cut_off() or self._object_gone:
+            return
+        try:
+            event = pod_event(self.pod, reason, message, datetime.now(UTC))
+            self._machine.api.request("POST", self.pod.events_path, event)
+        except UNREACHABLE as error:
+            log.warning("event of pod %s: %s (%s)", self.pod.name, message, error)
 
     def _publish(self) -> None:
         """Report the pod's state; retry until the API server accepts it or the pod is gone."""
@@ -220,7 +220,7 @@ class PodWorker:
         with self._lock:
             status = pod_status(
                 self.pod,
-                self._states,
+                {name: worker.record for name, worker in self._workers.items()},
                 address=self._around.address,
                 host_address=self._around.host_address,
                 started=self._started,
@@ -256,3 +256,9 @@ class PodWorker:
 
     def _cut_off(self) -> bool:
         return self.pod.node in self._machine.silent
+
+
+def _in_thread(run: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread

@@ -13,7 +13,6 @@ _ORDER = (
     "test_guard",
     "test_monitoring",
     "test_crash",
-    "test_confirm",
     "test_access",
     "test_submit",
     "test_jobset_variants",

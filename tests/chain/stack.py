@@ -1,11 +1,12 @@
-"""A stack of the sandbox under test: its settings, its engine, and what kubectl and the ledger say of it."""
+"""A stack of the sandbox under test: its settings, its engine, its jobs and their files."""
 
 import json
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,19 +14,35 @@ from typing import Any
 
 import psutil
 import yaml
+from etils import epath
 from pulumi.automation import EngineEvent
 
-from chaos.target import JOB, JOBSETS, NAMESPACE, Target
-from infra.kubernetes import ApiServer
+from infra import names
+from infra.kubernetes import UNREACHABLE, ApiServer
 from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, environment, project_folder
 from sandbox.programs import Programs
+from sandbox.servers import holds_within
 from sandbox.site import Site, administrator, create
 from tests.infra.recording import Values
+from workloads.report.history import History, read_history
+
+NAMESPACE = "research"
+"""Namespace of the team whose job the stack `local` has."""
+STEPS = 24
+SAVE_EVERY = 8
+JOB: Mapping[str, Any] = {
+    "training": {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS},
+    "existing_run": "anew",
+}
+"""Settings of a short job, which override those of the stack `local`."""
+JOBSETS = names.JOBSETS.format(NAMESPACE)
+"""API path of the team's jobs."""
+BUCKET = "sandbox-local-checkpoints"
 
 _GROUPS = {
-    "/api/v1": ("nodes", "pods", "namespaces", "configmaps"),
+    "/api/v1": ("nodes", "pods", "namespaces", "configmaps", "events"),
     "/apis/batch/v1": ("jobs",),
     "/apis/apps/v1": ("deployments",),
     "/apis/networking.k8s.io/v1": ("networkpolicies",),
@@ -38,6 +55,12 @@ _PATHS = {kind: f"{group}/{kind}" for group, kinds in _GROUPS.items() for kind i
 
 PATIENCE_SECONDS = 600
 """Far longer than anything takes here on the slowest machine: how fast it is belongs in benchmarks."""
+_GONE_SECONDS = 60
+_POLL_SECONDS = 0.2
+
+
+class NotInTime(RuntimeError):
+    """Raised when a condition did not become true in time."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +116,15 @@ class Chain:
 
     def objects(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
         """Objects of a kind, such as `pods`, in all namespaces; those with `labels`, a selector."""
-        return self.target.objects(_PATHS[kind], labels)
+        return self.api.request("GET", _PATHS[kind], query={"labelSelector": labels} if labels else None)["items"]
 
     def pods(self, job: str) -> list[dict[str, Any]]:
         """Pods of the job with that name."""
-        return self.objects("pods", f"jobset.sigs.k8s.io/jobset-name={job}")
+        return self.objects("pods", f"{names.JOBSET_LABEL}={job}")
 
     def jobset(self, name: str) -> dict[str, Any]:
-        return self.api.request("GET", f"{JOBSETS}/{name}")
+        """The JobSet of that name in the team's namespace; empty if there is none."""
+        return self.api.find(f"{JOBSETS}/{name}") or {}
 
     def identity(self, name: str) -> tuple[str, int, set[str]]:
         """The JobSet of that name, how often it was restarted, and its pods: the same as long as nobody touches it."""
@@ -108,45 +132,88 @@ class Chain:
         pods = {pod["metadata"]["uid"] for pod in self.pods(name)}
         return jobset["metadata"]["uid"], jobset["status"].get("restarts", 0), pods
 
-    def wait_for_end(self, name: str) -> dict[str, Any]:
+    def ended(self, name: str) -> bool:
+        return "terminalState" in self.jobset(name).get("status", {})
+
+    def wait_for_end(self, name: str, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """The JobSet's status once it is Completed or Failed."""
-        wait_until(lambda: "terminalState" in self.jobset(name).get("status", {}), self._story(name))
+        self.wait(f"the end of {name}", lambda: self.ended(name), seconds)
         return self.jobset(name)["status"]
 
     def wait_for_step(self, name: str, step: int) -> None:
         """Block until the newest leader has reported `step`, which it does up to two seconds late."""
-        wait_until(lambda: step in self.losses(name), self._story(name))
+        self.wait(f"step {step} of {name}", lambda: any(line["step"] >= step for line in self.steps(name)))
+
+    def wait(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+        """Block until `holds()`, while the API server may come and go. Raises NotInTime after `seconds`."""
+
+        def holds_now() -> bool:
+            with suppress(*UNREACHABLE):
+                return holds()
+            return False
+
+        if not holds_within(seconds, holds_now, _POLL_SECONDS):
+            raise NotInTime(f"expected {what} within {seconds:.0f} s\n{self._story()}")
+
+    def job_folder(self, name: str) -> Path:
+        """The job's folder in the bucket."""
+        return self.site.buckets / BUCKET / name
+
+    def run_folder(self, name: str) -> Path:
+        """The folder of the job's newest run; it does not exist before the first attempt."""
+        current = self.job_folder(name) / "current.json"
+        return self.job_folder(name) / "runs" / (json.loads(current.read_text())["run"] if current.exists() else "none")
+
+    def history(self, name: str) -> History:
+        """History of the job's newest run."""
+        return read_history(epath.Path(self.run_folder(name)))
+
+    def steps(self, name: str) -> list[dict[str, Any]]:
+        """The recorded lines of all steps of the newest run, attempt by attempt."""
+        found = self.run_folder(name).glob("steps/*.jsonl")
+        parts = sorted(found, key=lambda part: [int(number) for number in part.stem.split("-")])
+        return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
     def losses(self, name: str) -> dict[int, float]:
         """Losses by step of the job's newest run, from the lines of every start; they must agree where they overlap."""
         found: dict[int, float] = {}
-        for part in sorted(self.run_folder(name).glob("steps/*.jsonl")):
-            for line in map(json.loads, part.read_text().splitlines()):
-                known = found.setdefault(line["step"], line["loss"])
-                assert known == line["loss"], f"step {line['step']} was {known}, then {line['loss']}"
+        for line in self.steps(name):
+            known = found.setdefault(line["step"], line["loss"])
+            assert known == line["loss"], f"step {line['step']} was {known}, then {line['loss']}"
         return found
 
-    @property
-    def target(self) -> Target:
-        """The same sandbox, as faults see it."""
-        return Target(self.site, self.programs, self.api)
-
-    def run_folder(self, name: str) -> Path:
-        return self.target.run_folder(name)
-
     def host_pid(self, pod: str) -> int:
-        """Process of the running pod whose name starts with `pod`."""
-        return self.target.pid(pod)
+        """Process of the running pod whose name starts with `pod`. Raises ProcessLookupError unless there is one."""
+        found = [pid for folder in self.site.pods.glob(f"{NAMESPACE}_{pod}-*") for pid in _processes(folder)]
+        if len(found) != 1:
+            raise ProcessLookupError(f"expected one process of {pod}, got {len(found)}")
+        return found[0]
 
-    def _story(self, name: str) -> Callable[[], str]:
-        def story() -> str:
-            logs = "\n".join(
-                f"== {log}\n{log.read_text(errors='replace')[-1500:]}"
-                for log in (self.site.logs / "pods").glob(f"{NAMESPACE}_{name}-*/*.log")
-            )
-            return f"{self.kubectl('get', 'jobset,workload,pods', '-A')}\n{logs}"
+    def send(self, number: signal.Signals, job: str, *hosts: str) -> None:
+        """Send a signal to hosts of the job, named `slice-S-H`, all at once. Raises like `host_pid`."""
+        for pid in [self.host_pid(f"{job}-{host}") for host in hosts]:
+            os.kill(pid, number)
 
-        return story
+    def hosts_run(self, job: str) -> bool:
+        """Whether all hosts of the job's slices have a process."""
+        parts = self.jobset(job).get("spec", {}).get("replicatedJobs", [])
+        sizes = [each["replicas"] * each["template"]["spec"]["completions"] for each in parts]
+        pods = self.site.pods.glob(f"{NAMESPACE}_{job}-slice-*")
+        return sum(1 for pod in pods if _processes(pod)) == sum(sizes) > 0
+
+    def remove(self, job: str) -> None:
+        """Delete the job and wait until its pods are gone."""
+        self.api.delete(f"{JOBSETS}/{job}", {"propagationPolicy": "Foreground"})
+        self.wait(f"the pods of {job} to go", lambda: not self.pods(job) and not self.jobset(job), _GONE_SECONDS)
+
+    def _story(self) -> str:
+        """What kubectl and the logs of the team's pods say."""
+        logs = (self.site.logs / "pods").glob(f"{NAMESPACE}_*/*.log")
+        ends = [f"== {log}\n{log.read_text(errors='replace')[-1500:]}" for log in logs]
+        listed = "the API server does not answer"
+        with suppress(AssertionError, subprocess.TimeoutExpired):
+            listed = self.kubectl("get", "jobset,workload,pods", "-A")
+        return "\n".join([listed, *ends])
 
 
 @contextmanager
@@ -207,3 +274,11 @@ def processes_of(site: Site) -> list[psutil.Process]:
     """Processes of this machine whose command names the sandbox's folder."""
     every = psutil.process_iter(["cmdline"])
     return [process for process in every if str(site.root) in " ".join(process.info["cmdline"] or [])]
+
+
+def _processes(pod: Path) -> list[int]:
+    """Processes of the pod with that folder; none after its end."""
+    try:
+        return [int(pid) for pid in (pod / "pid").read_text().split()]
+    except FileNotFoundError:
+        return []

@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 from infra import access, pods
 from infra.jobs import call_secret
 from infra.kubernetes import ApiError, ApiServer, Json
-from infra.names import JOBSET_API_VERSION
+from infra.names import JOBSET_API_VERSION, RESTARTS_ANNOTATION
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from infra.settings.read import parse
 from infra.settings.schema import Network
@@ -148,8 +148,14 @@ def fixed(admin: ApiServer) -> Generator[str]:
     ids=json.dumps,
 )
 def test_a_member_changes_nothing_else_of_a_workload(ada: ApiServer, fixed: str, change: Json) -> None:
-    with pytest.raises(ApiError, match="a member changes spec.active and nothing else|podSets"):
+    with pytest.raises(ApiError, match="a member changes spec.active, .* and nothing else|podSets"):
         ada.patch(fixed, change)
+
+
+def test_a_member_keeps_the_causes_of_the_restarts_of_a_job(ada: ApiServer, fixed: str) -> None:
+    for text in ("{}", None):
+        ada.patch(fixed, {"metadata": {"annotations": {RESTARTS_ANNOTATION: text}}})
+        assert ada.request("GET", fixed)["metadata"].get("annotations", {}).get(RESTARTS_ANNOTATION) == text
 
 
 def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywhere_else(

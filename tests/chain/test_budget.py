@@ -70,9 +70,10 @@ def test_a_stack_within_its_budget_is_left_alone(stack: Chain) -> None:
     before = stack.identity(JOB)
     status, found = enforced(stack, ENOUGH)
     assert (status, found["used_up"], found["changed"]) == (0, False, [])
-    (job,) = found["jobs"]
-    assert (job["job"], job["runs"]) == (JOB, 1)
-    assert 0 < job["usd"] < 10
+    (team,) = found["teams"]
+    assert team["team"] == "research"
+    assert 0 < team["usd"] < 10
+    assert enforced(stack, ENOUGH)[1]["usd_used"] > team["usd"]
     assert stack.identity(JOB) == before
 
 

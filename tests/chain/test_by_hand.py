@@ -1,10 +1,12 @@
 """What others submit next to the program's own jobs: a JobSet by hand, and workloads that Kueue decides about."""
 
-import pytest
+from typing import Any
 
-from chaos.target import NAMESPACE
+import pytest
+import yaml
+
 from tests.chain.rehearsals import disagreements
-from tests.chain.stack import Chain
+from tests.chain.stack import NAMESPACE, Chain, wait_until
 
 pytestmark = pytest.mark.complete
 
@@ -45,6 +47,30 @@ spec:
 """
 
 
+CRASHES_ONCE = """
+import pathlib, sys
+tried = pathlib.Path("/made-for-a-pod/tried")
+if not tried.exists():
+    tried.touch()
+    sys.exit("this start fails")
+print("this start succeeds")
+"""
+
+
+def defaulted(name: str, **changes: Any) -> str:
+    """That JobSet under another name, with JobSet's default restart policy; `changes` are of its container."""
+    jobset = yaml.safe_load(HAND_WRITTEN)
+    jobset["metadata"]["name"] = name
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    # Restarts count against it.
+    del job["backoffLimit"]
+    pod = job["template"]["spec"]
+    del pod["restartPolicy"]
+    pod["containers"][0] |= changes
+    pod["volumes"] = [{"name": "scratch", "emptyDir": {}}]
+    return yaml.safe_dump(jobset)
+
+
 def test_a_jobset_by_hand_runs_in_the_queue_and_finds_its_peers(stack: Chain):
     stack.kubectl("apply", "-f", "-", stdin=HAND_WRITTEN)
     assert stack.wait_for_end("by-hand")["terminalState"] == "Completed"
@@ -52,6 +78,48 @@ def test_a_jobset_by_hand_runs_in_the_queue_and_finds_its_peers(stack: Chain):
     said = sorted(line for line in logs.splitlines() if line.startswith("process"))
     assert said == [f"process {index} of 4 sees 16 devices" for index in range(4)]
     stack.kubectl("delete", "jobset", "by-hand", "-n", NAMESPACE)
+
+
+def test_a_jobset_without_restart_policy_runs(stack: Chain):
+    stack.kubectl("apply", "-f", "-", stdin=defaulted("by-default"))
+    assert stack.wait_for_end("by-default")["terminalState"] == "Completed"
+    assert {pod["spec"]["restartPolicy"] for pod in stack.pods("by-default")} == {"OnFailure"}
+    stack.kubectl("delete", "jobset", "by-default", "-n", NAMESPACE)
+
+
+def test_pods_that_crash_start_again_in_place(stack: Chain):
+    scratch = [{"name": "scratch", "mountPath": "/made-for-a-pod"}]
+    crashing = defaulted("crashing", command=["python", "-c", CRASHES_ONCE], volumeMounts=scratch)
+    stack.kubectl("apply", "-f", "-", stdin=crashing)
+    status = stack.wait_for_end("crashing")
+    assert (status["terminalState"], status.get("restarts", 0)) == ("Completed", 0)
+    pods = stack.pods("crashing")
+    assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [1, 1, 1, 1]
+    logs = ("logs", "-n", NAMESPACE, pods[0]["metadata"]["name"])
+    assert stack.kubectl(*logs) == "this start succeeds\n"
+    assert stack.kubectl(*logs, "--previous") == "this start fails\n"
+    stack.kubectl("delete", "jobset", "crashing", "-n", NAMESPACE)
+
+
+def test_a_pod_that_the_sandbox_does_not_support_has_an_event_that_says_why(stack: Chain):
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "unsupported", "namespace": "default"},
+        "spec": {
+            "containers": [{"name": "main", "image": "python:3.13", "command": ["true"]}],
+            "volumes": [{"name": "machine", "hostPath": {"path": "/"}}],
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
+    stack.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(pod))
+
+    def described() -> str:
+        return stack.kubectl("describe", "pod", "unsupported", "-n", "default")
+
+    wait_until(lambda: "Warning  Unsupported" in described(), described)
+    assert "it does not support volume 'machine' of kind hostPath." in described()
+    stack.kubectl("delete", "pod", "unsupported", "-n", "default")
 
 
 def test_admissions_are_rehearsed_as_kueue_decides_them(stack: Chain):

@@ -16,11 +16,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pulumi.automation import CommandError, EngineEvent
 
-from chaos.faults.queue import rival
 from cli.explain.finding import Cause
 from infra.live import holders
 from infra.settings.read import parse
 from tests.chain.commands import answered
+from tests.chain.rivals import rival
 from tests.chain.shared import held
 from tests.chain.stack import Chain, Operations, ignore, reviews, wait_until
 from tests.infra.recording import Values, stack_values
@@ -139,7 +139,7 @@ def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running:
         findings = answered(chain, "explain", "guarded")["findings"]
         return [finding for finding in findings if finding["cause"] == Cause.PREEMPTED]
 
-    with rival(chain.target, "guarded"):
+    with rival(chain, "guarded"):
         wait_until(lambda: bool(preempted()), lambda: str(answered(chain, "explain", "guarded")))
         (found,) = preempted()
     assert "because it has a higher priority in the same queue" in found["what"]

@@ -8,7 +8,6 @@ import pytest
 import yaml
 from rich.console import Console
 
-from chaos.target import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
 from infra.kubernetes import ApiError, Json
@@ -16,7 +15,7 @@ from infra.names import IN_USE, KUEUE_NAMESPACE
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared
-from tests.chain.stack import Chain, Operations, ignore, processes_of, wait_until
+from tests.chain.stack import NAMESPACE, Chain, Operations, ignore, processes_of, wait_until
 from tests.infra.former import former_state
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from chaos.target import NAMESPACE
 from cli.drift import find_drift
 from infra.review.preview import Drift, drift_tables
 from infra.review.table import as_text
@@ -18,7 +17,7 @@ from sandbox.providers.cloud import BUCKET, NODE_POOL, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Resource
 from tests.chain.shared import JOB, shared
-from tests.chain.stack import Chain, Operations, ignore
+from tests.chain.stack import NAMESPACE, Chain, Operations, ignore
 from tests.infra.recording import stack_values
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from pulumi.automation import CommandError, EngineEvent
 
-from chaos.target import NAMESPACE, SAVE_EVERY, STEPS
 from infra.kubernetes import Json
 from tests.chain.owner import CLUSTER, REGION, TEAM, Owner
-from tests.chain.stack import Chain, ignore, sandbox_in
+from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, Chain, ignore, sandbox_in
 from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
 

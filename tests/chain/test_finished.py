@@ -2,23 +2,17 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
-import urllib.request
 from collections import Counter
 
 import pytest
 import yaml
 
-from chaos.target import NAMESPACE
 from cli.explain.finding import Cause
 from infra.job_state import State
-from sandbox.daemon import CHECKOUT
 from tests.chain.commands import Followed, answered, typed
 from tests.chain.people import jobset
 from tests.chain.shared import HELD, JOB, SAVE_EVERY, STEPS
-from tests.chain.stack import PATIENCE_SECONDS, Chain, wait_until
+from tests.chain.stack import NAMESPACE, PATIENCE_SECONDS, Chain, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +23,7 @@ def finished(stack: Chain) -> Chain:
 
 
 def test_losses_are_the_same_bit_by_bit_where_the_starts_overlap(finished: Chain):
-    times = Counter(int(line["step"]) for line in finished.target.steps(JOB))
+    times = Counter(int(line["step"]) for line in finished.steps(JOB))
     assert sorted(times) == list(range(1, STEPS + 1))
     assert max(times.values()) == 2, "no step was trained twice"
     losses = finished.losses(JOB)
@@ -108,23 +102,3 @@ def test_a_job_above_the_quota_is_explained_and_listed_in_its_place(finished: Ch
     (waits,) = [job for job in answered(finished, "list")["jobs"] if job["name"] == "too-large"]
     assert (waits["state"], waits["position"]) == (State.QUEUED, 1)
     finished.kubectl("delete", "jobset", "too-large", "-n", NAMESPACE)
-
-
-def test_the_dashboard_shows_the_stack_until_ctrl_c(finished: Chain):
-    options = ["--stack", "local", "--engine", "sandbox", "--sandbox", str(finished.site.root)]
-    command = [sys.executable, "-m", "cli.multislice", "dashboard", *options]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            found = re.search(r"http://127\.0\.0\.1:[0-9]+/\S+/", process.stdout.readline())
-            assert found is not None
-            with urllib.request.urlopen(found[0], timeout=60) as answer:
-                page = answer.read().decode()
-            with urllib.request.urlopen(f"{found[0]}{NAMESPACE}/{JOB}", timeout=60) as answer:
-                of_job = answer.read().decode()
-        finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-    assert f"{JOB}</a>" in page
-    assert f"{JOB}: completed" in of_job
-    assert of_job.count("slice-1-1") > 0

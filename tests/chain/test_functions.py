@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import multislice
-from benchmarks.calls import measure
 from examples.__main__ import main
 from multislice import CallGone, Function, HostTraceback, NoSuchStack, Refused, State
 from tests.chain.shared import SLEEPER
@@ -202,11 +201,6 @@ def test_an_example_runs_on_slices(
     monkeypatch.setattr(sys, "argv", ["examples", *words, "--sandbox", str(stack.site.root)])
     main()
     assert "'rows': [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]" in capsys.readouterr().out
-
-
-def test_the_time_of_a_call_is_measured(stack: Chain) -> None:
-    found = measure("local", "trillium", 2, stack.site.root)
-    assert 0 < found.submitted_seconds < found.first_line_seconds < found.result_seconds
 
 
 def _pods(stack: Chain, call: str) -> list[dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""The guard refuses what would take slices away from a running job; `test_changes` tries every way around it."""
+"""The guard refuses what would take from a running job what it needs; `test_changes` tries every way around it."""
+
+import copy
 
 import pytest
 from pulumi.automation import CommandError
@@ -19,6 +21,18 @@ def test_a_preview_that_would_replace_slices_of_a_running_job_is_refused(stack: 
     assert f"job {JOB} in namespace research runs on trillium-" in told
     assert "its last checkpoint is step" in told
     assert "pulumi config set allow_interruption true" in told
+
+
+@pytest.mark.costs(cpu_seconds=30)
+def test_a_preview_that_would_delete_the_namespace_of_a_running_job_is_refused(stack: Chain):
+    stack.wait_for_step(JOB, SAVE_EVERY + 1)
+    moved = copy.deepcopy(shared())
+    moved["teams"]["research"]["namespace"] = "elsewhere"
+    with pytest.raises(CommandError) as refused:
+        stack.engine_on(moved).preview(ignore)
+    told = str(refused.value)
+    assert "teams.research.namespace: research -> elsewhere" in told
+    assert f"job {JOB} in namespace research runs on trillium-" in told
 
 
 @pytest.mark.costs(cpu_seconds=30)

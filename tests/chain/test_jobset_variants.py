@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from chaos.target import NAMESPACE
 from infra.jobset import render
 from infra.settings.read import parse
 from infra.submission import submission
 from sandbox.providers.values import merge
-from tests.chain.stack import Chain
+from tests.chain.stack import NAMESPACE, Chain
 from tests.infra.one_job import submitted
 from tests.infra.recording import stack_values
 from tests.infra.settings.test_containers import with_container

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from chaos.target import NAMESPACE
 from cli.drift import find_drift
 from tests.chain.commands import answered, run
 from tests.chain.shared import JOB as SHARED_JOB
 from tests.chain.shared import shared
-from tests.chain.stack import Chain, Operations, ignore, wait_until
+from tests.chain.stack import NAMESPACE, Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values
 
 pytestmark = pytest.mark.complete

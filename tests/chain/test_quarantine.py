@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import urllib3
 
-from chaos.target import NAMESPACE
 from infra.kubernetes import ApiError, ApiServer, Json
 from infra.names import SLICE_GROUP_LABEL, TPU_RESOURCE
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from sandbox.daemon import CHECKOUT
 from sandbox.node_agent.container import pod_token
 from sandbox.node_agent.pod import Pod
-from tests.chain.stack import Chain
+from tests.chain.stack import NAMESPACE, Chain
 from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY
 from workloads.training.quarantine import OwnNode
 

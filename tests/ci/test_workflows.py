@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yml"))
 APPS = {"cli.multislice": cli.multislice.app, "cli.preview_comment": cli.preview_comment.app}
-CHANGES_A_STACK = re.compile(r"pulumi (up|destroy|refresh)|env (create|destroy)")
+CHANGES_A_STACK = re.compile(r"pulumi (up|destroy|refresh)")
 NUMBERS = {"$PULL_REQUEST": "5"}
 """Variables of the shell whose values the commands take for numbers."""
 
@@ -105,7 +105,7 @@ def test_a_job_that_may_write_or_has_credentials_never_runs_a_forks_code() -> No
         for name, job in jobs()
         if name.split("/")[0] in on_pull_requests and set(job["permissions"].values()) != {"read"}
     }
-    assert mighty.keys() == {"preview/cloud", "environments/create", "environments/destroy"}
+    assert mighty.keys() == {"preview/cloud"}
     assert [name for name, condition in mighty.items() if own not in condition] == []
 
 
@@ -126,9 +126,8 @@ def test_what_changes_a_stack_is_alone_on_it_and_never_cut_short() -> None:
         for name, job in jobs()
         if any(CHANGES_A_STACK.search(step.get("run", "")) for step in steps(job))
     }
-    assert changing.keys() == {"stack/up", "environments/create", "environments/destroy", "expiry/destroy"}
-    # One run destroys all that have expired; Pulumi's lock keeps it apart from the rest.
-    assert {held["group"].split("${{")[0] for held in changing.values() if held} == {"stack-", "expiry"}
+    assert changing.keys() == {"stack/up"}
+    assert {held["group"].split("${{")[0] for held in changing.values() if held} == {"stack-"}
     assert {held["cancel-in-progress"] for held in changing.values() if held} == {"false"}
 
 

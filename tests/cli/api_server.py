@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import urllib3
 
-from infra.kubernetes import ApiServer
+from infra.kubernetes import APPLY_PATCH, ApiServer
 
 type Object = dict[str, Any]
 
@@ -46,6 +46,8 @@ class Played(ThreadingHTTPServer):
         self.asked: list[tuple[str, Mapping[str, str]]] = []
         self.deleted: list[tuple[str, Object]] = []
         """Names of the objects that were deleted, with the options of the request."""
+        self.applied: dict[str, Object] = {}
+        """What was last applied, by path with its query."""
         self.refused_changes: dict[str, str] = {}
         """Messages by path."""
         self.changed = threading.Condition()
@@ -101,6 +103,28 @@ class _Answer(BaseHTTPRequestHandler):
         (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
         self.server.deleted.append((name, json.loads(body)))
         self.server.change(folder, found, "DELETED")
+        self._whole(200, {})
+
+    def do_PATCH(self) -> None:
+        """Apply annotations and fields of the specification. One owner applies them: they replace what it applied.
+
+        A merge patch has annotations only and replaces nothing.
+        """
+        folder, _, name = urlsplit(self.path).path.rpartition("/")
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        if self.path in self.server.refused_changes:
+            self._whole(403, {"message": self.server.refused_changes[self.path], "reason": "Forbidden"})
+            return
+        (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
+        before: dict[str, Any] = {"metadata": {}, "spec": {}}
+        if self.headers["Content-Type"] == APPLY_PATCH:
+            before = self.server.applied.get(self.path, before)
+            self.server.applied[self.path] = body
+        own = before["metadata"].get("annotations", {})
+        others = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key not in own}
+        metadata = {**found["metadata"], "annotations": {**others, **body["metadata"].get("annotations", {})}}
+        spec = {key: item for key, item in found.get("spec", {}).items() if key not in before["spec"]}
+        self.server.change(folder, {**found, "metadata": metadata, "spec": spec | body.get("spec", {})})
         self._whole(200, {})
 
     def log_message(self, format: str, *args: object) -> None:

@@ -7,6 +7,7 @@ from cli.deployed import Deployed, JobPlace
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS, condition, stamped
 from tests.cli.api_server import Played, client
+from tests.workloads.report.runs import crashed_and_resumed
 
 
 def node(slice_index: int, host_index: int, **spec: Any) -> dict[str, Any]:
@@ -65,6 +66,11 @@ def finish(played: Played, terminal: str = "Completed", attempt: int = 0) -> Non
     for key in HOSTS:
         played.change(PODS, api_objects.pod(*key, phase, attempt=attempt, exit_code=code))
     played.change(JOBSETS, api_objects.jobset(attempt, terminal, "it has ended", ended=95))
+
+
+def trained(storage: Path) -> Path:
+    """Write the records of the job `tiny`, whose second attempt continued after step 2 and did steps 3 to 5."""
+    return crashed_and_resumed(storage / "tiny", 3600.0, 7200.0, run_id="uid-tiny", at=api_objects.START + 60)
 
 
 def stack(played: Played, storage: Path) -> Deployed:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import typer
 
-from cli.explain.finding import MEANINGS
+from cli.explain.finding import MEANINGS, advise
 from cli.multislice import app
+from cli.options import ClusterCommand
+from infra.commands import FOR_MEMBERS, Reader
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("cli", "infra", "multislice", "workloads")
@@ -65,10 +67,6 @@ def test_a_command_that_is_named_can_be_run(words: str) -> None:
     parsed(words)
 
 
-def test_those_who_explain_name_commands() -> None:
-    assert {name for _, name in advice()} >= {"finding.py", "hosts.py", "queueing.py", "observe.py"}
-
-
 @pytest.mark.parametrize(
     "words", ["explian x -s dev", "explain x --job", "logs x -s dev --al", "status -s dev --engine moon"]
 )
@@ -77,6 +75,45 @@ def test_a_command_that_is_not_there_would_be_found(words: str) -> None:
         parsed(words)
 
 
+READERS = {
+    "the owner": Reader("dev", "-s dev"),
+    "the owner of a sandbox": Reader("dev", "-s dev --sandbox x", ("--sandbox", "x")),
+    "a member": Reader("dev", "--namespace research --context team"),
+}
+_IN_TEXT = re.compile(r"multislice ([^`.;]*)")
+
+
+def commands(group: Any) -> dict[str, Any]:
+    return {name: each for name, each in group.commands.items() if not hasattr(each, "commands")}
+
+
+def test_members_are_advised_exactly_the_commands_that_need_only_a_kubeconfig() -> None:
+    found = commands(typer.main.get_command(app))
+    assert {name for name, each in found.items() if isinstance(each, ClusterCommand)} >= FOR_MEMBERS
+    assert not {name for name in FOR_MEMBERS if not isinstance(found[name], ClusterCommand)}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("code", sorted(MEANINGS))
-def test_what_to_do_after_each_exit_code_is_a_whole_sentence(code: int) -> None:
-    assert "{" not in MEANINGS[code].next.format(job="tiny", stack="dev", options="-s dev", up="multislice up -s dev")
+def test_the_advice_after_each_exit_code_can_be_run_by_its_reader(code: int, reader: Reader) -> None:
+    text = advise(MEANINGS[code], reader, "tiny")
+    assert "{" not in text
+    for words in _IN_TEXT.findall(text):
+        parsed(words)
+        if reader.is_member and words.split()[0] not in FOR_MEMBERS:
+            assert "ask the owner of stack dev to run" in text
+        elif not reader.is_member:
+            assert "-s dev" in words
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("name", ["doctor", "review", "preflight", "status", "logs", "list", "explain", "report"])
+def test_an_advised_command_is_one_that_its_reader_can_run(name: str, reader: Reader) -> None:
+    advised = reader.command(name)
+    parsed(advised.partition("multislice ")[2])
+    assert ("ask the owner" in advised) == (reader.is_member and name not in FOR_MEMBERS)
+
+
+def test_a_member_asks_the_owner_to_deploy_the_stack() -> None:
+    assert READERS["a member"].run_up() == "ask the owner of stack dev to run `multislice up -s dev`"
+    assert READERS["the owner of a sandbox"].run_up() == "run `multislice up -s dev --sandbox x`"

@@ -11,14 +11,14 @@ from cli.cancel import cancel
 from cli.deployed import Deployed
 from tests.cli.api_objects import JOBSETS
 from tests.cli.api_server import Played
-from tests.cli.standing import finish, running, stack
-from tests.workloads.report.runs import crashed_and_resumed, event
+from tests.cli.standing import finish, running, stack, trained
+from tests.workloads.report.runs import event
 
 
 @pytest.fixture
 def deployed(server: Played, tmp_path: Path) -> Deployed:
     """A stack whose job `tiny` runs and has saved a checkpoint."""
-    run = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    run = trained(tmp_path)
     with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
         ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
     return stack(server, tmp_path)

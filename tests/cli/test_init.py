@@ -1,4 +1,5 @@
 import json
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from cli import stack_file
 from cli.answer import Halt
 from cli.init import Wish, init
 from cli.multislice import app
+from policy.exceptions import read_exceptions
 from tests.cli.shown import console
 
 VALUES = ("--project", "acme-tpus", "--generation", "v6e", "--topology", "4x4", "--zone", "us-east5-b")
@@ -52,6 +54,21 @@ def test_a_second_stack_joins_the_project_from_a_folder_below(
     settings = stack_file.read(stack_file.find("prod"))
     assert (settings.cluster.name, settings.slices["trillium"].capacity.kind) == ("multislice-prod", "on-demand")
     assert (empty_folder / "Pulumi.yaml").read_text() == before
+
+
+def test_the_exceptions_of_a_new_stack_count_from_today(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for today in (date(2026, 11, 28), date(2031, 2, 28)):
+        folder = empty_folder / str(today)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        init("dev", Wish("acme-tpus", "v6e", "4x4", "us-east5-b", None, "spot"), console(), today)
+        rules = json.loads((folder / "policy" / "stacks" / "dev.json").read_text())
+        assert rules.keys() == {"deletion-protection", "encrypted-secrets", "signed-images", "system-nodes"}
+        for rule in rules.values():
+            for exception in read_exceptions(rule):
+                # A day's difference between time zones does not matter.
+                for checked_on in (today - timedelta(days=1), today + timedelta(days=300)):
+                    assert exception.void(checked_on) is None
 
 
 @pytest.mark.parametrize("file", ["stacks/Pulumi.dev.yaml", "policy/stacks/dev.json", "__main__.py", "Pulumi.yaml"])

@@ -62,7 +62,7 @@ def test_an_unreachable_cluster_is_reported_for_every_selection(tmp_path: Path) 
         pass
     for job in ("tiny", "hand"):
         with pytest.raises(
-            Halt, match="expected the cluster to return the logs of a job, got: .*\nTry again, or run: mul"
+            Halt, match="expected the cluster to return the logs of a job, got: .*\nTry again, or find the cause: mul"
         ):
             read(gone, replace(SELECTION, job=job), tmp_path)
 

@@ -18,7 +18,7 @@ from sandbox.daemon import CHECKOUT
         ["review", "-s", "nowhere", "-o", "json"],
         ["review", "-ojson", "-s", "nowhere"],
         ["status", "-s", "nowhere", "--output=json", "--sandbox"],
-        ["env", "list", "--output", "json", "--engine", "pulumi", "--sandbox"],
+        ["list", "--output", "json", "--engine", "pulumi", "--sandbox"],
         ["list", "--no", "-o", "json"],
         ["-o", "json"],
     ],
@@ -74,13 +74,13 @@ def test_a_stack_whose_project_is_the_sandbox_is_there_and_others_only_on_reques
 
 @pytest.mark.parametrize(
     "command",
-    [["review", "x"], ["preflight", "-s", "dev", "--no"], ["plan", "--tokens", "many"], ["x"], ["--no"], [], ["env"]],
+    [["review", "x"], ["preflight", "-s", "dev", "--no"], ["plan", "--tokens", "many"], ["x"], ["--no"], []],
 )
 def test_a_wrong_command_line_does_not_end_like_the_answer_no(command: list[str]) -> None:
     assert CliRunner().invoke(app, command).exit_code == 1
 
 
-@pytest.mark.parametrize("command", [["-h"], ["--help"], ["--version"], ["review", "-h"], ["env", "-h"]])
+@pytest.mark.parametrize("command", [["-h"], ["--help"], ["--version"], ["review", "-h"]])
 def test_who_asks_for_help_or_the_version_is_answered(command: list[str]) -> None:
     found = CliRunner().invoke(app, command)
     assert (found.exit_code, found.stderr) == (0, "")
@@ -98,23 +98,15 @@ def test_the_folder_of_a_sandbox_asks_that_sandbox(command: str, tmp_path: Path)
     assert (found.exit_code, "expected a sandbox in the folder" in found.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(
-    "command", [["status", "-s", "local"], ["drift", "-s", "local"], ["preview", "-s", "dev"], ["env", "list"]]
-)
+@pytest.mark.parametrize("command", [["status", "-s", "local"], ["drift", "-s", "local"], ["preview", "-s", "dev"]])
 def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[str]) -> None:
     found = CliRunner().invoke(app, [*command, "--engine", "pulumi", "--sandbox", "here"])
     assert (found.exit_code, "--sandbox needs --engine sandbox" in found.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("arguments", [[], ["pr-1", "--expired"]])
-def test_environments_are_destroyed_by_name_or_by_their_age(arguments: list[str]) -> None:
-    found = CliRunner().invoke(app, ["env", "destroy", *arguments])
-    assert (found.exit_code, "got both or neither" in found.output) == (1, True)
-
-
 def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
     """Google's clients, which read gs://, cannot be imported with Pulumi, and these commands should be fast."""
-    commands = "cli.status, cli.logs, cli.explain.explain, cli.dashboard, sandbox.stacks"
+    commands = "cli.status, cli.logs, cli.explain.explain, sandbox.stacks"
     program = f"import sys, {commands}, cli.deployed; print({{'pulumi', 'jax', 'kubernetes'}} & sys.modules.keys())"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "set()\n"

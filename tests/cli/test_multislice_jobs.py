@@ -16,8 +16,7 @@ from sandbox.site import create
 from tests.cli import api_objects
 from tests.cli.api_objects import JOBSETS, PODS, WORKLOADS, stamped
 from tests.cli.api_server import Played
-from tests.cli.standing import finish, stack, waiting
-from tests.workloads.report.runs import crashed_and_resumed
+from tests.cli.standing import finish, stack, trained, waiting
 
 LEADER, OTHER = "tiny-slice-0-0", "tiny-slice-1-0"
 
@@ -34,7 +33,7 @@ def ended(server: Played) -> Played:
 @pytest.fixture
 def asked(server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path | None]]:
     """Return the requested stacks with their sandboxes. Every name gives the same stack on the played API server."""
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     found: list[tuple[str, Path | None]] = []
 
     def deployed(name: str, sandbox: Path | None) -> Deployed:

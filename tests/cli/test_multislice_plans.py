@@ -4,24 +4,18 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pulumi.automation import EngineEvent
 from typer.testing import CliRunner
 
 from cli import stack_file
-from cli.environments.files import Files
 from cli.multislice import app
-from cli.options import Engine
 from cli.preview import PreviewRequest
 from cli.sandbox_folder import DEFAULT
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import PolicyPack
-from tests.cli.environments.conftest import stacks_of_our_own
-from tests.cli.environments.remembered import Remembered
 from tests.cli.test_drift import POOL, RecordedEngine, refreshed
 from tests.cli.test_preview import ASKED, Played
 from tests.infra.one_job import only_spec
@@ -164,82 +158,3 @@ def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.Mon
     read_output(*words, "--engine", "sandbox", exit_status=2)
     read_output(*words, "--engine", "sandbox", "--sandbox", "here", exit_status=2)
     assert asked == [("Pulumi.dev.yaml", sandbox) for sandbox in (None, None, None, CHECKOUT / DEFAULT, Path("here"))]
-
-
-NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
-    """What time it is: the newest entry."""
-    times = [NOW]
-    monkeypatch.setattr("cli.environments.commands._now", lambda: times[-1])
-    return times
-
-
-@pytest.fixture
-def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
-    """One that knows the stack dev, in the sandbox in the folder `here`."""
-    stacks_of_our_own(tmp_path / "stacks")
-    (tmp_path / "policies").mkdir()
-    found = Remembered(Files(tmp_path / "stacks", tmp_path / "policies"), NOW)
-    found.up("dev")
-
-    def of(stack: str | None, engine: Engine, sandbox: Path) -> Remembered:
-        assert (engine, sandbox) == ("sandbox", Path("here"))
-        return found
-
-    monkeypatch.setattr("cli.environments.commands._backend", of)
-    monkeypatch.setattr("cli.environments.files.files_of_project", lambda: found.files)
-    return found
-
-
-def env(*words: str, exit_status: int = 0) -> str:
-    found = CliRunner().invoke(app, ["env", *words, "--engine", "sandbox", "--sandbox", "here"])
-    assert found.exit_code == exit_status, found.output
-    return found.stdout
-
-
-def names(answer: str) -> list[str]:
-    listed: Any = json.loads(answer)
-    return [each["name"] for each in listed["environments"]]
-
-
-@pytest.mark.usefixtures("clock")
-def test_an_environment_is_made_of_the_stack_for_the_time_that_is_asked_for(backend: Remembered) -> None:
-    env("create", "pr-1", "--from", "dev", "--ttl", "8h")
-    assert "pr-1" in backend.stacks
-    (listed,) = json.loads(env("list", "-o", "json"))["environments"]
-    assert (listed["name"], listed["source"], listed["expires_at"]) == ("pr-1", "dev", "2026-03-01T18:00:00Z")
-
-
-@pytest.mark.usefixtures("clock")
-def test_an_environment_of_files_alone_is_not_brought_up(backend: Remembered) -> None:
-    assert "multislice up -s pr-1" in env("create", "pr-1", "--from", "dev", "--ttl", "8h", "--only-file")
-    assert "pr-1" not in backend.stacks
-    assert backend.files.stack("pr-1").exists()
-    assert json.loads(env("create", "pr-2", "--from", "dev", "--ttl", "8h", "-o", "json"))["name"] == "pr-2"
-
-
-@pytest.mark.usefixtures("backend")
-def test_environments_are_listed_all_or_those_alone_whose_time_is_over(clock: list[datetime]) -> None:
-    env("create", "pr-1", "--from", "dev", "--ttl", "8h")
-    env("create", "pr-2", "--from", "dev", "--ttl", "2d")
-    assert names(env("list", "--expired", "-o", "json")) == []
-    clock.append(NOW + timedelta(hours=9))
-    assert names(env("list", "-o", "json")) == ["pr-1", "pr-2"]
-    assert names(env("list", "--expired", "-o", "json", exit_status=2)) == ["pr-1"]
-    assert "| --" in env("list", "-o", "markdown")
-    assert not env("list").startswith(("{", "#"))
-
-
-def test_environments_are_destroyed_by_name_or_when_their_time_is_over(
-    backend: Remembered, clock: list[datetime]
-) -> None:
-    for name, ttl in (("pr-1", "8h"), ("pr-2", "2d"), ("pr-3", "2d")):
-        env("create", name, "--from", "dev", "--ttl", ttl)
-    clock.append(NOW + timedelta(hours=9))
-    assert "| --" in env("destroy", "--expired", "-o", "markdown")
-    assert [*backend.stacks] == ["dev", "pr-2", "pr-3"]
-    assert names(env("destroy", "pr-3", "-o", "json")) == ["pr-3"]
-    assert [*backend.stacks] == ["dev", "pr-2"]

@@ -2,6 +2,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Form, Halt
-from cli.environments.files import Files, files_of_project
 from cli.preview import PreviewRequest, preview, run_preview
+from cli.project_files import Files, files_of_project, policy_pack
 from infra.review.review import REVIEW_FILE, Previewed, Review
+from sandbox.engine import PolicyPack
 from tests.cli.shown import read_output
 from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing
@@ -100,12 +102,28 @@ def test_what_was_asked_wrongly_is_reported_before_an_engine_starts(asked: Previ
         preview(asked, Form.TEXT, Console())
 
 
+def test_a_stack_without_settings_of_the_rules_is_held_to_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packs: list[PolicyPack] = []
+
+    def open_engine(request: PreviewRequest, path: Path, pack: PolicyPack) -> AbstractContextManager[Played]:
+        packs.append(pack)
+        return nullcontext(Played([ASKED], passing().review, refuses=False))
+
+    monkeypatch.setattr("cli.preview.files_of_project", lambda: Files(stack_file.stacks_folder(), tmp_path))
+    monkeypatch.setattr("cli.preview._engine", open_engine)
+    assert preview(DEV, Form.JSON, Console(file=io.StringIO())) == 0
+    assert packs == [PolicyPack(policy_pack(), None)]
+
+
 @pytest.mark.parametrize(
     ("policy_file", "message"),
     [
         ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is now part of no-cluster-admin"),
-        ("{", "must be JSON"),
-        ("[]", r"names of rules to settings, got \[\]"),
+        ("{", r"dev\.json:1: expected YAML with the settings of rules"),
+        ("[]", r"dev\.json:1: expected rules with their settings, got \[\]"),
+        ('{"all": "advisory",\n"all": "mandatory",\n"no-kesy": {}}', r"json:2: the key 'all' .*\n.*json:3: no-kesy: "),
     ],
 )
 def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(

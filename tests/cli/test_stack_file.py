@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_file_that_is_no_stack_file_is_named(text: str, tmp_path: Path) -> Non
     path = tmp_path / "Pulumi.broken.yaml"
     path.write_text(text)
 
-    with pytest.raises(Halt, match=r"Pulumi\.broken\.yaml must be YAML with a mapping `config`") as caught:
+    with pytest.raises(Halt, match=r"Pulumi\.broken\.yaml:1: .*YAML with a mapping `config`") as caught:
         stack_file.read(path)
 
     assert "pydantic" not in str(caught.value)
@@ -94,7 +95,7 @@ TWOS = [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 1200)]
     ("lines", "message"),
     [
         (["a0: &a0 [x, x, x, x, x, x, x, x, x]", *NINES, "config: *a9"], "aliases"),
-        (["a0: &a0 [x, x]", *TWOS, "config: *a1199"], "must be YAML"),
+        (["a0: &a0 [x, x]", *TWOS, "config: *a1199"], "expected YAML"),
         (["config: &here", "  tpu-multislice:job: *here"], "aliases"),
     ],
     ids=["they grow without bound", "more values than a float can count", "an alias within itself"],
@@ -115,8 +116,8 @@ def test_aliases_that_would_be_too_large_are_refused_before_they_are_read(
         ("    trillium:\n      generation", "    3:\n      generation", ["slices.3: expected a name"]),
         ("        trillium: 16", "        true: 16", ["teams.research.quota"]),
         ("config:", "confg:", ["did you mean config?"]),
-        (ZONE, f"{ZONE}    zone: us-east5-c\n", ["zone", "lines 7 and 8"]),
-        ("  tpu-multislice:slices:", "  slices:", ["did you mean tpu-multislice:slices?", "1 error"]),
+        (ZONE, f"{ZONE}    zone: us-east5-c\n", ["yaml:8: the key 'zone' is also in line 7"]),
+        ("  tpu-multislice:slices:", "  slices:", ["did you mean tpu-multislice:slices?", "1 error."]),
         ("  tpu-multislice:slices:", "  tpu-multslice:slices:", ["did you mean tpu-multislice:slices?"]),
     ],
     ids=["a number", "a word of YAML", "misspelt", "given twice", "without its prefix", "with a misspelt prefix"],
@@ -166,11 +167,59 @@ def test_values_of_a_starter_without_the_prefix_are_reported_as_such(tmp_path: P
     with pytest.raises(Halt) as caught:
         stack_file.read(path)
     assert str(caught.value).count("rename it to tpu-multislice:") == 5
-    assert "have 5 error(s)" in str(caught.value)
+    assert "5 errors. " in str(caught.value)
 
 
 def test_a_key_config_without_a_mapping_is_not_said_to_be_misspelt(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text("config: []\n")
-    with pytest.raises(Halt, match="^/.* must be YAML with a mapping `config`, got config: "):
+    with pytest.raises(Halt, match="^/.*:1: expected YAML with a mapping `config`, got config: "):
         stack_file.read(path)
+
+
+def lines_of(answer: str) -> list[tuple[int, str]]:
+    """Return the line and the path of each error."""
+    found = re.findall(r"^\S+Pulumi\.broken\.yaml:(\d+): (?:did you mean .*?\? )?([^:\n]+)", answer, re.MULTILINE)
+    return [(int(line), path) for line, path in found]
+
+
+def test_all_errors_of_a_file_are_reported_at_once_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    path = spoilt(tmp_path, "preset: tiny", "preset: huge\n    mesh: 2x8\n    training: {steps: 10,000}")
+    text = path.read_text().replace(ZONE, f"{ZONE}    zone: us-east5-c\n").replace("topology: 2x4", "topology: 3x5")
+    path.write_text(text.replace("trillium: 16", "trillium: x").replace("  system_nodes: 1", "  system_nodes: one"))
+    found = lines_of(refused(path))
+    assert found == [
+        (8, "the key 'zone' is also in line 7; remove one of them"),
+        (14, "cluster.system_nodes"),
+        (16, "slices.trillium"),
+        (25, "teams.research.quota.trillium.chips"),
+        (35, "job.preset"),
+        (36, "job.mesh"),
+        (37, "steps"),
+    ]
+
+
+def test_an_error_of_a_missing_key_has_the_line_of_its_section(tmp_path: Path) -> None:
+    assert lines_of(refused(spoilt(tmp_path, "    preset: tiny\n", ""))) == [(28, "job.preset")]
+
+
+def test_an_error_in_a_section_with_a_misspelt_name_has_its_own_line(tmp_path: Path) -> None:
+    path = spoilt(tmp_path, "tpu-multislice:cloud:", "tpu-multislice:clouds:")
+    path.write_text(path.read_text().replace("region: us-east5", "region: us-east-5"))
+    assert lines_of(refused(path)) == [(4, "clouds"), (6, "cloud.region")]
+
+
+def test_bytes_that_are_not_utf_8_have_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.broken.yaml"
+    path.write_bytes(
+        (STACKS / "Pulumi.local.yaml").read_text().replace("preset: tiny", "preset: t\u00efny").encode("latin1")
+    )
+    assert "Pulumi.broken.yaml:34: expected YAML with a mapping `config`, got: byte 0xef is not UTF-8" in refused(path)
+
+
+def test_a_path_below_the_working_folder_is_shown_as_the_user_would_type_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = spoilt(tmp_path, "preset: tiny", "preset: huge")
+    monkeypatch.chdir(tmp_path)
+    assert refused(path).startswith("Pulumi.broken.yaml:34: job.preset: ")

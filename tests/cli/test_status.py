@@ -1,6 +1,7 @@
 import io
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +19,15 @@ from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played
 from tests.cli.shown import console, read_output
-from tests.cli.standing import finish, stack, waiting
-from tests.workloads.report.runs import crashed_and_resumed, event
+from tests.cli.standing import finish, stack, trained, waiting
+from tests.workloads.report.runs import Facts, began, event, step, write_run
 
 ALL_PATHS = (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     return tmp_path
 
 
@@ -44,14 +45,21 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "slice slice-0 2 of 2 hosts usable, 2x4" in lines
     assert "queue research 16 of 16 chips of v6e, 1 admitted, 1 waiting" in lines
     assert "tiny running · submitted" in lines
-    assert "training step 5 of 5, run one, resumed at step 2" in lines
+    assert "training step 5 of 5 in attempt 2, run one, resumed at step 2" in lines
     assert "spent $54.00 so far" in lines
     assert "0 0 Running gke-slice-0-0" in lines
 
 
+def saved_nothing(storage: Path) -> Path:
+    """Write the records of a first attempt that has done two steps."""
+    at = api_objects.START + 60
+    opened = [began(at, at=at, run_id="uid-tiny"), event(at, "RunStarted", run="one", outcome="new", step=0, steps=5)]
+    return write_run(storage / "tiny", {"0-0": opened}, {"0-0": [step(1, at + 1), step(2, at + 2)]})
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_kill_is_suggested_only_once_a_checkpoint_exists(terminal: bool, server: Played, tmp_path: Path) -> None:
-    run = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    run = saved_nothing(tmp_path)
 
     def drawn() -> str:
         screen = io.StringIO()
@@ -62,19 +70,23 @@ def test_a_kill_is_suggested_only_once_a_checkpoint_exists(terminal: bool, serve
         return screen.getvalue()
 
     assert "kill -9 42" not in drawn()
-    with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
-        ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
+    with (run / "ledger" / "0-0.jsonl").open("a") as ledger:
+        ledger.write(json.dumps(event(40, "CheckpointSaved", step=2)) + "\n")
     assert "try: kill -9 42" in drawn()
 
 
 def test_a_log_has_the_suggestion_once_although_the_job_has_no_other_news(server: Played, tmp_path: Path) -> None:
-    run, shown = crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0), console()
+    run, shown = saved_nothing(tmp_path), console()
 
-    def save() -> None:
-        with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
-            ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
+    def add(*events: Facts) -> None:
+        with (run / "ledger" / "0-0.jsonl").open("a") as ledger:
+            ledger.write("".join(json.dumps(each) + "\n" for each in events))
 
-    happens = iter([save, lambda: None, lambda: finish(server)])
+    def end() -> None:
+        add(event(50, "stop", cause="done", message="", code="DONE"))
+        finish(server)
+
+    happens = iter([lambda: add(event(40, "CheckpointSaved", step=2)), lambda: None, end])
     watch = Watch(stack(server, tmp_path), "tiny", shown, hint="kill -9 42", wait=lambda _: next(happens)())
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("cli.observed.observe.FILES_SECONDS", 0.0)
@@ -178,7 +190,7 @@ def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: P
     assert jobs(stack(server, storage), shown, json=False) == 0
     lines = re.sub(" +", " ", read_output(shown)).splitlines()
     assert lines[1].startswith("tiny research running research ")
-    assert lines[1].rstrip().endswith("5 of 5 0 $54.00")
+    assert lines[1].rstrip().endswith("5 of 5 in attempt 2 0 $54.00")
     assert lines[2].startswith("other research queued research, position 1 ")
 
 
@@ -188,8 +200,42 @@ def test_a_watch_ends_with_the_job(server: Played, storage: Path, terminal: str,
     watch = Watch(stack(server, storage), None, shown, wait=lambda _: finish(server, terminal))
     assert watch.run() == exit_status
     first, last = read_output(shown).splitlines()
-    assert first.endswith("tiny running, step 5 of 5, loss 3.0000, 0.0 s left")
+    assert first.endswith("tiny running, step 5 of 5 in attempt 2, loss 3.0000, 0.0 s left")
     assert f"tiny {terminal.lower()}, step 5 of 5" in last
+
+
+def cut(run: Path) -> Callable[[], None]:
+    """Cut the records of the second attempt after its first step. Return what writes the rest."""
+    whole = {path: path.read_text() for path in (run / "ledger" / "1-0.jsonl", run / "steps" / "1-0.jsonl")}
+    for path, text in whole.items():
+        lines = [each for each in text.splitlines() if json.loads(each)["time"] <= api_objects.START + 97]
+        path.write_text("".join(each + "\n" for each in lines))
+    return lambda: [path.write_text(text) for path, text in whole.items()] and None
+
+
+@pytest.mark.parametrize("late", [0, 1, 4])
+def test_a_watch_ends_with_the_last_records_although_it_has_just_read_others(
+    server: Played, tmp_path: Path, late: int
+) -> None:
+    write_rest, looks, shown = cut(trained(tmp_path)), iter(range(9)), console()
+
+    def wait(_: float) -> None:
+        look = next(looks)
+        if look == 0:
+            finish(server)
+        if look == late:
+            write_rest()
+
+    _, job = Watch(stack(server, tmp_path), None, shown, wait=wait).follow()
+    assert job.training.held_out_loss == 2.5
+    first, last = read_output(shown).splitlines()
+    assert "tiny running, step 3 of 5 in attempt 2" in first
+    assert "tiny completed, step 5 of 5 in attempt 2" in last
+
+
+def test_a_watch_does_not_wait_for_ever_for_the_last_records(server: Played, tmp_path: Path) -> None:
+    cut(trained(tmp_path))
+    assert Watch(stack(server, tmp_path), None, console(), wait=lambda _: finish(server)).run() == 0
 
 
 @pytest.mark.parametrize("terminal", [False, True])

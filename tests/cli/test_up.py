@@ -12,12 +12,12 @@ import pytest
 
 from cli import stack_file
 from cli.answer import INTERRUPTED, Halt
-from cli.observed.files import Failure, Files, Training
+from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Job
 from cli.sandbox_folder import StackOfSandbox
 from cli.status import Watch
 from cli.up import Place, completed, failed, follow, up, without_jobs
-from infra.job_state import newest
+from infra.job_state import Kind, newest
 from sandbox.daemon import CHECKOUT
 from sandbox.programs import ProgramsError
 from sandbox.site import Site, create
@@ -27,11 +27,23 @@ from tests.cli.api_server import Played
 from tests.cli.explain.cases import JOB, said
 from tests.cli.shown import check, console, read_output, text
 from tests.cli.standing import finish, stack
+from workloads.report.training import Training
 
 SANDBOX = Site(Path("/home/me/stack/.sandbox"), 64)
 PLACE = Place(StackOfSandbox("local", SANDBOX.root), SANDBOX, Path("/opt/programs/kubectl"))
-TRAINING = Training("resumed at step 150", "r1", 200, 200, 2.5, held_out_loss=2.5987654, losses=((200, 2.5),))
-COMPLETED = replace(JOB, terminal="Completed", restarts=1, files=Files(TRAINING))
+TRAINING = Training(
+    "resumed at step 150",
+    "r1",
+    200,
+    200,
+    2.5,
+    held_out_loss=2.5987654,
+    losses=((200, 2.5),),
+    submission=JOB.uid,
+    restarts=1,
+    ended=True,
+)
+COMPLETED = replace(JOB, terminal="Completed", existing_run="resume", restarts=1, files=Files(TRAINING))
 FAILED = replace(
     JOB,
     terminal="Failed",
@@ -117,6 +129,34 @@ def test_a_sandbox_that_stopped_ends_the_view(server: Played, tmp_path: Path, mo
 
 def test_the_last_lines_of_a_complete_job_are_its_losses_its_checkpoints_and_what_to_try() -> None:
     check("closing-completed", text(completed(COMPLETED, "gs://checkpoints/tiny", PLACE), 80, soft_wrap=True))
+
+
+def test_losses_without_a_record_of_the_end_are_not_the_last_ones() -> None:
+    job = replace(COMPLETED, files=Files(replace(TRAINING, step=195, ended=False)))
+    shown = text(completed(job, "gs://checkpoints/tiny", PLACE), 200, soft_wrap=True)
+    assert "the run has no record of its end; its last record is of step 195" in shown
+    assert "loss" not in shown
+
+
+@pytest.mark.parametrize("kind", [Kind.FUNCTION, Kind.CONTAINER])
+def test_the_last_lines_of_another_job_than_a_trainer_say_nothing_of_training(kind: Kind) -> None:
+    job = replace(JOB, kind=kind, terminal="Completed")
+    shown = text(completed(job, "gs://checkpoints/tiny", PLACE), 200, soft_wrap=True)
+    assert [word for word in ("loss", "checkpoints", "existing_run", "trains", "None") if word in shown] == []
+    assert "multislice logs -s local --sandbox /home/me/stack/.sandbox tiny" in shown
+    assert ("--replace '**::job-tiny'" in shown) == (kind is Kind.CONTAINER)
+
+
+def test_the_last_lines_of_a_program_with_records_name_its_folder_and_no_setting_that_it_lacks() -> None:
+    shown = text(completed(replace(COMPLETED, existing_run=""), "gs://b/tiny", PLACE), 200, soft_wrap=True)
+    assert re.search(r"\nfiles +gs://b/tiny/runs/r1\n", shown)
+    assert [word for word in ("checkpoints", "existing_run") if word in shown] == []
+    assert re.search(r"\nloss +2\.5000\n", shown)
+
+
+def test_a_job_that_always_begins_a_new_run_is_submitted_again_to_train_from_scratch() -> None:
+    shown = text(completed(replace(COMPLETED, existing_run="anew"), "gs://b/tiny", PLACE), 200, soft_wrap=True)
+    assert re.search(r"train from scratch +multislice up .* --replace '\*\*::job-tiny'", shown)
 
 
 def test_the_last_lines_of_a_failed_job_are_the_reason_and_thirty_lines_of_the_hosts_log(tmp_path: Path) -> None:

@@ -19,9 +19,8 @@ _HEAD = f"""# Exit codes
 
 ## Hosts of a job
 
-All hosts exit with the code of the host that failed first. A restart restarts the whole job on all its slices, or with
-`job.slice_failure: continue` only the slice of that host. A restart that counts uses up one of `job.max_restarts`.
-[What to do](../explanation/reliability.md#when-a-job-stops).
+All hosts exit with the code of the host that failed first. A restart restarts the whole job on all its slices. A
+restart that counts uses up one of `job.max_restarts`. [What to do](../explanation/reliability.md#when-a-job-stops).
 
 | Code | Name | Meaning | JobSet's reaction |
 |---|---|---|---|

@@ -6,7 +6,6 @@ looks at it.
 
 import io
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -16,7 +15,6 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from chaos import report
 from infra.cost import bill
 from infra.review import table
 from infra.review.preview import preview_tables
@@ -27,14 +25,12 @@ from tests.documents import concept_pictures
 from tests.documents.animation import WITHOUT_FONTS, animation
 from tests.documents.pages import DOCS
 from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
-from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUNS, measured
 from tests.infra.review.known import NOTHING, own, running
 from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
 from workloads.report.history import read_history
 from workloads.report.tables import WIDTH, write
 
-DASHBOARD_PICTURE = "pictures/dashboard.png"
 _BLANKS = re.compile(r"\n(\s*\n){2,}")
 """Several empty lines, as between the live screen and the closing lines."""
 _COMPILED = Path(__file__).parent / "prod_preflight.json"
@@ -89,17 +85,6 @@ def _review() -> str:
     return _drawn(console, "multislice review -s prod", "review")
 
 
-def _draw_dashboard(target: Path) -> None:
-    """Take a picture of the recorded page with Chromium, which must be on the PATH."""
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "page.html"
-        page.write_text(_recorded().dashboard)
-        size, shot = "--window-size=1100,1250", f"--screenshot={target}"
-        # The new headless mode of Chromium waits for ever on a machine without D-Bus.
-        mode = ("--headless=old", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-        subprocess.run(["chromium", *mode, size, shot, page.as_uri()], check=True, timeout=120)
-
-
 def _console(width: int) -> Console:
     return Console(record=True, width=width, file=io.StringIO(), highlight=False)
 
@@ -114,8 +99,6 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "pictures/report.svg": _report,
     "pictures/preview-local.svg": _preview,
     "pictures/review.svg": _review,
-    FAULTS_PICTURE: lambda: report.picture(measured()),
-    **{run.picture: lambda run=run: report.long_run_picture(run.read()) for run in LONG_RUNS},
 }
 """What draws each of them, by its path in `docs`."""
 
@@ -125,4 +108,3 @@ if __name__ == "__main__":
         RECORDING.write_text(record().model_dump_json(indent=1) + "\n")
     for name, draw in PICTURES.items():
         (DOCS / name).write_text(draw())
-    _draw_dashboard(DOCS / DASHBOARD_PICTURE)

@@ -18,12 +18,9 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from cli import engines
-from cli.dashboard import Pages
-from cli.deployed import deployed
 from cli.down import Consent, down
-from cli.environments.files import files_of_project, policy_pack
-from cli.observed.observe import Observer
 from cli.preview import run_preview
+from cli.project_files import files_of_project, policy_pack
 from cli.up import up
 from infra.project import find_project
 from infra.review.review import Previewed
@@ -60,8 +57,6 @@ class Recording(Spec):
     """Records of the run by their path below the job's folder."""
     preview: Previewed
     """Preview of the deployed stack with spot capacity."""
-    dashboard: str
-    """The dashboard's HTML page of the job, after its end."""
 
 
 class _Terminal(Console):
@@ -144,20 +139,11 @@ def record() -> Recording:
                 killed=recorder.killed,
                 files=dict(_records(sandbox)),
                 preview=_preview(stack, sandbox),
-                dashboard=_dashboard(sandbox),
             )
         finally:
             recorder.ended.set()
             down(stack, sandbox, Consent(stop_jobs=True), Console())
             os.chdir(home)
-
-
-def _dashboard(sandbox: Path) -> str:
-    observer = Observer(deployed("local", sandbox))
-    [job] = observer.look().jobs
-    page = Pages(observer).job(job.place.full_name)
-    assert page
-    return page.replace(str(sandbox), sandbox.name)
 
 
 def _preview(stack: Path, sandbox: Path) -> Previewed:

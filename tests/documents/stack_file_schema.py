@@ -13,13 +13,17 @@ from infra.settings.schema import SliceGroup
 from infra.settings.stack import Settings
 from infra.settings.starter import Starter
 from infra.settings.values import NAMESPACE, SECRETS
-from infra.tpu import all_shapes, generation_names
+from infra.tpu import all_shapes, generation_names, generations
 from tests.documents.model_fields import meanings, models, one_line
 from workloads.spec import preset_names
 
 type Json = dict[str, Any]
 
+_BY_DEFAULT = ("name", "team")
+"""Required values of a job that the stack file need not have."""
 _NAMED_KINDS = (TrainingJob, ContainerJob)
+_TYPE: Json = {"pattern": "^(v\\d|tpu)[a-z0-9]*-\\d+$"}
+"""Cloud TPU's name of a slice, such as v6e-16."""
 _SECRETS: Json = {
     "type": "object",
     "additionalProperties": {
@@ -50,7 +54,7 @@ def schema() -> str:
         if model.__name__ in definitions:
             _describe(definitions[model.__name__], model)
     _describe({"properties": sections}, Settings)
-    definitions[SliceGroup.__name__]["properties"]["generation"]["enum"] = generation_names()
+    definitions[SliceGroup.__name__]["properties"]["generation"]["enum"] = _generations()
     definitions[TrainingJob.__name__]["properties"]["preset"]["enum"] = preset_names()
     definitions[SliceGroup.__name__]["allOf"] = [_topologies(generation) for generation in generation_names()]
     for kind in _NAMED_KINDS:
@@ -58,10 +62,12 @@ def schema() -> str:
     named = [{"$ref": f"#/$defs/Named{kind.__name__}"} for kind in _NAMED_KINDS]
     container: Json = {"required": ["kind"], "properties": {"kind": {"const": "container"}}}
     sections[JOBS] |= {"additionalProperties": {"if": container, "then": named[1], "else": named[0]}}
-    del definitions[TrainingJob.__name__]["properties"][SWEEP_KEY], definitions[ContainerJob.__name__]
+    only = definitions[TrainingJob.__name__]
+    only["required"] = [name for name in only["required"] if name not in _BY_DEFAULT]
+    del only["properties"][SWEEP_KEY], definitions[ContainerJob.__name__]
     starter = definitions.pop(Starter.__name__)
     _describe(starter, Starter)
-    starter["properties"]["generation"]["enum"] = generation_names()
+    starter["properties"]["generation"]["enum"] = _generations()
     sections |= starter["properties"]
     sections[SHORT_FORM] = {"$ref": f"#/$defs/{TrainingJob.__name__}"}
     sections[SECRETS] |= _SECRETS
@@ -91,8 +97,13 @@ def _topologies(generation: str) -> Json:
     offered = dict.fromkeys(shape.topology for shape in all_shapes() if shape.generation == generation)
     return {
         "if": {"properties": {"generation": {"const": generation}}},
-        "then": {"properties": {"topology": {"enum": list(offered)}}},
+        "then": {"properties": {"topology": {"anyOf": [{"enum": list(offered)}, _TYPE]}}},
     }
+
+
+def _generations() -> list[str]:
+    """The names of generations, also those that Google uses elsewhere."""
+    return [name for each in generations() for name in (each.name, *each.other_names)]
 
 
 def _without_title(definition: Json) -> Json:
@@ -102,7 +113,7 @@ def _without_title(definition: Json) -> Json:
 def _named(job: Json) -> Json:
     """The schema of a job below `jobs`, whose name is its key."""
     properties = {name: each for name, each in job["properties"].items() if name != "name"}
-    required = [name for name in job["required"] if name != "name"]
+    required = [name for name in job["required"] if name not in _BY_DEFAULT]
     return job | {"properties": properties, "required": required}
 
 

@@ -6,14 +6,15 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from chaos.__main__ import parser
-from chaos.faults import CATALOGUE
 from cli.multislice import app
 from tests.documents.command_lines import command_lines, command_of
+from tests.faults.catalogue import CATALOGUE
+from tests.faults.long_run import parser
 
 LINES = command_lines()
 MULTISLICE = [line for line in LINES if re.match("multislice [a-z]", line)]
-CHAOS = [line for line in LINES if re.match(r"make chaos\b|\.venv/bin/python -m chaos\b", line)]
+FAULTS = [line for line in LINES if line.startswith("make faults")]
+LONG_RUNS = [line for line in LINES if line.startswith(".venv/bin/python -m tests.faults.long_run")]
 
 
 @pytest.mark.parametrize("line", MULTISLICE)
@@ -21,11 +22,16 @@ def test_a_command_line_of_multislice_is_one(line: str) -> None:
     command_of(app, shlex.split(line.partition(" [")[0])[1:], only_named=True)
 
 
-@pytest.mark.parametrize("line", CHAOS)
-def test_a_command_line_of_chaos_is_one_and_names_faults_of_the_catalogue(line: str) -> None:
-    arguments = [word.removeprefix("ARGS=") for word in shlex.split(line)]
-    given = shlex.split(" ".join(arguments[2:] if line.startswith("make") else arguments[3:]))
-    assert set(parser().parse_args(given).faults) <= {fault.name for fault in CATALOGUE}
+@pytest.mark.parametrize("line", FAULTS)
+def test_a_command_line_of_faults_selects_faults_of_the_catalogue(line: str) -> None:
+    arguments = shlex.split(shlex.join(shlex.split(line)[2:]).replace("ARGS=", ""))
+    selected = shlex.split(arguments[0])[1:] if arguments else []
+    assert {*" ".join(selected).split(" or ")} - {""} <= {fault.name for fault in CATALOGUE}
+
+
+@pytest.mark.parametrize("line", LONG_RUNS)
+def test_a_command_line_of_a_long_run_is_one(line: str) -> None:
+    parser().parse_args(shlex.split(line)[3:])
 
 
 def test_the_review_of_the_first_page_runs_offline() -> None:

@@ -63,12 +63,12 @@ def test_the_trackers_of_the_page_about_metrics_are_accepted() -> None:
 
 
 def test_its_heartbeat_is_accepted() -> None:
-    values = _shown("probe", blocks(TEXT, "yaml")[3])
+    values = _shown("probe", blocks(TEXT, "yaml")[4])
     assert parse(values).jobs["probe"] != parse(_shown()).jobs["probe"]
 
 
 def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
-    values = _shown("probe", blocks(TEXT, "yaml")[4])
+    values = _shown("probe", blocks(TEXT, "yaml")[5])
     values["cluster"]["system_machine_type"] = re.findall(r"`cluster.system_machine_type: ([\w-]+)`", TEXT)[0]
     settings = parse(values)
     rendered: Any = render(submission(settings, settings.jobs["probe"], None))

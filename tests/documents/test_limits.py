@@ -2,7 +2,6 @@
 
 import re
 
-from cli.environments.create import LONGEST
 from multislice_run.pod import BAD_HOST_CHARACTERS
 from tests.documents.pages import DOCS, ROOT
 from workloads.call.parcel import MOST_BYTES
@@ -15,7 +14,6 @@ def test_limits_are_those_of_the_sources() -> None:
     limits = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \| `", LIMITS, re.MULTILINE))
     assert limits["slices of a job"] == str(MOST_SLICES)
     assert limits["devices of a job"] == str(MOST_DEVICES)
-    assert limits["lifetime of an environment"] == f"{LONGEST.days} days"
     assert limits["reason of a bad host's mark"] == f"{BAD_HOST_CHARACTERS} characters"
     assert limits["code and arguments, or result, of a function call"] == f"{MOST_BYTES >> 20} MiB"
     assert all((ROOT / path).exists() for path in re.findall(r"\| `([\w/.]+)` \|$", LIMITS, re.MULTILINE))

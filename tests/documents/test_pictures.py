@@ -9,7 +9,7 @@ import pytest
 from tests.documents.animation import animation
 from tests.documents.diagrams import Box, flow
 from tests.documents.pages import DOCS, PAGES
-from tests.documents.pictures import DASHBOARD_PICTURE, PICTURES
+from tests.documents.pictures import PICTURES
 
 SHOWN = {
     (page.parent / link).resolve() for page in PAGES for link in re.findall(r"\]\(([^)]+\.svg)\)", page.read_text())
@@ -26,14 +26,6 @@ def test_a_picture_is_drawn_and_needs_nothing_from_elsewhere(name: str) -> None:
 
 def test_every_picture_that_a_page_shows_is_drawn_here_and_every_other_is_gone() -> None:
     assert {DOCS / name for name in PICTURES} == SHOWN == set(DOCS.rglob("*.svg"))
-
-
-def test_the_picture_of_the_dashboard_is_the_only_photograph_and_a_page_shows_it() -> None:
-    shown = {
-        (page.parent / link).resolve() for page in PAGES for link in re.findall(r"\]\(([^)]+\.png)\)", page.read_text())
-    }
-    assert {DOCS / DASHBOARD_PICTURE} == shown == set(DOCS.rglob("*.png"))
-    assert (DOCS / DASHBOARD_PICTURE).read_bytes().startswith(b"\x89PNG\r\n")
 
 
 @pytest.mark.parametrize("picture", sorted(SHOWN), ids=lambda picture: picture.name)

@@ -8,14 +8,15 @@ from tests.documents import (
     benchmarks_reference,
     command_line_reference,
     compiler_reference,
-    confirmed_reference,
     exit_codes_reference,
     how_to_index,
     job_spec_reference,
     policy_reference,
+    reliability_reference,
     settings_reference,
     tpu_table_reference,
     trainer_metrics_reference,
+    unconfirmed_reference,
 )
 from tests.documents.command_line_reference import Command
 from tests.documents.pages import DOCS, generated, hold, name_of
@@ -29,9 +30,12 @@ MAKERS: dict[str, Callable[[], str]] = {
     "explanation/benchmarks.md": lambda: benchmarks_reference.with_designs(
         (DOCS / "explanation" / "benchmarks.md").read_text()
     ),
+    "explanation/reliability.md": lambda: reliability_reference.reference(
+        (DOCS / "explanation" / "reliability.md").read_text()
+    ),
     "reference/exit-codes.md": exit_codes_reference.reference,
     "reference/command-line.md": command_line_reference.reference,
-    "reference/confirmed.md": confirmed_reference.reference,
+    "reference/not-confirmed.md": unconfirmed_reference.reference,
     "reference/policy.md": lambda: policy_reference.with_table((DOCS / "reference" / "policy.md").read_text()),
     # The last one: it names the others.
     "how-to/index.md": how_to_index.reference,

@@ -37,7 +37,7 @@ class Plan:
         self.found: list[Bill | None] = []
 
     def __call__(self) -> None:
-        require_time_left(Budget(expires_on=LAST_DAY), None, self.now)
+        require_time_left(Budget(expires_on=LAST_DAY), self.now)
         if pulumi.runtime.is_dry_run():
             pulumi.export("found", pulumi.Output.from_input(self._look()))
         if self.bill:

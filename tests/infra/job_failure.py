@@ -4,24 +4,35 @@ import re
 from typing import Any
 
 
-def action(jobset: Any, code: int, *, disrupted: bool = False) -> str:
-    """Return what JobSet does when a pod ends with `code`; `disrupted`: it was evicted or its node is gone."""
+def action(jobset: Any, code: int | None, *, disrupted: bool = False) -> str:
+    """Return what JobSet does when a pod ends with `code`, or with None because its program never ran.
+
+    `disrupted`: it was evicted or its node is gone.
+    """
     (replicated,) = jobset["spec"]["replicatedJobs"]
     rules = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
     found = (_message(rule, code, disrupted) for rule in rules)
-    message = next(f"{text} matching FailJob rule at index {index}" for index, text in enumerate(found) if text)
+    matched = (f"{text} matching FailJob rule at index {index}" for index, text in enumerate(found) if text)
+    reason, message = "PodFailurePolicy", next(matched, "")
+    if not message:
+        reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     for rule in jobset["spec"]["failurePolicy"]["rules"]:
-        assert rule.get("onJobFailureReasons", ["PodFailurePolicy"]) == ["PodFailurePolicy"]
         patterns = rule.get("onJobFailureMessagePatterns", [""])
-        if any(re.search(pattern, message) for pattern in patterns):
+        if reason in rule["onJobFailureReasons"] and any(re.search(pattern, message) for pattern in patterns):
             return rule["action"]
     return "RestartJobSet"
 
 
-def _message(rule: Any, code: int, disrupted: bool) -> str:
+def replacements(jobset: Any, part: str = "slice") -> int:
+    """Return how many pods that never ran their program a Job of the JobSet replaces before it fails."""
+    (found,) = (each for each in jobset["spec"]["replicatedJobs"] if each["name"] == part)
+    return found["template"]["spec"]["backoffLimit"]
+
+
+def _message(rule: Any, code: int | None, disrupted: bool) -> str:
     """Return what the Job controller says if the rule matches (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
     if on_exit := rule.get("onExitCodes"):
-        matches = (code in on_exit["values"]) == (on_exit["operator"] == "In")
+        matches = code is not None and (code in on_exit["values"]) == (on_exit["operator"] == "In")
         text = (
             f"Container {on_exit['containerName']} for pod research/tiny-slice-0-0-abcde failed with exit code {code}"
         )

@@ -82,16 +82,68 @@ def test_a_removed_slice_is_named() -> None:
     assert _loss(stack_values("local"), fewer) == Loss(("node pool trillium-1 is removed",), ("trillium-1",))
 
 
-@hypothesis_settings(deadline=None)
+@hypothesis_settings(deadline=None, max_examples=50)
 @given(legal_values())
 def test_the_same_settings_take_nothing_away_and_any_other_shape_does(values: Values) -> None:
     before = ground(parse(values))
     assert loss(before, before) == Loss((), ())
     (group,) = values["slices"]
-    changed = {
-        pool: {**texts, f"slices.{group}.topology": "other"} if pool else texts for pool, texts in before.items()
-    }
-    assert set(loss(before, changed).pools or ()) == before.keys() - {""}
+    pools = {pool: texts for pool, texts in before.items() if pool and not pool.startswith("teams/")}
+    changed = {pool: {**texts, f"slices.{group}.topology": "other"} for pool, texts in pools.items()}
+    assert set(loss(before, before | changed).pools or ()) == pools.keys()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ({}, {"teams.research.namespace": "lab"}, "teams.research.namespace: research -> lab"),
+        ({"datasets": {"bucket": "tokens"}}, {}, "datasets.bucket: tokens -> not set"),
+        ({"datasets": {"bucket": "text-a"}}, {"datasets": {"bucket": "text-b"}}, "datasets.bucket: text-a -> text-b"),
+        (
+            {"datasets": {"bucket": "text-a", "mount": True}},
+            {"datasets": {"bucket": "text-a"}},
+            "datasets.mount: True -> not set",
+        ),
+        ({"cluster.ram_disk_gib": 8}, {}, "cluster.ram_disk_gib: 8 -> not set"),
+        ({"job.host_network": True}, {}, "teams.research.pods on the network of their host: allowed -> not set"),
+    ],
+)
+def test_what_running_jobs_of_a_team_need_is_not_taken_away(before: Values, after: Values, reason: str) -> None:
+    old, new = stack_values("local"), stack_values("local")
+    for values, edits in ((old, before), (new, after)):
+        for path, value in edits.items():
+            put(path, value)(values)
+    assert _loss(old, new) == Loss((reason,), (), ("research",))
+    # What is added takes nothing away.
+    if "research -> lab" not in reason and "-> text-b" not in reason:
+        assert _loss(new, old) == Loss((), ())
+
+
+def test_a_removed_or_renamed_team_takes_its_namespace_and_its_quota_away() -> None:
+    both, renamed = stack_values("local"), stack_values("local")
+    for values, name in ((both, "product"), (renamed, "goods")):
+        values["teams"][name] = {"namespace": "product-ml", "quota": {"trillium": 0}}
+    quota = (("product", "v6e-2x4-on-demand-trillium"),)
+    expected = Loss(("team product is removed",), (), ("product-ml",), quota)
+    assert _loss(both, stack_values("local")) == _loss(both, renamed) == expected
+    assert _loss(stack_values("local"), both) == Loss((), ())
+
+
+def test_a_flavor_that_a_queue_loses_leaves_chips_that_no_queue_counts() -> None:
+    old = stack_values("local")
+    moved = _edited("scheduling.placement", "topology-aware")
+    flavors = ("v6e-2x4-on-demand-trillium", "v6e-2x4-tas-on-demand-trillium")
+    reason = f"teams.research.quota.trillium: {flavors[0]} -> {flavors[1]}"
+    assert _loss(old, moved) == Loss((reason,), (), (), (("research", flavors[0]),))
+
+
+def test_controllers_that_the_stack_installed_are_not_taken_away() -> None:
+    old, new = stack_values("dev"), stack_values("dev")
+    for values, how in ((old, "install"), (new, "found")):
+        existing = {"name": "shared", "location": values["cloud"]["region"], "jobset": "found", "kueue": how}
+        values["cluster"] = {"name": "research", "existing": existing}
+    assert _loss(old, new) == Loss(("cluster.existing.kueue: install -> not set",), (), ("research",))
+    assert _loss(new, old) == Loss((), ())
 
 
 STASH = "pulumi:index:Stash"
@@ -111,7 +163,7 @@ def test_the_job_goes_with_its_slices_footing_ahead_of_the_slices(program: Recor
 
 def test_jobs_are_asked_for_before_anything_is_changed(program: Recording) -> None:
     first = program.named(STASH, "ground")
-    assert list(first.request.hooks.before_update) == ["slices-of-running-jobs-stay"]
+    assert list(first.request.hooks.before_update) == ["running-jobs-keep-what-they-need"]
     assert program.named(STASH, "expiry").urn in program.closure(first)
     for found in program.registrations:
         if found.name not in {"google", "ground", "expiry", "placeholders"}:

@@ -108,6 +108,7 @@ def call(values: Values, max_hours: float = 24, count: int = 2, backend: Backend
         start_minutes=15,
         check_slices=False,
         max_hours=max_hours,
+        hang_minutes=10,
         return_minutes=10,
     )
     return call_jobset(CallJob(spec, "train", "research", "trillium", "high"), settings)
@@ -129,6 +130,12 @@ def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values
     assert template_of(made)["spec"]["volumes"] == volumes
     assert made["spec"]["failurePolicy"]["rules"] == job["spec"]["failurePolicy"]["rules"]  # pyright: ignore
     assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+
+
+def test_a_call_has_the_rights_that_the_stack_gives_to_functions(values: Values) -> None:
+    spec = template_of(call(values | {"functions": {"run_as_user": 0, "privileged": True}}))["spec"]
+    assert (spec["securityContext"]["runAsUser"], spec["securityContext"]["runAsNonRoot"]) == (0, False)
+    assert spec["containers"][0]["securityContext"]["privileged"] is True
 
 
 def test_the_key_of_a_call_is_in_a_secret_that_goes_with_the_jobset_and_nowhere_in_it(values: Values) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from infra.jobset import render
 from infra.settings.read import parse
-from tests.infra.job_failure import action
+from tests.infra.job_failure import action, replacements
 from tests.infra.one_job import only_spec, submitted
 from tests.infra.recording import Values
 from tests.infra.settings.test_containers import rendered
@@ -39,9 +39,11 @@ def test_every_exit_code_has_an_action() -> None:
         (200, False, "RestartJobSet"),
         *((code, True, "RestartJobSetAndIgnoreMaxRestarts") for code in (1, 137, 143)),
         (ExitCode.INVALID_SPEC, True, "FailJobSet"),
+        # The pod never ran its program, because its node refused it.
+        (None, False, "RestartJobSetAndIgnoreMaxRestarts"),
     ],
 )
-def test_an_exit_code_leads_to_its_action(values: Values, code: int, disrupted: bool, expected: str) -> None:
+def test_an_exit_code_leads_to_its_action(values: Values, code: int | None, disrupted: bool, expected: str) -> None:
     assert action(render(submitted(values)), code, disrupted=disrupted) == expected
 
 
@@ -64,6 +66,25 @@ def test_exit_codes_of_a_program_have_their_meaning_only_with_records(
     assert action(rendered(values, records=records), code, disrupted=True) == (
         expected if expected == "FailJobSet" else "RestartJobSetAndIgnoreMaxRestarts"
     )
+
+
+def test_a_refused_pod_is_replaced_in_its_job_unless_jobset_would_have_to_create_followers_again(
+    values: Values,
+) -> None:
+    assert replacements(render(submitted(values))) == 0
+    values["job"]["slices"]["count"] = 1
+    values["slices"]["trillium"]["topology"] = "2x2"
+    values["teams"]["research"]["quota"]["trillium"] = 8
+    assert replacements(render(submitted(values))) == 5
+
+
+@pytest.mark.parametrize("kind", ["on-demand", "flex-start"])
+def test_a_slice_that_jobset_does_not_place_replaces_a_refused_pod(values: Values, kind: str) -> None:
+    if kind == "flex-start":
+        values["slices"]["trillium"]["capacity"] = {"kind": kind, "max_run_hours": 2}
+    else:
+        values["scheduling"] = {"placement": "topology-aware"}
+    assert replacements(render(submitted(values))) == 5
 
 
 def test_the_pods_get_the_minimum_number_of_slices(values: Values) -> None:

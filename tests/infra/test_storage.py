@@ -17,17 +17,8 @@ def test_no_rule_deletes_checkpoints_and_a_deleted_one_can_be_brought_back(progr
     assert bucket["forceDestroy"] is False
 
 
-def in_environment(values: Values) -> Values:
-    values["teams"]["research"]["namespace"] = f"{values['cluster']['name']}-research"
-    return values | {"environment": {"source": "dev", "expires_at": "2999-01-01T00:00:00Z"}}
-
-
-def test_a_destroy_leaves_the_bucket_except_in_an_environment(program: Recording, values: Values) -> None:
+def test_a_destroy_leaves_the_bucket(program: Recording) -> None:
     assert program.named(*BUCKET).request.retainOnDelete is True
-    environment = run_program(in_environment(values)).named(*BUCKET)
-    assert (environment.request.retainOnDelete, environment.inputs["forceDestroy"]) == (False, True)
-    # A hierarchical bucket cannot be deleted with all that is in it.
-    assert "hierarchicalNamespace" not in environment.inputs
 
 
 def test_a_bucket_that_exists_is_adopted(two_teams: Values) -> None:
@@ -41,13 +32,6 @@ def test_a_bucket_that_exists_in_another_region_is_refused_by_name(two_teams: Va
     name = run_program(two_teams).named(*BUCKET).inputs["name"]
     with pytest.raises(RunError, match=f"{name} is in ASIA-EAST1, but cloud.region is"):
         run_program(two_teams, buckets={name: "ASIA-EAST1"})
-
-
-def test_an_environment_adopts_no_bucket_since_it_would_delete_what_is_in_it(values: Values) -> None:
-    environment = in_environment(values)
-    name = run_program(environment).named(*BUCKET).inputs["name"]
-    place = values["cloud"]["region"].upper()
-    assert run_program(environment, buckets={name: place}).named(*BUCKET).request.importId == ""
 
 
 IMAGE = ("docker-build:index:Image", "trainer")

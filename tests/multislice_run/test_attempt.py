@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,66 @@ def test_every_record_touches_the_heartbeat_file(tmp_path: Path) -> None:
 def test_a_program_that_is_run_by_hand_is_told_what_to_set() -> None:
     with pytest.raises(NoJobFolder, match=r"JOB_FOLDER must be set .* write JOB_FOLDER=/tmp/job before the command"):
         Attempt(steps=1, environment={})
+
+
+RESTORES = """
+import time
+from multislice_run.attempt import Attempt
+
+with Attempt(steps=9) as attempt:
+    print("restoring", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_program_that_gets_sigterm_before_its_first_step_ends_at_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "JOB_FOLDER": str(tmp_path)}
+    command = [sys.executable, "-c", RESTORES]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "restoring\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == ExitCode.PREEMPTED
+
+
+JOINED = """
+import sys, time
+import jax
+from multislice_run.attempt import Attempt, Preempted
+
+with Attempt(steps=1000) as attempt:
+    jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+    attempt.resumed(140)
+    print("resumed", flush=True)
+    if sys.argv[3] == "restoring":
+        time.sleep(600)
+    for step in range(141, 1000):
+        time.sleep(0.1)
+        attempt.step(step)
+        if attempt.stopping(step):
+            raise Preempted(f"SIGTERM after step {step}")
+"""
+
+
+@pytest.mark.costs(cpu_seconds=20)
+@pytest.mark.parametrize("when", ["restoring", "stepping"])
+def test_hosts_that_jax_has_joined_end_together_also_in_a_resumed_run(tmp_path: Path, when: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    environment = {**os.environ, "JOB_FOLDER": str(tmp_path), "JAX_PLATFORMS": "cpu", "TPU_WORKER_HOSTNAMES": "a,b"}
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", JOINED, address, str(worker), when],
+            env={**environment, "TPU_WORKER_ID": str(worker)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for worker in range(2)
+    ]
+    try:
+        assert [host.stdout and host.stdout.readline() for host in hosts] == ["resumed\n"] * 2
+        hosts[1].send_signal(signal.SIGTERM)
+        assert [host.wait(10) for host in hosts] == [ExitCode.PREEMPTED] * 2
+    finally:
+        for host in hosts:
+            host.kill()

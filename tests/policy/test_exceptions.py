@@ -2,7 +2,7 @@ from datetime import date
 
 import pytest
 
-from policy.exceptions import ENDING, LONGEST, GrantedException, longest, read_exceptions, unknown_rules
+from policy.exceptions import ENDING, LONGEST, GrantedException, file_errors, longest, read_exceptions
 from policy.rules import ALL_RULES
 
 LAST_DAY = date(2027, 1, 31)
@@ -49,9 +49,32 @@ def test_an_impossible_date_is_reported_with_its_exception() -> None:
         read_exceptions({"exceptions": [entry]})
 
 
+def errors(policy_file: object) -> dict[str, str]:
+    return dict(file_errors(policy_file, (ENDING, *ALL_RULES)))
+
+
 def test_a_name_that_is_no_rule_is_reported_with_the_rule_that_it_became() -> None:
     exceptions = {"exceptions": []}
-    policy_file = {name: exceptions for name in ("all", ENDING.id, "no-keys", "named-rights", "no-kesy")}
-    merged, misspelt = unknown_rules(policy_file, (ENDING, *ALL_RULES))
-    assert "got 'named-rights': it is now part of no-cluster-admin" in merged
-    assert "got 'no-kesy': correct the name" in misspelt
+    found = errors({name: exceptions for name in ("all", ENDING.id, "no-keys", "named-rights", "no-kesy")})
+    assert found.keys() == {"named-rights", "no-kesy"}
+    assert "got 'named-rights': it is now part of no-cluster-admin" in found["named-rights"]
+    assert "did you mean no-keys?" in found["no-kesy"]
+
+
+def test_every_error_of_a_policy_file_is_reported_with_its_place() -> None:
+    good = {"resource": "cluster", "reason": "Because.", "expires_on": "2027-01-31"}
+    bad = {"resource": "", "expires_on": "2027-02-30", "until": "never"}
+    found = errors({"no-keys": {"exceptions": [good, bad], "enforcementLevel": "strict"}, "all": "loud", "named": 3})
+    place = "no-keys.exceptions[1]"
+    assert found.keys() == {
+        *(f"{place}.{name}" for name in ("resource", "reason", "expires_on", "until")),
+        "no-keys.enforcementLevel",
+        "all",
+        "named",
+    }
+    assert "got '2027-02-30'" in found[f"{place}.expires_on"]
+
+
+@pytest.mark.parametrize("content", [[], None, "{}", 3])
+def test_a_policy_file_that_is_no_mapping_is_one_error(content: object) -> None:
+    assert "write {} for none" in errors(content)[""]

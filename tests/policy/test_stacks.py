@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policy.exceptions import ENDING, LONGEST, longest, read_exceptions, unknown_rules
+from policy.exceptions import ENDING, LONGEST, file_errors, longest, read_exceptions
 from policy.rules import ALL_RULES
-from tests.cli.environments.test_names import environment_of
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import ROOT, Values, run_program, scale_values, stack_values, values_of
 from tests.infra.test_pathways import on_one_host, stack_with
@@ -65,12 +64,6 @@ def test_a_job_that_runs_by_pathways_keeps_the_rules(made: Callable[[Values], Va
     assert broken(made(stack_values("dev")), policy_of("dev"), preview=False) == []
 
 
-def test_an_environment_keeps_the_rules_of_its_source() -> None:
-    values, policy = environment_of(stack_values("dev"), "pr-1"), policy_of("dev")
-    del policy["deletion-protection"]
-    assert broken(values, policy, preview=True) == []
-
-
 @pytest.mark.costs(cpu_seconds=25)
 @settings(max_examples=15, deadline=None, suppress_health_check=(HealthCheck.too_slow,))
 @given(legal_values())
@@ -82,7 +75,7 @@ def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
 def test_a_policy_file_names_rules_that_there_are_and_no_exception_that_ends_soon_stops_a_preview(path: Path) -> None:
     rules = json.loads(path.read_text())
-    assert unknown_rules(rules, (ENDING, *ALL_RULES)) == ()
+    assert list(file_errors(rules, (ENDING, *ALL_RULES))) == []
     levels = {name: rules.get(name, {}).get("enforcementLevel") for name in ("all", ENDING.id)}
     assert (levels[ENDING.id] or levels["all"] or ENDING.level) == "advisory"
 

@@ -1,7 +1,7 @@
 """Jobs that run by Pathways, before the real API server, JobSet, Kueue and scheduler.
 
-Google's servers do not run here, and the sandbox's node agent runs no sidecars: what is seen is that the JobSets are
-taken, that head and workers are admitted as one job, and where their pods go.
+Google's servers do not run here, because they are images: what is seen is that the JobSets are taken, that head and
+workers are admitted as one job, and where their pods go.
 """
 
 import json
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import multislice
-from chaos.target import NAMESPACE
 from infra.names import NODE_POOL_LABEL
 from multislice import State
-from tests.chain.stack import Chain, ignore, wait_until
+from tests.chain.stack import NAMESPACE, Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 from tests.infra.settings.test_jobs import CONTAINER
 from tests.infra.test_pathways import IMAGES, PATHWAYS, SINGLE_HOST, rendered

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.faults.queue import idle_jobset
 from infra import live
 from infra.admission.rehearsal import rehearse, situation
 from infra.names import NO_JOB_RUNS, QUEUE_LABEL
@@ -18,6 +17,7 @@ from infra.settings.read import parse
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from tests.chain.rehearsals import disagreements
+from tests.chain.rivals import idle_jobset
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import values_of
 

@@ -22,10 +22,9 @@ import psutil
 import pytest
 from pulumi.automation import CommandError, ConfigValue, EngineEvent
 
-from chaos.target import NAMESPACE
 from sandbox.engine import Engine
 from sandbox.node_agent.pod_process import FOLDER_VARIABLE
-from tests.chain.stack import Chain, wait_until
+from tests.chain.stack import NAMESPACE, Chain, wait_until
 
 pytestmark = pytest.mark.complete
 

@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.faults.queue import idle_jobset
-from chaos.target import JOBSETS, NAMESPACE
 from infra import operators
 from infra.kubernetes import ApiError
 from infra.names import QUEUE_LABEL
 from sandbox import builds, daemon
 from sandbox.programs import PREVIOUS, PROGRAMS, Program, version_of
 from sandbox.site import administrator, create
-from tests.chain.stack import Chain, Operations, ignore, wait_until
+from tests.chain.rivals import idle_jobset
+from tests.chain.stack import JOBSETS, NAMESPACE, Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = [pytest.mark.complete, pytest.mark.timeout(1800)]

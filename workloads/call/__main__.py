@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from multislice_run.sigterm import end_on_sigterm
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, CallSpec, ExitCode
 
 DESCRIPTION = f"""\
@@ -32,6 +33,7 @@ def main() -> None:
     argparse.ArgumentParser(
         prog="python -m workloads.call", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
+    end_on_sigterm()
     try:
         spec, private_key, run_id, attempt = submission(os.environ)
     except (KeyError, ValueError) as fault:

@@ -6,8 +6,6 @@ failure of another host.
 
 import json
 import os
-import signal
-import socket
 import sys
 import threading
 import time
@@ -21,6 +19,8 @@ import jax
 from etils import epath
 
 from multislice_run.ending import Failure
+from multislice_run.sigterm import end_on_sigterm
+from multislice_run.standstill import Standstill
 from multislice_run.start import Start
 from workloads.call import pathways
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Seals
@@ -44,6 +44,10 @@ from workloads.training.watchdog import Watchdog
 
 _RETURNED_KEY, _TAKEN_KEY = "returned", "taken"
 _FUNCTION, _RETURNED_ON = "the function", ", which has returned on "
+_SAME_ORDER = (
+    "every host must run the same collectives, as in examples/same_order.py, and work of a single host must come before"
+    " a collective of all hosts"
+)
 _MINUTES_PER_HOUR = 60
 _LATE_HOST_FAILS_MINUTES = 0.1
 _LEFTOVER_SECONDS = 60.0
@@ -69,9 +73,9 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
             raise InvalidSpec(str(fault)) from None
         by_pathways = spec.backend == "pathways"
         processes = host.join(pathways.head_of(spec.slices) if by_pathways else spec.slices, spec.start_minutes)
-        _end_on_sigterm()
-        returns = _Returns(spec, processes)
-        with Watchdog(processes, host.ending, _too_late, returns.look):
+        # JAX has replaced the handler, and its own would wait for all hosts.
+        end_on_sigterm()
+        with Watchdog(processes, host.ending, _too_late, _Looks(spec, host, start).look):
             if by_pathways:
                 pathways.connect(spec, processes)
             else:
@@ -83,6 +87,22 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
     timer = threading.Timer(_LEFTOVER_SECONDS, os._exit, [ExitCode.DONE])
     timer.daemon = True
     timer.start()
+
+
+class _Looks:
+    """What is looked at during the call, once a second."""
+
+    def __init__(self, spec: CallSpec, host: HostProcess, start: Start):
+        self._returns = _Returns(spec, host.processes)
+        self._standstill = None
+        if spec.hang_minutes is not None and host.processes.count > 1:
+            self._standstill = Standstill(host.storage, start, host.place, spec.hang_minutes)
+
+    def look(self) -> str | None:
+        """Set the deadline for the rest of the call. Return the cause if the call hangs."""
+        self._returns.look()
+        cause = self._standstill and self._standstill.look()
+        return cause and f"{cause}; {_SAME_ORDER}; raise hang_minutes if a single call into JAX takes longer"
 
 
 class _Returns:
@@ -122,10 +142,7 @@ def _too_late(missed: Expectation) -> str:
     if missed.what == _FUNCTION:
         return f"{hang(missed)}; raise max_hours if it needs longer"
     if _RETURNED_ON in missed.what:
-        return (
-            f"{hang(missed)}; every host must run the same collectives, as in examples/same_order.py, and work of a"
-            " single host must come before a collective of all hosts"
-        )
+        return f"{hang(missed)}; {_SAME_ORDER}"
     return hang(missed)
 
 
@@ -188,23 +205,3 @@ def _fail(caller: _Caller, error: BaseException) -> NoReturn:
     cause = type(error).__name__ + (f": {error}" if str(error) else "")
     failure = Failure(cause, own_traceback(error), caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time())
     caller.host.ending.fail(failure, processes)
-
-
-def _end_on_sigterm() -> None:
-    """End at once on SIGTERM, even while the main thread is in a collective, where Python runs no handler.
-
-    The C handler in the main thread writes to a socket, which a separate thread reads. The first process of a container
-    ignores signals that it does not handle.
-    """
-    receiver, sender = socket.socketpair()
-    sender.setblocking(False)
-    signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.PREEMPTED))
-
-    def wait() -> None:
-        with sender:
-            while signal.SIGTERM not in receiver.recv(1):
-                pass
-        os._exit(ExitCode.PREEMPTED)
-
-    threading.Thread(target=wait, name="end-on-sigterm", daemon=True).start()

@@ -18,12 +18,7 @@ SHOWN = 8
 _GIB = 1 << 30
 _PEAK = re.compile(r"^  Live ranges at \d+ \(peak\):\n((?:    .*\n)*)", re.MULTILINE)
 _BUFFER = re.compile(r"^    ([\w.\-]+)\{([\d,]*)\}: (\d+) bytes", re.MULTILINE)
-_HELD = {
-    "state.": "training state",
-    "frozen[": "frozen weights",
-    "parameters[": "weights",
-    "gradients[": "summed gradients",
-}
+_HELD = {"state.": "training state", "frozen[": "frozen weights"}
 """Descriptions of arguments, by the beginning of their names."""
 _FOLLOWED = 16
 """Largest number of instructions to follow from a buffer back to the one that fills it."""

@@ -9,10 +9,10 @@ Copies to the host and asynchronous collectives count as hidden. Gathers and sca
 zero and are listed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workloads.preflight.hlo import Module, modules_in, parse
+from workloads.preflight.hlo import Module, parse
 from workloads.preflight.loops import Schedule, schedule
 from workloads.preflight.traffic import (
     Collective,
@@ -38,19 +38,14 @@ KERNEL_EFFICIENCIES = (0.25, 0.35, 0.5)
 class Account:
     """All instructions of one step on one device."""
 
-    programs: tuple[tuple[Module, Schedule], ...]
-    """The programs of a step, and how often their parts run."""
+    module: Module
+    schedule: Schedule
     operations: tuple[Operation, ...]
     unpriced: tuple[Operation, ...]
     """Operations that take time but are not in the estimate."""
     kernels: tuple[Kernel, ...]
     collectives: tuple[Collective, ...]
     transfers: tuple[Transfer, ...]
-
-    @property
-    def unknown_loops(self) -> tuple[str, ...]:
-        """Loops whose trip count is unknown. Their bodies count once."""
-        return tuple(loop for _, runs in self.programs for loop in runs.unknown_loops)
 
     @property
     def cycles(self) -> int:
@@ -93,14 +88,17 @@ class Estimate:
 
 
 def account(text: str) -> Account:
-    """Return what the optimised modules in `text` do, one after the other."""
-    programs = tuple((module, schedule(module)) for module in map(parse, modules_in(text)))
-
-    def all_of[T](find: Callable[[Module, Schedule], tuple[T, ...]]) -> tuple[T, ...]:
-        return tuple(each for program in programs for each in find(*program))
-
+    """Return what the optimised module `text` does."""
+    module = parse(text)
+    runs = schedule(module)
     return Account(
-        programs, all_of(operations), all_of(unpriced), all_of(kernels), all_of(collectives), all_of(transfers)
+        module,
+        runs,
+        operations(module, runs),
+        unpriced(module, runs),
+        kernels(module, runs),
+        collectives(module, runs),
+        transfers(module, runs),
     )
 
 
@@ -109,12 +107,13 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
     compute = done.cycles / chips.clock_hz(spec.slices)
     kernel = done.kernel_flops / chips.device_peak(spec.slices)
     ici = done.blocking_bytes / chips.ici_bytes_per_second(spec.slices)
+    dcn = sum(each.times * _seconds(spec, each) for each in done.transfers)
     exposed = _exposed_seconds(spec, done)
     return Estimate(
         compute_seconds=compute,
         kernel_seconds_at_peak=kernel,
         ici_seconds=ici,
-        dcn_seconds=sum(each.times * _seconds(spec, each) for each in done.transfers),
+        dcn_seconds=dcn,
         dcn_exposed_seconds=exposed,
         steps=tuple(_step(spec, share, compute + kernel / share + ici + exposed) for share in KERNEL_EFFICIENCIES),
     )
@@ -127,7 +126,7 @@ def _exposed_seconds(spec: JobSpec, done: Account) -> float:
     seconds |= {each.name: (each.flops or 0) / peak for each in done.kernels}
     seconds |= {each.name: each.wire_bytes / ici for each in done.collectives if each.blocking}
     sends = {each.name: _seconds(spec, each) for each in done.transfers}
-    return sum(exposed_seconds(module, runs, seconds, sends) for module, runs in done.programs)
+    return exposed_seconds(done.module, done.schedule, seconds, sends)
 
 
 def _seconds(spec: JobSpec, transfer: Transfer) -> float:

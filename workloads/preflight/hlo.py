@@ -148,11 +148,6 @@ class Sources:
             frame = caller - 1
 
 
-def modules_in(text: str) -> list[str]:
-    """Return the texts of the modules in `text`, which follow each other."""
-    return [part for part in re.split(r"^(?=HloModule )", text, flags=re.MULTILINE) if part.strip()]
-
-
 def parse(text: str) -> Module:
     """Parse an HLO module.
 

@@ -45,7 +45,7 @@ class Report:
             }
             kinds = ("operations", "unpriced", "kernels", "collectives", "transfers")
             instructions = {kind: [asdict(each) for each in getattr(done, kind)] for kind in kinds}
-            instructions["unknown_loops"] = done.unknown_loops
+            instructions["unknown_loops"] = done.schedule.unknown_loops
         found = {
             "name": self.spec.name,
             "compilation": compilation,
@@ -108,7 +108,7 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
 
 
 def _steps(estimate: Estimate) -> Iterator[str]:
-    yield "ESTIMATED step, not measured: kernels run at an assumed share of the peak; DCN counts as far as it is exposed"
+    yield "ESTIMATED step, not measured: kernels run at an assumed share of the peak, and DCN counts where exposed"
     yield from _align(
         ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
         (
@@ -141,8 +141,8 @@ def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
         yield f"  kernel {kernel.name} x {kernel.times}: {flops} each by {kernel.basis}"
     for operation in done.unpriced:
         yield f"  not in the estimate: {operation.name} x {operation.times}, {operation.source}, {operation.result}"
-    if done.unknown_loops:
-        yield f"WARNING: trip count unknown, counted once: {', '.join(done.unknown_loops)}"
+    if done.schedule.unknown_loops:
+        yield f"WARNING: trip count unknown, counted once: {', '.join(done.schedule.unknown_loops)}"
 
 
 def _bytes(done: Account) -> Iterator[str]:

@@ -120,8 +120,8 @@ def _left_out(done: Account) -> Iterator[str]:
     for kernel in done.kernels:
         if kernel.flops is None:
             yield f"not in the estimate: kernel {kernel.name}, {kernel.basis}"
-    if done.unknown_loops:
-        yield f"loops whose trip count is unknown count once: {', '.join(done.unknown_loops)}"
+    if done.schedule.unknown_loops:
+        yield f"loops whose trip count is unknown count once: {', '.join(done.schedule.unknown_loops)}"
 
 
 def _needed_gib(compilation: Compilation) -> float | None:

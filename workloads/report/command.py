@@ -6,7 +6,9 @@ The command prints what a run spent as tables and writes the full report to one 
 import argparse
 import json
 import logging
+import math
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from etils import epath
 from rich.console import Console
 
 from workloads.report.goodput import Goodput, goodput, lost_steps
-from workloads.report.history import Start, read_history
+from workloads.report.history import History, Start, read_history
 from workloads.report.mesh_text import counted
 from workloads.report.page import page
 from workloads.report.records import read_failures
@@ -27,6 +29,9 @@ from workloads.spec import Spec
 from workloads.terminal import Terminal, inert
 
 _ANSWER_SECONDS = 10
+_LEAST_REFRESH_SECONDS = 5
+_REFRESH_FACTOR = 10
+"""A watched page is written again after this many times the time that reading the files took."""
 DESCRIPTION = """\
 Show where the time and the money of a run went, and write a report as one HTML file: loss, throughput, hosts, restarts,
 goodput by cause, mesh.
@@ -46,6 +51,8 @@ class Asked:
     output: str | None
     """File of the page. `None` means `report.html` in the run's folder."""
     as_json: bool
+    watch: bool = False
+    """Whether to write the page again every few seconds until the job has ended, for a browser that shows it."""
 
 
 class Report(Spec):
@@ -65,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        return report(Asked(options.folder, options.output, options.json), Terminal(highlight=False))
+        return report(Asked(options.folder, options.output, options.json, options.watch), Terminal(highlight=False))
     except NoReport as fault:
         print(inert(str(fault)), file=sys.stderr)
         return 1
@@ -79,15 +86,11 @@ def report(asked: Asked, console: Console) -> int:
     Raises:
         NoReport: there is no run, it cannot be read, or its page cannot be written to `asked.output`.
     """
-    try:
-        # Progress goes to stderr, because another program may read the answer.
-        with Terminal(stderr=True).status(f"reading the records in {asked.folder}"):
-            history = read_history(find_run(answering(asked.folder)))
-    except (*faults_of_storage(), ImportError) as fault:
-        raise NoReport(
-            f"{asked.folder}: expected readable files, got {type(fault).__name__}: {fault}; check the name, the network"
-            " and, for gs://, `gcloud auth application-default login`"
-        ) from None
+    # Progress goes to stderr, because another program may read the answer.
+    with Terminal(stderr=True).status(f"reading the records in {asked.folder}"):
+        history = _read(asked.folder)
+    if asked.watch:
+        history = _watch(asked, history)
     spent = goodput(history.attempts)
     if not asked.as_json:
         write(spent, console)
@@ -95,13 +98,8 @@ def report(asked: Asked, console: Console) -> int:
             console.out(line)
         starts = counted(len(history.attempts), "start")
         console.out(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}")
-    target = epath.Path(asked.output) if asked.output else history.folder / "report.html"
-    unwritten = ""
-    try:
-        target.write_text(page(history))
-    except faults_of_storage() as fault:
-        got = f"{type(fault).__name__}: {fault}"
-        unwritten = f"{target}: expected to write the page there, got {got}; choose --output FILE"
+    target = _target(asked, history)
+    unwritten = _write_page(target, history)
     if asked.as_json:
         written = None if unwritten else str(target)
         found = Report(job=history.job, run=str(history.folder), page=written, goodput=spent, notes=history.notes)
@@ -113,6 +111,63 @@ def report(asked: Asked, console: Console) -> int:
     if unwritten:
         print(inert(unwritten), file=sys.stderr)
     return 0
+
+
+def _read(folder: str) -> History:
+    """Return the history of the run in `folder`. Raise NoReport if it cannot be read."""
+    try:
+        return read_history(find_run(answering(folder)))
+    except (*faults_of_storage(), ImportError) as fault:
+        raise NoReport(
+            f"{folder}: expected readable files, got {type(fault).__name__}: {fault}; check the name, the network"
+            " and, for gs://, `gcloud auth application-default login`"
+        ) from None
+
+
+def _target(asked: Asked, history: History) -> epath.Path:
+    """Return the file of the page. A watched page is local, because a browser has to show it."""
+    if asked.output:
+        return epath.Path(asked.output)
+    local = asked.watch and asked.folder.startswith("gs://")
+    return (epath.Path() if local else history.folder) / "report.html"
+
+
+def _write_page(target: epath.Path, history: History, refresh_seconds: int | None = None) -> str:
+    """Write the page. Return an error message, which is empty on success."""
+    try:
+        target.write_text(page(history, refresh_seconds))
+    except faults_of_storage() as fault:
+        got = f"{type(fault).__name__}: {fault}"
+        return f"{target}: expected to write the page there, got {got}; choose --output FILE"
+    return ""
+
+
+def _watch(asked: Asked, history: History) -> History:
+    """Write the page again and again until the job has ended or the user stops. Return the last history.
+
+    Raises:
+        NoReport: the page cannot be written.
+    """
+    pause, target = _LEAST_REFRESH_SECONDS, _target(asked, history)
+    print(
+        inert(f"{target} follows the run in {asked.folder}; open it in a browser. Press Ctrl-C to stop"),
+        file=sys.stderr,
+    )
+    try:
+        while not history.over:
+            if unwritten := _write_page(target, history, pause):
+                raise NoReport(unwritten)
+            time.sleep(pause)
+            began = time.monotonic()
+            try:
+                history = _read(asked.folder)
+            except NoReport as fault:
+                print(inert(str(fault)), file=sys.stderr)
+            # Reading a bucket is slow.
+            pause = max(_LEAST_REFRESH_SECONDS, math.ceil(_REFRESH_FACTOR * (time.monotonic() - began)))
+    except KeyboardInterrupt:
+        print("stopped; the job continues", file=sys.stderr)
+    return history
 
 
 def from_memory(starts: Sequence[Start]) -> Iterator[str]:
@@ -170,16 +225,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", metavar="FILE", help="file to write the page to (default: report.html in the run's folder)"
     )
+    parser.add_argument("--watch", action="store_true", help="write the page every few seconds until the job has ended")
     parser.add_argument("--json", action="store_true", help="print time and dollars as one JSON object")
     return parser
 
 
-def find_run(folder: epath.Path) -> epath.Path:
-    """Return the folder of the run that `folder` is or contains.
+def find_run(folder: epath.Path, name: str | None = None) -> epath.Path:
+    """Return the folder of the run that `folder` is or contains. `name` is that of the run. `None`: the current one.
 
     Raises:
         NoReport: there is no run, or the current one is unknown. The message lists what was found.
     """
+    if name is not None:
+        if not (folder / "runs" / name).exists():
+            raise NoReport(f"{folder}: expected the run {name}, which has not begun")
+        return folder / "runs" / name
     if (folder / "manifest.json").exists() or (folder / "ledger").exists():
         return folder
     runs = folder / "runs"

@@ -1,8 +1,8 @@
 """Calculates where the wall time of a run went and what it cost.
 
 The rules are in docs/how-to/metrics.md. A run is cut at the times of its leader's events, and each piece has one cause,
-so the pieces add up to the whole. The pieces of an attempt, and the downtime after it, are priced at what all slices
-cost in that attempt.
+so the pieces add up to the whole. Between two submissions no job exists, and that time does not count. The pieces of
+an attempt, and the downtime after it, are priced at what all slices cost in that attempt.
 """
 
 from bisect import bisect_left
@@ -173,6 +173,8 @@ def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
     now = starts[0].began[0] if starts else 0.0
     for place, start in enumerate(starts):
         before = starts[place - 1].ending if place else ""
+        if place and _is_resubmitted(starts[place - 1], start):
+            before, now = "", max(now, start.began[0])
         following = starts[place + 1] if place + 1 < len(starts) else None
         for piece in _pieces(start, "" if before in NO_LOSS else before, following, lost):
             # The clocks of hosts differ. A time before the previous one makes a piece of zero length.
@@ -210,8 +212,13 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
         # It had nothing to lose or save.
         last = Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
     yield _Piece(start.ended, last, "" if start.ending in NO_LOSS else start.ending)
-    if following:
+    if following and not _is_resubmitted(start, following):
         yield _Piece(following.began[0], Cause.DOWN, start.ending)
+
+
+def _is_resubmitted(before: Start, after: Start) -> bool:
+    """Return whether the job of `before` had ended or was deleted, and `after` belongs to another one."""
+    return None not in (before.submission, after.submission) and before.submission != after.submission
 
 
 def _sum(spells: Sequence[_Spell]) -> Spent:

@@ -26,7 +26,7 @@ from workloads.report.records import (
     read_failures,
     read_record,
 )
-from workloads.spec import ExitCode, cause_order
+from workloads.spec import FATAL_CODES, ExitCode, cause_order
 
 KILLED = "KILLED"
 """Ending of an attempt if the host that ended first recorded none: it was killed, or its machine was lost."""
@@ -54,6 +54,8 @@ class Start:
     run."""
     neighbour: "Start | None" = None
     """The attempt whose price an attempt that did not open the run uses."""
+    failed_submission: str | None = None
+    """The submission of an attempt that ended before it opened the run."""
 
     @property
     def opened(self) -> bool:
@@ -96,6 +98,11 @@ class Start:
     def attempt(self) -> tuple[str, int] | None:
         """The submission and its number of restarts before this attempt. `None` if no host recorded it."""
         return (self.begin.facts["run_id"], self.begin.facts["restart_attempt"]) if self.begin else None
+
+    @property
+    def submission(self) -> str | None:
+        """The submission that this attempt belongs to. `None` if no host recorded it."""
+        return self.begin.facts.get("run_id") if self.begin else self.failed_submission
 
     @cached_property
     def began(self) -> tuple[float, float]:
@@ -206,6 +213,12 @@ class History:
         return tuple(event for start in self.starts for event in start.leader if event.name == name)
 
     @property
+    def over(self) -> bool:
+        """Whether no attempt follows: the newest one is done, or ended with an error that a restart cannot mend."""
+        final = {ExitCode.DONE.name, *(code.name for code in FATAL_CODES)}
+        return bool(self.attempts) and self.attempts[-1].ending in final
+
+    @property
     def job(self) -> str:
         """Name of the job. `a job` if the manifest is missing."""
         return str(self.manifest.get("spec", {}).get("name", "a job"))
@@ -289,5 +302,11 @@ def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) ->
     number = following.number if following else neighbour.number + 1 if neighbour else 0
     failures = sorted((host.failure for host in hosts), key=lambda failure: failure.time)
     return Start(
-        number, {}, failures=tuple(failures), followed=following is not None, host_begins=begins, neighbour=neighbour
+        number,
+        {},
+        failures=tuple(failures),
+        followed=following is not None,
+        host_begins=begins,
+        neighbour=neighbour,
+        failed_submission=hosts[0].run_id,
     )

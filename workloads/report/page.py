@@ -1,12 +1,11 @@
-"""Writes the report of a run as one HTML file without other resources.
+"""Writes the report of a run as one HTML file without other resources, also while the job runs.
 
-`multislice dashboard` serves the same content for running jobs. Tables are in `tables`; pictures are in `chart`,
-`curves` and `mesh_svg`.
+Tables are in `tables`; pictures are in `chart`, `curves` and `mesh_svg`.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from itertools import chain
@@ -38,24 +37,23 @@ STYLES = {
 }
 
 
-def page(history: History) -> str:
-    """Return the whole file."""
-    return html_page(_title(history), run_parts(history))
+_CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_MOST_EVENTS = 50
 
 
-def html_page(title: str, parts: Iterable[str]) -> str:
-    """Return an HTML document of parts that are already markup."""
+def page(history: History, refresh_seconds: int | None = None) -> str:
+    """Return the whole file. A browser reads it again every `refresh_seconds`; `None`: never."""
+    spent, title = goodput(history.attempts), f"{history.job}: run {history.folder.name}"
+    parts = chain(_heading(title, history, spent), _sections(history, spent))
     head = element("title", escape(title)) + '<meta name="viewport" content="width=device-width">'
+    # The page runs no scripts and loads nothing.
+    head += f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_POLICY}">'
+    if refresh_seconds is not None:
+        head += f'<meta http-equiv="refresh" content="{refresh_seconds}">'
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}<style>\n{style_sheet()}</style></head>'
         f"<body><main>{''.join(parts)}</main></body></html>\n"
     )
-
-
-def run_parts(history: History) -> Iterator[str]:
-    """Yield the parts of a document that describe a run."""
-    spent = goodput(history.attempts)
-    yield from chain(_heading(_title(history), history, spent), _sections(history, spent))
 
 
 def section(name: str, *content: str) -> str:
@@ -66,10 +64,6 @@ def section(name: str, *content: str) -> str:
 def quiet(words: str) -> str:
     """Return a paragraph that explains something."""
     return element("p", escape(words), class_="quiet")
-
-
-def _title(history: History) -> str:
-    return f"{history.job}: run {history.folder.name}"
 
 
 def _sections(history: History, spent: Goodput) -> Iterator[str]:
@@ -88,6 +82,7 @@ def _sections(history: History, spent: Goodput) -> Iterator[str]:
     if history.placement:
         yield section("Mesh", *_mesh(history.placement))
     yield section("What ran", *_manifest(history.manifest))
+    yield from _events(history)
     if history.notes:
         yield section("What could not be read", *(element("p", escape(note)) for note in history.notes))
 
@@ -97,7 +92,7 @@ def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
     newest = history.attempts[-1] if history.attempts else None
     if newest:
         done = next((start.steps[-1].step for start in reversed(history.starts) if start.steps), 0)
-        until = datetime.fromtimestamp(newest.ended, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        until = _clock(newest.ended)
         failed = newest.ending not in ("DONE", "no end recorded")
         state = f"{'finished' if newest.ending == 'DONE' else newest.ending} at step {done}, {until}. {newest.cause}"
         yield element("p", escape(state), class_="bad" if failed else "quiet")
@@ -112,12 +107,17 @@ def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
 
 def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
     steps = [step for start in history.starts for step in start.steps]
-    yield "goodput", f"{100 * spent.productive:.1f} %"
-    yield "wall time", duration(spent.seconds)
-    yield "cost", dollars(spent.usd)
-    yield "starts", str(len(history.attempts))
+    wanted = history.manifest.get("spec", {}).get("training", {}).get("steps")
+    done = f"{steps[-1].step:,}" if steps else "none"
+    yield "step", f"{done} of {wanted:,}" if isinstance(wanted, int) else done
     losses = [step.loss for step in steps if step.loss is not None]
-    yield "last loss", amount(losses[-1]) if losses else "none"
+    yield "loss", amount(losses[-1]) if losses else "none"
+    yield "cost", dollars(spent.usd)
+    yield "goodput", f"{100 * spent.productive:.1f} %"
+    yield "restarts", str(max(0, len(history.attempts) - 1))
+    saved = history.events("CheckpointSaved")
+    yield "last save", f"step {saved[-1].facts['step']:,}, {_clock(saved[-1].time)}" if saved else "none"
+    yield "wall time", duration(spent.seconds)
     held_out = [event.facts["loss"] for event in history.events("Evaluation")]
     yield "held-out loss", amount(held_out[-1]) if held_out else "none"
     rates = [step.tokens_per_second for step in steps if step.tokens_per_second is not None]
@@ -126,6 +126,18 @@ def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
         yield "median MFU", f"{100 * median(used):.1f} %"
     if peaks := [step.peak_bytes for step in steps if step.peak_bytes]:
         yield "peak memory of a device", size_text(max(peaks))
+
+
+def _events(history: History) -> Iterator[str]:
+    """Yield the leader's newest events, which a reader has to unfold."""
+    newest = [event for start in history.starts for event in start.leader][: -_MOST_EVENTS - 1 : -1]
+    if newest:
+        rows = [(_clock(each.time), escape(each.name), escape(json.dumps(each.facts))) for each in newest]
+        yield element("details", element("summary", "Events"), table(("time", "event", "facts"), rows))
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _goodput(spent: Goodput) -> Iterator[str]:

@@ -121,6 +121,7 @@ FACTS: dict[str, type[Record]] = {
     "start": StartFacts,
     "RunStarted": StepFacts,
     "RestoredLocally": LocalFacts,
+    "restore": StepFacts,
     "CheckpointSaved": StepFacts,
     "CheckpointSkipped": StepFacts,
     "Evaluation": EvaluationFacts,

@@ -34,7 +34,7 @@ from multislice_run.pod import (
     ExitCode,
     cause_order,
 )
-from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber
+from workloads.spec.base import NUMBER, Flag, Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.compiler import LIBTPU_VARIABLE, CompilerSpec, rendered
 from workloads.spec.data import (
     DataSpec,

@@ -25,6 +25,8 @@ NUMBER = BeforeValidator(_number)
 check natively: as a multiple of 0.001, only the native check accepts 2.5."""
 Number = Annotated[float, NUMBER]
 PositiveInt = Annotated[WholeNumber, Field(gt=0)]
+Flag = Annotated[bool, Field(strict=True)]
+"""`true` or `false`, but no string or number that looks like one."""
 
 
 class Spec(BaseModel):

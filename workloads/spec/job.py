@@ -225,5 +225,7 @@ class CallSpec(Spec):
     """Whether to check computation and communication of all devices first."""
     max_hours: Annotated[float, Field(gt=0)]
     """Time limit of the function on any host, in hours."""
+    hang_minutes: Annotated[float, Field(gt=0)] | None
+    """Time in minutes after which the call ends if the main threads of all hosts have run no Python in it."""
     return_minutes: Annotated[float, Field(gt=0)]
     """Time limit in minutes from the function's return on the first host to its return on the last one."""

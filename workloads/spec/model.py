@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from workloads.spec.base import PositiveInt, Spec
+from workloads.spec.base import Flag, PositiveInt, Spec
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -84,7 +84,7 @@ class ModelSpec(Spec):
     rope_base: Positive = 10_000.0
     rope_scaling: RopeScaling | None = None
     norm_epsilon: Positive = 1e-6
-    tied_embedding: bool = True
+    tied_embedding: Flag = True
     experts: ExpertsSpec | None = None
     activation: Annotated[Literal["silu", "gelu"], Field(exclude_if="silu".__eq__)] = "silu"
     """Activation of the MLP's gate. `gelu` is the approximation with tanh."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from multislice_run.sigterm import end_on_sigterm
 from multislice_run.start import Start
 from workloads.spec import (
     IMAGE_VARIABLE,
@@ -54,6 +55,8 @@ def main() -> None:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
+    # Until the hosts have joined. Imports take seconds.
+    end_on_sigterm()
     try:
         spec, start = submission(os.environ, began)
     except InvalidSpec as fault:

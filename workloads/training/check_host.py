@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from etils import epath
 
+from multislice_run.sigterm import end_on_sigterm
 from multislice_run.start import Start
 from workloads.spec import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, SLICES_VARIABLE, START_VARIABLE, ExitCode, SliceSpec
 from workloads.training import slice_check
@@ -52,6 +53,7 @@ def check_devices(
 def main() -> None:
     """Check the devices. On an error, end the process with its exit code."""
     began = time.time()
+    end_on_sigterm()
     try:
         slices = SliceSpec.model_validate_json(os.environ[SLICES_VARIABLE])
         run_id, attempt = os.environ[RUN_ID_VARIABLE], int(os.environ[START_VARIABLE])
@@ -61,6 +63,8 @@ def main() -> None:
         sys.exit(ExitCode.INVALID_SPEC)
     with HostProcess(storage, Start(run_id, attempt, began, None, slices.count, None), os.environ) as host:
         processes = host.join(slices, _START_MINUTES)
+        # JAX has replaced the handler.
+        end_on_sigterm()
         with Watchdog(processes, host.ending, hang):
             check_devices(slices, host.place, processes, os.environ, slice_check.SIZE)
     print(f"host {host.place.host}: all devices of the job compute correctly", flush=True)

@@ -20,7 +20,7 @@ from etils import epath
 
 from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
-from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed, first_line, first_of
+from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed, first_line, first_of, is_peer_lost
 from workloads.training.fingerprint import Fingerprints, Take, differences
 from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
@@ -89,54 +89,13 @@ class _Manager(ocp.CheckpointManager):
             raise
 
 
-class CheckpointReader:
-    """Reads the checkpoints in one folder, while another slice may write there. Every process makes the same calls."""
+class Checkpoints:
+    """The checkpoints in one folder. Every process of the job has one and makes the same calls."""
 
     def __init__(self, folder: epath.Path, schedule: TrainingSpec, processes: Processes):
         self._folder = folder
         self._processes = processes
         self._read_once_from_replicas = schedule.read_once_from_replicas
-        self._reader = ocp.StandardCheckpointHandler()
-
-    def read(self, step: int, shapes: TrainState, take: Take, search: str) -> tuple[TrainState | None, str]:
-        """Return the state after `step`, or its error. The result is the same on all processes.
-
-        `search` names this call. Each name may be used once for each step.
-        """
-        restore = Restore(shapes, self._read_once_from_replicas)
-        folder, found, fault = self._folder / str(step) / STATE, None, ""
-        # This uses the handler and not the manager. The manager ends a restore with a barrier over all processes, where
-        # processes that could read would wait forever for those that could not.
-        try:
-            found = restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes)))
-        except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
-            fault = first_line(error)
-        faults = self._processes.gather(f"restore/{search}/{step}", fault)
-        if any(faults):
-            return None, first_of([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
-        # These are collectives. Only now is it certain that all processes take part.
-        state = restore.spread(found)
-        replicas = take(state)
-        verdict = self._processes.share(f"verdict/{search}/{step}", lambda: self._verdict(step, replicas))
-        return (None, verdict) if verdict else (state, "")
-
-    def _verdict(self, step: int, replicas: list[Fingerprints]) -> str:
-        try:
-            expected = read_record(self._folder / str(step)).fingerprints
-        except Exception as error:  # noqa: BLE001 - as for the arrays
-            return f"no fingerprints: {first_line(error)}"
-        wrong = differences(expected, replicas)
-        return f"arrays are not what was saved: {first_of(wrong)}" if wrong else ""
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-class Checkpoints(CheckpointReader):
-    """The checkpoints in one folder, for the slices that write there."""
-
-    def __init__(self, folder: epath.Path, schedule: TrainingSpec, processes: Processes):
-        super().__init__(folder, schedule, processes)
         self._unannounced: list[int] = []
         self._searches = 0
         options = ocp.CheckpointManagerOptions(
@@ -144,6 +103,7 @@ class Checkpoints(CheckpointReader):
             keep_period=schedule.keep_every_steps,
             cleanup_tmp_directories=True,
         )
+        self._reader = ocp.StandardCheckpointHandler()
         arrays = ocp.type_handlers.ArrayHandler(
             min_slice_bytes_for_replica_parallel=SMALLEST_SHARED_BYTES,
             max_replicas_for_replica_parallel=SHARING_REPLICAS,
@@ -185,7 +145,7 @@ class Checkpoints(CheckpointReader):
         for step in reversed(earlier):
             if newer := self._processes.share(f"format/{self._searches}/{step}", partial(self._newer_format, step)):
                 raise NewerCheckpoint(newer)
-            state, fault = self.read(step, shapes, take, str(self._searches))
+            state, fault = self._read_together(step, shapes, take)
             if state is not None:
                 self._move_away(skipped, report)
                 return state
@@ -200,10 +160,19 @@ class Checkpoints(CheckpointReader):
         """Begin to write `state`, which must be equal on all replicas, after the previous save has ended.
 
         It returns when the arrays are copied from the devices.
+
+        Raises:
+            SaveFailed: this host could not begin to write, or could not write its part of the previous save.
         """
         record = {"format": FORMAT, "fingerprints": fingerprints, "manifest": manifest}
         items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
-        begun = self._orbax.save(step, args=ocp.args.Composite(**items))
+        try:
+            begun = self._orbax.save(step, args=ocp.args.Composite(**items))
+        except Exception as error:
+            # Errors of the devices and of other hosts are not those of storage, whose types differ by store.
+            if isinstance(error, jax.errors.JaxRuntimeError) or is_peer_lost(error):
+                raise
+            raise self._failed(step, error) from error
         assert begun, f"Orbax refuses step {step}: it has a checkpoint of it or of a later one"
         self._unannounced.append(step)
 
@@ -215,22 +184,40 @@ class Checkpoints(CheckpointReader):
         """
         while (saving := self._orbax.is_saving_in_progress()) and wait and not self._orbax.failure:
             time.sleep(POLL_SECONDS)
-        if self._orbax.failure:
-            raise SaveFailed(
-                f"the checkpoint of step {self._unannounced[-1]} cannot be written to {self._folder}:"
-                f" {first_line(self._orbax.failure)}; check the storage; the next attempt continues from the one before"
-            ) from self._orbax.failure
+        if failure := self._orbax.failure:
+            raise self._failed(self._unannounced[-1], failure) from failure
         if not saving:
             yield from self._unannounced
             self._unannounced.clear()
 
-    def reload(self) -> None:
-        """Take note of what another slice has written."""
-        self._orbax.reload()
+    def _failed(self, step: int, error: Exception) -> SaveFailed:
+        return SaveFailed(
+            f"the checkpoint of step {step} cannot be written to {self._folder}: {first_line(error)}; check the"
+            " storage; the next attempt continues from the one before"
+        )
 
     def close(self) -> None:
         self._orbax.close()
-        super().close()
+        self._reader.close()
+
+    def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
+        """Return the state, or its error. The result is the same on all processes."""
+        restore = Restore(shapes, self._read_once_from_replicas)
+        folder, found, fault = self._folder / str(step) / STATE, None, ""
+        # This uses the handler and not the manager. The manager ends a restore with a barrier over all processes, where
+        # processes that could read would wait forever for those that could not.
+        try:
+            found = restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes)))
+        except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
+            fault = first_line(error)
+        faults = self._processes.gather(f"restore/{self._searches}/{step}", fault)
+        if any(faults):
+            return None, first_of([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
+        # These are collectives. Only now is it certain that all processes take part.
+        state = restore.spread(found)
+        replicas = take(state)
+        verdict = self._processes.share(f"verdict/{self._searches}/{step}", lambda: self._verdict(step, replicas))
+        return (None, verdict) if verdict else (state, "")
 
     def _newer_format(self, step: int) -> str:
         try:
@@ -240,6 +227,14 @@ class Checkpoints(CheckpointReader):
         except Exception:  # noqa: BLE001 - a damaged record is found again, and reported, when the arrays are checked
             return ""
         return ""
+
+    def _verdict(self, step: int, replicas: list[Fingerprints]) -> str:
+        try:
+            expected = read_record(self._folder / str(step)).fingerprints
+        except Exception as error:  # noqa: BLE001 - as for the arrays
+            return f"no fingerprints: {first_line(error)}"
+        wrong = differences(expected, replicas)
+        return f"arrays are not what was saved: {first_of(wrong)}" if wrong else ""
 
     def _move_away(self, skipped: dict[int, str], report: Callable[[CheckpointSkipped], None]) -> None:
         for step, reason in skipped.items():

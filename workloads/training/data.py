@@ -152,9 +152,7 @@ class Batches:
     It is a context manager that ends all reads.
     """
 
-    def __init__(self, rows: Rows, spec: TrainingSpec, sharding: NamedSharding, stride: int = 1):
-        """With a `stride`, the batches that a process takes are usually that many numbers apart. A batch is then the
-        part of one slice, and there are as many parts of each batch."""
+    def __init__(self, rows: Rows, spec: TrainingSpec, sharding: NamedSharding):
         _require_enough(rows, spec)
         self._order = Order.of(rows, spec.global_batch, spec.seed)
         self._rows = rows
@@ -167,24 +165,17 @@ class Batches:
         self._places = sorted(place for place in held if place < self._batch)
         """Places in the global batch whose rows this process's devices hold."""
         self._pool = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="rows")
-        endless = sys.maxsize // stride * stride
-        self._training = [
-            self._ahead(self._read_training, "the rows of a step", endless, stride, spec) for _ in range(stride)
-        ]
-        evaluated = stride * spec.evaluation_batches
-        self._held_out = [
-            self._ahead(self._read_held_out, "held-out rows", evaluated, stride, spec) for _ in range(stride)
-        ]
+        self._training = self._ahead(self._read_training, "the rows of a step", sys.maxsize, spec)
+        self._held_out = self._ahead(self._read_held_out, "held-out rows", spec.evaluation_batches, spec)
 
     def __enter__(self) -> Self:
         """Begin to read the rows of the first evaluation."""
-        if len(self._held_out) == 1:
-            self._held_out[0].expect(0)
+        self._held_out.expect(0)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        for each in (*self._training, *self._held_out):
-            each.close()
+        self._training.close()
+        self._held_out.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -193,19 +184,19 @@ class Batches:
 
     def training(self, number: int) -> jax.Array:
         """Return training batch `number`, from 0."""
-        return self._place(self._training[number % len(self._training)].take(number))
+        return self._place(self._training.take(number))
 
     def held_out(self, number: int) -> jax.Array:
         """Return evaluation batch `number`, from 0. It always has the same rows."""
-        return self._place(self._held_out[number % len(self._held_out)].take(number))
+        return self._place(self._held_out.take(number))
 
     def _ahead(
-        self, read: Callable[[int], np.ndarray], what: str, period: int, stride: int, spec: TrainingSpec
+        self, read: Callable[[int], np.ndarray], what: str, period: int, spec: TrainingSpec
     ) -> ReadAhead[np.ndarray]:
         batch_bytes = len(self._places) * self._rows.row_length * np.dtype(self._rows.dtype).itemsize
         depth = min(AHEAD_BATCHES, max(1, AHEAD_BYTES // max(1, batch_bytes)))
         patience = PATIENCE * 60 * spec.step_timeout_minutes
-        return ReadAhead(read, what, depth, period, patience, self._pool, stride)
+        return ReadAhead(read, what, depth, period, patience, self._pool)
 
     def _read_training(self, number: int) -> np.ndarray:
         return self._rows.read(self._order.training(number, self._places))

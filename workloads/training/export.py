@@ -29,6 +29,7 @@ from workloads.training.parameter_folder import (
     whole_shapes,
     write,
 )
+from workloads.training.runs import recorded_spec
 
 
 def main() -> None:

@@ -10,9 +10,10 @@ from typing import Self
 from etils import epath
 
 from multislice_run.ending import Ending, Failure
+from multislice_run.sigterm import NOTHING_TO_SAVE
 from multislice_run.start import Start
 from workloads.spec import ExitCode, SliceSpec
-from workloads.training.failures import TrainingStopped
+from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
 from workloads.training.start_check import Roll, require_place
 from workloads.training.watchdog import Watchdog
@@ -81,6 +82,11 @@ class HostProcess:
             # The others cannot be told without the leader.
             self.ending.fail(failure)
         self._end(failure)
+
+    def leave_early(self) -> None:
+        """End this process if the job got SIGTERM before this process has anything new to save."""
+        if self.processes.is_preempted_early():
+            self._end(Failure.of(Preempted(NOTHING_TO_SAVE), self.processes.host))
 
     def _end(self, failure: Failure) -> None:
         # Errors of other hosts that the exit of one host causes, as in a collective, are not their own failures.

@@ -102,7 +102,7 @@ class Journal:
         # A step that was given before the previous one had ended did not keep the devices waiting.
         seconds, host_seconds = result.ended - free, max(0.0, step.given - free)
         saving, self._local_save_seconds = self._local_save_seconds, None
-        line = self.metrics.add(step.before, result, seconds, host_seconds, self.processes.leads, saving)
+        line = self.metrics.add(step.before, result, seconds, host_seconds, saving)
         self.live.record_step(line)
         if self.processes.leads:
             self.trackers.step(step.number, line)

@@ -2,7 +2,8 @@
 
 Every host keeps a connection to the leader, its lifeline, which is silent while no host is lost. The kernel ends it
 with the process, however that ends, and if the other machine does not answer the kernel's probes for
-`links.CUT_AFTER_SECONDS`. A process that is only busy or stopped keeps its lifeline, because the kernel answers for it. `watchdog` finds those.
+`links.CUT_AFTER_SECONDS`. A process that is only busy or stopped keeps its lifeline, because the kernel answers for it.
+`watchdog` finds those.
 
 JAX's own heartbeat would notice a lost host after half of its time limit (`runtime`). Until then, the hosts would
 wait in a collective that cannot end, and not even SIGTERM would end them.

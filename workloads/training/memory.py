@@ -10,7 +10,6 @@ import jax
 
 from workloads.spec import JobSpec, Remat
 from workloads.training.failures import OutOfMemory, is_out_of_memory, is_out_of_vmem
-from workloads.training.layout import Tree
 from workloads.training.step import TrainState
 
 _GIB = 2**30
@@ -28,10 +27,10 @@ def fitting(spec: JobSpec, state: TrainState) -> Generator[None]:
         raise OutOfMemory(f"{said} ({' '.join(str(error).splitlines()[:2])})") from error
 
 
-def bytes_per_device(arrays: Tree) -> int:
-    """Return the bytes of arrays on each device, such as those of the training state."""
+def bytes_per_device(state: TrainState) -> int:
+    """Return the bytes of the training state on each device."""
     return sum(
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays)
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)
     )
 
 

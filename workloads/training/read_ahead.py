@@ -29,7 +29,7 @@ _FINAL = (DataFault, FileNotFoundError)
 
 @dataclass
 class ReadAhead[T]:
-    """Results of `read` by number. After each `take`, the numbers that follow are read in the background."""
+    """Results of `read` by number. After each `take`, the following numbers are read in the background."""
 
     read: Callable[[int], T]
     what: str
@@ -42,8 +42,6 @@ class ReadAhead[T]:
     """Time limit of `take`."""
     pool: Executor
     """Threads that read, each one number at a time."""
-    stride: int = 1
-    """Difference between a number and the one that follows."""
     _reads: dict[int, Future[T]] = field(default_factory=dict[int, Future[T]])
     _faults: dict[int, Exception] = field(default_factory=dict[int, Exception])
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -74,16 +72,12 @@ class ReadAhead[T]:
             raise DataUnreadable(f"data: {self.what} cannot be read: {_describe(error)}") from error
 
     def expect(self, number: int) -> None:
-        wanted = [(number + ahead * self.stride) % self.period for ahead in range(self._width)]
+        wanted = [(number + ahead) % self.period for ahead in range(min(self.depth + 1, self.period))]
         for stale in self._reads.keys() - wanted:
             self._reads.pop(stale).cancel()
         for each in wanted:
             if each not in self._reads:
                 self._reads[each] = self.pool.submit(self._read, each)
-
-    @property
-    def _width(self) -> int:
-        return min(self.depth + 1, self.period // self.stride)
 
     def _read(self, number: int) -> T:
         wait = FIRST_WAIT_SECONDS

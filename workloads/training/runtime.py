@@ -4,13 +4,13 @@ Only this module uses `jax.distributed` and JAX's private parts for it.
 """
 
 import errno
+import itertools
 import json
 import math
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
 from multislice_run.place import Place as Place
+from multislice_run.sigterm import LEADER_STAYS_SECONDS, jax_heard_sigterm, on_sigterm
 from workloads.spec import ExitCode
 from workloads.training.failures import BadHostStays, HostMissing, Suspect
 
@@ -96,6 +97,9 @@ class Processes:
     """Deadline of what this process does next."""
     sigterm: threading.Event = field(default_factory=threading.Event)
     """Set on SIGTERM if this is the only process. With several processes, JAX's service records it."""
+    trains: threading.Event = field(default_factory=threading.Event)
+    """Set when this process first asks `should_stop`. Before that, it has nothing new to save."""
+    _asks: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
     def leads(self) -> bool:
@@ -124,11 +128,20 @@ class Processes:
         self._client.key_value_set(f"{key}/{self.index}", json.dumps(value))
         return self.share(f"{key}/all", lambda: [self._read(key, index) for index in range(self.count)])
 
-    def should_stop(self, step: int) -> bool:
-        """Return whether any process got SIGTERM. For the same `step`, the answer is the same on all processes."""
+    def should_stop(self) -> bool:
+        """Return whether any process got SIGTERM. Ask before every step. Each time, all processes get the same answer.
+
+        JAX agrees on the number of a query after the last one that any process has made, so the queries of each attempt
+        are counted from 1. Its steps may begin at a high number, which nothing would have led up to.
+        """
+        self.trains.set()
         if self.count == 1:
             return self.sigterm.is_set()
-        return multihost_utils.reached_preemption_sync_point(step)
+        return multihost_utils.reached_preemption_sync_point(next(self._asks))
+
+    def is_preempted_early(self) -> bool:
+        """Return whether any process got SIGTERM while this one has nothing new to save, so that it need not agree."""
+        return not self.trains.is_set() and (self.sigterm.is_set() or jax_heard_sigterm())
 
     def leave_together(self) -> bool:
         """Wait for all processes before an exit that all of them make. Return whether all came.
@@ -167,7 +180,10 @@ class Processes:
             self._client.key_value_set(FAILURE_KEY, json.dumps(failure))
         except jax.errors.JaxRuntimeError:
             first = False
-        if (first or self.leads) and failure["code"] != ExitCode.PEER_LOST:
+        if failure["code"] == ExitCode.PREEMPTED:
+            # The others hear of SIGTERM from JAX too.
+            time.sleep(LEADER_STAYS_SECONDS if self.leads else 0)
+        elif (first or self.leads) and failure["code"] != ExitCode.PEER_LOST:
             time.sleep(FAILURE_IS_HEARD_SECONDS)
 
     def read_failure(self) -> dict[str, Any] | None:
@@ -227,7 +243,7 @@ def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
     """Join the other processes of the job, which may start up to `start_minutes` later than this one."""
     if place.alone:
         alone = Processes(0, 1, place.host, deadline)
-        signal.signal(signal.SIGTERM, lambda *_: alone.sigterm.set())
+        on_sigterm(alone.sigterm.set)
         return alone
     # The process's position is not passed, because JAX's GKE detection reads it from the same variables.
     jax.distributed.initialize(

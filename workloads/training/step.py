@@ -188,18 +188,10 @@ class Program:
     def local_step(
         self, state: TrainState, tokens: jax.Array, frozen: Tree | None = None
     ) -> tuple[TrainState, StepResult]:
-        return self._updated(state, *self._local_gradients(state.parameters, tokens, frozen))
-
-    def _local_gradients(self, parameters: Tree, tokens: jax.Array, frozen: Tree | None) -> tuple[Summed, Tree]:
-        """Return the sums and the gradients of this mesh's rows, summed over the mesh."""
         own, gradients = summed_and_gradients(
-            parameters, self._marked(tokens), self._forward, self._dtype, self._stages, frozen
+            state.parameters, self._marked(tokens), self._forward, self._dtype, self._stages, frozen
         )
-        return self._reduced(own, gradients)
-
-    def _updated(self, state: TrainState, total: Summed, gradients: Tree) -> tuple[TrainState, StepResult]:
-        """Return the state after a step with these sums and gradients."""
-        gradients = self._of_mean(total, gradients)
+        total, gradients = self._reduced(own, gradients)
         norm = self._global_norm(gradients)
         clipped = clip(gradients, norm, self._spec.optimizer.clip_norm)
         updates, optimizer = self._optimizer.update(clipped, state.optimizer, state.parameters)
@@ -224,7 +216,10 @@ class Program:
         return jnp.where((numbers < self._spec.training.global_batch)[:, None], tokens, PADDING)
 
     def _reduced(self, own: Summed, gradients: Tree) -> tuple[Summed, Tree]:
-        """Sum over the mesh what is not yet summed: the sums and the gradients of small weights."""
+        """Sum over the mesh what is not yet summed: the sums and the gradients of small weights.
+
+        The returned gradients are those of the mean over the positions that count.
+        """
         leaves, structure = jax.tree.flatten(gradients)
         small = [index for index, split in enumerate(self._splits) if not split.is_matrix]
         by_axes = {self._splits[index].repeated_over for index in small}
@@ -233,14 +228,10 @@ class Program:
             group = [index for index in small if self._splits[index].repeated_over == axes]
             for index, leaf in zip(group, jax.lax.psum([leaves[index] for index in group], axes), strict=True):
                 leaves[index] = leaf
+        if not self._spec.training.counts_all:
+            tokens_per_step = self._spec.training.global_batch * self._spec.training.sequence_length
+            leaves = [leaf * (tokens_per_step / total.counted) for leaf in leaves]
         return total, jax.tree.unflatten(structure, leaves)
-
-    def _of_mean(self, total: Summed, gradients: Tree) -> Tree:
-        """Return the gradients of the mean over the positions that count, instead of the mean over all positions."""
-        if self._spec.training.counts_all:
-            return gradients
-        tokens_per_step = self._spec.training.global_batch * self._spec.training.sequence_length
-        return jax.tree.map(lambda leaf: leaf * (tokens_per_step / total.counted), gradients)
 
     def _global_norm(self, gradients: Tree) -> jax.Array:
         squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradients)]
@@ -251,20 +242,20 @@ class Program:
         return jnp.sqrt(sum(sums, jnp.float32(0)))
 
 
-class CompiledProgram(Program):
-    """A program and its compiled functions. The step compiles in the background at once, the others on their first
+class CompiledProgram:
+    """The compiled functions of a program. The step compiles in the background at once, the others on their first
     call."""
 
-    def __init__(self, spec: JobSpec, mesh: Mesh, compiler: Executor):
-        super().__init__(spec, mesh)
+    def __init__(self, functions: Program, compiler: Executor):
+        self.functions = functions
         self.frozen: Tree | None = None
-        """Weights that are not trained. If there are `frozen_shapes`, they must be set before any call."""
+        """Weights that are not trained. If the program has `frozen_shapes`, they must be set before any call."""
         self._compiler = compiler
         self._step = compiler.submit(self._timed_step)
 
     def _timed_step(self) -> tuple[jax.stages.Compiled, float]:
         began = time.monotonic()
-        return self.compile_step(), time.monotonic() - began
+        return self.functions.compile_step(), time.monotonic() - began
 
     def prepare(self) -> float:
         """Wait until the step is compiled, and return the seconds that it took."""
@@ -272,7 +263,7 @@ class CompiledProgram(Program):
 
     def initial(self) -> TrainState:
         """Return a new state from the job's seed. It is compiled here, because a resumed run does not need it."""
-        return self.compile_initial()()
+        return self.functions.compile_initial()()
 
     def step(self, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
         """Run one optimizer step. `state` is donated."""
@@ -296,11 +287,11 @@ class CompiledProgram(Program):
 
     @cached_property
     def _fingerprints(self) -> Future[Take]:
-        return self._compiler.submit(compile_fingerprints, self.held_shapes)
+        return self._compiler.submit(compile_fingerprints, self.functions.held_shapes)
 
     @cached_property
     def _evaluation(self) -> jax.stages.Compiled:
-        return self.compile_evaluation()
+        return self.functions.compile_evaluation()
 
 
 def compiler_options(spec: JobSpec, mesh: Mesh) -> dict[str, Any]:

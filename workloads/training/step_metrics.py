@@ -21,10 +21,6 @@ from workloads.training.runs import Run
 from workloads.training.runtime import Processes
 from workloads.training.step import StepResult
 
-KEPT_SECONDS = 60.0
-"""Age up to which a process keeps the lines of steps that another one writes. A leader that is killed loses its last
-lines, which it writes every few seconds, or more slowly if storage is slow (`multislice_run.ledger`)."""
-
 
 @dataclass(frozen=True)
 class Result:
@@ -48,8 +44,7 @@ class StepMetrics:
     """Keeps the recent steps of this process, and writes them on the leader. It is a context manager that writes the
     rest when it ends."""
 
-    def __init__(self, spec: JobSpec, run: Run, processes: Processes, first_part: int = 0):
-        """`first_part` is the number of the first file that this process writes."""
+    def __init__(self, spec: JobSpec, run: Run, processes: Processes):
         self.skipped_in_a_row = 0
         self._skipped = 0
         self._spec = spec
@@ -57,10 +52,8 @@ class StepMetrics:
         self._tokens = spec.training.global_batch * spec.training.sequence_length
         self._flops = flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora)
         self._recent: deque[tuple[float, float]] = deque(maxlen=spec.training.compare_hosts_every_steps)
-        self._unwritten: deque[Mapping[str, Any]] = deque()
-        """The last lines, while another process writes."""
         self._devices = jax.local_devices()
-        self._lines = StepFile(run.steps, run.start, first_part) if processes.leads else None
+        self._lines = StepFile(run.steps, run.start) if processes.leads else None
 
     def __enter__(self) -> Self:
         if self._lines:
@@ -82,10 +75,9 @@ class StepMetrics:
         result: Result,
         seconds: float,
         host_seconds: float,
-        writes: bool,
         local_save_seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        """Record the step after `before` and return its line, which is written to storage if `writes`.
+        """Record the step after `before` and return its line, which the leader writes to storage.
 
         `host_seconds` is the part of its `seconds` in which the devices waited for this host to give them the step.
         `local_save_seconds` is the time that a local save took before it.
@@ -113,23 +105,8 @@ class StepMetrics:
             "device_peak_bytes_in_use": [each.get("peak_bytes_in_use") for each in stats],
         }
         if self._lines:
-            self._write(line, writes)
+            self._lines.add(**line)
         return line
-
-    def _write(self, line: Mapping[str, Any], writes: bool) -> None:
-        self._unwritten.append(line)
-        if writes:
-            self.write_kept()
-        while self._unwritten and self._unwritten[0]["time"] < line["time"] - KEPT_SECONDS:
-            self._unwritten.popleft()
-
-    def write_kept(self) -> None:
-        """Write the last lines, which the process that wrote them until now may not have stored.
-
-        All processes do when another one takes over, since that one may have joined too late to have them.
-        """
-        while self._lines and self._unwritten:
-            self._lines.add(**self._unwritten.popleft())
 
     def pace(self, step: int) -> Pace:
         """Return this process's mean times since the hosts were last compared."""

@@ -7,8 +7,6 @@ one is silent for long, but does not record which one, so the list comes first. 
 seconds is on the list only for that time, and nothing ends because of it.
 """
 
-import faulthandler
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from typing import Self
 import jax
 
 from multislice_run.ending import Ending, Failure
+from multislice_run.standstill import stacks
 from workloads.spec import ExitCode
 from workloads.training.runtime import Expectation, Processes
 
@@ -42,9 +41,10 @@ class Watchdog:
         processes: Processes,
         ending: Ending,
         explain: Callable[[Expectation], str],
-        each_second: Callable[[], None] | None = None,
+        each_second: Callable[[], str | None] = lambda: None,
     ):
-        """`each_second` is called in the watchdog's thread, and may change the deadline."""
+        """`each_second` is called in the watchdog's thread, and may change the deadline. It returns the cause if it
+        finds that the job hangs."""
         self._processes = processes
         self._ending = ending
         self._explain = explain
@@ -71,12 +71,13 @@ class Watchdog:
                 self._suspect(self._silent())
             if other := self._processes.read_failure():
                 self._ending.fail(Failure.from_other_host(other, stacks(), self._processes.host), self._processes)
-            if self._each_second:
-                self._each_second()
+            cause = self._each_second()
             if missed := self._processes.deadline.missed():
+                cause = self._explain(missed)
+            if cause:
                 # Followers read it only now, because otherwise the leader would serve all hosts every second.
                 silent = self._silent()
-                cause = self._explain(missed) + (f"; {_NO_SIGN}{silent}" if silent else "")
+                cause += f"; {_NO_SIGN}{silent}" if silent else ""
                 details = stacks().splitlines()
                 failure = Failure(cause, details, self._processes.host, ExitCode.HANG, time.time())
                 self._ending.fail(failure, self._processes)
@@ -109,11 +110,3 @@ class Watchdog:
             cause, host = f"{_NO_SIGN}{silent}", self._processes.host
             self._ending.note(Failure(cause, [], host, ExitCode.PEER_LOST, time.time()) if silent else None)
         self._suspected = silent
-
-
-def stacks() -> str:
-    """Return the stacks of all threads of this process."""
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        return file.read().decode(errors="replace")

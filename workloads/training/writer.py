@@ -86,14 +86,11 @@ class Writer:
         start: int,
         processes: Processes,
         lost: Callable[[TrainingStopped], None],
-        time_: int = 0,
     ):
-        """`lost` is called from another thread when another process has taken over. `time_` is how many times these
-        processes took the right before."""
+        """`lost` is called from another thread when another process has taken over."""
         self._path = storage / "writer.json"
         self._own = Lease(run_id, start, secrets.token_hex(8), [], left=False, time=0.0)
         self._processes = processes
-        self._time = time_
         self._lost = lost
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="writer", daemon=True)
@@ -111,7 +108,7 @@ class Writer:
             fault = self._take()
             return isinstance(fault, PathTaken), str(fault or "")
 
-        taken, message = self._processes.share(f"writer/{self._time}", take)
+        taken, message = self._processes.share("writer", take)
         if message:
             raise PathTaken(message) if taken else InvalidSpec(message)
         if self._processes.leads:

@@ -1,12 +1,14 @@
 """A job as a cluster shows it, and what is said of it."""
 
 from dataclasses import replace
+from typing import Any
 
 from cli.deployed import JobPlace
 from cli.explain.explain import explain
 from cli.explain.finding import Finding
 from cli.observed.snapshot import Job, Node, Queue, Snapshot
 from infra.job_state import Condition, Pod, Workload
+from workloads.report.training import Training
 
 NOW = 10_000.0
 PLACE = JobPlace("tiny", "research", "research")
@@ -50,6 +52,11 @@ def workload(*conditions: Condition, admitted: bool = False, name: str = "tiny")
 
 ADMITTED = workload(said("QuotaReserved", True), said("Admitted", True), admitted=True)
 JOB = Job(PLACE, declared=True, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
+
+
+def training(**figures: Any) -> Training:
+    """Return the progress of the attempt of `PODS`."""
+    return Training(submission=JOB.uid, began=9_002.0, **figures)
 
 
 def pod(host: str, phase: str = "Running", **changes: object) -> Pod:

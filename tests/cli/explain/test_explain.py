@@ -184,6 +184,35 @@ def test_what_the_scheduler_says_of_hosts_without_a_node_is_reported() -> None:
     assert found.evidence == ("slice-1-1: 0/4 nodes are available",)
 
 
+LONG = (
+    "0/5 nodes are available: 1 Insufficient google.com/tpu, 1 node(s) didn't match Pod's node affinity/selector, 1"
+    " node(s) had untolerated taint(s), 2 node(s) were unschedulable. no new claims to deallocate, preemption: 0/5"
+    " nodes are available: 1 No preemption victims found for incoming pod, 4 Preemption is not helpful for scheduling."
+)
+
+
+def test_a_node_that_is_cordoned_or_not_ready_is_named_when_the_scheduler_says_so() -> None:
+    pending = replace(PODS[3], phase="Pending", node="", waits_for=LONG)
+    cordoned = replace(NODES[2], cordoned=True)
+    away = replace(NODES[3], ready=False, not_ready="Kubelet stopped posting node status.")
+    found = only(replace(JOB, pods=(*PODS[:3], pending)), nodes=(*NODES[:2], cordoned, away))
+    assert found.what == (
+        f"1 host of the job has no node: node {cordoned.name} is cordoned, and node {away.name} is not ready."
+    )
+    assert found.evidence[0] == (
+        "slice-1-1: of 5 nodes 1 without free chips, 1 not of the job's slices, 1 not ready, or with another taint,"
+        " 2 cordoned"
+    )
+    assert found.next[1] == f"once they work again: kubectl uncordon {cordoned.name}"
+    assert not any("zone" in each for each in found.next)
+
+
+def test_a_member_who_sees_no_nodes_is_told_that_some_are_cordoned() -> None:
+    pending = replace(PODS[3], phase="Pending", node="", waits_for=LONG)
+    found = only(replace(JOB, pods=(*PODS[:3], pending)), nodes=())
+    assert (found.what, len(found.next)) == ("1 host of the job has no node: nodes are cordoned.", 1)
+
+
 def test_a_marked_slice_is_named_when_hosts_find_no_other() -> None:
     pending = replace(PODS[3], phase="Pending", node="", waits_for="untolerated taint")
     nodes = (*NODES[:3], replace(NODES[3], bad_host="wrong product", taints=("tpu-multislice.dev/bad-host",)))
@@ -206,8 +235,8 @@ def test_a_container_that_does_not_start_is_reported_in_kubelets_words() -> None
 
 
 def test_a_job_whose_pods_are_refused_is_reported_what_refuses_them() -> None:
-    refused = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'Unsupported value: "x"', True)
-    waits = Event(9_500.0, "Job", "tiny-slice-0", "FailedCreate", "follower pod node selector not found", True)
+    refused = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'Unsupported value: "x"')
+    waits = Event(9_500.0, "Job", "tiny-slice-0", "FailedCreate", "follower pod node selector not found")
     found = only(replace(JOB, events=(waits, refused)))
     assert (found.cause, found.evidence) == (Cause.CREATION_REFUSED, ('JobSet tiny: Unsupported value: "x"',))
 
@@ -218,7 +247,7 @@ def test_a_heads_node_is_not_lost_because_it_is_none_of_a_slice() -> None:
 
 
 def test_a_head_does_not_stand_for_a_host_that_is_refused() -> None:
-    refused = Event(9_500.0, "Job", "tiny-slice-1", "FailedCreate", 'Unsupported value: "x"', True)
+    refused = Event(9_500.0, "Job", "tiny-slice-1", "FailedCreate", 'Unsupported value: "x"')
     found = only(replace(JOB, heads=1, pods=(pod("head-0-0"), *PODS[:3]), events=(refused,)))
     assert (found.cause, found.what) == (Cause.CREATION_REFUSED, "The API server refuses 1 host of the job.")
 

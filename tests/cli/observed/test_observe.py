@@ -1,7 +1,7 @@
 """Against a real server with a stack in it, and files as the trainer leaves them."""
 
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,16 @@ import pytest
 
 from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
-from cli.observed.files import UNREAD, Failure, Files, read_files
-from cli.observed.observe import HostEnd, Observer, first_cause
+from cli.observed.files import UNREAD, read_files
+from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot, summary
 from infra.cost import BILL_OUTPUT, bill
-from infra.job_state import Kind, State, kind_of, newest
+from infra.job_state import Kind, State, kind_of
 from infra.settings.read import parse
 from tests.cli import api_objects
-from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, START, WORKLOADS, pod
+from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
-from tests.cli.explain.cases import JOB
-from tests.cli.standing import running, stack, waiting
+from tests.cli.standing import running, stack, trained, waiting
 from tests.infra.recording import Values, run_program, stack_values
 from tests.workloads.report.runs import crashed_and_resumed
 
@@ -34,7 +33,7 @@ def server() -> Generator[Played]:
     first = waiting("first", created=10)
     played.collections[WORKLOADS] = [api_objects.workload(conditions=api_objects.ADMITTED), first, waiting("other")]
     about = {"kind": "JobSet", "name": "tiny"}
-    event = {"metadata": {"name": "e", "uid": "e"}, "involvedObject": about, "reason": "Created", "message": "made"}
+    event = {"metadata": {"name": "e", "uid": "e"}, "involvedObject": about, "reason": "Created", "type": "Warning"}
     played.collections[EVENTS] = [event, event | {"involvedObject": {"kind": "Pod", "name": "stranger"}}]
     with playing(played):
         yield played
@@ -45,7 +44,7 @@ def named(found: Snapshot, name: str) -> Job:
 
 
 def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     found = Observer(stack(server, tmp_path)).look("tiny")
     assert [(each.name, each.pool, each.chips, each.usable) for each in found.nodes][:2] == [
         ("gke-slice-0-0", "slice-0", 4, True),
@@ -59,25 +58,6 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
     assert (reported.step, reported.steps, reported.loss, reported.usd) == (5, 5, 3.0, 54.0)
     assert [event.reason for event in job.events] == ["Created"]
     assert (found.notes, found.usd_per_hour) == (("manifest.json is missing",), 21.6)
-
-
-def test_the_events_of_the_jobs_that_a_restart_has_deleted_say_which_host_was_killed(
-    server: Played, tmp_path: Path
-) -> None:
-    message = "Container trainer for pod research/tiny-slice-1-0-0abcd failed with exit code 137 matching FailJob rule"
-    about = {"kind": "Job", "name": "tiny-slice-1"}
-    event = {"metadata": {"name": "e", "uid": "e"}, "reason": "PodFailurePolicy", "lastTimestamp": api_objects.time(60)}
-    server.collections[EVENTS] = [event | {"involvedObject": about, "message": message}]
-    server.change(JOBSETS, api_objects.jobset(restarts=1))
-    server.collections[PODS] = []
-    record = {"host": "tiny-slice-0-0.tiny", "cause": "another host is gone", "code": 134, "time": START + 59}
-    folder = tmp_path / "tiny" / "failures" / "uid-tiny"
-    folder.mkdir(parents=True)
-    (folder / f"tiny-slice-0-0.tiny-0-{int(START) + 50}.json").write_text(json.dumps(record))
-    job = named(Observer(stack(server, tmp_path)).look("tiny"), "tiny")
-    found = first_cause(job, 0)
-    assert found
-    assert found.words(job.kind) == "host slice-1-0 exited 137 (SIGKILL)"
 
 
 def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
@@ -143,11 +123,9 @@ def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> N
     assert read_files(str(tmp_path / "nothing")).notes == ()
 
 
-def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None:
+def test_the_starts_of_a_run_are_listed_with_their_failures(tmp_path: Path) -> None:
     crashed_and_resumed(tmp_path)
     found = read_files(str(tmp_path))
-    assert [step for step, _ in found.training.losses] == [1, 2, 3, 5]
-    assert (found.training.run, found.training.held_out_loss) == ("resumed at step 2", 2.5)
     assert [(start.ending, start.first_step, start.last_step) for start in found.starts] == [
         ("CRASH", 1, 4),
         ("DONE", 3, 5),
@@ -179,7 +157,7 @@ def test_the_kind_of_a_job_is_that_of_its_containers(variable: str, kind: Kind) 
 
 
 def test_files_are_looked_for_where_a_job_of_its_kind_leaves_them(server: Played, tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     other = api_objects.jobset()
     (job,) = other["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
@@ -197,14 +175,14 @@ def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: P
 
 
 def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server: Played, tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    trained(tmp_path)
     deployed = stack(server, tmp_path)
     theirs = replace(deployed, outputs={**deployed.outputs, "queues": {"research": "research", "product": "product"}})
     twin = api_objects.jobset() | {"metadata": {**api_objects.jobset()["metadata"], "uid": "theirs"}}
     server.collections[JOBSETS.replace("research", "product")] = [twin]
     found = Observer(theirs).look("tiny")
-    steps = {job.place.namespace: job.files.training.step for job in found.jobs if job.place.name == "tiny"}
-    assert steps == {"research": 5, "product": 0}
+    steps = {job.place.namespace: job.training.step for job in found.jobs if job.place.name == "tiny"}
+    assert steps == {"research": 5, "product": None}
     observer = Observer(theirs)
     assert observer.job("product/tiny")[1].place.namespace == "product"
     assert observer.job(None)[1].place.namespace == "research"
@@ -244,31 +222,3 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
 @pytest.mark.parametrize("reported", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
 def test_outputs_of_another_version_are_ignored(reported: Mapping[str, Any]) -> None:
     assert find_hostless(reported, []) is None
-
-
-def cause(pods: Iterable[dict[str, object]], *records: Failure) -> HostEnd:
-    found = first_cause(replace(JOB, created=START, pods=newest(pods, START), files=Files(failures=records)), 0)
-    assert found
-    return found
-
-
-def test_the_first_host_that_fails_is_the_cause() -> None:
-    ends = [pod(0, 1, "Failed", exit_code=1, ended=62), pod(1, 0, "Failed", exit_code=137, ended=61)]
-    assert (cause(ends).host, cause(ends).code) == ("slice-1-0", 137)
-
-
-def test_a_host_that_only_lost_another_one_is_not_the_cause_although_it_ended_first() -> None:
-    ends = [pod(0, 1, "Failed", exit_code=134, ended=61), pod(1, 1, "Failed", exit_code=137, ended=62)]
-    assert (cause(ends).host, cause(ends).code) == ("slice-1-1", 137)
-
-
-def test_a_record_with_fractions_of_a_second_comes_before_pods_that_ended_in_the_same_second() -> None:
-    ends = [pod(0, 1, "Failed", exit_code=24, ended=61), pod(1, 1, "Failed", exit_code=24, ended=64)]
-    for at in (60, 61.7):
-        record = Failure(START + at, "tiny-slice-1-1.tiny", 24, "the step did not end", 0, 0)
-        assert cause(ends, record).evidence == ("tiny-slice-1-1.tiny: the step did not end",)
-
-
-def test_a_pod_that_is_being_deleted_is_no_cause() -> None:
-    ends = newest([pod(0, 0, deleting=True)], START)
-    assert first_cause(replace(JOB, created=START, pods=ends), 0) is None

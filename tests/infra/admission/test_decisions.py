@@ -22,7 +22,7 @@ def test_the_kueue_that_decided_is_the_one_that_the_sandbox_runs() -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_rehearsed_is_what_kueue_did(decisions: list[Decision], part: int) -> None:
-    differing = [str(decision) for decision in decisions[part::PARTS] if not (decision.agrees and decision.ends_alike)]
+    differing = [str(decision) for decision in decisions[part::PARTS] if not decision.agrees]
     assert not differing, "\n".join(differing)
 
 
@@ -32,6 +32,8 @@ def test_decisions_that_are_written_again_are_the_same(decisions: list[Decision]
 
 
 def test_a_record_of_other_fields_is_refused_with_the_command_that_records_again(tmp_path: Path) -> None:
-    (tmp_path / "old").write_text('{"kueue": "0.1.0", "fields": {"Queue": ["name"]}}\n')
-    with pytest.raises(StaleRecord, match="benchmarks.admission --record"):
+    head, line, *_ = RECORD.read_text().splitlines()
+    (tmp_path / "old").write_text(f"{head}\n{line.replace('"queued_at"', '"created_at"')}\n")
+    with pytest.raises(StaleRecord, match="python -m benchmarks.kueue_trials"):
         kueue_decisions.read(tmp_path / "old")
+    assert kueue_decisions.names(tmp_path / "old", fair_sharing=False) == ["c332"]

@@ -1,5 +1,6 @@
 """Jobs with containers: their settings, rights and volumes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 from infra.jobset import render
 from infra.settings.read import parse
 from infra.submission import submission
-from tests.infra.one_job import template_of
+from tests.infra.one_job import only_job, template_of
 from tests.infra.recording import ROOT, Values, run_program
 from tests.infra.settings.test_jobs import CONTAINER
 from tests.infra.spoiling import errors_of
@@ -153,6 +154,45 @@ def test_in_a_team_on_the_hosts_network_every_pod_is_the_trainers_user(values: V
     errors = errors_of(stack)
     assert "jobs.serve.run_as_user" in errors
     assert "a team with a job on the host's network (jobs.other)" in errors["jobs.serve.privileged"]
+    assert "jobs.other" in errors_of(stack | {"functions": {"run_as_user": 0}})["functions.run_as_user"]
+
+
+def _of_the_trainer(values: Values, **changes: object) -> Values:
+    return values | {"job": values["job"] | changes}
+
+
+def _of_functions(values: Values, **changes: object) -> Values:
+    return values | {"functions": changes}
+
+
+@pytest.mark.parametrize("with_rights", [_of_the_trainer, _of_functions])
+@pytest.mark.parametrize(
+    ("changes", "level", "rule"),
+    [
+        ({"run_as_user": 1000}, "restricted", None),
+        ({"run_as_user": 0}, "baseline", "no-root"),
+        ({"privileged": True}, "privileged", "no-privileges"),
+    ],
+    ids=["other user", "root", "privileged"],
+)
+def test_the_trainer_and_functions_have_the_same_rights_under_the_same_rules(
+    values: Values, with_rights: Callable[..., Values], changes: Values, level: str, rule: str | None
+) -> None:
+    stack = with_rights(values, **changes)
+    labels = run_program(stack).named(*NAMESPACE).inputs["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == level
+    # The JobSet of a call is not part of the plan.
+    of_job = {rule} if with_rights is _of_the_trainer else set[str]()
+    assert {found for found, _ in broken(stack, policy_of("dev"), preview=False)} == (
+        {"pod-security"} | of_job if rule else set[str]()
+    )
+
+
+def test_a_trainer_of_another_user_runs_as_that_one_and_may_be_privileged(values: Values) -> None:
+    settings = parse(_of_the_trainer(values, run_as_user=1000, privileged=True))
+    pod = template_of(render(submission(settings, only_job(settings), "trainer@sha256:0")))["spec"]
+    assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (1000, 1000)
+    assert pod["containers"][0]["securityContext"]["privileged"] is True
 
 
 def test_with_its_exceptions_a_stack_may_have_a_privileged_job(values: Values) -> None:

@@ -2,23 +2,15 @@
 
 import pytest
 
+from infra.settings.schema import SliceGroup
 from tests.infra.recording import Values
 from tests.infra.spoiling import Spoil, errors_of, put, remove
 
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
-_V5P_128 = {"generation": "v5p-128", "topology": "", "count": 1, "capacity": "spot"}
 _MEANT: list[tuple[Spoil, str, str]] = [
     (put("clouds", {}), "clouds", "cloud"),
     (put("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "topology"),
     (put("job.trainng", {}), "job.trainng", "training"),
-    (put("slices.trillium.topology", "2X4"), "slices.trillium", "topology: 2x4"),
-    (put("slices.trillium.topology", "16"), "slices.trillium", "topology: 4x4"),
-    (put("slices.trillium.topology", 16), "slices.trillium", "topology: 4x4"),
-    (put("slices.trillium.topology", "v6e-16"), "slices.trillium", "topology: 4x4"),
-    (put("slices.trillium", _V5P_128), "slices.trillium", "generation: v5p, topology: 4x4x4"),
-    (put("slices.trillium.generation", "trillium"), "slices.trillium", "generation: v6e"),
-    (put("slices.trillium.generation", "v5litepod"), "slices.trillium", "generation: v5e"),
-    (put("slices.trillium.generation", "V6E"), "slices.trillium", "generation: v6e"),
     (put("slices.trillium.capacity", "Spot"), "slices.trillium.capacity", "spot"),
     (put("slices.trillium.capacity", "preemptible"), "slices.trillium.capacity", "spot"),
     (put("slices.trillium.capacity", "reserved"), "slices.trillium.capacity", "{kind: reservation, name: NAME}"),
@@ -54,6 +46,34 @@ def test_a_misspelt_name_is_not_also_reported_as_missing(values: Values, path: s
     assert errors_of(values).keys() == {f"{path}x"}
 
 
+@pytest.mark.parametrize(
+    ("generation", "topology", "understood"),
+    [
+        ("v6e", "2X4", ("v6e", "2x4")),
+        ("v6e", "16", ("v6e", "4x4")),
+        ("v6e", 16, ("v6e", "4x4")),
+        ("v6e", "v6e-16", ("v6e", "4x4")),
+        ("v5p-128", "", ("v5p", "4x4x4")),
+        ("trillium", "2x4", ("v6e", "2x4")),
+        ("v5litepod", "2x4", ("v5e", "2x4")),
+        ("V6E", "4x4", ("v6e", "4x4")),
+    ],
+)
+def test_slices_are_understood_by_all_names_that_a_starter_understands(
+    generation: str, topology: str | int, understood: tuple[str, str]
+) -> None:
+    group = SliceGroup.model_validate({**_LITE, "generation": generation, "topology": topology})
+    assert (group.generation, group.topology) == understood
+
+
+@pytest.mark.parametrize(("generation", "topology"), [("v6e", "v5e-16"), ("v6e-16", "v6e-32")])
+def test_names_of_a_slice_that_contradict_each_other_are_refused(
+    values: Values, generation: str, topology: str
+) -> None:
+    put("slices.trillium", {**_LITE, "generation": generation, "topology": topology})(values)
+    assert "a slice that GKE offers" in errors_of(values)["slices.trillium"]
+
+
 _OTHER_KINDS: list[tuple[Spoil, str, str]] = [
     (put("slices.trillium.count", True), "slices.trillium.count", "got true"),
     (put("slices.trillium.count", "2"), "slices.trillium.count", "write 2 without quotation marks"),
@@ -63,8 +83,8 @@ _OTHER_KINDS: list[tuple[Spoil, str, str]] = [
     (put("job.max_hours", "24"), "job.max_hours", "write 24 without quotation marks"),
     (put("job.max_hours", True), "job.max_hours", "a number"),
     (put("job.training", {"steps": True}), "job.training.steps", "a whole number"),
-    (put("slices.trillium.count", "2.5"), "slices.trillium.count", "change slices.trillium.count in the stack file"),
-    (put("job.max_hours", "inf"), "job.max_hours", "change job.max_hours in the stack file"),
+    (put("slices.trillium.count", "2.5"), "slices.trillium.count", "write a whole number, such as 16"),
+    (put("job.max_hours", "inf"), "job.max_hours", "write a number, such as 0.5"),
     (put("job.training", {"steps": "1e9"}), "job.training.steps", "write 1000000000"),
     (put("budget", {"usd_per_hour": "10"}), "budget.usd_per_hour", "write 10 without quotation marks"),
     (put("prices", {"usd_per_chip_hour": {"trillium": True}}), "prices.usd_per_chip_hour.trillium", "a number"),

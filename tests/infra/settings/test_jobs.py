@@ -80,7 +80,7 @@ def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
         ({"job": {"name": "other"}}, "job", "either jobs or, for one training job, job, got both"),
         ({"jobs": []}, "jobs", "a mapping by name, got []; write jobs by name, or {} for a stack without jobs"),
         ({"jobs": {"Big": CONTAINER}}, "jobs.Big", "at most 26 lower-case letters, digits and hyphens"),
-        ({"jobs": {"a": "b"}}, "jobs.a", "got 'b'; change jobs.a in the stack file"),
+        ({"jobs": {"a": "b"}}, "jobs.a", "got 'b'; write a: {"),
         ({"jobs": {"a": CONTAINER | {"name": "a"}}}, "jobs.a.name", "no name, since a is the job's name, got 'a'"),
         ({"jobs": {"a": CONTAINER | {"kind": "batch"}}}, "jobs.a.kind", "one of the kinds training, container, got"),
         ({"jobs": {"a": CONTAINER | {"team": "sales"}}}, "jobs.a.team", "one of the teams product, research"),
@@ -115,11 +115,11 @@ def test_a_fault_of_one_job_hides_none_of_another(several: Values) -> None:
 def test_the_budget_of_all_jobs_is_one(several: Values) -> None:
     several["budget"]["usd_total"] = 9000
     # 32 chips of 2.70 USD for 100 hours, 16 for 5, and 16 of 4.50 for 10.
-    costs = "9000.00 USD together, got 9576.00 (ablation 8640.00, serve 720.00, small 216.00)"
+    costs = "$9,000.00 together, got $9,576.00 (ablation $8,640.00, serve $720.00, small $216.00)"
     assert costs in errors_of(several)["budget.usd_total"]
     del several["jobs"]["serve"]["max_hours"]
     several["budget"]["usd_total"] = 8640 + 216 + 360
-    advice = "write jobs.serve.max_hours: 5, which 360.00 USD pay for at 72.00 USD"
+    advice = "write jobs.serve.max_hours: 5, which costs $360.00 at $72.00 an hour"
     assert advice in errors_of(several)["budget.usd_total"]
 
 

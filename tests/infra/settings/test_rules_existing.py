@@ -66,13 +66,6 @@ def test_node_pools_exist_only_in_an_existing_cluster_and_have_nodes(values: Any
     assert errors_of(values).keys() == {"slices.trillium.capacity"}
 
 
-def test_an_environment_ends_with_its_cluster_so_it_has_none_of_others(values: Any) -> None:
-    values["cluster"] = FOUND
-    values["teams"]["research"]["namespace"] = "research-team"
-    values["environment"] = {"source": "dev", "expires_at": "2026-11-21T18:00:00Z"}
-    assert errors_of(values).keys() == {"cluster.existing"}
-
-
 def test_a_section_that_does_not_belong_there_is_shown_as_it_was_written(values: Any) -> None:
     values["cluster"], values["network"] = FOUND, {"existing": VPC}
     assert f"got {VPC}; remove it" in errors_of(values)["network.existing"]

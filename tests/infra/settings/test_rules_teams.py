@@ -167,7 +167,7 @@ def test_a_plan_may_cost_just_its_budget(values: Values) -> None:
 def test_an_error_lists_the_cost_of_each_group(values: Values) -> None:
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "on-demand"}
     values["budget"] = {"usd_per_hour": 50}
-    costs = "at most 50.00 USD per hour when all of them exist, got 62.64 (trillium 19.44, spare 43.20)"
+    costs = "at most $50.00 an hour when all of them exist, got $62.64 (trillium $19.44, spare $43.20)"
     assert costs in errors_of(values)["budget.usd_per_hour"]
 
 
@@ -176,12 +176,12 @@ def test_capacity_that_has_yet_to_come_counts(values: Values) -> None:
     values["budget"] = {"usd_per_hour": 10}
     assert "got none of trillium; write your price of a chip-hour" in errors_of(values)["budget.usd_per_hour"]
     values["prices"] = {"usd_per_chip_hour": {"trillium": 1}}
-    assert "got 16.00" in errors_of(values)["budget.usd_per_hour"]
+    assert "got $16.00" in errors_of(values)["budget.usd_per_hour"]
 
 
 def test_a_job_without_an_end_keeps_to_no_budget(values: Values) -> None:
     values["budget"] = {"usd_total": 194.4}
-    advice = "write job.max_hours: 10, which 194.40 USD pay for at 19.44 USD per hour"
+    advice = "write job.max_hours: 10, which costs $194.40 at $19.44 an hour"
     assert errors_of(values)["budget.usd_total"].endswith(advice)
     values["job"]["max_hours"] = 10
     assert errors_of(values) == {}
@@ -203,7 +203,7 @@ def test_a_job_is_judged_by_the_dearest_slices_that_it_may_run_on(values: Values
     values["job"]["slices"]["fallback"] = ["spare"]
     values["budget"] = {"usd_total": 200}
     fault = errors_of(values)["budget.usd_total"]
-    assert "got 432.00, since it may hold 2 slices of trillium or spare for 10 hours" in fault
+    assert "got $432.00, since it may hold 2 slices of trillium or spare for 10 hours" in fault
     assert fault.endswith("lower job.max_hours to 4.62 or raise the budget")
 
 

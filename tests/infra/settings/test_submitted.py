@@ -72,8 +72,14 @@ def test_what_up_would_fit_the_namespace_to_is_refused(change: Values, name: str
 def test_the_budget_holds_for_a_submitted_job() -> None:
     record = published(budget={"usd_total": 100}, jobs={}, prices={"usd_per_chip_hour": {"trillium": 1}})
     assert "without max_hours" in errors(CONTAINER, record)[0]
-    assert "a job that costs at most 100.00 USD" in errors({**CONTAINER, "max_hours": 20}, record)[0]
+    assert "a job that costs at most $100.00" in errors({**CONTAINER, "max_hours": 20}, record)[0]
     assert read_submitted("mine", {**CONTAINER, "max_hours": 10}, record).jobs
+
+
+def test_a_wrong_value_of_a_submitted_job_hides_no_limit_of_the_namespace() -> None:
+    found = "\n".join(errors({**CONTAINER, "priority": "urgent", "max_hours": "4h", "slices": 3, "paused": True}))
+    for path in ("priority", "max_hours", "slices", "paused"):
+        assert f"jobs.mine.{path}: " in found
 
 
 def test_a_head_is_no_larger_than_the_namespace_admits() -> None:

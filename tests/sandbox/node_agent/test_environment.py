@@ -75,11 +75,6 @@ def test_a_secret_that_is_no_text_reaches_the_process_unchanged() -> None:
     [
         ({"configMapKeyRef": {"name": "absent", "key": "k"}}, "configmap 'absent' not found"),
         ({"configMapKeyRef": {"name": "settings", "key": "k"}}, "couldn't find key 'k' in configmap 'settings'"),
-        (
-            {"fieldRef": {"fieldPath": "spec.dnsPolicy"}},
-            "'spec.dnsPolicy' is not offered here; choose one of metadata.name",
-        ),
-        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "env 'X': resourceFieldRef is not offered here"),
     ],
 )
 def test_a_reference_to_nothing_says_what_is_missing(reference: dict[str, dict[str, str]], message: str) -> None:
@@ -87,14 +82,38 @@ def test_a_reference_to_nothing_says_what_is_missing(reference: dict[str, dict[s
         declared_variables(container(env=[{"name": "X", "valueFrom": reference}]), surroundings(pod(), lookup), {})
 
 
-def test_variables_from_a_whole_config_map_are_refused() -> None:
-    with pytest.raises(ConfigError, match="envFrom is not offered here; use env"):
-        declared_variables(container(envFrom=[{"configMapRef": {"name": "settings"}}]), surroundings(pod()), {})
+def test_variables_from_whole_objects_are_prefixed_and_give_way_to_own_ones() -> None:
+    sources = [
+        {"prefix": "MY_", "configMapRef": {"name": "settings"}},
+        {"configMapRef": {"name": "settings"}},
+        {"secretRef": {"name": "token"}},
+        {"secretRef": {"name": "absent", "optional": True}},
+    ]
+    me = container(envFrom=sources, env=[{"name": "LEVEL", "value": "$(rate) debug"}])
+    found = declared_variables(me, surroundings(pod(), lookup), {})
+    settings = {"rate": "3", "LEVEL": "3 debug", "MY_rate": "3", "MY_LEVEL": "info"}
+    assert found == {**settings, "key": b"\xff".decode(errors="surrogateescape")}
+    with pytest.raises(ConfigError, match="secret 'absent' not found"):
+        declared_variables(container(envFrom=[{"secretRef": {"name": "absent"}}]), surroundings(pod(), lookup), {})
 
 
-def test_a_container_without_command_is_refused_because_images_are_not_run() -> None:
-    with pytest.raises(ConfigError, match="'main' has no command; images are not run here"):
-        command_line({"name": "main", "args": ["--help"]}, {})
+@pytest.mark.parametrize(
+    ("reference", "value"),
+    [
+        ({"resource": "limits.cpu"}, "2"),
+        ({"resource": "limits.cpu", "divisor": "1m"}, "1500"),
+        ({"resource": "requests.memory", "divisor": "1Mi"}, "1536"),
+        ({"resource": "limits.memory", "divisor": "1Gi"}, "100"),
+        ({"resource": "requests.cpu", "divisor": "0"}, "0"),
+    ],
+    ids=["rounded up", "own", "in MiB", "of the node", "nothing"],
+)
+def test_a_resource_is_given_in_the_unit_asked_for(reference: Json, value: str) -> None:
+    me = container(
+        resources={"limits": {"cpu": "1500m"}, "requests": {"memory": "1.5Gi"}},
+        env=[{"name": "X", "valueFrom": {"resourceFieldRef": reference}}],
+    )
+    assert declared_variables(me, surroundings(pod()), {}) == {"X": value}
 
 
 def test_arguments_are_expanded_and_shell_substitutions_are_not() -> None:
@@ -137,17 +156,11 @@ def test_a_projected_volume_joins_its_sources(tmp_path: Path) -> None:
     assert (made / "spec.json").exists()
 
 
-def test_a_mount_path_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="mountPath '/no/such/path' of volume 'data' does not exist on this machine"):
-        mount({"emptyDir": {}}, tmp_path, "/no/such/path")
-
-
 @pytest.mark.parametrize(
     ("volume", "message"),
     [
         ({"configMap": {"name": "absent"}}, "configmap 'absent' not found"),
         ({"configMap": {"name": "job", "items": [{"key": "no", "path": "p"}]}}, "non-existent config key: no"),
-        ({"persistentVolumeClaim": {"claimName": "c"}}, "of kind persistentVolumeClaim is not offered here"),
     ],
 )
 def test_a_volume_that_cannot_be_made_says_why(volume: Json, message: str, tmp_path: Path) -> None:
@@ -155,12 +168,44 @@ def test_a_volume_that_cannot_be_made_says_why(volume: Json, message: str, tmp_p
         mount(volume, tmp_path)
 
 
-def test_a_file_cannot_leave_its_volume_and_part_of_a_volume_cannot_be_mounted(tmp_path: Path) -> None:
+def test_files_and_parts_cannot_leave_their_volume(tmp_path: Path) -> None:
     items = [{"key": "other", "path": "../../etc/other"}]
     with pytest.raises(ConfigError, match="leaves its volume"):
         mount({"configMap": {"name": "job", "items": items}}, tmp_path)
-    with pytest.raises(ConfigError, match="subPath of volume 'data' is not offered here"):
-        mount({"emptyDir": {}}, tmp_path, subPath="part")
+    with pytest.raises(ConfigError, match="leaves its volume"):
+        mount({"emptyDir": {}}, tmp_path, subPath="../other")
+
+
+def test_a_part_of_a_volume_is_a_file_of_it_or_a_new_folder(tmp_path: Path) -> None:
+    assert mount({"configMap": {"name": "job"}}, tmp_path, subPath="other").read_bytes() == b"1"
+    part = mount({"emptyDir": {}}, tmp_path / "scratch", subPath="deep/part")
+    assert part.is_dir()
+    assert part.relative_to(tmp_path / "scratch") == Path("data/deep/part")
+
+
+def test_files_have_the_modes_of_their_volume_and_items(tmp_path: Path) -> None:
+    items = [{"key": "other", "path": "run.sh", "mode": 0o755}, {"key": "spec.json", "path": "spec.json"}]
+    made = mount({"configMap": {"name": "job", "items": items, "defaultMode": 0o600}}, tmp_path)
+    assert {path.name: path.stat().st_mode & 0o777 for path in made.iterdir()} == {"run.sh": 0o755, "spec.json": 0o600}
+
+
+def test_a_pod_reads_about_itself_in_files(tmp_path: Path) -> None:
+    items = [
+        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+        {"path": "cpu", "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"}},
+    ]
+    me = container(
+        resources={"limits": {"cpu": "7"}}, volumeMounts=[{"name": name, "mountPath": "/mnt"} for name in ("a", "b")]
+    )
+    volumes = [
+        {"name": "a", "downwardAPI": {"items": items}},
+        {"name": "b", "projected": {"sources": [{"downwardAPI": {"items": items}}]}},
+    ]
+    labels = {"role": "worker", "app": 'a "quoted" one'}
+    around = surroundings(pod(containers=[me], volumes=volumes, metadata={"labels": labels}))
+    for made in container_mounts(me, around, tmp_path):
+        assert (made.source / "labels").read_text() == 'app="a \\"quoted\\" one"\nrole="worker"'
+        assert (made.source / "cpu").read_text() == "7"
 
 
 @pytest.mark.parametrize("path", [SERVICE_ACCOUNT_PATH, "/tmp"])
@@ -180,8 +225,3 @@ def test_the_ram_disk_of_a_node_outlives_its_pods(tmp_path: Path) -> None:
 
     (made("first") / "state").write_text("here")
     assert (made("second") / "state").read_text() == "here"
-
-
-def test_other_drivers_are_not_offered(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="of kind csi is not offered here"):
-        mount({"csi": {"driver": "another"}}, tmp_path)

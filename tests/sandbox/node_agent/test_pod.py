@@ -5,10 +5,12 @@ import pytest
 
 from infra.kubernetes import Json
 from sandbox.node_agent.pod import (
+    ContainerRecord,
     Pod,
     pod_status,
     running,
     terminated,
+    waiting,
 )
 from tests.sandbox.node_agent.pods import container, pod
 
@@ -20,9 +22,14 @@ def ended(code: int) -> Json:
     return terminated(code, START, END)
 
 
-def status(of: Pod, states: dict[str, Json], *, final: bool) -> dict[str, Any]:
+def status(of: Pod, states: dict[str, Json | ContainerRecord], *, final: bool) -> dict[str, Any]:
+    """The status with these containers; one that runs has started and is ready, unless its record says otherwise."""
+    records = {container["name"]: ContainerRecord() for container in of.all_containers}
+    for name, state in states.items():
+        runs = "running" in state if isinstance(state, dict) else False
+        records[name] = ContainerRecord(state, started=runs, ready=runs) if isinstance(state, dict) else state
     addresses = {"address": "127.201.1.1", "host_address": "127.201.0.1"}
-    return pod_status(of, states, **addresses, started=START, final=final, reason=None, now=END)
+    return pod_status(of, records, **addresses, started=START, final=final, reason=None, now=END)
 
 
 def conditions(found: dict[str, Any]) -> dict[str, str]:
@@ -67,3 +74,36 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     times = {condition["type"]: condition["lastTransitionTime"] for condition in found["conditions"]}
     assert times["Ready"] == "2026-01-01T11:00:00Z"
     assert times["ContainersReady"] == "2026-01-01T12:00:05Z"
+
+
+def test_a_pod_runs_on_while_its_container_waits_for_its_next_start() -> None:
+    crashed = ContainerRecord(waiting("CrashLoopBackOff", "back-off"), ended(1), restarts=2)
+    found = status(pod(restartPolicy="OnFailure"), {"main": crashed}, final=False)
+    assert (found["phase"], conditions(found)["Ready"]) == ("Running", "False")
+    (container_status,) = found["containerStatuses"]
+    assert (container_status["restartCount"], container_status["lastState"]) == (2, ended(1))
+
+
+def test_a_sidecar_counts_as_soon_as_it_has_started_and_its_readiness_is_the_pods() -> None:
+    me = pod(initContainers=[container("proxy", restartPolicy="Always")])
+    for begun, ready, expected in ((False, False, "False"), (True, False, "True"), (True, True, "True")):
+        proxy = ContainerRecord(running(START), started=begun, ready=ready)
+        found = conditions(status(me, {"proxy": proxy, "main": running(END)}, final=False))
+        assert (found["Initialized"], found["Ready"]) == (expected, str(ready))
+
+
+def test_the_end_of_a_sidecar_does_not_decide_about_the_pod() -> None:
+    me = pod(initContainers=[container("proxy", restartPolicy="Always")])
+    assert status(me, {"proxy": ended(-15), "main": ended(0)}, final=True)["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields", "expected"),
+    [("Always", {}, "OnFailure"), ("Never", {}, "Never"), ("Never", {"restartPolicy": "Always"}, "Always")],
+)
+def test_an_init_container_restarts_until_it_succeeds_unless_it_is_a_sidecar(
+    policy: str, fields: Json, expected: str
+) -> None:
+    first = container("first", **fields)
+    me = pod(initContainers=[first], restartPolicy=policy)
+    assert (me.restart_policy(first), me.restart_policy(me.containers[0])) == (expected, policy)

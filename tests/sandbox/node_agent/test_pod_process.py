@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def plan(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> Plan:
+    (folder / "stage").mkdir(exist_ok=True)
     (folder / "hosts").write_text("127.201.9.9\tmy-pod localhost\n127.201.9.10\tpeer.train\n")
     return Plan(
         command=list(command),
@@ -30,7 +31,9 @@ def plan(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> Plan:
         hostname="my-pod",
         workdir=folder,
         mounts=[Mount(folder / "hosts", "/etc/hosts", read_only=False), *mounts],
+        stage=folder / "stage",
         log=folder / "main.log",
+        message=folder / "message",
     )
 
 
@@ -88,8 +91,39 @@ def test_a_program_that_does_not_exist_is_a_start_error_that_names_it(tmp_path: 
 
 
 def test_a_mount_that_fails_is_a_start_error_that_names_its_path(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="/no/such/path: No such file"):
-        PodProcess.start(plan(tmp_path, "true", mounts=(Mount(tmp_path, "/no/such/path", read_only=False),)))
+    with pytest.raises(StartError, match="/mnt: No such file"):
+        PodProcess.start(plan(tmp_path, "true", mounts=(Mount(tmp_path / "absent", "/mnt", read_only=False),)))
+
+
+def mounts_on_new_places(folder: Path) -> tuple[Mount, ...]:
+    """A folder and a file, where the machine has neither."""
+    (folder / "volume").mkdir()
+    (folder / "volume" / "note").write_text("inside\n")
+    places = ("/made-for-a-pod/deep", "/also-made-for-a-pod", "/dev/made/note")
+    sources = (folder / "volume", folder / "volume", folder / "volume" / "note")
+    return tuple(Mount(source, place, read_only=False) for source, place in zip(sources, places, strict=True))
+
+
+def run_on_new_places(folder: Path) -> tuple[int, str]:
+    """Return what a container sees at places that only it has."""
+    seen = "cd /made-for-a-pod/deep; cat note /also-made-for-a-pod/note /dev/made/note; echo > new; echo > /dev/null"
+    return run(folder, "sh", "-c", seen, mounts=mounts_on_new_places(folder))
+
+
+def test_a_mount_point_that_the_machine_lacks_exists_only_in_the_container(tmp_path: Path) -> None:
+    machine = {folder: sorted(os.listdir(folder)) for folder in ("/", "/dev")}
+    assert run_on_new_places(tmp_path) == (0, 3 * "inside\n")
+    assert (tmp_path / "volume" / "new").exists()
+    assert {folder: sorted(os.listdir(folder)) for folder in machine} == machine
+
+
+def test_a_new_mount_point_hides_nothing_of_the_machine(tmp_path: Path) -> None:
+    listing = ("sh", "-c", "ls -lLd /* /dev/* | cut -c 1-10")
+    before = run(tmp_path, *listing)[1]
+    (tmp_path / "main.log").unlink()
+    _, after = run(tmp_path, *listing, mounts=mounts_on_new_places(tmp_path))
+    assert len(after.splitlines()) == len(before.splitlines()) + 3
+    assert set(after.splitlines()) == set(before.splitlines())
 
 
 def test_a_command_too_long_for_the_kernel_is_a_start_error(tmp_path: Path) -> None:
@@ -146,9 +180,9 @@ def test_the_reaper_ends_leftovers_when_its_parent_is_gone(tmp_path: Path) -> No
     assert reaper.wait(10) == 0
 
 
-def run_beside(folder: Path, *command: str) -> str:
+def run_beside(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> str:
     """Return the output of a command inside a sleeping container."""
-    container = PodProcess.start(plan(folder, "sleep", "600"))
+    container = PodProcess.start(plan(folder, "sleep", "600", mounts=mounts))
     with (folder / "said").open("w+") as said:
         container.run_inside(command, said.fileno()).wait()
         container.signal(signal.SIGKILL)
@@ -161,6 +195,10 @@ def test_a_command_inside_a_container_runs_in_its_namespaces(tmp_path: Path) -> 
     assert run_beside(tmp_path, "sh", "-c", "hostname; pwd") == f"my-pod\n{tmp_path}\n"
 
 
+def test_a_command_inside_a_container_sees_its_new_mount_points(tmp_path: Path) -> None:
+    assert run_beside(tmp_path, "cat", "/made-for-a-pod/deep/note", mounts=mounts_on_new_places(tmp_path)) == "inside\n"
+
+
 def test_nothing_starts_inside_a_container_that_has_ended(tmp_path: Path) -> None:
     container = PodProcess.start(plan(tmp_path, "true"))
     container.wait()
@@ -168,15 +206,24 @@ def test_nothing_starts_inside_a_container_that_has_ended(tmp_path: Path) -> Non
         container.run_inside(["true"])
 
 
-@pytest.mark.parametrize("how", ["run", "run_beside"])
-def test_an_ordinary_user_needs_no_root(tmp_path: Path, how: str) -> None:
+_AS_USER = f"{os.geteuid() or 1000}\nmy-pod\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "command", "said"),
+    [
+        ("run", ("sh", "-c", "id -u; hostname"), (0, _AS_USER)),
+        ("run_beside", ("sh", "-c", "id -u; hostname"), _AS_USER),
+        ("run_on_new_places", (), (0, 3 * "inside\n")),
+    ],
+    ids=["container", "command inside", "new mount points"],
+)
+def test_an_ordinary_user_needs_no_root(tmp_path: Path, how: str, command: tuple[str, ...], said: object) -> None:
     program = (
         f"import sys; from pathlib import Path; from tests.sandbox.node_agent.test_pod_process import {how};"
-        f"print({how}(Path(sys.argv[1]), 'sh', '-c', 'id -u; hostname'))"
+        f"print({how}(Path(sys.argv[1]), *sys.argv[2:]))"
     )
     user = [] if os.geteuid() else ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    done = subprocess.run(
-        [*user, sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    said = f"{os.geteuid() or 1000}\nmy-pod\n"
-    assert done.stdout == f"{(0, said) if how == 'run' else said}\n"
+    line = [*user, sys.executable, "-c", program, str(tmp_path), *command]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{said}\n"

@@ -1,94 +1,14 @@
 import os
 import re
-import signal
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import pytest
-
-from infra.kubernetes import STRATEGIC_MERGE_PATCH, ApiServer
-from sandbox.node_agent.container import Machine, PodNames, log_file
-from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod
-from sandbox.node_agent.pod_worker import PodWorker
-from sandbox.servers import holds_within
-from sandbox.site import Site
-from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
+from sandbox.node_agent.pod import NODE_SHUTDOWN
+from sandbox.site import PULLS_NO_IMAGES, REFUSES_PODS
+from tests.sandbox.node_agent.pods import Json, container, pod
+from tests.sandbox.node_agent.trials import Begin, script
 
 ROOT = Path(__file__).parents[3]
-
-
-@dataclass
-class RecordedApi:
-    """Takes every status and deletion, as an API server would that has nothing else to do."""
-
-    manifest: Json
-    statuses: list[Json] = field(default_factory=list[Json])
-    deletions: list[Json] = field(default_factory=list[Json])
-
-    def patch(self, path: str, body: Json, content_type: str) -> Json:
-        assert content_type == STRATEGIC_MERGE_PATCH
-        assert path.endswith(f"/{self.manifest['metadata']['name']}/status")
-        assert body["metadata"] == {"uid": self.manifest["metadata"]["uid"]}
-        self.statuses.append(body["status"])
-        return {**self.manifest, "status": body["status"]}
-
-    def delete(self, path: str, options: Json) -> None:
-        self.deletions.append(options)
-
-    @property
-    def phases(self) -> list[str]:
-        return [status["phase"] for status in self.statuses]
-
-    def state(self) -> Json:
-        return self.statuses[-1]["containerStatuses"][0]
-
-
-@dataclass
-class Trial:
-    worker: PodWorker
-    api: RecordedApi
-    site: Site
-    silent: set[str]
-
-    def until(self, holds: Callable[[], object]) -> None:
-        assert holds_within(20, lambda: bool(holds()), 0.02), f"still {self.api.statuses[-1:]}"
-
-    def until_running(self) -> None:
-        self.until(lambda: "Running" in self.api.phases)
-
-    def until_ended(self) -> None:
-        self.until(lambda: self.api.phases and self.api.phases[-1] in ("Succeeded", "Failed"))
-
-    def log(self, name: str = "main") -> str:
-        return log_file(self.site, self.worker.pod.folder_name, name).read_text()
-
-
-type Begin = Callable[[Pod], Trial]
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Begin:
-    def begin(me: Pod) -> Trial:
-        site = Site(tmp_path, 201)
-        api = RecordedApi(me.manifest)
-        names = PodNames(site)
-        names.update(me)
-        machine = Machine(site, Path("/usr/bin/python3"), ROOT, cast("ApiServer", api), names, threading.Event())
-        trial = Trial(PodWorker(machine, surroundings(me)), api, site, machine.silent)
-        trial.worker.start()
-        return trial
-
-    return begin
-
-
-def script(text: str, name: str = "main", **fields: Any) -> Json:
-    return container(name, command=["sh", "-c", text], **fields)
-
-
-SIDECAR = script("sleep 1", "sidecar", restartPolicy="Always")
 
 
 def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
@@ -144,14 +64,42 @@ def test_a_failed_init_container_fails_a_pod_that_is_never_restarted(begin: Begi
     assert "waiting" in trial.api.state()["state"]
 
 
-@pytest.mark.parametrize("fields", [{"restartPolicy": "OnFailure"}, {"initContainers": [SIDECAR]}])
-def test_a_pod_whose_containers_restart_is_refused(begin: Begin, fields: Json) -> None:
-    trial = begin(pod(**fields))
-    trial.until(lambda: trial.api.statuses)
-    status = trial.api.statuses[-1]
-    (waiting, *_) = (each["state"]["waiting"] for each in (*status.get("initContainerStatuses", []), trial.api.state()))
-    assert "is not offered here; set Never" in waiting["message"]
-    trial.worker.forget()
+def test_an_unsupported_pod_is_refused_with_an_event_and_nothing_of_it_runs(begin: Begin, tmp_path: Path) -> None:
+    inits = [script(f"touch {tmp_path}/ran", "first")]
+    volumes = [{"name": "data", "hostPath": {"path": "/"}}]
+    trial = begin(pod(initContainers=inits, containers=[script("true")], volumes=volumes))
+    trial.until(lambda: trial.api.events)
+    refusal = "The sandbox does not run this pod because it does not support volume 'data' of kind hostPath."
+    assert trial.api.events == [("Unsupported", refusal)]
+    assert trial.api.state()["state"]["waiting"] == {"reason": "Unsupported", "message": refusal}
+    trial.worker.delete(30)
+    trial.until(lambda: trial.api.deletions)
+    assert trial.api.phases == ["Pending", "Failed"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_machine_without_healthy_chips_refuses_a_pod_before_any_container_starts(
+    begin: Begin, tmp_path: Path
+) -> None:
+    trial = begin(pod(containers=[script(f"touch {tmp_path}/ran")]), REFUSES_PODS)
+    trial.until_ended()
+    refused = trial.api.statuses[-1]
+    assert (trial.api.phases, refused["reason"]) == (["Failed"], "UnexpectedAdmissionError")
+    assert refused["message"].startswith("Pod was rejected: Allocate failed due to no healthy devices present")
+    assert "containerStatuses" not in refused
+    assert [reason for reason, _ in trial.api.events] == ["UnexpectedAdmissionError"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pod_waits_for_an_image_that_cannot_be_pulled_and_then_runs(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("echo said", image="trainer")]), PULLS_NO_IMAGES)
+    trial.until(lambda: trial.api.events)
+    waits = trial.api.state()["state"]["waiting"]
+    assert waits == {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "trainer"'}
+    assert trial.api.phases == ["Pending"]
+    trial.broken.clear()
+    trial.until_ended()
+    assert (trial.api.phases[-1], trial.log()) == ("Succeeded", "said\n")
 
 
 def test_a_deleted_pod_gets_sigterm_once_then_is_reported_and_released(begin: Begin) -> None:
@@ -199,13 +147,14 @@ def test_an_evicted_pod_fails_as_a_disruption_and_keeps_its_object(begin: Begin)
 
 
 def test_a_pod_that_ran_before_the_restart_is_reported_failed_and_not_started(begin: Begin) -> None:
-    before = {"name": "main", "state": {"running": {}}}
+    before = {"name": "main", "state": {"running": {}}, "lastState": {}, "restartCount": 2}
     status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": [before]}
     trial = begin(pod(containers=[script("echo again")], status=status))
     trial.until_ended()
     report = trial.api.statuses[-1]
     assert (report["phase"], report["reason"], report["startTime"]) == ("Failed", "NodeRestarted", status["startTime"])
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 137
+    assert trial.api.state()["restartCount"] == 2
     assert not (trial.site.logs / "pods").exists()
 
 
@@ -216,10 +165,11 @@ def test_a_pod_that_waited_for_its_config_before_the_restart_is_simply_started(b
     assert trial.api.phases[-1] == "Succeeded"
 
 
-def test_a_container_that_cannot_be_made_says_so_until_the_pod_is_deleted(begin: Begin) -> None:
-    trial = begin(pod(containers=[{"name": "main"}]))
-    trial.until(lambda: trial.api.statuses)
+def test_a_container_that_cannot_be_made_yet_says_so_once_until_the_pod_is_deleted(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("true", envFrom=[{"configMapRef": {"name": "absent"}}])]))
+    trial.until(lambda: trial.api.events)
     assert trial.api.state()["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    assert trial.api.events == [("Failed", "Container main waits for its configuration: configmap 'absent' not found.")]
     trial.worker.delete(30)
     trial.until(lambda: trial.api.deletions)
     assert trial.api.phases == ["Pending", "Failed"]
@@ -246,43 +196,46 @@ def test_of_a_pod_on_a_silent_node_nothing_is_heard_until_the_node_speaks_again(
     assert trial.api.phases[-1] == "Succeeded"
 
 
-def _probe(action: Json) -> Json:
-    return {**action, "periodSeconds": 0.05, "failureThreshold": 2, "timeoutSeconds": 5}
+def sidecar(name: str, **fields: Any) -> Json:
+    """A sidecar that records when it is asked to end."""
+    text = f"trap 'echo {name} >> $HOME/ends; exit 3' TERM; touch $HOME/{name}; while :; do sleep 0.02; done"
+    return script(text, name, restartPolicy="Always", **fields)
 
 
-@pytest.mark.parametrize("kind", ["startupProbe", "livenessProbe"])
-@pytest.mark.parametrize(
-    "action",
-    [{"exec": {"command": ["test", "-e", "/nowhere"]}}, {"tcpSocket": {"port": "http"}}, {"httpGet": {"port": "http"}}],
-    ids=["command", "connection", "request"],
-)
-def test_a_container_without_a_sign_of_life_is_ended(begin: Begin, kind: str, action: Json) -> None:
-    ports = [{"name": "http", "containerPort": 1}]
-    sleeping = {**script("exec sleep 600", ports=ports), kind: _probe(action)}
-    trial = begin(pod(containers=[sleeping]))
+def test_sidecars_run_next_to_the_pod_and_end_after_it_in_reverse_order(begin: Begin) -> None:
+    up = {"startupProbe": {"exec": {"command": ["sh", "-c", "test -e $HOME/first"]}, "periodSeconds": 0.02}}
+    inits = [sidecar("first", **up), script("cp $HOME/first $HOME/checked", "check"), sidecar("second")]
+    main = script("until test -e $HOME/second; do sleep 0.02; done; ls $HOME; echo main >> $HOME/ends")
+    trial = begin(pod(initContainers=inits, containers=[main]))
     trial.until_ended()
-    assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
+    assert trial.api.phases[-1] == "Succeeded"
+    assert trial.log() == "checked\nfirst\nsecond\n"
+    assert (trial.home / "ends").read_text() == "main\nsecond\nfirst\n"
 
 
-def test_one_that_does_not_heed_sigterm_is_killed_after_its_grace(begin: Begin) -> None:
-    probe = _probe({"exec": {"command": ["false"]}})
-    deaf = script("trap '' TERM; while :; do sleep 0.1; done", livenessProbe=probe)
-    trial = begin(pod(containers=[deaf], terminationGracePeriodSeconds=0.2))
+def test_a_deleted_pod_ends_its_sidecars_after_its_program(begin: Begin) -> None:
+    main = script(
+        "trap 'sleep 0.2; echo main >> $HOME/ends; exit 0' TERM; touch $HOME/up; while :; do sleep 0.02; done"
+    )
+    trial = begin(pod(initContainers=[sidecar("proxy")], containers=[main]))
+    trial.until(lambda: (trial.home / "up").exists() and (trial.home / "proxy").exists())
+    with (trial.home / "ends").open("w+") as ends:
+        trial.worker.delete(30)
+        trial.until(lambda: trial.api.deletions)
+        assert ends.read() == "main\nproxy\n"
+    assert trial.api.phases[-1] == "Succeeded"
+
+
+def test_a_sidecar_that_crashes_starts_again(begin: Begin) -> None:
+    crashing = script(
+        "test -e $HOME/tried && exec sleep 100; touch $HOME/tried; exit 1", "proxy", restartPolicy="Always"
+    )
+    trial = begin(pod(initContainers=[crashing], containers=[script("exec sleep 100")]))
+    trial.until(lambda: trial.api.statuses and trial.api.statuses[-1]["initContainerStatuses"][0]["restartCount"] == 1)
+    trial.until(lambda: trial.api.conditions["Ready"] == "True")
+
+
+def test_a_pod_ends_at_its_deadline(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("exec sleep 100")], activeDeadlineSeconds=1, restartPolicy="Always"))
     trial.until_ended()
-    assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
-
-
-def test_a_container_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path: Path) -> None:
-    sign, count = tmp_path / "alive", tmp_path / "asked"
-    alive = ["sh", "-c", f"echo >> {count}; test -e {sign}"]
-    probe = _probe({"exec": {"command": alive}})
-    patient = {**probe, "failureThreshold": 1000}
-    trial = begin(pod(containers=[script("exec sleep 600", startupProbe=patient, livenessProbe=probe)]))
-    trial.until(lambda: count.exists() and len(count.read_text()) > 3)
-    sign.touch()
-    asked = len(count.read_text())
-    trial.until(lambda: len(count.read_text()) > asked + 3)
-    assert trial.api.phases[-1] == "Running"
-    sign.unlink()
-    trial.until_ended()
-    assert trial.api.phases[-1] == "Failed"
+    assert (trial.api.phases[-1], trial.api.statuses[-1]["reason"]) == ("Failed", "DeadlineExceeded")

@@ -8,12 +8,13 @@ import pytest
 from pulumi import _types as pulumi_types  # pyright: ignore[reportPrivateUsage]
 
 from infra.kubernetes import Json
-from sandbox.providers.cloud import CLUSTER, NODE_POOL, Cloud, fill, row
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud, fill, row
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Change, prune
 from tests.infra.recording import Registration, run_program, stack_values
 
 BUCKET = "gcp:storage/bucket:Bucket"
+FIREWALL = "gcp:compute/firewall:Firewall"
 
 
 def test_a_kept_resource_is_found_listed_and_removed(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def effect(resource_type: str, before: Json, after: Json) -> str:
         ("nodeConfig.resourceLabels", None, "shows again"),
         ("nodeConfig.taints", None, "in place"),
         ("nodeConfig.gpudirectStrategy", "RDMA", "shows again"),
-        ("nodeConfig", None, "nothing"),
+        ("nodeConfig", None, "replaced"),
         ("nodeCount", 8, "in place"),
         ("nodeCount", None, "nothing"),
         ("initialNodeCount", 4, "replaced"),
@@ -144,6 +145,33 @@ def test_a_change_of_a_cluster_does_what_it_does_on_gke(before: Json, after: Jso
     assert effect(CLUSTER, before, after) == expected
 
 
+@pytest.mark.parametrize(
+    ("resource_type", "path", "value", "expected"),
+    [
+        (FIREWALL, "direction", "EGRESS", "replaced"),
+        (FIREWALL, "direction", None, "nothing"),
+        (FIREWALL, "network", "other", "in place"),
+        (FIREWALL, "name", "other", "replaced"),
+        (RESOURCE_POLICY, "name", "other", "in place"),
+        (RESOURCE_POLICY, "region", "us-east1", "replaced"),
+        (RESOURCE_POLICY, "workloadPolicy.acceleratorTopology", "4x8", "replaced"),
+        (RESOURCE_POLICY, "workloadPolicy", None, "replaced"),
+        (RESOURCE_POLICY, "workloadPolicy", {}, "replaced"),
+    ],
+)
+def test_a_change_of_a_firewall_or_a_placement_does_what_it_does_on_compute_engine(
+    resource_type: str, path: str, value: object, expected: str
+) -> None:
+    before: Json = {
+        "name": "a",
+        "network": "net",
+        "direction": "INGRESS",
+        "region": "us-east5",
+        "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "4x4"},
+    }
+    assert effect(resource_type, before, changed(before, path, value)) == expected
+
+
 def test_every_input_of_a_node_pool_is_known_to_replace_to_change_in_place_or_to_do_nothing() -> None:
     kind = row(NODE_POOL)
     # GKE fills them in, but the SDK lists them.
@@ -155,7 +183,12 @@ def test_every_input_of_a_node_pool_is_known_to_replace_to_change_in_place_or_to
 
 
 def test_every_path_of_the_table_is_an_input_of_the_published_sdk() -> None:
-    for resource_type, arguments in ((NODE_POOL, gcp.container.NodePoolArgs), (CLUSTER, gcp.container.ClusterArgs)):
+    for resource_type, arguments in (
+        (NODE_POOL, gcp.container.NodePoolArgs),
+        (CLUSTER, gcp.container.ClusterArgs),
+        (FIREWALL, gcp.compute.FirewallArgs),
+        (RESOURCE_POLICY, gcp.compute.ResourcePolicyArgs),
+    ):
         kind = row(resource_type)
         leaves = list(inputs_of(arguments))
         for paths in (kind.replaces, kind.replaces_when_off, kind.blocks, kind.inert, kind.computed, kind.kept):

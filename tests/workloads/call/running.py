@@ -49,7 +49,7 @@ def written(folder: Path, call: str, function: str, parts: Mapping[str, bytes], 
     parcel = Parcel.of(call, function, parts)
     parcel.write(CallFolder.at(str(folder)))
     described = {"id": call, "folder": str(folder), "manifest_sha256": parcel.sha256, "public_key": PUBLIC_KEY}
-    limits = {"start_minutes": 3, "check_slices": False, "max_hours": 1, "return_minutes": 10}
+    limits = {"start_minutes": 3, "check_slices": False, "max_hours": 1, "hang_minutes": 10, "return_minutes": 10}
     return CallSpec.model_validate(described | limits | {"slices": ONE_HOST} | changes)
 
 

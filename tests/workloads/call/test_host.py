@@ -144,6 +144,26 @@ def test_a_host_that_waits_for_one_that_has_returned_is_ended_and_shown_where_it
     assert "in leaves_early" in called.failure
 
 
+@pytest.mark.costs(cpu_seconds=15)
+def test_hosts_that_wait_for_each_other_in_different_places_are_ended_and_shown_where_they_were(tmp_path: Path) -> None:
+    def waits() -> None:
+        import threading
+
+        import jax
+        from jax.experimental.multihost_utils import sync_global_devices
+
+        if jax.process_index() == 0:
+            sync_global_devices("one")
+        else:
+            threading.Event().wait()
+
+    spec = submitted(tmp_path / "call", waits, slices=TWO_SLICES, hang_minutes=0.05)
+    called = carried_out(spec, tmp_path / "logs")
+    assert (called.codes, called.outcome) == ([ExitCode.HANG] * 2, None)
+    assert "no host has moved for 0.05 minutes" in called.failure
+    assert all("in waits" in log for log in called.logs)
+
+
 def test_a_host_whose_chips_multiply_wrongly_does_not_begin_the_function(tmp_path: Path) -> None:
     spec = submitted(tmp_path / "call", print, "begun", check_slices=True)
     called = carried_out(spec, tmp_path / "logs", first_code(tmp_path / "site", WRONG_PRODUCTS))

@@ -12,6 +12,7 @@ from tests.workloads.jobs import small_job
 from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, step, write_run
 from workloads.report.command import NoReport, Report, find_run, main
 from workloads.report.goodput import Cause
+from workloads.report.history import read_history
 from workloads.report.mesh_text import Placement, hosts_in_order
 from workloads.report.page import STYLES
 from workloads.report.tables import WIDTH
@@ -68,6 +69,57 @@ def test_a_crashed_and_resumed_run_is_on_one_page(tmp_path: Path) -> None:
         "1.2.3",
     ):
         assert expected in words
+
+
+def test_the_page_begins_with_what_a_job_has_reached_and_what_it_cost(tmp_path: Path) -> None:
+    run = crashed_and_resumed(tmp_path)
+    (run / "manifest.json").write_text(json.dumps({"spec": {"name": "test", "training": {"steps": 100}}}))
+    words = report(tmp_path).words
+    tiles = words[words.index("step") :]
+    assert [tiles[place] for place in range(0, 12, 2)] == ["step", "loss", "cost", "goodput", "restarts", "last save"]
+    assert (tiles[1], tiles[9]) == ("5 of 100", "1")
+
+
+def test_events_are_there_for_whoever_unfolds_them(tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path)
+    report(tmp_path)
+    folded = (tmp_path / "report.html").read_text().partition("<details>")[2]
+    assert folded.startswith("<summary>Events</summary>")
+    assert "<td>start</td>" in folded
+
+
+def test_a_watched_page_follows_the_run_until_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, page = write_run(tmp_path, {"0-0": [began(1)]}, {"0-0": [step(1, 2)]}), tmp_path / "report.html"
+    pauses: list[float] = []
+
+    def train(seconds: float) -> None:
+        """Take a step during each pause, and end after the second."""
+        pauses.append(seconds)
+        assert 'http-equiv="refresh"' in page.read_text()
+        assert f"<dt>step</dt><dd>{len(pauses)}</dd>" in page.read_text()
+        add(run / "steps", step(len(pauses) + 1, len(pauses) + 2))
+        if len(pauses) == 2:
+            add(run / "ledger", event(9, "stop", cause="done", message="", code="DONE"))
+
+    monkeypatch.setattr("workloads.report.command.time.sleep", train)
+    assert main([str(tmp_path), "--output", str(page), "--watch"]) == 0
+    assert len(pauses) == 2
+    assert min(pauses) >= 5
+    assert 'http-equiv="refresh"' not in page.read_text()
+    assert "<dt>step</dt><dd>3</dd>" in page.read_text()
+
+
+def add(folder: Path, line: dict[str, object]) -> None:
+    with (folder / "0-0.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize(("code", "over"), [("DONE", True), ("DIVERGED", True), ("CRASH", False), ("PREEMPTED", False)])
+def test_a_job_is_watched_until_no_restart_can_follow(code: str, over: bool, tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path, {"0-0": [began(1), event(3, "stop", cause="x", message="", code=code)]}, {"0-0": [step(1, 2)]}
+    )
+    assert read_history(epath.Path(run)).over is over
 
 
 def test_the_host_that_keeps_the_others_waiting_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.workloads.report.runs import (
     step,
     write_run,
 )
-from workloads.report.goodput import Cause, goodput, lost_steps
+from workloads.report.goodput import Cause, Goodput, goodput, lost_steps
 from workloads.report.history import Event, Failure, Start, Step
 from workloads.spec import ExitCode
 
@@ -142,6 +142,34 @@ def test_a_start_that_vanished_is_named_in_the_time_that_the_run_was_down(tmp_pa
     starts = [Start(number, {0: (Event(time, "start", {"began": time}),)}) for number, time in ((0, 0.0), (1, 9.0))]
     starts = [Start(start.number, start.ledgers, followed=not start.number) for start in starts]
     assert [part.name for part in goodput(starts).parts] == ["down after KILLED"]
+
+
+def resubmitted(tmp_path: Path, ending: str) -> Goodput:
+    """A run of two submissions a weekend apart, for a dollar a second. The second one fails once before it opens the
+    run, then trains."""
+    later = 5 + 2 * 86400
+    again = {**began(later + 31, 1, later + 30, 3600.0), "run_id": "second"}
+    ledgers = {
+        "0-0": [began(1, 0, 0, 3600.0), event(2, "RunStarted", step=0), event(5, "stop", code=ending)],
+        "1-0": [again, event(later + 32, "RunStarted", step=1), event(later + 35, "stop", code="DONE")],
+    }
+    bad = failure("host-0", "wrong products", ExitCode.BAD_HOST, began=later, time=later + 10.0)
+    run = write_run(tmp_path, ledgers, {"0-0": [step(1, 4)], "1-0": [step(2, later + 34)]}, bad)
+    (tmp_path / "failures" / "job").rename(tmp_path / "failures" / "second")
+    return goodput(history(run).attempts)
+
+
+@pytest.mark.parametrize("ending", ["DONE", "CRASH"])
+def test_the_time_between_two_submissions_belongs_to_no_job(tmp_path: Path, ending: str) -> None:
+    found = resubmitted(tmp_path, ending)
+    # Within the second one, the 20 seconds after its bad host count.
+    assert [(start.name, start.seconds, start.usd) for start in found.starts] == [
+        ("Start 0", 5.0, 5.0),
+        ("Before start 1", 30.0, 30.0),
+        ("Start 1", 5.0, 5.0),
+    ]
+    assert (found.seconds, found.usd) == (40.0, 40.0)
+    assert [part.name for part in found.parts if part.cause is Cause.DOWN] == ["down after BAD_HOST"]
 
 
 BAD_STARTS = ((0, 10), (1, 100), (2, 320))

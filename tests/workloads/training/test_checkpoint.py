@@ -1,6 +1,9 @@
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental import multihost_utils
 
+from tests.infra.recording import ROOT
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE, program_of
 from workloads.progress import CheckpointSkipped
@@ -30,6 +34,7 @@ from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 
+KEEP_ALL = small_job(Path("unused"), keep_checkpoints=1000).training
 MANIFEST = {"image": "registry/image@sha256:abc"}
 KEEP_TWO = small_job(Path("unused"), keep_checkpoints=2).training
 
@@ -242,6 +247,46 @@ def test_a_save_that_fails_is_reported_with_its_cause_and_never_finished(
     with pytest.raises(SaveFailed, match="checkpoint of step 2 .*OSError: no space left on device"):
         list(checkpoints.finished(wait=True))
     assert not opened(tmp_path).steps()
+
+
+SAVES_UNTIL_THE_DISK_IS_FULL = """
+import os, sys
+from contextlib import suppress
+from pathlib import Path
+from tests.workloads.training.test_checkpoint import KEEP_ALL, MANIFEST, opened, program
+from workloads.training.failures import exit_code
+from workloads.training.fingerprint import compile_fingerprints
+
+made, checkpoints = program(1, 1), opened(Path(sys.argv[1]), KEEP_ALL)
+state, step = made.compile_initial()(), 0
+fingerprints = compile_fingerprints(made.state_shapes)(state)[0]
+try:
+    while True:
+        step += 1
+        if step == 2 and sys.argv[2] == "before a save":
+            with suppress(OSError), open(sys.argv[1] + "/other", "wb", buffering=0) as other:
+                while other.write(bytes(512)):
+                    pass
+        checkpoints.save(step, state, fingerprints, MANIFEST)
+        assert [*checkpoints.finished(wait=True)] == [step]
+except Exception as error:
+    print(type(error).__name__, exit_code(error), step, error, sep="|", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.costs(cpu_seconds=20)
+@pytest.mark.parametrize("when", ["before a save", "in a save"])
+def test_a_save_on_a_full_disk_fails_as_a_save(tmp_path: Path, when: str) -> None:
+    mounts = f'mount -t tmpfs -o size=8m none {tmp_path} && exec "$@"'
+    saves = [sys.executable, "-c", SAVES_UNTIL_THE_DISK_IS_FULL, str(tmp_path), when]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    command = ["unshare", "-rm", "sh", "-c", mounts, "sh", *saves]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=300, check=True)
+    kind, code, step, message = done.stdout.decode().strip().split("|")
+    assert (kind, int(code)) == ("SaveFailed", ExitCode.CRASH)
+    assert f"the checkpoint of step {step} cannot be written" in message
+    assert "No space left" in message
 
 
 LIMIT = 600.0

@@ -69,7 +69,7 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
     compiled: list[set[str]] = []
 
     class Watched(Processes):
-        def should_stop(self, step: int) -> bool:
+        def should_stop(self) -> bool:
             compiled.append(set(re.findall(r"Compiling jit\((\w+)\)", caplog.text)))
             return False
 

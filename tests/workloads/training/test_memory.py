@@ -81,7 +81,7 @@ Ran out of memory in memory space vmem while allocating on stack for %jvp_causal
 @pytest.mark.parametrize("words", [NO_VMEM, SCOPED_VMEM])
 def test_a_kernel_that_needs_too_much_vmem_is_not_helped_by_larger_slices(words: str, program: Program) -> None:
     with pytest.raises(OutOfMemory) as stop, fitting(job_on_chips(attention="fused"), program.state_shapes):
-        raise RuntimeError(words)
+        raise jax.errors.JaxRuntimeError(words)
     found = str(stop.value)
     assert "set training.attention to splash" in found
     assert "RESOURCE_EXHAUSTED" in found

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.read_ahead import CASES, PRESENT, stalled_share
 from workloads.data.manifest import DataFault
 from workloads.spec import ExitCode
 from workloads.training import read_ahead
@@ -27,11 +26,6 @@ def reader[T](
 ) -> Generator[ReadAhead[T]]:
     with ThreadPoolExecutor(threads) as pool:
         yield ReadAhead(read, "rows", depth, period, patience, pool)
-
-
-def test_with_slow_objects_fewer_than_one_step_of_64_hosts_in_a_hundred_waits() -> None:
-    assert stalled_share(*CASES["64 hosts"], depth=1, threads=1) > 0.5
-    assert stalled_share(*CASES["64 hosts"], **PRESENT) < 0.01
 
 
 def test_numbers_are_read_once_and_not_beyond_the_depth() -> None:

@@ -1,1 +1,0 @@
-"""Injects faults into real jobs on the sandbox, and checks the results."""

@@ -1,7 +1,0 @@
-"""Python imports this before the program, in a process whose PYTHONPATH contains this folder."""
-
-import os
-
-from chaos.sabotage import install
-
-install(os.environ)

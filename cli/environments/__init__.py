@@ -1,1 +1,0 @@
-"""Manages environments, which are copies of stacks that expire. See `docs/how-to/environments.md`."""

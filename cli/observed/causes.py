@@ -1,0 +1,127 @@
+"""Finds the first cause of the end of each attempt, and keeps what the cluster forgets.
+
+The records of a run say how its attempts ended. The end of a killed host, of a program without records, and of a pod
+that a node refused is only in the cluster: in the pods until the restart, and in events for an hour
+(https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/, `--event-ttl`).
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cli.observed.ends import HostEnd, from_text, to_text
+from cli.observed.files import Begun, Failure
+from cli.observed.snapshot import Event, Job
+from infra.job_state import Pod
+from infra.kubernetes import UNREACHABLE, ApiServer
+from infra.names import RESTARTS_ANNOTATION, WORKLOADS
+from workloads.spec import cause_order
+
+_POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
+"""The Job controller's message about the pod for which it fails a Job
+(kubernetes/pkg/controller/job/pod_failure_policy.go)."""
+_REFUSED = re.compile(r"UnexpectedAdmissionError|OutOf\w.*|Node(Affinity|Ports|Name)|\w+AffinityError|PodOS\w+")
+"""Kubelet's reasons to refuse a pod (kubernetes/pkg/kubelet/lifecycle/predicate.go)."""
+_WHOLE_SECOND = 1.0
+"""Kubernetes truncates times to whole seconds, so the actual time is up to a second later. Records have fractions."""
+
+
+def first_cause(job: Job, attempt: int) -> HostEnd | None:
+    """Return the end that caused the others after `attempt` restarts. None: no evidence of it exists.
+
+    If the host that caused it left no evidence, because it was killed, it is the end of a host that lost it.
+    """
+    found = _seen(job, attempt)
+    if found and found.is_certain:
+        return found
+    return _kept(job).get(attempt, found)
+
+
+def refusals(job: Job) -> list[Event]:
+    """Return the events about pods that nodes refused before their programs ran, newest first."""
+    return [event for event in job.events if event.kind == "Pod" and _REFUSED.fullmatch(event.reason)]
+
+
+def keep(api: ApiServer, job: Job) -> None:
+    """Keep the causes of restarts that the job's files do not have, in an annotation of its Workload.
+
+    Members may write it. Nothing is kept if the API server refuses that or does not answer, or for a job without a
+    queue.
+    """
+    kept, lasting = _kept(job), replace(job, pods=(), events=())
+    seen = {attempt: _seen(job, attempt) for attempt in range(job.restarts) if attempt not in kept}
+    new = {attempt: end for attempt, end in seen.items() if end and end.is_certain and _seen(lasting, attempt) != end}
+    if not new or job.workload is None:
+        return
+    path = f"{WORKLOADS.format(job.workload.namespace)}/{job.workload.name}"
+    try:
+        api.patch(path, {"metadata": {"annotations": {RESTARTS_ANNOTATION: to_text(kept | new)}}})
+    except UNREACHABLE:
+        return
+
+
+def _kept(job: Job) -> dict[int, HostEnd]:
+    return from_text(job.workload.restarts) if job.workload else {}
+
+
+def _seen(job: Job, attempt: int) -> HostEnd | None:
+    """Return the first cause by the job's files, pods and events."""
+    records = _records(job, attempt)
+    ends = [HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",)) for fail in records]
+    ends += [_of_pod(pod) for pod in _pods(job, attempt) if pod.phase == "Failed" and pod.exit_code]
+    ends += _of_events(job, attempt)
+    first = min(ends, key=lambda end: (*cause_order(end.code or 0, end.at), end.host), default=None)
+    if first and first.is_certain:
+        return first
+    return next(_refused(job, attempt), None) or _without_record(job, attempt) or first
+
+
+def _pods(job: Job, attempt: int) -> list[Pod]:
+    return [pod for pod in job.pods if pod.attempt == attempt]
+
+
+def _records(job: Job, attempt: int) -> list[Failure]:
+    """Return the failures that hosts recorded in the last start of the attempt."""
+    # Records older than its pods belong to a start that was evicted.
+    since = max(job.created, min((pod.created for pod in _pods(job, attempt)), default=job.created))
+    found = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= since]
+    last = max((fail.start for fail in found), default=0)
+    return [fail for fail in found if fail.start == last]
+
+
+def _of_events(job: Job, attempt: int) -> Iterator[HostEnd]:
+    """Yield the ends of hosts in the Job controller's events, because a restart deletes the pods."""
+    for event in job.events:
+        found = _POD_FAILED.search(event.message)
+        if found and event.attempt == attempt:
+            host = _host(job, found["pod"].rpartition("-")[0])
+            yield HostEnd(host, int(found["code"]), event.at + _WHOLE_SECOND, (event.message,))
+
+
+def _refused(job: Job, attempt: int) -> Iterator[HostEnd]:
+    for pod in _pods(job, attempt):
+        if pod.refused:
+            yield HostEnd(pod.host, None, pod.created + _WHOLE_SECOND, (f"{pod.name}: {pod.refused}",), pod.node)
+    for event in refusals(job):
+        if event.attempt == attempt and event.node:
+            host, words = _host(job, event.name.rpartition("-")[0]), f"{event.name}: {event.reason}: {event.message}"
+            yield HostEnd(host, None, event.at + _WHOLE_SECOND, (words,), event.node)
+
+
+def _without_record(job: Job, attempt: int) -> HostEnd | None:
+    """Return the end of hosts that the run's files have without a record of their end, because they were killed."""
+    starts = [start for start in job.files.starts if (start.submission, start.attempt) == (job.uid, attempt)]
+    if not starts or not starts[-1].killed:
+        return None
+    last: Begun = starts[-1]
+    return HostEnd(" or ".join(_host(job, host) for host in last.lost), None, last.ended, (last.cause,))
+
+
+def _host(job: Job, name: str) -> str:
+    """Return `slice-S-H` for a host name, or for a pod name without its random suffix."""
+    return name.partition(".")[0].removeprefix(f"{job.place.name}-")
+
+
+def _of_pod(pod: Pod) -> HostEnd:
+    evidence = (f"{pod.name} on {pod.node}", *((pod.ended_for,) if pod.ended_for else ()))
+    return HostEnd(pod.host, pod.exit_code or 0, (pod.ended or pod.created) + _WHOLE_SECOND, evidence)

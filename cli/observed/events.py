@@ -1,0 +1,125 @@
+"""Reads the warnings about a job, and finds the attempt that each belongs to.
+
+A restart deletes the Jobs and pods of all slices and creates new ones, the Jobs under the same names. Two attempts may
+end within a second, so it is the uid of an event's object that counts, not its time.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from cli.observed.snapshot import Event
+from infra.job_state import Object, moment
+from infra.names import ATTEMPT_LABEL
+
+_MOST_EVENTS = 500
+"""Largest number of warnings about one job, the newest ones. The API server keeps events for an hour."""
+_CREATED_POD = re.compile(r"Created pod: (\S+)")
+"""The Job controller's message about a pod that it created (kubernetes/pkg/controller/controller_utils.go)."""
+
+
+def warnings_of(
+    jobset: Object,
+    workload: str,
+    events: Iterable[Object],
+    jobs: Collection[Object],
+    pods: Collection[Object],
+    at: float,
+) -> tuple[Event, ...]:
+    """Return the warnings about a job, newest first.
+
+    Args:
+        jobset: the JobSet.
+        workload: name of its Workload.
+        events: all events of its namespace.
+        jobs: its Jobs that exist.
+        pods: its pods that exist.
+        at: time of events that have none.
+    """
+    created = moment(jobset["metadata"], "creationTimestamp", 0.0)
+    names = {jobset["metadata"]["name"], workload} | {pod["metadata"]["name"] for pod in pods}
+    jobs_of, hosts = _names(jobset)
+    found = [
+        each
+        for each in events
+        if _last(each, at) >= created
+        and ((name := each["involvedObject"]["name"]) in names | jobs_of or name.rpartition("-")[0] in hosts)
+    ]
+    status = jobset.get("status", {})
+    # Between two attempts no Job exists. After its end a JobSet deletes those that still run.
+    gone = status.get("restarts", 0) - (0 if "terminalState" in status else 1)
+    attempts = _attempts(found, jobs, pods, gone)
+    told = [_event(each, at, attempts) for each in found if each.get("type") == "Warning"]
+    return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS])
+
+
+def _names(jobset: Object) -> tuple[set[str], set[str]]:
+    """Return the names of the JobSet's Jobs, and those of its pods without their random suffixes."""
+    jobs: set[str] = set()
+    pods: set[str] = set()
+    for job in jobset["spec"]["replicatedJobs"]:
+        for index in range(job.get("replicas", 1)):
+            name = f"{jobset['metadata']['name']}-{job['name']}-{index}"
+            jobs.add(name)
+            pods |= {f"{name}-{host}" for host in range(job["template"]["spec"].get("parallelism", 1))}
+    return jobs, pods
+
+
+def _event(found: Object, at: float, attempts: Mapping[str, int]) -> Event:
+    about, reason = found["involvedObject"], found.get("reason", "")
+    return Event(
+        at=_last(found, at),
+        kind=about.get("kind", ""),
+        name=about["name"],
+        reason=reason,
+        message=found.get("message", ""),
+        node=(found.get("source") or {}).get("host", ""),
+        attempt=attempts.get(about.get("uid", "")),
+    )
+
+
+def _attempts(
+    events: Sequence[Object], jobs: Collection[Object], pods: Collection[Object], gone: int
+) -> dict[str, int]:
+    """Return the number of restarts before each Job and pod was created, by its uid.
+
+    `gone` is the attempt of the newest Job of a name of which none exists.
+    """
+    known = {each["metadata"]["uid"]: int(each["metadata"]["labels"][ATTEMPT_LABEL]) for each in (*jobs, *pods)}
+    present = {job["metadata"]["name"]: job["metadata"]["uid"] for job in jobs}
+    for name, uids in _jobs_by_age(events).items():
+        # Each Job leaves events, because it creates pods. The cluster forgets those of the oldest Jobs first.
+        last = known[present[name]] - 1 if name in present else gone
+        for back, uid in enumerate(reversed([uid for uid in uids if uid != present.get(name)])):
+            known.setdefault(uid, last - back)
+    created = _jobs_by_pod(events)
+    for event in events:
+        about = event["involvedObject"]
+        if about.get("kind") == "Pod" and (job := created.get(about["name"], "")) in known:
+            known.setdefault(about.get("uid", ""), known[job])
+    return known
+
+
+def _jobs_by_age(events: Iterable[Object]) -> Mapping[str, list[str]]:
+    """Return the uids of the Jobs of each name, oldest first."""
+    first: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for event in events:
+        about = event["involvedObject"]
+        if about.get("kind") == "Job" and about.get("uid"):
+            uids, began = first[about["name"]], moment(event, "firstTimestamp", _last(event, 0.0))
+            uids[about["uid"]] = min(began, uids.get(about["uid"], began))
+    return {name: sorted(uids, key=lambda uid: uids[uid]) for name, uids in first.items()}
+
+
+def _jobs_by_pod(events: Iterable[Object]) -> dict[str, str]:
+    """Return the uid of the Job that created each pod, by the name of the pod."""
+    return {
+        found[1]: event["involvedObject"].get("uid", "")
+        for event in events
+        if (found := _CREATED_POD.search(event.get("message") or ""))
+    }
+
+
+def _last(event: Object, otherwise: float) -> float:
+    made = moment(event["metadata"], "creationTimestamp", otherwise)
+    return moment(event, "lastTimestamp", moment(event, "eventTime", made))

@@ -1,0 +1,238 @@
+"""The runs of one container: start, hooks, probes, end, and the next run after kubelet's back-off.
+
+`run` belongs to one thread, which must live as long as the container. `end` may be called from any thread.
+"""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from infra.kubernetes import UNREACHABLE, Json
+from sandbox.node_agent.container import Machine, container_plan
+from sandbox.node_agent.environment import Surroundings
+from sandbox.node_agent.pod import ConfigError, ContainerRecord, running, terminated, unstartable, waiting
+from sandbox.node_agent.pod_process import Plan, PodProcess, StartError
+from sandbox.node_agent.probes import Probing
+
+_CONFIG_RETRY_SECONDS = 2
+_LONGEST_BACKOFF_SECONDS = 300
+_RESET_SECONDS = 600
+_MESSAGE_BYTES, _LOG_BYTES, _LOG_LINES = 4096, 2048, 80
+"""Most that kubelet takes of a message about the end, and of a log in its place."""
+
+
+@dataclass
+class BackOff:
+    """The pauses before the restarts of a container, as kubelet makes them."""
+
+    base_seconds: float
+    _ends: int = 0
+
+    def pause_seconds(self, ran_seconds: float) -> float:
+        """Return how long to wait after a run: not at all after the first one, then ever longer.
+
+        A run of ten minutes counts as the first one again.
+        """
+        self._ends = 1 if ran_seconds >= _RESET_SECONDS else self._ends + 1
+        return 0 if self._ends == 1 else min(self.base_seconds * 2 ** (self._ends - 2), _LONGEST_BACKOFF_SECONDS)
+
+
+class ContainerWorker:
+    """Runs one container until it has ended for good."""
+
+    def __init__(
+        self,
+        container: Json,
+        around: Surroundings,
+        machine: Machine,
+        changed: Callable[[], None],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        """`changed` is called when the pod must be reported, and `warn` with the reason and message of an event."""
+        self.record = ContainerRecord()
+        self.over = False
+        """Whether the container does not run again."""
+        self.settled = threading.Event()
+        """Set when the container has started, or will not start."""
+        self._container = container
+        self._name: str = container["name"]
+        self._around = around
+        self._machine = machine
+        self._changed = changed
+        self._warn = warn
+        self._policy = around.pod.restart_policy(container)
+        self._process: PodProcess | None = None
+        self._probing: Probing | None = None
+        self._ending = threading.Event()
+        self._deadline = math.inf
+        self._lock = threading.RLock()
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process and process.pid
+
+    @property
+    def ending(self) -> bool:
+        return self._ending.is_set()
+
+    def run(self) -> None:
+        """Run the container, again and again if its restart policy says so."""
+        backoff = BackOff(self._machine.restart_seconds)
+        while not self.ending:
+            ran_seconds = self._run_once()
+            if self.ending or self._policy == "Never" or (self._policy == "OnFailure" and self.record.exit_code == 0):
+                break
+            self._await_restart(backoff.pause_seconds(ran_seconds))
+        self.over = True
+        self.settled.set()
+        self._changed()
+
+    def end(self, grace_seconds: float) -> None:
+        """End the container within `grace_seconds`, for good."""
+        deadline = time.monotonic() + grace_seconds
+        with self._lock:
+            if deadline >= self._deadline:
+                # Every change of a pod that is being deleted calls this again.
+                return
+            first = not self.ending
+            self._deadline = deadline
+            self._ending.set()
+            if not grace_seconds:
+                self._signal(signal.SIGKILL)
+            elif first:
+                self._ask_to_end(grace_seconds)
+        if grace_seconds:
+            _later(grace_seconds, self._signal, signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with self._lock:
+            if self._process:
+                self._process.signal(number)
+
+    def _ask_to_end(self, grace_seconds: float) -> None:
+        """Send SIGTERM, after the preStop hook if there is one."""
+        with self._lock:
+            process, probing = self._process, self._probing
+        if process is None or probing is None:
+            return
+
+        def end() -> None:
+            if not probing.run_hook("preStop", grace_seconds):
+                self._warn("FailedPreStopHook", f"The preStop hook of container {self._name} failed.")
+            process.signal(signal.SIGTERM)
+
+        if "preStop" in self._container.get("lifecycle", {}):
+            threading.Thread(target=end, name=f"preStop of {self._name}", daemon=True).start()
+        else:
+            process.signal(signal.SIGTERM)
+
+    def _end_run(self, reason: str, message: str, grace_seconds: float | None = None) -> None:
+        """End the current run because of a probe or hook. The restart policy decides about another run."""
+        grace = self._around.pod.grace_seconds if grace_seconds is None else grace_seconds
+        with self._lock:
+            process = self._process
+        if process:
+            self._ask_to_end(grace)
+            _later(grace, process.signal, signal.SIGKILL)
+        self._warn(reason, message)
+
+    def _await_restart(self, pause_seconds: float) -> None:
+        before = self.record
+        if pause_seconds:
+            message = f"back-off {pause_seconds:g}s restarting container {self._name} of pod {self._around.pod.name}"
+            self._update(state=waiting("CrashLoopBackOff", message), last_state=before.state)
+            self._warn("BackOff", f"Container {self._name} restarts in {pause_seconds:g} s because it has ended.")
+            if self._ending.wait(pause_seconds):
+                self.record = before
+                return
+        self.record = replace(before, last_state=before.state, restarts=before.restarts + 1)
+
+    def _run_once(self) -> float:
+        """Run the container to its end, record that, and return how many seconds it ran.
+
+        Retries while its configuration is incomplete.
+        """
+        while not self.ending:
+            try:
+                plan = container_plan(self._container, self._around, self._machine)
+                process = PodProcess.start(plan)
+            except (ConfigError, *UNREACHABLE) as error:
+                if not isinstance(error, ConfigError):
+                    error = ConfigError(f"the API server does not answer: {error}")
+                state = waiting(error.reason, str(error))
+                if state != self.record.state:
+                    self._update(state=state)
+                    self._warn("Failed", f"Container {self._name} waits for its {error.wants}: {error}.")
+                self._ending.wait(_CONFIG_RETRY_SECONDS)
+            except StartError as error:
+                self.record = replace(self.record, state=unstartable(str(error), datetime.now(UTC)))
+                return 0
+            else:
+                began = time.monotonic()
+                self._attend(plan, process)
+                return time.monotonic() - began
+        return 0
+
+    def _attend(self, plan: Plan, process: PodProcess) -> None:
+        started = datetime.now(UTC)
+        probing = Probing(self._container, process, self._around.address, self._probed, self._probe_failed)
+        with self._lock:
+            self._process, self._probing = process, probing
+            if self.ending:
+                # It missed the signal that the other containers received while it started.
+                late = time.monotonic() >= self._deadline
+                process.signal(signal.SIGKILL if late else signal.SIGTERM)
+        if probing.run_hook("postStart"):
+            self._update(state=running(started), started=probing.started, ready=probing.ready)
+            probing.start()
+        else:
+            self._end_run("FailedPostStartHook", f"The postStart hook of container {self._name} failed.")
+        code = process.wait()
+        probing.stop()
+        with self._lock:
+            self._process = self._probing = None
+            end = terminated(code, started, datetime.now(UTC), self._last_words(plan, code))
+            self.record = replace(self.record, state=end, started=False, ready=False)
+
+    def _last_words(self, plan: Plan, code: int) -> str:
+        """Return the program's own message about its end, or the end of its log if the container says so."""
+        left = plan.message.read_bytes()[:_MESSAGE_BYTES]
+        if not left and code and self._container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            left = b"".join(_end_of(plan.log).splitlines(keepends=True)[-_LOG_LINES:])
+        return left.decode(errors="replace")
+
+    def _probed(self, started: bool, ready: bool) -> None:
+        self._update(only_while_running=True, started=started, ready=ready)
+
+    def _probe_failed(self, kind: str, grace_seconds: float | None) -> None:
+        self._end_run("Unhealthy", f"Container {self._name} is ended because its {kind} failed.", grace_seconds)
+
+    def _update(self, *, only_while_running: bool = False, **changes: Any) -> None:
+        with self._lock:
+            before = self.record
+            if only_while_running and not before.running:
+                return
+            self.record = after = replace(before, **changes)
+        if after.started:
+            self.settled.set()
+        if after != before:
+            self._changed()
+
+
+def _later(seconds: float, send: Callable[[signal.Signals], None], number: signal.Signals) -> None:
+    timer = threading.Timer(seconds, send, [number])
+    timer.daemon = True
+    timer.start()
+
+
+def _end_of(log: Path) -> bytes:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        return file.read()

@@ -1,0 +1,102 @@
+import pytest
+
+from infra.kubernetes import Json
+from sandbox.node_agent.container_worker import BackOff
+from tests.sandbox.node_agent.pods import container, pod
+from tests.sandbox.node_agent.trials import Begin, script
+
+CRASHES_TWICE = "echo run; ls; touch here; echo >> $HOME/runs; test $(wc -l < $HOME/runs) -ge 3"
+
+
+def test_pauses_double_up_to_five_minutes_and_begin_again_after_ten_minutes_of_running() -> None:
+    backoff = BackOff(10)
+    assert [backoff.pause_seconds(1) for _ in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert [backoff.pause_seconds(seconds) for seconds in (600, 1, 1)] == [0, 10, 20]
+
+
+def test_a_container_that_crashes_runs_again_in_an_empty_folder_until_it_succeeds(begin: Begin) -> None:
+    trial = begin(pod(restartPolicy="OnFailure", containers=[script(CRASHES_TWICE)]))
+    trial.until_ended()
+    assert trial.api.phases[-1] == "Succeeded"
+    assert "Failed" not in trial.api.phases
+    status = trial.api.state()
+    assert (status["restartCount"], status["state"]["terminated"]["exitCode"]) == (2, 0)
+    assert status["lastState"]["terminated"]["exitCode"] == 1
+    assert trial.log() == trial.log(previous=True) == "run\n"
+
+
+def test_only_the_second_restart_waits_and_says_so(begin: Begin) -> None:
+    trial = begin(pod(restartPolicy="OnFailure", containers=[script(CRASHES_TWICE)]))
+    trial.until_ended()
+    statuses = [status["containerStatuses"][0] for status in trial.api.statuses]
+    (waiting,) = [each for each in statuses if "waiting" in each["state"]]
+    assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert (waiting["restartCount"], waiting["lastState"]["terminated"]["exitCode"]) == (1, 1)
+    assert [reason for reason, _ in trial.api.events] == ["BackOff"]
+
+
+def test_a_container_that_is_to_run_always_restarts_after_success_as_well(begin: Begin) -> None:
+    trial = begin(pod(restartPolicy="Always", containers=[script("true")]))
+    trial.until(lambda: trial.api.statuses and trial.api.state()["restartCount"] >= 2)
+    assert set(trial.api.phases) == {"Running"}
+
+
+def test_a_program_that_is_missing_is_started_again(begin: Begin) -> None:
+    trial = begin(pod(restartPolicy="OnFailure", containers=[container(command=["no-such-program"])]))
+    trial.until(lambda: trial.api.statuses and trial.api.state()["restartCount"] == 1)
+    assert trial.api.state()["lastState"]["terminated"]["reason"] == "StartError"
+
+
+def test_an_init_container_is_repeated_until_it_succeeds(begin: Begin) -> None:
+    trial = begin(pod(restartPolicy="OnFailure", initContainers=[script(CRASHES_TWICE, "fetch")]))
+    trial.until_ended()
+    assert trial.api.phases[-1] == "Succeeded"
+    assert trial.api.statuses[-1]["initContainerStatuses"][0]["restartCount"] == 2
+
+
+def test_containers_of_a_pod_restart_on_their_own(begin: Begin) -> None:
+    steady = script("until test $(cat $HOME/runs | wc -l) -ge 3; do sleep 0.02; done", "steady")
+    trial = begin(pod(restartPolicy="OnFailure", containers=[script(CRASHES_TWICE), steady]))
+    trial.until_ended()
+    assert [each["restartCount"] for each in trial.api.statuses[-1]["containerStatuses"]] == [2, 0]
+
+
+def test_a_pod_that_waits_for_a_restart_can_be_deleted(begin: Begin) -> None:
+    trial = begin(pod(restartPolicy="OnFailure", containers=[script("exit 7")]))
+    # Before its seventh restart it waits long enough for the deletion to come first.
+
+    def waits() -> bool:
+        status: Json = trial.api.state() if trial.api.statuses else {"restartCount": 0}
+        return status["restartCount"] >= 6 and "waiting" in status["state"]
+
+    trial.until(waits)
+    trial.worker.delete(30)
+    trial.until(lambda: trial.api.deletions)
+    assert trial.api.phases[-1] == "Failed"
+    assert trial.api.state()["state"]["terminated"]["exitCode"] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "message"),
+    [
+        ("echo broken > /dev/termination-log; exit 1", {}, "broken\n"),
+        ("echo done > /made-for-a-pod/end", {"terminationMessagePath": "/made-for-a-pod/end"}, "done\n"),
+        ("echo broken; exit 1", {"terminationMessagePolicy": "FallbackToLogsOnError"}, "broken\n"),
+        ("echo done", {"terminationMessagePolicy": "FallbackToLogsOnError"}, None),
+        ("echo broken; exit 1", {}, None),
+    ],
+)
+def test_a_program_can_leave_a_message_about_its_end(
+    begin: Begin, text: str, fields: Json, message: str | None
+) -> None:
+    trial = begin(pod(containers=[script(text, **fields)]))
+    trial.until_ended()
+    assert trial.api.state()["state"]["terminated"].get("message") == message
+
+
+@pytest.mark.parametrize("folder", ["/made-for-a-pod/work", "/data/deep", "/usr"])
+def test_a_container_works_in_the_folder_that_it_names(begin: Begin, folder: str) -> None:
+    me = script("pwd; test -w .", workingDir=folder, volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    trial = begin(pod(containers=[me], volumes=[{"name": "data", "emptyDir": {}}]))
+    trial.until_ended()
+    assert trial.log() == f"{folder}\n"
