@@ -18,7 +18,7 @@ from sandbox.programs import ProgramsError
 from workloads.terminal import Terminal, inert
 
 if TYPE_CHECKING:
-    from infra.review.table import Table
+    from infra.review.table import Answer
 
 NEGATIVE = 2
 """Exit status of an answer to act on: a job failed or cannot run, drift was found, or a check failed."""
@@ -86,18 +86,18 @@ def waiting(text: str) -> AbstractContextManager[object]:
     return Terminal(stderr=True).status(text)
 
 
-def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:
-    """Write an answer in the format `form`: `as_json`, or the tables."""
+def write(as_json: str, answers: "Sequence[Answer]", form: Form, console: Console) -> None:
+    """Write an answer in the format `form`: `as_json`, or the answers and tables."""
     # Commands that fail early or show their help do not need the program's modules.
     from infra.review.table import WIDTH, as_markdown, renderable
 
     if form is Form.JSON:
         console.out(as_json)
     elif form is Form.MARKDOWN:
-        console.out(as_markdown(tables))
+        console.out(as_markdown(answers))
     else:
         console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
-        console.print(renderable(tables))
+        console.print(renderable(answers))
 
 
 def write_short(

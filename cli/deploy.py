@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form, Halt
+from cli.answer import NEGATIVE, Form, Halt, write
 from cli.backend import Backend
 from cli.project_files import Files
-from cli.review import review
+from cli.review import review_of
 from cli.selected import backend_url
 from infra.project import find_project
+from infra.review.answers import answers, find_obstacles
 from infra.settings.stack import Settings
 from infra.stacks import Renewal, Stacks
 
@@ -24,10 +25,13 @@ def up(stack: str, files: Files, console: Console, renewal: Renewal, *, yes: boo
 
     Nothing is deployed if the review says that a job cannot run. Pulumi asks for confirmation unless `yes`.
     """
-    stack_file.find(stack, files.stacks)
+    path = stack_file.find(stack, files.stacks)
     _require_terminal(yes)
-    if refused := review(stack, None, None, Form.TEXT, console):
-        return refused
+    found = review_of(path)
+    write("", answers(found), Form.TEXT, console)
+    if obstacles := [*find_obstacles(found)]:
+        _say(console, f"nothing was deployed: {'; '.join(obstacles)}")
+        return NEGATIVE
     Backend(files, Stacks()).up(stack, renewal, yes=yes)
     _say(console, f"{stack} is up; watch its job with `multislice status -s {stack} --watch`")
     return 0

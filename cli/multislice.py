@@ -61,6 +61,9 @@ def _options(
 app.add_typer(lifecycle)
 
 
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
+
+
 @app.command()
 def review(
     stack: Stack,
@@ -70,12 +73,13 @@ def review(
     workloads: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Output of `kubectl get workloads -A -o json`.")
     ] = None,
+    verbose: _Verbose = False,
     output: TableOutput = Form.TEXT,
 ) -> int:
-    """Review price, queue, memory and speed of a stack. Exit status 2: a job cannot run, or `up` would fail."""
+    """Review price, memory, speed and queue of a stack. Exit status 2: a job cannot run, or `up` would fail."""
     from cli import review as command
 
-    return command.review(stack, outputs, workloads, output, Terminal(highlight=False))
+    return command.review(stack, outputs, workloads, output, Terminal(highlight=False), verbose=verbose)
 
 
 @app.command()
@@ -95,12 +99,13 @@ def preview(
             help="Compare with the state of the sandbox in this folder. Without a folder: .sandbox in the project.",
         ),
     ] = None,
+    verbose: _Verbose = False,
     output: TableOutput = Form.TEXT,
 ) -> int:
     """Preview changes, policy, price and queue of a stack. Exit status 2: a rule forbids it, or a job cannot run."""
     from cli import preview as command
 
-    request = command.PreviewRequest(stack, engine, save_plan, sandbox and folder_of(None, engine, sandbox))
+    request = command.PreviewRequest(stack, engine, save_plan, sandbox and folder_of(None, engine, sandbox), verbose)
     return command.preview(request, output, Terminal(highlight=False))
 
 
@@ -293,6 +298,7 @@ def submit(
     max_hours: _MaxHours = None,
     yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only review the job.")] = False,
+    verbose: _Verbose = False,
     engine: On = None,
     sandbox: Sandbox = None,
     output: Output = "text",
@@ -302,8 +308,8 @@ def submit(
 
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
     wish = command.read_wish(words or [], flags)
-    found = _deployed(stack, engine, sandbox)
-    return command.submit(found, wish, Terminal(highlight=False), yes=yes, dry_run=dry_run, json=output == "json")
+    found, console, in_json = _deployed(stack, engine, sandbox), Terminal(highlight=False), output == "json"
+    return command.submit(found, wish, console, yes=yes, dry_run=dry_run, json=in_json, verbose=verbose)
 
 
 @app.command(cls=ClusterCommand)

@@ -85,7 +85,7 @@ def table(found: Plan, reviewed: Review) -> Table:
         notes=[
             f"The jobs start on {found.starts}. Attention kernels reach {QUOTED_EFFICIENCY:.0%} of a chip's peak, or 25"
             " to 50 %.",
-            f"Not in it: {'; '.join(missing)}.",
+            f"Not included: {'; '.join(missing)}.",
         ],
     )
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from cli import engines, stack_file
 from cli.answer import NEGATIVE, Form, waiting, write
 from cli.project_files import check_policy_file, files_of_project, policy_pack
-from infra.review.preview import comment, preview_tables
+from infra.review.preview import comment, preview_answers, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.rules import ALL_POLICIES
 from sandbox import programs
@@ -42,6 +42,8 @@ class PreviewRequest:
     save_plan: Path | None
     sandbox: Path | None
     """Folder of the sandbox whose state the plan is compared with. None: an empty state."""
+    verbose: bool = False
+    """Whether to print the tables of the review too."""
 
 
 class Previewing(Protocol):
@@ -62,7 +64,8 @@ def preview(request: PreviewRequest, form: Form, console: Console) -> int:
     if form is Form.MARKDOWN:
         console.out(comment(found))
     else:
-        write(found.model_dump_json(indent=1), preview_tables(found), form, console)
+        shown = [*preview_answers(found), *preview_tables(found, verbose=request.verbose)]
+        write(found.model_dump_json(indent=1), shown, form, console)
     if found.errors or found.review is None:
         return 1
     return 0 if found.passes else NEGATIVE

@@ -15,6 +15,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
 from infra.cost import BILL_OUTPUT, Bill, read_bill
+from infra.review.answers import answers, find_obstacles
 from infra.review.review import Known, Review
 from infra.review.review import review as made
 from infra.review.tables import tables
@@ -25,15 +26,18 @@ _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
 
 
-def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form, console: Console) -> int:
-    """Print the review of a stack. Return the exit status.
+def review(
+    stack: str, outputs: Path | None, workloads: Path | None, form: Form, console: Console, *, verbose: bool = False
+) -> int:
+    """Print the review of a stack, as text without its tables unless `verbose`. Return the exit status.
 
     `outputs` is a file with the output of `pulumi stack output --json`, `workloads` one with that of `kubectl get
     workloads -A -o json`.
     """
     found = review_of(stack_file.find(stack), outputs, workloads)
-    write(found.model_dump_json(indent=1), tables(found), form, console)
-    return 0 if found.can_run and not found.refused else NEGATIVE
+    details = tables(found) if verbose or form is Form.MARKDOWN else []
+    write(found.model_dump_json(indent=1), [*answers(found), *details], form, console)
+    return NEGATIVE if [*find_obstacles(found)] else 0
 
 
 def review_of(path: Path, outputs: Path | None = None, workloads: Path | None = None) -> Review:

@@ -24,6 +24,7 @@ from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
 from infra.live import workloads as all_workloads
 from infra.names import JOBSETS, WORKLOADS
 from infra.published import Published
+from infra.review.answers import submission_answers, submission_obstacles
 from infra.review.review import Known, Review, review
 from infra.review.tables import submission_tables
 from infra.settings.errors import FieldError, SettingsError, count_errors, show
@@ -34,7 +35,7 @@ from infra.settings.yaml_file import YamlFile, shown
 from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
-_OTHERS_HIDDEN = "jobs of other teams are not visible to you: simulated as if they held and wanted no chips"
+_OTHERS_HIDDEN = "simulated without the jobs of other teams, which you cannot see"
 _CONFLICT = 409
 
 
@@ -164,17 +165,20 @@ def render(deployed: Deployed, wish: Wish) -> int:
     return 0
 
 
-def submit(deployed: Deployed, wish: Wish, console: Console, *, yes: bool, dry_run: bool, json: bool) -> int:
+def submit(
+    deployed: Deployed, wish: Wish, console: Console, *, yes: bool, dry_run: bool, json: bool, verbose: bool = False
+) -> int:
     """Review a job and submit it. Return the exit status. Raise Halt if it is refused or cannot run."""
     prepared = prepare(deployed, wish)
     found = _review(deployed.api, prepared)
     answer = {"submitted": False, "jobs": [*prepared.settings.jobs], "review": found}
     if not json:
-        write("", submission_tables(found), Form.TEXT, console)
-    if found.refused or not found.can_run:
+        details = submission_tables(found) if verbose else []
+        write("", [*submission_answers(found), *details], Form.TEXT, console)
+    if obstacles := [*submission_obstacles(found)]:
         if json:
             console.out(as_json(answer))
-        raise Halt("; ".join(("the job cannot run, nothing was submitted", *found.refused)), NEGATIVE)
+        raise Halt(f"nothing was submitted: {'; '.join(obstacles)}", NEGATIVE)
     for manifest in prepared.manifests:
         _create(deployed, manifest, only_check=True)
     if not dry_run:
@@ -208,9 +212,7 @@ def _review(api: ApiServer, prepared: Prepared) -> Review:
     if not hidden:
         return found
     jobs = [
-        job.model_copy(
-            update={"admission": job.admission.model_copy(update={"unknown": (_OTHERS_HIDDEN, *job.admission.unknown)})}
-        )
+        job.model_copy(update={"admission": job.admission.model_copy(update={"assumed": _OTHERS_HIDDEN})})
         for job in found.jobs
     ]
     return found.model_copy(update={"jobs": tuple(jobs)})

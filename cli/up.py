@@ -88,11 +88,11 @@ def _review(settings: Path, missing: list[Program], console: Console) -> None:
     """Print the review of the stack and what must be built, which gives time to read it."""
     # The model of the review takes half a second to import.
     from cli.review import review_of
+    from infra.review.answers import answers
     from infra.review.table import renderable
-    from infra.review.tables import tables
 
     console.print(Text("Review of the stack as it would be on Google Cloud:\n", "bold"))
-    console.print(renderable(tables(review_of(settings))), width=WIDTH)
+    console.print(renderable(answers(review_of(settings))), width=WIDTH)
     names = ", ".join(program.name for program in missing)
     console.print(f"These programs are built from source, once and besides downloads: {names}.\n", highlight=False)
 

@@ -14,9 +14,9 @@ from infra.cluster import ClusterPlace
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.guard import Guard
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
+from infra.review.answers import answers
 from infra.review.review import REVIEW_FILE, Known, review
 from infra.review.table import as_text
-from infra.review.tables import tables
 from infra.settings.jobs import Job
 from infra.settings.stack import Settings
 from infra.submission import job_specs
@@ -91,7 +91,7 @@ async def _log_review(settings: Settings, guard: Guard, at: datetime) -> None:
     )
     if REVIEW_FILE in os.environ:
         Path(os.environ[REVIEW_FILE]).write_text(found.model_dump_json())
-    pulumi.log.info(f"review of {found.stack}\n\n{as_text(tables(found))}")
+    pulumi.log.info(f"review of {found.stack}\n\n{as_text(answers(found))}")
 
 
 async def _workloads(endpoint: str) -> list[Json] | None:

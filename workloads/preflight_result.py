@@ -157,7 +157,8 @@ class PreflightResult(Spec):
     dcn_sent_bytes: dict[str, float] = {}
     """Bytes that the compiled step hands over."""
     dcn_exposed_seconds: float | None = None
-    """Seconds of transfers between slices that a replay of the schedule does not hide. Not included in `steps`."""
+    """Seconds in which a step waits for other slices, because a replay of the schedule does not hide their transfers.
+    Included in `steps`."""
     attention: str | None = None
     """Kernel that the step was compiled with and the reason, if the job chooses one on its chips."""
     warnings: tuple[str, ...] = ()

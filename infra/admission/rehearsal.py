@@ -21,6 +21,7 @@ Outcome = Literal["admitted", "preempts", "waits", "never", "paused"]
 """`paused`: the job is kept out of its queue. The rest of the verdict describes what would happen otherwise."""
 _NAMED = 5
 """Maximum number of workloads to name in one line."""
+_EMPTY_CLUSTER = "simulated for an empty cluster"
 _REASONS: dict[Reason, str] = {
     "InClusterQueue": "less urgent in the same queue",
     "InCohortReclamation": "on chips that its queue borrowed",
@@ -38,8 +39,7 @@ class Loan(Spec):
     """Idle chips that are lent, by queue. It is unknown whose chips are taken, and others may borrow them too."""
 
     def __str__(self) -> str:
-        lenders = ", ".join(f"{queue} {chips}" for queue, chips in self.idle.items())
-        return f"{self.chips} chips of {self.flavor} (idle and lent: {lenders})"
+        return f"{self.chips} idle chips of {self.flavor} from {' or '.join(self.idle)}"
 
 
 class Preempted(Spec):
@@ -114,8 +114,29 @@ class Verdict(Spec):
     """Whether its queue admits nothing, whatever is free."""
     checked_flavors: tuple[str, ...]
     """Its flavors whose hosts must be created first: it has its quota, but keeps waiting."""
+    assumed: str | None = None
+    """What the simulation assumes about other workloads. `None` if all of them are known."""
     unknown: tuple[str, ...]
     """Conditions other than quota that are not simulated."""
+
+    @property
+    def answer(self) -> str:
+        """Return the outcome and its reason in a few words, without the workload's name."""
+        match self.outcome:
+            case "admitted":
+                admitted = "has its quota at once, waits for hosts" if self.checked_flavors else "admitted at once"
+                return ", ".join([admitted, *(f"borrows {loan}" for loan in self.borrowed)])
+            case "preempts":
+                names = _list_names("preempts", (each.workload for each in self.preempted))
+                return ", ".join([*names, "admitted afterwards" if self.admitted_in_the_end else "may still wait"])
+            case "waits":
+                reason = "on hold" if self.stopped else "short of chips"
+                holders = _list_names("held by", (each.workload for each in self.holders))
+                return ", ".join([f"waits because queue {self.queue} is {reason}", *holders])
+            case "never":
+                return "; ".join(["never admitted", *dict.fromkeys(map(str, self.shortages))])
+            case "paused":
+                return "paused, holds no chips"
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -125,13 +146,12 @@ class Verdict(Spec):
         details = [
             *(f"borrows {loan}" for loan in self.borrowed),
             *(f"preempts {preempted}" for preempted in self.preempted),
-            *map(str, self.shortages),
+            *dict.fromkeys(map(str, self.shortages)),
             *_list_names("held by", map(str, self.holders)),
             *_list_names("ahead in the queue:", self.ahead),
             *_list_names("started before it:", self.started_first),
             *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
             *(["workloads of these queues preempt each other in turn, without end"] if self.restless else []),
-            *self.unknown,
         ]
         return (self._headline(), *details)
 
@@ -303,8 +323,8 @@ def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[st
     found = situation(settings, live or ())
     verdicts: dict[str, Verdict] = {}
     for job, workload in zip(settings.jobs.values(), newcomers(settings), strict=True):
-        unknown = tuple(_unknown(settings, job, asked=live is not None))
-        verdict = rehearse(found, workload).model_copy(update={"unknown": unknown})
+        known = {"assumed": _EMPTY_CLUSTER if live is None else None, "unknown": tuple(_unknown(settings, job))}
+        verdict = rehearse(found, workload).model_copy(update=known)
         if job.paused:
             verdicts[job.name] = verdict.model_copy(update={"outcome": "paused"})
             continue
@@ -347,10 +367,8 @@ def _flavors(settings: Settings) -> list[Object]:
     return [queues.resource_flavor(name, group, placement) for name, group in settings.slices.items()]
 
 
-def _unknown(settings: Settings, job: Job, *, asked: bool) -> Iterable[str]:
+def _unknown(settings: Settings, job: Job) -> Iterable[str]:
     groups = settings.groups_of(job)
-    if not asked:
-        yield "no cluster was asked: simulated as if nothing else ran or waited"
     if way(groups.values(), settings.scheduling.placement) == "topology-aware":
         yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"
     for name, group in groups.items():

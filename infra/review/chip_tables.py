@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from infra.commands import command_line
+from infra.money import HOURS_PER_DAY
 from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
-from infra.review.table import UNKNOWN, Table
+from infra.review.table import UNKNOWN, State, Table
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
 _RESUMED = {
@@ -45,10 +47,12 @@ def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
     """Return the table on whether the job fits, with the `shown` largest arrays, or all of them."""
     found = job.preflight
     arrays = found.biggest_arrays[:shown] if found else ()
+    unknown: tuple[str, State] = f"unknown until you run `{command_line('preflight', review.stack)}`", "notable"
+    verdict, state = fit_answer(found) if found else unknown
     return Table(
-        title=job_title("Chips", review, job),
-        verdict=_fit(found) if found else f"not compiled yet: run multislice preflight -s {review.stack}",
-        state="good" if found and found.fits else "bad" if found and found.fits is False else "notable",
+        title=job_title("Fits", review, job),
+        verdict=verdict,
+        state=state,
         columns=("largest arrays of a device", "shape", "GiB"),
         rows=[(array.what, array.shape, f"{array.gib:.2f}") for array in arrays],
         notes=[*_step(review, job.plan), *(_compilation(found) if found and not found.unsupported else ())],
@@ -88,11 +92,12 @@ def _shape(review: Review, plan: JobPlan) -> str:
     return f"{group.generation} {group.topology}"
 
 
-def _fit(found: PreflightResult) -> str:
+def fit_answer(found: PreflightResult) -> tuple[str, State]:
+    """Return whether a step fits in memory."""
     if found.unsupported:
-        return f"NO ANSWER: {found.unsupported}"
-    answer = "fits: " if found.fits else "DOES NOT FIT: needs "
-    return f"{answer}{_number(found.needed_gib)} of {_number(found.usable_gib)} GiB on each device"
+        return f"unknown: {found.unsupported}", "notable"
+    answer: tuple[str, State] = ("yes, it needs", "good") if found.fits else ("NO, it needs", "bad")
+    return f"{answer[0]} {_number(found.needed_gib)} of {_number(found.usable_gib)} GiB on each device", answer[1]
 
 
 def _compilation(found: PreflightResult) -> Iterable[str]:
@@ -128,20 +133,39 @@ def _remedies(review: Review, job: JobReview) -> Iterable[Table]:
     )
 
 
+def pace_answer(job: JobReview) -> str:
+    """Return the quoted estimate of a job that fits: a step, all steps, and their cost on the preferred group."""
+    assert job.plan.training
+    quoted = next(pace for pace in job.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
+    cost = "at an unknown price" if quoted.usd is None else f"and cost ${quoted.usd:,.0f} on {job.plan.groups[0]}"
+    steps = f"{job.plan.training.steps:,} steps take {_time(quoted.days)}"
+    return f"ESTIMATE: {quoted.step_seconds:.3f} s a step, {steps} {cost}"
+
+
+def _time(days: float) -> str:
+    """Return days, or hours and minutes below two days."""
+    hours, minutes = divmod(round(days * HOURS_PER_DAY * 60), 60)
+    if days >= 2:
+        return f"{days:,.1f} days"
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+
+
 def _pace(review: Review, job: JobReview) -> Iterable[Table]:
     plan = job.plan.training
     if plan is None or not job.paces:
         return
-    quoted = next(pace for pace in job.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
-    cost = "at an unknown price" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.plan.groups[0]}"
     (costs,) = (costs for costs in review.bill.jobs if costs.name == job.plan.name)
     yield Table(
         title=job_title("Pace", review, job),
-        verdict=f"ESTIMATE: {plan.steps:,} steps, {plan.tokens:.3g} tokens in {quoted.days:,.1f} days {cost}",
+        verdict=pace_answer(job),
         state="good",
         columns=("attention kernels at", "step s", "MFU", "tokens/s/chip", "tokens a day", "days", "$"),
         rows=[_at(pace) for pace in job.paces],
-        notes=[_describe_calibration(review), f"Not in it: {'; '.join(costs.not_included)}."],
+        notes=[
+            f"All steps train on {plan.tokens:.3g} tokens.",
+            _describe_calibration(review),
+            f"Not included: {'; '.join(costs.not_included)}.",
+        ],
     )
 
 
@@ -169,7 +193,7 @@ def _describe_calibration(review: Review) -> str:
 def _traffic(review: Review, job: JobReview, found: PreflightResult) -> Table:
     networks = (("within the slice (ICI)", found.ici_sent_bytes), ("to other slices (DCN)", found.dcn_sent_bytes))
     exposed = found.dcn_exposed_seconds
-    waited = "" if exposed is None else f", {exposed * 1e3:.1f} ms of DCN not hidden and not in the estimate"
+    waited = "" if exposed is None else f"; it waits {exposed * 1e3:.1f} ms for other slices, as estimated above"
     return Table(
         title=job_title("Traffic", review, job),
         verdict=f"of a device in a step{waited}",

@@ -7,50 +7,55 @@ from collections.abc import Iterable, Sequence
 from pydantic import JsonValue
 
 from infra.commands import command_line
+from infra.review.answers import answers, find_obstacles, join_names
 from infra.review.review import Change, Finding, Previewed
-from infra.review.table import UNKNOWN, State, Table, as_markdown
+from infra.review.table import UNKNOWN, Answer, Table, as_markdown
 from infra.review.tables import tables
 from workloads.spec import Spec
 
 _LOSSES = ("delete", "replace")
 
 
-def preview_tables(previewed: Previewed) -> list[Table]:
-    """Return the tables that a reviewer needs, the worst first."""
-    reviewed = tables(previewed.review) if previewed.review else ()
+def preview_answers(previewed: Previewed) -> list[Answer]:
+    """Return the answers of the review, of which the verdict also counts what the engine and the rules found."""
+    (*reviewed, _) = answers(previewed.review) if previewed.review else (None,)
+    return [*reviewed, _verdict(previewed)]
+
+
+def preview_tables(previewed: Previewed, *, verbose: bool) -> list[Table]:
+    """Return the tables that a reviewer needs, the worst first. With `verbose`, also those of the review."""
     return [
-        _verdict(previewed),
         *_losses(previewed.changes),
         *_errors(previewed.errors),
         *_rules(previewed),
-        *reviewed,
         *_changes(previewed),
+        *(tables(previewed.review) if verbose and previewed.review else ()),
     ]
 
 
-def _verdict(previewed: Previewed) -> Table:
-    answer, state = _answer(previewed)
-    return Table(
-        title=f"Preview of {previewed.stack}",
-        verdict=answer,
-        state=state,
-        notes=[f"{_summary(previewed)}; {previewed.seconds:.0f} s."],
-    )
-
-
-def _answer(previewed: Previewed) -> tuple[str, State]:
-    refused = _count(previewed.findings, "mandatory")
+def _verdict(previewed: Previewed) -> Answer:
+    mandatory = {found.rule: None for found in previewed.findings if found.level == "mandatory"}
     if previewed.errors or previewed.review is None:
-        return "REFUSED: the engine cannot execute this plan", "bad"
-    if refused:
-        return f"REFUSED: {_format_count(refused, 'mandatory rule')} broken", "bad"
+        return Answer("Verdict", "REFUSED: the engine cannot execute this plan", "bad")
+    if mandatory:
+        broken = _format_count(len(mandatory), "mandatory rule")
+        return Answer("Verdict", f"REFUSED: {broken} broken: {join_names([*mandatory])}", "bad")
+    obstacles = "; ".join(find_obstacles(previewed.review))
     if not previewed.passes:
-        return "CANNOT RUN: the plan is valid, but a job would never start", "bad"
-    if previewed.review.refused:
-        return "the plan passes, but `up` refuses the stack: read Ready", "notable"
-    if any(change.operation in _LOSSES for change in previewed.changes):
-        return "passes, but removes resources: read the next table", "notable"
-    return "passes", "good"
+        return Answer("Verdict", f"NO: the plan is valid, but {obstacles}", "bad")
+    if obstacles:
+        return Answer("Verdict", f"the plan is valid, but {obstacles}", "notable")
+    if lost := _lost(previewed.changes):
+        return Answer("Verdict", f"passes, but {lost}", "notable")
+    return Answer("Verdict", "passes", "good")
+
+
+def _lost(changes: Sequence[Change]) -> str:
+    """Return how many resources are deleted and replaced. Empty if none are."""
+    counts = Counter(change.operation for change in changes if change.operation in _LOSSES)
+    return " and ".join(
+        f"{operation}s {_format_count(count, 'resource')}" for operation, count in sorted(counts.items())
+    )
 
 
 def _summary(previewed: Previewed) -> str:
@@ -67,12 +72,11 @@ def _losses(changes: Sequence[Change]) -> Iterable[Table]:
         key=lambda change: (change.operation, change.type, change.name),
     )
     if lost:
-        counts = Counter(change.operation for change in lost)
-        summary = " and ".join(f"{count} {operation.upper()}D" for operation, count in sorted(counts.items()))
         yield Table(
-            title="Taken away",
-            verdict=summary,
+            title="Lost",
+            verdict=_lost(changes),
             state="bad",
+            folded=True,
             columns=("operation", "resource", "name", "inputs that differ"),
             rows=[(change.operation.upper(), _kind(change.type), change.name, _cause(change)) for change in lost],
         )
@@ -81,7 +85,7 @@ def _losses(changes: Sequence[Change]) -> Iterable[Table]:
 def _cause(change: Change) -> str:
     if change.properties or change.operation == "delete":
         return ", ".join(change.properties)
-    return "none: goes with what it depends on"
+    return "replaced together with what it depends on"
 
 
 def _errors(errors: Sequence[str]) -> Iterable[Table]:
@@ -91,6 +95,7 @@ def _errors(errors: Sequence[str]) -> Iterable[Table]:
             verdict=f"{_format_count(len(errors), 'error')} of the engine",
             state="bad",
             notes=errors,
+            folded=True,
         )
 
 
@@ -98,8 +103,8 @@ def _rules(previewed: Previewed) -> Iterable[Table]:
     findings = previewed.findings
     mandatory, advisory = _count(findings, "mandatory"), _count(findings, "advisory")
     if not findings:
-        stopped = Table("Rules", "not checked: the engine stopped earlier", "notable")
-        yield stopped if previewed.errors else Table("Rules", "no rule is broken", "good")
+        stopped = Table("Rules", "not checked: the engine stopped earlier", "notable", folded=True)
+        yield stopped if previewed.errors else Table("Rules", "no rule is broken", "good", folded=True)
         return
     yield Table(
         title="Rules",
@@ -110,6 +115,7 @@ def _rules(previewed: Previewed) -> Iterable[Table]:
             (found.rule, found.level, found.severity, found.resource or "the stack", found.message)
             for found in findings
         ],
+        folded=True,
     )
 
 
@@ -159,8 +165,9 @@ def mark(stack: str) -> str:
 
 
 def comment(previewed: Previewed) -> str:
-    """Return the tables, with the mark as the first line. If they exceed GitHub's limit, the end is cut with a note."""
-    whole = f"{mark(previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
+    """Return answers and tables, with the mark as the first line. Beyond GitHub's limit, the end is cut with a note."""
+    found = as_markdown([*preview_answers(previewed), *preview_tables(previewed, verbose=True)])
+    whole = f"{mark(previewed.stack)}\n### Preview of {previewed.stack}\n\n{found}"
     return whole if len(whole) <= MOST_CHARACTERS else _cut(whole, previewed.stack)
 
 

@@ -1,9 +1,11 @@
-"""A table of a review, as text for terminals and logs and as Markdown for comments."""
+"""Answers and tables of a review, as text for terminals and logs and as Markdown for comments."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape as escape_html
 from io import StringIO
+from itertools import groupby
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -33,13 +35,19 @@ _COLOURS: dict[State, str] = {"good": "green", "notable": "yellow", "bad": "bold
 
 
 @dataclass(frozen=True)
-class Table:
-    """One question and its answer."""
+class Answer:
+    """One question and its answer, on one line."""
 
     title: str
     verdict: str
     """The answer in a few words."""
     state: State
+
+
+@dataclass(frozen=True)
+class Table(Answer):
+    """One question, its answer, and the details in rows and notes."""
+
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     notes: Sequence[str] = ()
@@ -48,33 +56,60 @@ class Table:
     spare: Sequence[int] = ()
     """Columns to leave out of a terminal that is too narrow for all, the first one first."""
     folded: bool = False
-    """Whether a comment hides the rows until a reader expands them."""
+    """Whether a comment hides the details until a reader expands them."""
 
 
-def renderable(tables: Iterable[Table]) -> RenderableType:
-    """Return the tables for rich, which omits colours if there is no terminal."""
-    return Group(*(part for table in tables for part in _parts(table)))
+def renderable(answers: Iterable[Answer]) -> RenderableType:
+    """Return answers and tables for rich, which omits colours if there is no terminal."""
+    return Group(*(part for each in _grouped(answers) for part in _parts(each)))
 
 
-def as_text(tables: Iterable[Table]) -> str:
-    """Return the tables as plain text, at most `WIDTH` columns wide."""
+def as_text(answers: Iterable[Answer]) -> str:
+    """Return answers and tables as plain text, at most `WIDTH` columns wide."""
     console = Console(file=StringIO(), width=WIDTH, color_system=None)
     with console.capture() as captured:
-        console.print(renderable(tables))
+        console.print(renderable(answers))
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
 
 
-def as_markdown(tables: Iterable[Table]) -> str:
-    """Return the tables as a comment on a pull request."""
-    return "\n\n".join(_markdown(table) for table in tables)
+def as_markdown(answers: Iterable[Answer]) -> str:
+    """Return answers and tables as a comment on a pull request."""
+    return "\n\n".join(_markdown(each) for each in _grouped(answers))
 
 
-def _parts(table: Table) -> Iterable[RenderableType]:
+def _grouped(answers: Iterable[Answer]) -> Iterator[Table | list[Answer]]:
+    """Yield each table, and answers without details that follow each other as one list."""
+    for is_table, group in groupby(answers, lambda each: isinstance(each, Table)):
+        if is_table:
+            yield from (each for each in group if isinstance(each, Table))
+        else:
+            yield list(group)
+
+
+def _parts(table: Table | list[Answer]) -> Iterable[RenderableType]:
+    if isinstance(table, list):
+        yield from (_Lines(table), Text())
+        return
     yield Text.assemble((table.title, "bold"), "  ", (table.verdict, _COLOURS[table.state]))
     if table.rows:
         yield _Grid(table)
     yield from (Text(note, style="dim") for note in table.notes)
     yield Text()
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Answers below each other. A long one continues below its beginning."""
+
+    answers: Sequence[Answer]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        indent = max(cell_len(answer.title) for answer in self.answers) + 2
+        for answer in self.answers:
+            told = Text(answer.verdict, style=_COLOURS[answer.state])
+            for index, line in enumerate(told.wrap(console, max(1, options.max_width - indent))):
+                line.rstrip()
+                yield Text.assemble(((answer.title if index == 0 else "").ljust(indent), "bold"), line)
 
 
 @dataclass(frozen=True)
@@ -131,16 +166,24 @@ def _span(widths: Iterable[int]) -> int:
     return sum(found) + _GAP * (len(found) - 1)
 
 
-def _markdown(table: Table) -> str:
-    lines = [f"### {table.title}", "", f"**{_cell(table.verdict)}**"]
+def _markdown(table: Table | list[Answer]) -> str:
+    if isinstance(table, list):
+        return "\n".join(f"- **{each.title}:** {_cell(each.verdict)}" for each in table)
+    if table.folded:
+        lines = [f"<details><summary><b>{table.title}</b>: {_in_html(table.verdict)}</summary>"]
+    else:
+        lines = [f"### {table.title}", "", f"**{_cell(table.verdict)}**"]
     if table.rows:
-        lines += ["", "<details><summary>each one</summary>"] if table.folded else []
         marks = ["--:" if _numeric(table, index) else "---" for index in range(len(table.columns))]
         lines += ["", *(f"| {' | '.join(row)} |" for row in (map(_cell, table.columns), marks))]
         lines += [f"| {' | '.join(map(_cell, row))} |" for row in table.rows]
-        lines += ["", "</details>"] if table.folded else []
     lines += [line for note in table.notes for line in ("", _cell(note))]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "</details>"] if table.folded else lines)
+
+
+def _in_html(text: str) -> str:
+    """Return the text for a line of HTML, in which GitHub reads no Markdown but still finds mentions."""
+    return _CALLS.sub(r"\1&#8203;", escape_html(" ".join(text.split())))
 
 
 def _cell(text: str) -> str:

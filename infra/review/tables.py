@@ -1,54 +1,39 @@
-"""A review as tables: obstacles, price and queue, and for each training job those in `chip_tables`."""
+"""The details of a review as tables: obstacles, price and queue, and for each training job those in `chip_tables`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 
-from infra.admission.rehearsal import Outcome
 from infra.cost import Amount, Bill, Delta, GroupBill, JobBill, JobGroupBill, SweepBill
-from infra.money import HOURS_PER_DAY, dollars, per_hour, signed_per_hour
-from infra.review.chip_tables import chip_tables, job_title
-from infra.review.review import JobReview, Review
-from infra.review.table import UNKNOWN, State, Table
-
-_QUEUE_STATES: Mapping[Outcome, State] = {
-    "admitted": "good",
-    "preempts": "notable",
-    "waits": "notable",
-    "never": "bad",
-    "paused": "notable",
-}
-_NO_JOBS = Table(
-    title="Queue",
-    verdict="the stack has no jobs; its queues accept jobs of other stacks",
-    state="good",
-)
+from infra.money import HOURS_PER_DAY, dollars, signed_per_hour
+from infra.review.answers import more, queue_answer, spent, submission_answers
+from infra.review.chip_tables import chip_tables
+from infra.review.review import Review
+from infra.review.table import UNKNOWN, Table
 
 
 def tables(review: Review) -> list[Table]:
-    """Return the tables of a review, in order."""
-    of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
-    return [*_ready(review), *_existing(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
+    """Return the tables about a stack, in order."""
+    of_steps = (table for job in review.jobs for table in chip_tables(review, job))
+    return _fold((*_ready(review), *_existing(review), _price(review), _queue(review), *of_steps))
 
 
 def submission_tables(review: Review) -> list[Table]:
     """Return the tables about jobs that a member submits to a stack, in order."""
-    of_jobs = (table for job in review.jobs for table in (_queue(review, job), *_compiled(review, job)))
-    return [*_ready(review), _job_price(review.bill), *of_jobs]
+    of_steps = (table for job in review.jobs if job.preflight for table in chip_tables(review, job))
+    return _fold((*_ready(review), _job_price(review), _queue(review), *of_steps))
 
 
-def _compiled(review: Review, job: JobReview) -> list[Table]:
-    return chip_tables(review, job) if job.preflight else []
+def _fold(found: Iterable[Table]) -> list[Table]:
+    return [replace(table, folded=True) for table in found]
 
 
-def _job_price(bill: Bill) -> Table:
+def _job_price(review: Review) -> Table:
     """Return the price of jobs while they hold their chips."""
-    first = [job.groups[0].usd_per_hour for job in bill.jobs]
-    known = [usd for usd in first if usd is not None]
-    amount = f"{per_hour(sum(known))} while it runs"
-    unknown = len(known) < len(first)
+    (price, *_), bill = submission_answers(review), review.bill
     return Table(
-        title="Price",
-        verdict=f"{amount}, and an unknown price" if known and unknown else "unknown" if unknown else amount,
-        state="notable" if unknown else "good",
+        title=price.title,
+        verdict=price.verdict,
+        state=price.state,
         columns=("job", "chips", "group", "capacity", "$/h", "$/day"),
         rows=[
             (job.name, str(job.chips), each.group, each.capacity, _amount(each.usd_per_hour, 2), _day(each))
@@ -93,23 +78,9 @@ def _price(review: Review) -> Table:
             *(line for job in bill.jobs for line in _most(job)),
             *(_all_runs(sweep) for sweep in bill.sweeps),
             *(_difference(bill.delta) if bill.delta else ()),
-            f"Not in it: {'; '.join(bill.not_included)}.",
+            f"Not included: {'; '.join(bill.not_included)}.",
         ],
     )
-
-
-def spent(bill: Bill) -> str:
-    """Return the cost of a stack per hour and per day, as text."""
-    at_once = f"{_per_hour(bill.at_once)} as soon as it is up"
-    return at_once if bill.at_most == bill.at_once else f"{at_once}, at most {_per_hour(bill.at_most)}"
-
-
-def _per_hour(amount: Amount) -> str:
-    known = per_hour(amount.usd_per_hour)
-    if not amount.unknown:
-        return known
-    unknown = f"an unknown price for {', '.join(amount.unknown)}"
-    return f"{known} and {unknown}" if amount.usd_per_hour else unknown
 
 
 def _group(group: GroupBill) -> tuple[str, ...]:
@@ -183,27 +154,19 @@ def _difference(delta: Delta) -> Iterable[str]:
         for change in delta.groups
     )
     yield (
-        f"Compared with the deployed stack: {_more(delta.at_once)} at once,"
-        f" {_more(delta.at_most)} at most; {'; '.join(changes)}."
+        f"Compared with the deployed stack: {more(delta.at_once)} at once,"
+        f" {more(delta.at_most)} at most; {'; '.join(changes)}."
     )
 
 
-def _more(amount: Amount) -> str:
-    """Return a sum of differences, marked if unknown amounts have to be added."""
-    if not amount.unknown:
-        return signed_per_hour(amount.usd_per_hour)
-    return f"{signed_per_hour(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
-
-
-def _queue(review: Review, job: JobReview) -> Table:
-    verdict = job.admission
-    headline, *details = verdict.lines
-    return Table(
-        title=job_title("Queue", review, job),
-        verdict=headline,
-        state=_QUEUE_STATES[verdict.outcome],
-        notes=[f"- {line}" for line in details],
-    )
+def _queue(review: Review) -> Table:
+    answer, notes = queue_answer(review), list[str]()
+    for job in review.jobs:
+        headline, *details = job.admission.lines
+        notes += [f"{headline}.", *(f"- {line}" for line in details)]
+    # The same for most jobs, so it is said once.
+    notes += [f"- {line}" for line in dict.fromkeys(line for job in review.jobs for line in job.admission.unknown)]
+    return Table(answer.title, answer.verdict, answer.state, notes=notes)
 
 
 def _amount(amount: float | None, decimals: int) -> str:

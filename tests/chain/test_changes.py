@@ -107,9 +107,9 @@ class TestUnderARunningJob:
         events: list[EngineEvent] = []
         chain.engine_on(_changed(running, _of_group(count=3))).preview(events.append)
         (told,) = reviews(events)
-        assert "trillium 16 to 24 chips, +$21.60 an hour" in " ".join(told.split())
-        assert "research/guarded (16 chips, priority 500) is admitted at once" in told
-        assert "no cluster was asked" not in told
+        assert "+$21.60 an hour (+$518.40 a day) compared with what is deployed" in " ".join(told.split())
+        assert "admitted at once" in told
+        assert "simulated" not in told
 
     def test_what_was_compiled_is_in_the_bucket_for_the_next_start(self, chain: Chain, running: Values):
         (job,) = (job for job in chain.objects("jobsets") if job["metadata"]["name"] == "guarded")

@@ -108,7 +108,7 @@ def _end(member: Member, name: str) -> Mapping[str, Any]:
 def test_a_member_trains_and_sees_the_job_without_access_to_pulumi(stack: Chain, ada: Member) -> None:
     file = ada.file(**training("mine"))
     shown = ada.typed("submit", file, "--dry-run")
-    assert "borrows 4 chips" in shown
+    assert "borrows 4 idle chips" in shown
     assert "a day) while it runs" in shown
     assert "dry run: nothing was submitted" in shown
     assert ada.api.find(f"{JOBSETS.format('first')}/mine") is None

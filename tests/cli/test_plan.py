@@ -57,7 +57,7 @@ def test_a_plan_has_the_days_and_dollars_of_the_review_and_the_day_on_which_the_
     status, text = shown()
     console = Console(file=io.StringIO(), highlight=False)
     assert review("prod", None, None, Form.TEXT, console) == 0
-    assert "tokens in 2.2 days for $19,992 on cubes" in read_output(console)
+    assert "2.500 s a step, 76,500 steps take 2.2 days and cost $19,992 on cubes" in read_output(console)
     assert status == 0
     assert "ESTIMATE: pretrain takes 2.2 days for $19,992" in text
     assert str(datetime.now(UTC).date() + timedelta(days=3)) in text

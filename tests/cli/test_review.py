@@ -41,7 +41,10 @@ def shown(form: Form, outputs: Path | None = None, workloads: Path | None = None
 @pytest.mark.usefixtures("prod")
 def test_text_markdown_and_object_tell_the_same_price() -> None:
     assert "$752.64 an hour" in shown(Form.TEXT)
-    assert shown(Form.MARKDOWN).startswith("### Price\n\n**$752.64 an hour ($18,063.36 a day) as soon as it is up**\n")
+    folded = "<details><summary><b>Price</b>: $752.64 an hour ($18,063.36 a day) while deployed</summary>"
+    first, second, *rest = shown(Form.MARKDOWN).split("\n\n")
+    assert first.startswith("- **Price:** $752.64 an hour ($18,063.36 a day) while deployed\n- **Fits:** ")
+    assert (second, len(rest) > 1) == (folded, True)
     assert Review.model_validate_json(shown(Form.JSON)).bill.at_once.usd_per_hour == 752.64
 
 
@@ -57,16 +60,25 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
 
     text = shown(Form.TEXT, outputs, workloads)
 
-    assert "-$188.16 an hour (-$4,515.84 a day) at once" in text
-    assert "preempts 1 running" in text
+    assert "-$188.16 an hour (-$4,515.84 a day) compared with what is deployed" in " ".join(text.split())
+    assert "preempts pretraining/other" in text
 
 
 def test_a_stack_with_example_values_is_refused_by_name() -> None:
     console = Console(file=io.StringIO(), highlight=False)
     assert review("dev", None, None, Form.TEXT, console) == 2
     words = read_output(console)
-    assert words.startswith("Ready  NO")
-    assert "cloud.project" in words
+    assert "Verdict  NO: `up` refuses this stack: correct cloud.project" in words
+
+
+@pytest.mark.usefixtures("prod")
+def test_the_tables_are_shown_on_request() -> None:
+    console = Console(file=io.StringIO(), highlight=False)
+    assert review("prod", None, None, Form.TEXT, console, verbose=True) == 0
+    words = read_output(console)
+    assert words.startswith(shown(Form.TEXT))
+    assert "$/chip h" in words
+    assert "$/chip h" not in shown(Form.TEXT)
 
 
 def test_a_budget_whose_last_day_is_over_is_refused_by_name(prod: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_first_up_begins_with_the_review_and_what_will_take_how_long(
         up(stack_file.find("local"), tmp_path / "sandbox", shown)
 
     begins, _, _ = read_output(shown).partition("programs: begins")
-    assert "research/tiny (16 chips, priority 500) is admitted at once" in begins
+    assert [line.split()[0] for line in begins.splitlines()[2:7]] == ["Price", "Fits", "Pace", "Queue", "Verdict"]
     assert "built from source, once and besides downloads: pulumi, helm" in begins
     assert re.search(r"infrastructure +about \d+ s\n", begins)
     assert re.search(r"The first training step is about \d+ (s|min) away", begins)

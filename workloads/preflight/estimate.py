@@ -3,10 +3,10 @@
 The time of a step is the sum of
   cycles that XLA estimates / clock
   + FLOPs of Pallas kernels / (assumed share of the peak), because XLA has no estimate of them
-  + bytes of blocking collectives / rate of all ICI links.
-Copies to the host, asynchronous collectives and transfers between slices count as hidden. The part of the transfers
-that a replay of the schedule finds exposed is reported separately. Gathers and scatters have no estimate, so they
-count as zero and are listed.
+  + bytes of blocking collectives / rate of all ICI links
+  + the wait for other slices, which is the part of their transfers that a replay of the schedule does not hide.
+Copies to the host and asynchronous collectives count as hidden. Gathers and scatters have no estimate, so they count as
+zero and are listed.
 """
 
 from collections.abc import Mapping
@@ -82,8 +82,8 @@ class Estimate:
     dcn_seconds: float
     """Time of all transfers between slices if the step did nothing else."""
     dcn_exposed_seconds: float
-    """Part of them that the program waits for. It assumes the best kernel efficiency, which leaves the least time to
-    hide them."""
+    """Part of them that the program waits for, which is in every step of `steps`. It assumes the best kernel
+    efficiency, which leaves the least time to hide them."""
     steps: tuple[StepEstimate, ...]
 
 
@@ -108,13 +108,14 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
     kernel = done.kernel_flops / chips.device_peak(spec.slices)
     ici = done.blocking_bytes / chips.ici_bytes_per_second(spec.slices)
     dcn = sum(each.times * _seconds(spec, each) for each in done.transfers)
+    exposed = _exposed_seconds(spec, done)
     return Estimate(
         compute_seconds=compute,
         kernel_seconds_at_peak=kernel,
         ici_seconds=ici,
         dcn_seconds=dcn,
-        dcn_exposed_seconds=_exposed_seconds(spec, done),
-        steps=tuple(_step(spec, share, compute + kernel / share + ici) for share in KERNEL_EFFICIENCIES),
+        dcn_exposed_seconds=exposed,
+        steps=tuple(_step(spec, share, compute + kernel / share + ici + exposed) for share in KERNEL_EFFICIENCIES),
     )
 
 

@@ -108,7 +108,7 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
 
 
 def _steps(estimate: Estimate) -> Iterator[str]:
-    yield "ESTIMATED step, not measured: DCN counts as hidden, kernels run at an assumed share of the peak"
+    yield "ESTIMATED step, not measured: kernels run at an assumed share of the peak, and DCN counts where exposed"
     yield from _align(
         ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
         (

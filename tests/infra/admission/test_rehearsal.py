@@ -20,7 +20,7 @@ NEVER = situation(OWN), waiting("new", "a", 32)
             BORROWS,
             [
                 "new (24 chips, priority 500) is admitted at once, on x",
-                "borrows 8 chips of x (idle and lent: b 16)",
+                "borrows 8 idle chips of x from b",
             ],
         ),
         (

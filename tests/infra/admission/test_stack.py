@@ -36,9 +36,8 @@ def test_a_jobs_own_flavor_alone_will_do_unless_it_may_fall_back(two_teams: Valu
 
 def test_without_a_cluster_it_is_said_that_none_was_asked(two_teams: Values) -> None:
     settings = parse(two_teams)
-    assert _verdict(settings, []).unknown == ()
-    (said,) = _verdict(settings, None).unknown
-    assert "no cluster was asked" in said
+    assert (_verdict(settings, []).unknown, _verdict(settings, []).assumed) == ((), None)
+    assert _verdict(settings, None).assumed == "simulated for an empty cluster"
 
 
 def test_running_jobs_count_and_an_earlier_one_of_the_job_itself_does_not(two_teams: Values) -> None:

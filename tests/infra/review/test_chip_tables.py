@@ -27,7 +27,7 @@ def rows(preflight: PreflightResult) -> list[list[str]]:
 def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() -> None:
     text = show_chips(fitting(SETTINGS))
     assert max(map(len, text.splitlines())) <= WIDTH
-    assert text.startswith("Chips  fits: 40.00 of 95.70 GiB on each device\n")
+    assert text.startswith("Fits  yes, it needs 40.00 of 95.70 GiB on each device\n")
     assert ["35%", "(quoted)", "2.500", "40.0%"] in [row[:4] for row in rows(fitting(SETTINGS))]
     assert ["to", "other", "slices", "(DCN)", "all-reduce", "1,000.0"] in rows(fitting(SETTINGS))
     assert ["v6e", "4x4", "3", "x", "8192", "3.393", "3.533", "1.04"] in rows(fitting(SETTINGS))
@@ -98,5 +98,5 @@ def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:
 
 def test_an_answer_that_cannot_be_had_is_its_reason() -> None:
     text = show_chips(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
-    assert "Chips  NO ANSWER: no compiler for it" in text
+    assert "Fits  unknown: no compiler for it" in text
     assert "Compiled in" not in text

@@ -6,32 +6,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.review.preview import MOST_CHARACTERS, comment, mark, preview_tables
+from infra.review.preview import MOST_CHARACTERS, comment, mark, preview_answers, preview_tables
 from infra.review.review import Previewed
 from infra.review.table import WIDTH, as_text
 from tests.infra.recording import ROOT
 from tests.infra.review.previews import POOL, change, finding, losing, passing
 
 
-def show(previewed: Previewed) -> str:
-    return as_text(preview_tables(previewed))
+def show(previewed: Previewed, *, verbose: bool = False) -> str:
+    return as_text([*preview_answers(previewed), *preview_tables(previewed, verbose=verbose)])
 
 
 def titles(previewed: Previewed) -> list[str]:
-    return [table.title for table in preview_tables(previewed)]
+    return [table.title for table in preview_tables(previewed, verbose=False)]
+
+
+def verdict(previewed: Previewed) -> str:
+    (*_, last) = preview_answers(previewed)
+    return last.verdict
 
 
 def test_losses_come_first_and_one_by_one() -> None:
     lines = show(losing()).splitlines()
-    assert titles(losing())[:3] == ["Preview of dev", "Taken away", "Rules"]
-    assert "Taken away  1 DELETED and 2 REPLACED" in lines
+    assert [line.split()[0] for line in lines[:5]] == ["Price", "Fits", "Pace", "Queue", "Verdict"]
+    assert titles(losing()) == ["Lost", "Rules", "Changes"]
+    assert "Lost  deletes 1 resource and replaces 2 resources" in lines
     lost = [line.split(maxsplit=4) for line in lines if line.startswith(("DELETE", "REPLACE"))]
     assert [row[:4] for row in lost] == [
         ["DELETE", "gcp", "NodePool", "slices-trillium-1"],
         ["REPLACE", "gcp", "NodePool", "slices-trillium-0"],
         ["REPLACE", "kubernetes", "JobSet", "job-tiny"],
     ]
-    assert [row[4] for row in lost[1:]] == ["nodeConfig.spot", "none: goes with what it depends on"]
+    assert [row[4] for row in lost[1:]] == ["nodeConfig.spot", "replaced together with what it depends on"]
 
 
 def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
@@ -42,36 +48,36 @@ def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
 
 
 @pytest.mark.parametrize(
-    ("difference", "verdict"),
+    ("difference", "expected"),
     [
         ({}, "passes"),
-        ({"changes": (change("delete", POOL, "a"),)}, "passes, but removes resources: read the next table"),
+        ({"changes": (change("delete", POOL, "a"),)}, "passes, but deletes 1 resource"),
         ({"findings": (finding("few", "advisory", None),)}, "passes"),
-        ({"findings": (finding("few", "mandatory", None),) * 2}, "REFUSED: 1 mandatory rule broken"),
+        ({"findings": (finding("few", "mandatory", None),) * 2}, "REFUSED: 1 mandatory rule broken: few"),
         ({"errors": ("no quota",)}, "REFUSED: the engine cannot execute this plan"),
         ({"review": None, "errors": ("no program",)}, "REFUSED: the engine cannot execute this plan"),
     ],
 )
-def test_the_first_line_is_the_answer(difference: dict[str, object], verdict: str) -> None:
+def test_the_verdict_is_that_of_engine_rules_and_review(difference: dict[str, object], expected: str) -> None:
     previewed = passing().model_copy(update=difference)
-    assert show(previewed).splitlines()[0] == f"Preview of dev  {verdict}"
-    assert previewed.passes == verdict.startswith("passes")
+    assert verdict(previewed) == expected
+    assert previewed.passes == expected.startswith("passes")
 
 
 def test_a_plan_that_up_refuses_is_not_simply_passed() -> None:
     review = passing().review
     assert review
     unready = passing().model_copy(update={"review": review.model_copy(update={"refused": ("cloud.project: ...",)})})
-    (verdict, *_), found = preview_tables(unready), titles(unready)
-    assert (verdict.state, unready.passes) == ("notable", True)
-    assert found.index("Ready") < found.index("Price")
-    assert "cloud.project: ..." in show(unready)
+    (*_, last) = preview_answers(unready)
+    assert (last.state, unready.passes) == ("notable", True)
+    assert last.verdict == "the plan is valid, but `up` refuses this stack: correct cloud.project: ..."
 
 
 @pytest.mark.parametrize("difference", [{"errors": ("no quota",)}, {"review": None, "errors": ("no program",)}])
 def test_nothing_is_said_of_what_a_refused_plan_did_not_come_to(difference: dict[str, object]) -> None:
     refused = passing().model_copy(update={"changes": (), **difference})
-    assert all(table.state != "good" for table in preview_tables(refused) if table.title in ("Rules", "Changes"))
+    tables = preview_tables(refused, verbose=False)
+    assert all(table.state != "good" for table in tables if table.title in ("Rules", "Changes"))
     assert "no rule is broken" not in show(refused)
     assert "0 unchanged" not in show(refused)
 
@@ -82,14 +88,19 @@ def test_a_job_that_is_never_admitted_does_not_go() -> None:
     (job,) = review.jobs
     refused = job.model_copy(update={"admission": job.admission.model_copy(update={"outcome": "never"})})
     never = review.model_copy(update={"jobs": (refused,)})
-    first = show(passing().model_copy(update={"review": never})).splitlines()[0]
-    assert first == "Preview of dev  CANNOT RUN: the plan is valid, but a job would never start"
+    never_runs = passing().model_copy(update={"review": never})
+    assert verdict(never_runs) == "NO: the plan is valid, but tiny is never admitted"
+
+
+def test_the_tables_of_the_review_are_shown_on_request() -> None:
+    assert "$/chip h" in show(passing(), verbose=True)
+    assert "$/chip h" not in show(passing())
 
 
 def test_every_error_is_shown_unchanged() -> None:
     refused = passing().model_copy(update={"review": None, "errors": ("cluster: quota [8] is used up", "no disk")})
     assert "Errors  2 errors of the engine\ncluster: quota [8] is used up\nno disk" in show(refused)
-    assert "Price" not in titles(refused)
+    assert [answer.title for answer in preview_answers(refused)] == ["Verdict"]
 
 
 GOLDEN = ROOT / "tests" / "golden" / "preview-comment.md"

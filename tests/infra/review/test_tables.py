@@ -20,7 +20,7 @@ def show(values: Values, known: Known) -> str:
 
 def test_each_group_is_listed_with_its_price_per_hour_day_and_month() -> None:
     text = show(own("dev"), NOTHING)
-    assert text.startswith("Price  $19.44 an hour ($466.56 a day) as soon as it is up\n")
+    assert text.startswith("Price  $19.44 an hour ($466.56 a day) while deployed\n")
     assert "trillium        2   v6e 2x4      16   spot         1.2150   19.44     467    14,191" in text
     assert "us-east5, 2026-08" in text
 
@@ -28,7 +28,7 @@ def test_each_group_is_listed_with_its_price_per_hour_day_and_month() -> None:
 def test_an_unknown_price_is_never_shown_as_zero() -> None:
     values = own("staging")
     text = show(values, NOTHING)
-    assert "Price  $0.00 an hour ($0.00 a day) as soon as it is up, at most an unknown price for trillium\n" in text
+    assert "Price  $0.00 an hour ($0.00 a day) while deployed, at most an unknown price for trillium\n" in text
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "spot", "count": 1}
     mixed = show(values, NOTHING)
     most = "at most $19.44 an hour ($466.56 a day) and an unknown price for trillium"
@@ -87,22 +87,23 @@ def test_who_is_pushed_out_is_named() -> None:
     text = show(own("prod"), replace(NOTHING, workloads=others))
     assert "preempts 1 running" in text
     assert "pretraining/other (192 chips, priority 500" in text
-    assert "as if nothing else ran" not in text
+    assert "simulated" not in text
 
 
 def test_a_job_that_does_not_fit_is_shown_with_its_largest_arrays_and_attempts() -> None:
     values = own("prod")
     text = show(values, replace(NOTHING, preflights={"pretrain": unfit(parse(values))}))
-    assert "Chips  DOES NOT FIT: needs 120.00 of 95.70 GiB on each device" in text
+    assert "Fits  NO, it needs 120.00 of 95.70 GiB on each device" in text
     assert "f32[2,8192,128256]" in text
     assert "training.remat: full" in text
-    assert "ESTIMATE: 76,500 steps" not in text
+    assert "ESTIMATE" not in text.replace("ESTIMATED", "")
 
 
 def test_the_pace_is_called_an_estimate_and_has_its_calibration() -> None:
     values = own("prod")
     text = show(values, replace(NOTHING, preflights={"pretrain": fitting(parse(values))}))
-    assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992 on cubes" in text
+    assert "Pace  ESTIMATE: 2.500 s a step, 76,500 steps take 2.2 days and cost $19,992 on cubes" in text
+    assert "All steps train on 1.6e+11 tokens." in text
     assert "attention kernels at   step s" in text
     assert "nothing ran on a TPU" in " ".join(text.split())
     assert "CALIBRATION" in text
@@ -111,10 +112,10 @@ def test_the_pace_is_called_an_estimate_and_has_its_calibration() -> None:
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_every_stack_has_a_review(stack: str) -> None:
     text = show(own(stack), NOTHING)
-    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("Price", "Queue", "Chips"))] == [
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("Price", "Queue", "Fits"))] == [
         "Price",
         "Queue",
-        "Chips",
+        "Fits",
     ]
 
 
@@ -125,17 +126,21 @@ def test_the_review_of_a_stack_without_jobs_shows_its_price_and_says_so(values: 
     assert (queue.title, queue.rows) == ("Queue", ())
 
 
-def test_tables_about_one_of_several_jobs_have_its_name() -> None:
+def test_tables_about_one_of_several_jobs_have_its_name_and_what_holds_for_all_is_said_once() -> None:
     values = own("dev")
     job = unnamed(values)
     container = {key: job[key] for key in ("team", "priority", "max_restarts")}
     container |= {"kind": "container", "image": f"program@sha256:{'0' * 64}"}
     one_slice = {"slices": {"group": "trillium", "count": 1}}
     values["jobs"] = {"one": job | one_slice, "other": job | one_slice, "program": container | one_slice}
+    values["scheduling"] = {"placement": "topology-aware"}
     text = show(values, NOTHING)
-    for title in ("Queue of one", "Chips of one", "Queue of other", "Chips of other", "Queue of program"):
+    for title in ("Fits of one", "Fits of other"):
         assert f"{title}  " in text
-    assert "Chips of program" not in text
+    assert "Fits of program" not in text
+    for name in ("one", "other", "program"):
+        assert text.count(f"\nresearch/{name} (8 chips") == 1
+    assert text.count("simulated for an empty cluster") == text.count("also counts free hosts") == 1
 
 
 def test_what_up_refuses_and_what_is_doubtful_come_first() -> None:

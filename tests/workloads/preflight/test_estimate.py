@@ -16,6 +16,17 @@ def test_seconds_are_cycles_by_the_clock_and_bytes_by_the_links() -> None:
     assert {step.seconds for step in found.steps} == {found.compute_seconds + found.ici_seconds}
 
 
+def test_a_step_takes_as_much_longer_as_it_waits_for_other_slices() -> None:
+    [done] = (line for line in SCAN.splitlines(keepends=True) if line.startswith("  %recv-done"))
+    before, loop, after = SCAN.replace(done, "").partition("  %copy.15 =")
+    hidden, waits = (estimate(v6e_job(), account(text)) for text in (SCAN, before + done + loop + after))
+
+    assert hidden.dcn_exposed_seconds == 0
+    assert waits.dcn_exposed_seconds == pytest.approx(waits.dcn_seconds)
+    longer = [late.seconds - early.seconds for late, early in zip(waits.steps, hidden.steps, strict=True)]
+    assert longer == pytest.approx([waits.dcn_seconds] * 3)
+
+
 def test_a_sum_over_more_slices_takes_longer() -> None:
     many, done = changed(v6e_job(), slices={"count": 64}), account(SCAN)
 
