@@ -179,7 +179,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield a finding for a job that is complete, running or silent."""
     if job.state is State.COMPLETED:
-        said, step = job.condition("Completed"), job.files.training.step
+        said, step = job.condition("Completed"), job.training.step
         what = f"The job is complete, after {counted(step, 'step')}." if step else "The job is complete."
         yield Finding(Cause.COMPLETED, what, said.since if said else None)
     elif job.state is State.RUNNING and job.kind is Kind.TRAINING:
@@ -192,20 +192,19 @@ def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 
 
 def _trains(snapshot: Snapshot, job: Job) -> Finding:
-    training, at = job.files.training, job.files.last_step_at
+    training, at = job.training, job.training.last_step_at
     quiet = snapshot.at - at if at else 0.0
-    if training.step and quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
+    if quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
         advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
         hang = "after training.step_timeout_minutes, or a container's heartbeat.silence_seconds, the job restarts"
-        return Finding(Cause.SILENT, what, at, (f"last step: {training.step} of {training.steps}",), (advice, hang))
-    if training.step:
-        left = duration(training.seconds_left())
-        return Finding(Cause.RUNNING, f"The job runs: step {training.step} of {training.steps}, {left} left.", None)
+        return Finding(Cause.SILENT, what, at, (f"last {job.progress}",), (advice, hang))
+    if at:
+        return Finding(Cause.RUNNING, f"The job runs: {job.progress}, {duration(training.seconds_left())} left.", None)
     # The 5 minutes are from https://cloud.google.com/tpu/docs/troubleshooting/trouble-tf.
-    what = "All hosts run, and the first step has not ended. JAX is restoring a checkpoint, or compiling, which takes"
-    what += " 5 minutes or more for a large model."
+    what = f"All hosts run: {job.progress}. " if job.progress else "All hosts run. "
+    what += "Restoring and compiling take 5 minutes or more for a large model."
     return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
 
 
