@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from infra.settings.errors import FieldError
 from infra.settings.values import (
+    MOST_INT32,
     FilePath,
     HttpPath,
     JobName,
@@ -87,7 +88,7 @@ class Job(Spec):
     paused: bool = False
     """Whether the job is kept out of its queue. A running job receives SIGTERM, saves, and frees its chips. When this
     is false again, the job waits for chips like any other job and continues from its last checkpoint."""
-    max_restarts: Annotated[WholeNumber, Field(ge=0)]
+    max_restarts: Annotated[WholeNumber, Field(ge=0, le=MOST_INT32)]
     """Maximum number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
     slice_failure: SliceFailure = "restart"
     """What the failure of a slice means for the others. `restart`: all slices restart. `continue`: only the failed

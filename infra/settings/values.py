@@ -14,6 +14,8 @@ from pydantic import AfterValidator, Field
 
 NAMESPACE = "tpu-multislice"
 """Namespace of the program's keys in Pulumi's configuration, whatever the name of the project."""
+MOST_INT32 = 2**31 - 1
+"""Largest number that most fields of Kubernetes' objects can hold."""
 SECRETS = "secrets"
 """The only section of a stack file that may hold secrets."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
