@@ -1,6 +1,7 @@
 """The graph that the program declares: what waits for what, what is kept, what is replaced."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pulumi
 import pytest
@@ -119,7 +120,9 @@ def test_a_controller_preempts_pods_of_jobs(program: Recording) -> None:
     (priority,) = program.of_type("kubernetes:scheduling.k8s.io/v1:PriorityClass")
     deployment: Values = {"spec": {"replicas": 1, "template": {"spec": {"containers": []}}}}
     preferred = {"containers": [], "priorityClassName": priority.inputs["metadata"]["name"]}
-    changed = _transformed(prefer_controllers, "apps/v1:Deployment", deployment)
+    changed = _transformed(
+        partial(prefer_controllers, priority.inputs["metadata"]["name"]), "apps/v1:Deployment", deployment
+    )
     assert changed == {"spec": {"replicas": 1, "template": {"spec": preferred}}}
     assert priority.inputs["value"] > 0
 
