@@ -27,7 +27,6 @@ from sandbox.engine import Engine
 from sandbox.programs import Programs
 from sandbox.servers import holds_within
 from sandbox.site import Site, administrator, create
-from workloads.progress import SlicesChanged
 from workloads.report.history import History, read_history
 from workloads.report.records import Failure, read_failures
 
@@ -207,7 +206,7 @@ class Target:
         told = replace(seen, conditions=tuple(conditions), events=tuple(events), failures=tuple(failures))
         starts = self.history(job).starts
         ledgers = [ledger for start in starts for ledger in start.ledgers.values()]
-        changes = [event for ledger in ledgers for event in ledger if event.name == SlicesChanged.__name__]
+        changes = [event for ledger in ledgers for event in ledger if event.name == "SlicesChanged"]
         if not changes:
             return told
         steps = [step for start in starts for step in start.steps]
