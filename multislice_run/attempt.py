@@ -103,8 +103,7 @@ class Attempt:
         self._live = LiveMetrics(self._start, leads=self.leads)
         self._live.set_schedule(steps, save_every_minutes and 60 * save_every_minutes, place.slice_count)
         self._environment = environment
-        self._heartbeat = environment.get(HEARTBEAT_VARIABLE)
-        self._sigterm = threading.Event()
+        self._heartbeat, self._sigterm = environment.get(HEARTBEAT_VARIABLE), threading.Event()
         self._asks = 0
         """Number of queries of `stopping` in this attempt."""
         self._standstill: Standstill | None = None
@@ -112,8 +111,7 @@ class Attempt:
             self._standstill = Standstill(self.job_folder, self._start, place, hang_minutes)
         self._files: tuple[Ledger, StepFile] | None = None
         self._closing, self._done = threading.Lock(), threading.Event()
-        self._resumed = False
-        self._stepped = False
+        self._resumed = self._stepped = False
         """Whether a step has ended. Until then, the attempt has nothing new to save."""
         self._skipped, self._since = 0, time.monotonic()
 
