@@ -183,9 +183,9 @@ def test_the_newest_checkpoints_are_kept_and_say_what_saved_them(saved: Path) ->
         (cut, "process 0: "),
         (flip_one_bit, r"arrays are not what was saved: .* \(expected \w{16}, got \w{16} in replica"),
         (lose_record, "no fingerprints: "),
-        (shaped([]), "no fingerprints: expected a record with fingerprints and a manifest"),
-        (shaped({"fingerprints": "all", "manifest": {}}), "no fingerprints: expected a record"),
-        (shaped({"fingerprints": {}, "manifest": []}), "no fingerprints: expected a record"),
+        (shaped([]), "no fingerprints: ValueError: expected a record with fingerprints and a manifest"),
+        (shaped({"fingerprints": "all", "manifest": {}}), "no fingerprints: ValueError: expected a record"),
+        (shaped({"fingerprints": {}, "manifest": []}), "no fingerprints: ValueError: expected a record"),
         (shaped({"format": "new", "fingerprints": {}, "manifest": {}}), "no fingerprints: "),
     ],
 )
