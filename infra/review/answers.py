@@ -82,7 +82,9 @@ def queue_answer(review: Review) -> Answer:
     """Return what the queue does with the jobs, and what the simulation of it assumes."""
     if not review.jobs:
         return Answer("Queue", "the stack has no jobs; its queues accept jobs of other stacks", "good")
-    found = [(job.plan.name, job.admission.answer, QUEUE_STATES[job.admission.outcome]) for job in review.jobs]
+    found: list[_OneJob] = [
+        (job.plan.name, job.admission.answer, QUEUE_STATES[job.admission.outcome]) for job in review.jobs
+    ]
     assumed = dict.fromkeys(job.admission.assumed for job in review.jobs if job.admission.assumed)
     (answer,) = _together("Queue", review, found)
     return Answer(answer.title, f"{answer.verdict}{''.join(f' ({each})' for each in assumed)}", answer.state)
@@ -124,7 +126,7 @@ def _together(title: str, review: Review, found: Sequence[_OneJob]) -> Iterator[
     for name, answer, _ in found:
         names.setdefault(answer, []).append(name)
     lines = [f"{join_names(each)}: {answer}" for answer, each in names.items()]
-    state = max((state for *_, state in found), key=_STATES.index)
+    state = max((each[2] for each in found), key=_STATES.index)
     yield Answer(title, found[0][1] if len(review.jobs) == 1 else "; ".join(lines), state)
 
 
