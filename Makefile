@@ -21,10 +21,10 @@ train: $(ENVIRONMENT) ## run the same trainer in four processes, without a clust
 preview: $(ENVIRONMENT) programs ## show settings, rules, price and queue of a plan: make preview STACK=dev
 	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
 
-test: $(ENVIRONMENT) $(if $(ARGS),programs) ## run lint, types, import contracts and quick tests, at most 12 minutes
+test: $(ENVIRONMENT) $(if $(ARGS),programs) ## run lint, types, import contracts and quick tests
 	@$(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
 
-test-all: $(ENVIRONMENT) ## run all of that and every other test except `make faults`, at most 45 minutes
+test-all: $(ENVIRONMENT) ## run all of that and every other test except `make faults`
 	@$(PYTHON) -m tests --all $(ARGS)
 
 fuzz: $(ENVIRONMENT) ## fuzz all file readers with twenty times as many damaged files

@@ -53,13 +53,13 @@ class CompiledStep(Spec):
     """A step that fits, per device."""
 
     steps: tuple[StepEstimate, ...]
-    """Estimates by the efficiency of attention kernels. Transfers between slices count as hidden."""
+    """Estimates by the efficiency of attention kernels, with the wait for other slices."""
     ici_sent_bytes: dict[str, float]
     dcn_sent_bytes: dict[str, float]
     dcn_seconds: float
     """Seconds of all transfers to other slices if nothing else ran."""
     dcn_exposed_seconds: float
-    """Part of these seconds in which the program waits."""
+    """Part of these seconds in which the program waits, which is in every step of `steps`."""
 
     @property
     def quoted(self) -> StepEstimate:

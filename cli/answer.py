@@ -57,10 +57,16 @@ def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
         write_error("stopped", in_json=in_json)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):
-        # Rich raises SystemExit if the reader has closed the pipe. Python would try to write the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
+        # Rich raises SystemExit if the reader has closed the pipe.
+        return discard_output()
     return status
+
+
+def discard_output() -> int:
+    """Write the rest of the output, which has no reader, to nowhere. Return the exit status."""
+    # Python would try to write the rest at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return UNREAD
 
 
 def agree(question: str) -> None:

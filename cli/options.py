@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from cli import stack_file
-from cli.answer import Form, Halt, exit_status, write_error
+from cli.answer import Form, Halt, discard_output, exit_status, write_error
 from cli.sandbox_folder import DEFAULT, default_sandbox, is_of_sandbox
 from cli.selected import STACK_VARIABLE, default_stack
 
@@ -165,6 +165,8 @@ def _without_answer(context: Any) -> Generator[None]:
             raise typer.Exit(1) from None
         error.exit_code = 1
         raise
+    except (BrokenPipeError, SystemExit):
+        raise typer.Exit(discard_output()) from None
 
 
 def _in_json(words: Sequence[str]) -> bool:

@@ -31,12 +31,15 @@ class Starter(Spec):
     project: ProjectName
     """Google Cloud project."""
     region: str
+    """Region of the cluster."""
     zone: str
+    """Zone of the slices."""
     generation: str
     """Generation of the chips, such as v6e. Its other names, such as trillium, are understood."""
     topology: str
     """Topology of a slice, such as 4x4, or Cloud TPU's name of the slice, such as v6e-16."""
     capacity: Literal["on-demand", "spot"] = "spot"
+    """Source of the chips."""
 
 
 _SOURCES: Mapping[str, frozenset[str]] = {

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cli.answer import UNREAD
 from cli.multislice import app
 from sandbox.daemon import CHECKOUT
 
@@ -118,3 +120,12 @@ def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
 def test_options_that_exclude_each_other_are_refused(command: list[str]) -> None:
     found = CliRunner().invoke(app, command)
     assert (found.exit_code, "got both" in found.output) == (1, True)
+
+
+def test_help_without_a_reader_ends_as_every_other_output() -> None:
+    ours, pipe = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "cli.multislice", "--help"]
+    ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False)
+    os.close(pipe)
+    assert (ended.returncode, ended.stderr) == (UNREAD, b"")

@@ -15,7 +15,8 @@ def with_designs(document: str) -> str:
     text = (
         "All values except MFU are for one device: bytes that it sends within its slice in a step (AG: all-gather, AR:"
         " all-reduce, RS: reduce-scatter), memory at the peak, and the processor time of the compilation. MFU counts"
-        " causal attention once, 6 FLOPs per weight and token, and no recomputation."
+        " causal attention once, 6 FLOPs per weight and token, and no recomputation. A step includes the exposed"
+        " part of DCN, in which it waits for other slices."
     )
     rows = [f"| {row.design} | {' | '.join(_cells(row))} |" for row in read_rows(TABLE.read_text())]
     return with_part(document, BEGIN, "".join(f"{each}\n" for each in ("", text, "", _HEAD, *rows, "")), END)

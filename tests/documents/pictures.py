@@ -9,32 +9,25 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from etils import epath
 from rich.console import Console
 
-from infra.cost import bill
 from infra.review import table
-from infra.review.preview import preview_tables
-from infra.review.review import review
-from infra.review.tables import tables
-from infra.settings.read import parse
+from infra.review.answers import answers
+from infra.review.preview import preview_answers, preview_tables
 from tests.documents import concept_pictures
 from tests.documents.animation import WITHOUT_FONTS, animation
+from tests.documents.llama_stack import llama_review
 from tests.documents.pages import DOCS
 from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
-from tests.infra.review.known import NOTHING, own, running
-from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
 from workloads.report.history import read_history
 from workloads.report.tables import WIDTH, write
 
 _BLANKS = re.compile(r"\n(\s*\n){2,}")
 """Several empty lines, as between the live screen and the closing lines."""
-_COMPILED = Path(__file__).parent / "prod_preflight.json"
-"""What `multislice preflight -s prod` found and kept."""
 
 
 def _recorded() -> Recording:
@@ -65,24 +58,16 @@ def _report() -> str:
 def _preview() -> str:
     """Draw what the engine says when slices become spot."""
     console = _console(table.WIDTH)
-    console.print(table.renderable(preview_tables(_recorded().preview)))
+    previewed = _recorded().preview
+    shown = [*preview_answers(previewed), *preview_tables(previewed, verbose=False)]
+    console.print(table.renderable(shown))
     return _drawn(console, "multislice preview -s local --sandbox .sandbox", "preview")
 
 
 def _review() -> str:
-    """Draw the review of `prod` with one slice more than is deployed."""
-    values = own("prod")
-    deployed = bill(parse(values), {}, None)
-    values["slices"]["cubes"]["count"] += 1
-    known = replace(
-        NOTHING,
-        preflights={"pretrain": PreflightResult.model_validate_json(_COMPILED.read_text())},
-        deployed=deployed,
-        workloads=[running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)],
-    )
     console = _console(table.WIDTH)
-    console.print(table.renderable(tables(review("prod", parse(values), known))))
-    return _drawn(console, "multislice review -s prod", "review")
+    console.print(table.renderable(answers(llama_review())))
+    return _drawn(console, "multislice review -s llama", "review")
 
 
 def _console(width: int) -> Console:

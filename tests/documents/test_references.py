@@ -11,6 +11,7 @@ from tests.documents import (
     exit_codes_reference,
     how_to_index,
     job_spec_reference,
+    llama_stack,
     policy_reference,
     reliability_reference,
     settings_reference,
@@ -33,6 +34,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "explanation/reliability.md": lambda: reliability_reference.reference(
         (DOCS / "explanation" / "reliability.md").read_text()
     ),
+    "tutorials/llama-on-v6e.md": lambda: llama_stack.with_figures(llama_stack.TUTORIAL.read_text()),
     "reference/exit-codes.md": exit_codes_reference.reference,
     "reference/command-line.md": command_line_reference.reference,
     "reference/not-confirmed.md": unconfirmed_reference.reference,
