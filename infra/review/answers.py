@@ -126,7 +126,7 @@ def _together(title: str, review: Review, found: Sequence[_OneJob]) -> Iterator[
     for name, answer, _ in found:
         names.setdefault(answer, []).append(name)
     lines = [f"{join_names(each)}: {answer}" for answer, each in names.items()]
-    state = max((each[2] for each in found), key=_STATES.index)
+    state = _STATES[max(_STATES.index(state) for _, _, state in found)]
     yield Answer(title, found[0][1] if len(review.jobs) == 1 else "; ".join(lines), state)
 
 
