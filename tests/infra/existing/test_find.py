@@ -100,7 +100,7 @@ def test_controllers_that_a_stack_installs_have_a_priority_of_its_name(server: S
     values["cluster"]["existing"] |= {"jobset": "install", "kueue": "install"}
     recording = run_program(values, answers={GET_CLUSTER: FITTING})
     (priority,) = recording.of_type("kubernetes:scheduling.k8s.io/v1:PriorityClass")
-    claimed = {claim.name for claim in claims(parse(values)) if claim.collection.endswith("priorityclasses")}
+    claimed = {claim.name for claim in claims(parse(values)) if claim.collection.endswith("/priorityclasses")}
     assert {priority.inputs["metadata"]["name"]} == claimed == {"research-controllers-of-jobs"}
 
 
