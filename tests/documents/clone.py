@@ -1,9 +1,11 @@
 """A clone of the repository, in which tests run the commands of the documents as they stand."""
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,17 +28,25 @@ class Clone:
         # The packages are those of the tests' environment, in which the project is another checkout.
         return {**own, "PYTHONPATH": str(self.root)}
 
-    def start(self, script: str, output: Path) -> subprocess.Popen[bytes]:
-        """Start a script in a new shell, in the background, with its output in a file."""
+    @contextmanager
+    def started(self, script: str, output: Path) -> Generator[subprocess.Popen[bytes]]:
+        """Run a script in a new shell, with its output in a file. At the end it gets Ctrl-C if it still runs."""
         with output.open("wb") as file:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 ["bash", "-c", script],
                 cwd=self.root,
                 env=self.variables,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+                process.wait()
 
     def run(self, lines: Sequence[str], statuses: Mapping[str, int] | None = None) -> str:
         """Run lines one after the other in one new shell. Return their output.

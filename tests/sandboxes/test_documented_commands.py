@@ -43,10 +43,10 @@ def test_a_reader_trains_kills_a_host_looks_changes_calls_and_removes(clone: Clo
     _, (kill,), look, change, down = map(joined, blocks(FIRST_RUN, "sh"))
     make_up, _ = joined(blocks(README, "sh")[0])
     screen = tmp_path / "screen"
-    up = clone.start(make_up, screen)
-    wait_until(lambda: f"try: {kill}" in screen.read_text() or up.poll() is not None, screen.read_text)
-    clone.run([kill])
-    assert up.wait(PATIENCE_SECONDS) == 0, screen.read_text()
+    with clone.started(make_up, screen) as up:
+        wait_until(lambda: f"try: {kill}" in screen.read_text() or up.poll() is not None, screen.read_text)
+        clone.run([kill])
+        assert up.wait(PATIENCE_SECONDS) == 0, screen.read_text()
     assert "slice-1-0" in clone.run(look)
 
     _change_stack(clone, r"(?<=preset: tiny\n)", "    training: {steps: 200}\n")
