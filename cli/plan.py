@@ -129,7 +129,7 @@ def _day_after(starts: date, days: float) -> date | None:
 
 def _verdict(job: JobEstimate, found: Plan) -> str:
     if job.days is None:
-        return f"{job.job} does not fit: multislice preflight -s {found.stack} shows what would"
+        return f"{job.job} does not fit; to see what would: multislice preflight -s {found.stack}"
     cost = "an unknown price" if job.usd is None else f"${job.usd:,.0f}"
     late = f", later than {found.deadline_days:g} days" if job.in_time is False else ""
     return f"{job.job} takes {job.days:,.1f} days for {cost}{late}"

@@ -67,7 +67,7 @@ def profile(
     _require_running(job)
     target = epath.Path(output or f"profile-{job.place.name}")
     try:
-        run = find_run(answering(folder_of(deployed, job) or deployed.job_folder(job.place)))
+        run = find_run(answering(folder_of(deployed, job) or deployed.job_folder(job.place)), job.run)
         before = captures(run)
         with _request(deployed, run):
             sys.stderr.write(f"job {job.place.name}: its {job.hosts} hosts will profile the same steps within 10 s\n")

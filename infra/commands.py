@@ -8,7 +8,7 @@ from dataclasses import dataclass
 MAKE_VARIABLE = "MULTISLICE_MAKE"
 """Variable with the stack that the Makefile's `up` and `down` name, in which only these set it."""
 
-FOR_MEMBERS = frozenset(("status", "list", "logs", "explain", "dashboard", "submit", "render", "cancel", "profile"))
+FOR_MEMBERS = frozenset(("status", "list", "logs", "explain", "submit", "render", "cancel", "profile"))
 """Commands that need only a kubeconfig, so that members of a team can run them."""
 
 OF_FILES = frozenset(("review", "preflight"))

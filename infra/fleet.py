@@ -137,7 +137,8 @@ class Fleet(pulumi.ComponentResource):
             needs_of_jobs.append(RamDisks(f"{prefix}ram-disks", disks, in_cluster()))
         shared = args.cluster.shared
         installed = shared.installed if shared else BOTH
-        operators_args = OperatorsArgs(args.slices.values(), args.scheduling, slices.first_queued, installed)
+        own = shared.prefix if shared else ""
+        operators_args = OperatorsArgs(args.slices.values(), args.scheduling, slices.first_queued, installed, own)
         operators = Operators(f"{prefix}operators", operators_args, in_cluster())
         hooks = explain_stuck_deletes(f"{prefix}told-when-stuck", pulumi.Output.from_input(args.cluster.endpoint))
         queues = Queues(f"{prefix}queues", _queues(args, allowances, hooks), in_cluster(operators))

@@ -5,6 +5,7 @@ Queues and jobs need those webhooks, so they depend on this component.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import pulumi
@@ -77,6 +78,8 @@ class OperatorsArgs:
     """A queued node pool; `None` if the stack has none."""
     installed: Collection[str]
     """Controllers to install. The others are in the cluster already, and are left alone."""
+    prefix: str
+    """Prefix of names in an existing cluster; empty in a cluster of the stack."""
 
 
 class Operators(pulumi.ComponentResource):
@@ -85,6 +88,7 @@ class Operators(pulumi.ComponentResource):
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
         self._prefix = name.removesuffix("operators")
+        self._priority_name = f"{args.prefix}{PRIORITY}"
         resources = chart_resources(sum(group.hosts for group in args.groups))
         priority = [self._priority()] if args.installed else []
         jobset: list[pulumi.Resource] = []
@@ -100,7 +104,7 @@ class Operators(pulumi.ComponentResource):
     def _priority(self) -> kubernetes.scheduling.v1.PriorityClass:
         return kubernetes.scheduling.v1.PriorityClass(
             f"{self._prefix}{PRIORITY}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=PRIORITY),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=self._priority_name),
             value=_PRIORITY_VALUE,
             description="Controllers of jobs find room on the system nodes, whatever the heads of jobs take of them.",
             opts=pulumi.ResourceOptions(parent=self),
@@ -124,7 +128,11 @@ class Operators(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[in_namespace, *after],
-                transforms=[wait_for_certificates, leave_certificates, prefer_controllers],
+                transforms=[
+                    wait_for_certificates,
+                    leave_certificates,
+                    partial(prefer_controllers, self._priority_name),
+                ],
             ),
         )
 
@@ -155,12 +163,12 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     return pulumi.ResourceTransformResult({key: item for key, item in args.props.items() if key != "data"}, args.opts)
 
 
-def prefer_controllers(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-    """Let the pods of a controller preempt others. JobSet's chart has no value for that."""
+def prefer_controllers(priority: str, args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+    """Let the pods of a controller preempt others, by the class `priority`. JobSet's chart has no value for that."""
     if args.type_ != "kubernetes:apps/v1:Deployment":
         return None
     spec = cast(dict[str, Any], args.props["spec"])
-    pod = {**spec["template"]["spec"], "priorityClassName": PRIORITY}
+    pod = {**spec["template"]["spec"], "priorityClassName": priority}
     changed = {**spec, "template": {**spec["template"], "spec": pod}}
     return pulumi.ResourceTransformResult({**args.props, "spec": changed}, args.opts)
 

@@ -82,8 +82,7 @@ def bucket(name: str) -> Generator[None]:
 
 
 def _is_of_storage(error: Exception) -> bool:
-    # The module that raised it is already imported. gcsfs cannot be imported after Pulumi, because both have the same
-    # protocol buffers.
+    # Importing gcsfs takes half a second, and the module that raised the error is already imported.
     kinds: list[type[Exception]] = [OSError]
     if retry := sys.modules.get("gcsfs.retry"):
         kinds += [retry.HttpError, *retry.RETRIABLE_EXCEPTIONS]

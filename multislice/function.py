@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -170,14 +171,13 @@ def run[**P, R](
     if errors := list(_errors(wish, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
-    target = Target(stack, wish, hosts, folders, sandbox)
+    return partial(_decorate, Target(stack, wish, hosts, folders, sandbox))
 
-    def decorate(function: Callable[P, R]) -> Function[P, R]:
-        if error := _decoration_error(function):
-            raise Refused(error)
-        return Function(function, target)
 
-    return decorate
+def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R]:
+    if error := _decoration_error(function):
+        raise Refused(error)
+    return Function(function, target)
 
 
 def _errors(wish: Wish, hosts: object) -> Iterator[str]:

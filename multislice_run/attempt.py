@@ -88,42 +88,32 @@ class Attempt:
         Raises:
             NoJobFolder: JOB_FOLDER is not set.
         """
-        if JOB_FOLDER_VARIABLE not in environment:
-            raise NoJobFolder(
-                f"{JOB_FOLDER_VARIABLE} must be set to a folder for the program's files, as in pods of a job; to run"
-                f" it by hand, write {JOB_FOLDER_VARIABLE}=/tmp/job before the command"
-            )
+        self.job_folder = _job_folder(environment)
         place = self._place = Place.of(environment)
         self.leads = place.process == 0
         """Whether this host writes the ledger, and prints for all hosts."""
-        self.job_folder = epath.Path(environment[JOB_FOLDER_VARIABLE])
         self.folder = self.job_folder / "runs" / run
         """Folder of the run, also for its checkpoints. It is the same on all hosts and in all attempts."""
         self.hosts = len(place.hosts) * place.slice_count
         """Number of hosts of the job."""
-        self.steps = steps
-        self.last_step = 0
+        self.steps, self.last_step = steps, 0
         """Step that was restored or recorded last."""
         self._start = Start.of({**_BY_HAND, **environment}, time.time(), place.slice_count)
         self._ending = Ending(self.job_folder, self._start, place.host)
         self._live = LiveMetrics(self._start, leads=self.leads)
         self._live.set_schedule(steps, save_every_minutes and 60 * save_every_minutes, place.slice_count)
         self._environment = environment
-        self._heartbeat = environment.get(HEARTBEAT_VARIABLE)
-        self._sigterm = threading.Event()
+        self._heartbeat, self._sigterm = environment.get(HEARTBEAT_VARIABLE), threading.Event()
         self._asks = 0
         """Number of queries of `stopping` in this attempt."""
         self._standstill: Standstill | None = None
         if hang_minutes is not None and not place.alone:
             self._standstill = Standstill(self.job_folder, self._start, place, hang_minutes)
         self._files: tuple[Ledger, StepFile] | None = None
-        self._closing = threading.Lock()
-        self._done = threading.Event()
-        self._resumed = False
-        self._stepped = False
+        self._closing, self._done = threading.Lock(), threading.Event()
+        self._resumed = self._stepped = False
         """Whether a step has ended. Until then, the attempt has nothing new to save."""
-        self._skipped = 0
-        self._since = time.monotonic()
+        self._skipped, self._since = 0, time.monotonic()
 
     def __enter__(self) -> Self:
         # JAX replaces this handler when it joins several hosts. JAX is then asked.
@@ -281,3 +271,12 @@ class Attempt:
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         return seconds
+
+
+def _job_folder(environment: Mapping[str, str]) -> epath.Path:
+    if JOB_FOLDER_VARIABLE not in environment:
+        raise NoJobFolder(
+            f"{JOB_FOLDER_VARIABLE} must be set to a folder for the program's files, as in pods of a job; to run"
+            f" it by hand, write {JOB_FOLDER_VARIABLE}=/tmp/job before the command"
+        )
+    return epath.Path(environment[JOB_FOLDER_VARIABLE])

@@ -4,6 +4,7 @@ Object stores cannot append, so the content of a file is kept in memory and a ba
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ ENTRIES_PER_PART = 5000
 
 IDLE_PER_WRITE = 20
 """Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
+_NUMBERED = re.compile(r"[0-9]+-[0-9]+\.jsonl")
 
 
 class LineFile:
@@ -121,7 +123,7 @@ class StepFile:
 
 def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
     """Add to the files of steps of an attempt that was killed those of its last `lines` that they lack."""
-    parts = [*folder.glob(f"{start}-*.jsonl")] if folder.exists() else []
+    parts = [path for path in _numbered(folder) if path.name.startswith(f"{start}-")]
     last = max(parts, key=lambda path: int(path.stem.split("-")[1]), default=folder / f"{start}-0.jsonl")
     stored = last.read_text().splitlines() if parts else []
     newest = json.loads(stored[-1])["time"] if stored else 0.0
@@ -132,8 +134,16 @@ def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
 
 def next_start(ledgers: epath.Path) -> int:
     """Return the number of the latest attempt that left a ledger, plus one."""
-    names = [path.name for path in ledgers.iterdir()] if ledgers.exists() else []
-    return max((int(name.split("-")[0]) + 1 for name in names if name.endswith(".jsonl")), default=0)
+    return max((int(path.name.split("-")[0]) + 1 for path in _numbered(ledgers)), default=0)
+
+
+def _numbered(folder: epath.Path) -> list[epath.Path]:
+    """Return the files `<number>-<number>.jsonl`, and report other files of that kind, which are passed over."""
+    found = [path for path in folder.iterdir() if path.name.endswith(".jsonl")] if folder.exists() else []
+    for path in found:
+        if not _NUMBERED.fullmatch(path.name):
+            print(f"{path} is not a ledger or a file of steps, and is passed over; remove it", flush=True)
+    return [path for path in found if _NUMBERED.fullmatch(path.name)]
 
 
 def write_whole(path: epath.Path, text: str) -> None:

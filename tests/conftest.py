@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 
-from google.rpc import status_pb2
 from hypothesis import HealthCheck, settings
 
 from tests.cost import pytest_configure, pytest_fixture_setup, pytest_runtest_call, pytest_sessionfinish
@@ -19,9 +18,6 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 # Programs for several CPU devices must not be loaded (`sandbox.tpu_environment`), and those for absent chips cannot be.
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-
-# Pulumi's plugins and gcsfs each bring the message google.rpc.Status, of which a process can hold but one.
-sys.modules["pulumi.runtime.proto.status_pb2"] = status_pb2
 
 # Python searches for garbage after every 2,000 new objects, and finds little. It takes a tenth of the CPU time of tests
 # that import large libraries and build many plans.

@@ -5,7 +5,6 @@
 Runs in a temporary copy of the checkout. `make test` does not run it: it checks the tests, not the sources.
 """
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from time import monotonic
 from typing import NamedTuple
 
 import pytest
+
+from tests.checkout import copy_checkout
 
 
 class Mutation(NamedTuple):
@@ -233,7 +234,9 @@ def main(names: Sequence[str]) -> int:
         sys.exit(f"error: no mutation is called {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         root = Path(folder)
-        _copy_checkout(root)
+        copy_checkout(root)
+        if Path(".venv").exists():
+            (root / ".venv").symlink_to(Path(".venv").resolve())
         for mutation in chosen:
             _mutated(root, mutation)
         # A test that fails anyway would catch every mutation.
@@ -245,17 +248,6 @@ def main(names: Sequence[str]) -> int:
     if survived:
         print(f"no test catches {', '.join(survived)}")
     return int(bool(survived))
-
-
-def _copy_checkout(root: Path) -> None:
-    """Copy all files that git tracks or does not ignore, as they are now."""
-    listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    for name in subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0"):
-        if name and Path(name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(name, root / name, follow_symlinks=False)
-    if Path(".venv").exists():
-        (root / ".venv").symlink_to(Path(".venv").resolve())
 
 
 def _mutated(root: Path, mutation: Mutation) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.checkout import copy_checkout
+
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 VALUES = ("--project", "acme-tpus", "--generation", "v6e", "--topology", "4x4", "--zone", "us-east5-b")
 
@@ -17,13 +18,8 @@ VALUES = ("--project", "acme-tpus", "--generation", "v6e", "--topology", "4x4", 
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the installed package, without its dependencies. It is built from a copy of the sources."""
     folder = tmp_path_factory.mktemp("installed")
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout
-    copy = ["tar", "c", "--null", "--ignore-failed-read", "-T", "-"]
-    archive = subprocess.run(copy, cwd=ROOT, input=names, capture_output=True, check=True).stdout
     sources = folder / "sources"
-    sources.mkdir()
-    subprocess.run(["tar", "x"], cwd=sources, input=archive, check=True)
+    copy_checkout(sources)
     build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(sources)]
     subprocess.run([*PIP, *build], check=True)
     (wheel,) = folder.glob("*.whl")

@@ -68,11 +68,11 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
         why = [(cordoned, "cordoned"), (away, "not ready")]
         what += ": " + ", and ".join(f"{_names(nodes)} {words}" for nodes, words in why if nodes)
         if cordoned:
-            advice.append(f"once they work again: kubectl uncordon {' '.join(node.name for node in cordoned)}")
+            names = " ".join(node.name for node in cordoned)
+            advice.append(f"once they work again: {_operate(snapshot, f'kubectl uncordon {names}')}")
     elif CORDONED in said:
-        # A member of a team sees no nodes.
+        # Members of a team see no nodes.
         what += ": nodes are cordoned"
-        advice = ["ask who operates the cluster to repair or uncordon them"]
     else:
         advice.append(f"if Google has no chips there, change slices.NAME.zone, then {snapshot.reader.run_up()}")
     cause = Cause.BAD_HOST if marked else Cause.NO_NODE
@@ -107,7 +107,13 @@ def _elsewhere(snapshot: Snapshot, name: str) -> str:
     nodes = name if alone else f"-l {NODE_POOL_LABEL}={pool}"
     # JobSet places a slice by its first host, so one cordoned node does not keep it from the pool.
     what = "the node" if alone else "all nodes of its slice"
-    return f"to use another slice if one is free, cordon {what}: kubectl cordon {nodes}"
+    return f"to use another slice if one is free, cordon {what}: {_operate(snapshot, f'kubectl cordon {nodes}')}"
+
+
+def _operate(snapshot: Snapshot, command: str) -> str:
+    """Return a command about nodes, which members of a team may not run."""
+    reader = snapshot.reader
+    return f"ask the owner of stack {reader.stack} to run: {command}" if reader.is_member else command
 
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:

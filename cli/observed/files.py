@@ -1,6 +1,6 @@
 """Reads the files of a job's current run: steps, starts, failures, checkpoints and dollars."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from etils import epath
 
     from workloads.report.goodput import Goodput
-    from workloads.report.history import History, Start
+    from workloads.report.history import Start
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,6 @@ def read_files(folder: str, run: str | None = None) -> Files:
     except faults_of_storage() as fault:
         notes.append(f"{folder}: cannot read its files: {type(fault).__name__}: {fault}")
     return Files(notes=tuple(notes))
-
-
-def read_runs(folder: str) -> "Iterator[History]":
-    """Yield the history of each run of the job with the folder `folder`. Raise an error of storage, or ImportError."""
-    from workloads.report.command import answering
-    from workloads.report.history import read_history
-
-    runs = answering(folder) / "runs"
-    for run in sorted(runs.iterdir()) if runs.exists() else ():
-        yield read_history(run)
 
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:

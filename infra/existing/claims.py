@@ -14,6 +14,7 @@ from infra import borders, monitoring, queues
 from infra.existing.controllers import NAMESPACES
 from infra.kubernetes import ApiServer
 from infra.names import KUEUE_API_VERSION, NO_JOB_RUNS, slice_pool
+from infra.operators import PRIORITY
 from infra.settings.errors import FieldError, SettingsError
 from infra.settings.stack import Settings
 
@@ -21,6 +22,7 @@ _KUEUE = f"/apis/{KUEUE_API_VERSION}"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 _NAMESPACES = "/api/v1/namespaces"
+_PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POOLS = "node pool"
 """Takes the place of the API path for node pools, which the cluster's API server does not know."""
 
@@ -78,6 +80,9 @@ def _prefixed(settings: Settings) -> Iterator[tuple[str, str]]:
         yield f"{_KUEUE}/workloadpriorityclasses", f"{prefix}{priority}"
     if settings.scheduling.placement == "topology-aware":
         yield f"{_KUEUE}/topologies", f"{prefix}{queues.TOPOLOGY}"
+    existing = settings.cluster.existing
+    if existing and "install" in (existing.jobset, existing.kueue):
+        yield _PRIORITIES, f"{prefix}{PRIORITY}"
     if settings.monitoring.enabled:
         yield _NAMESPACES, f"{prefix}{monitoring.NAMESPACE}"
     for policy in (borders.TRAINERS, borders.BAD_HOST, NO_JOB_RUNS):

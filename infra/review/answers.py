@@ -18,7 +18,7 @@ QUEUE_STATES: dict[Outcome, State] = {
     "paused": "notable",
 }
 _STATES: Sequence[State] = ("good", "notable", "bad")
-"""States of answers, the best first."""
+"""Best state first."""
 _NAMED = 3
 """Number of jobs with the same answer that are named. The others are counted."""
 _OneJob = tuple[str, str, State]
@@ -126,8 +126,8 @@ def _together(title: str, review: Review, found: Sequence[_OneJob]) -> Iterator[
     for name, answer, _ in found:
         names.setdefault(answer, []).append(name)
     lines = [f"{join_names(each)}: {answer}" for answer, each in names.items()]
-    _, _, worst = max(found, key=lambda each: _STATES.index(each[2]))
-    yield Answer(title, found[0][1] if len(review.jobs) == 1 else "; ".join(lines), worst)
+    state = _STATES[max(_STATES.index(state) for _, _, state in found)]
+    yield Answer(title, found[0][1] if len(review.jobs) == 1 else "; ".join(lines), state)
 
 
 def join_names(names: Sequence[str]) -> str:

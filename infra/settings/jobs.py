@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from infra.settings.errors import FieldError
 from infra.settings.values import (
+    MOST_INT32,
     FilePath,
     HttpPath,
     JobName,
@@ -103,7 +104,7 @@ class Job(Spec):
     paused: Flag = False
     """Whether the job is kept out of its queue. A running job receives SIGTERM, saves, and frees its chips. When this
     is false again, the job waits for chips like any other job and continues from its last checkpoint."""
-    max_restarts: Annotated[WholeNumber, Field(ge=0)] = 3
+    max_restarts: Annotated[WholeNumber, Field(ge=0, le=MOST_INT32)] = 3
     """Maximum number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
     """Seconds from SIGTERM to SIGKILL, which must be enough to save a checkpoint. A restart waits equally long for a

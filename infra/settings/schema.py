@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from infra.capacity import Capacity
 from infra.settings.values import (
+    MOST_INT32,
     BillingAccount,
     BucketName,
     Cidr,
@@ -270,11 +271,11 @@ class Team(Spec):
 class Requeueing(Spec):
     """Retries of a job whose pods did not start in time."""
 
-    limit: Annotated[WholeNumber, Field(ge=0)] | None = None
+    limit: Annotated[WholeNumber, Field(ge=0, le=MOST_INT32)] | None = None
     """Number of retries, after which the workload is deactivated until someone activates it. Default: no limit."""
-    base_seconds: PositiveInt = 60
+    base_seconds: Annotated[PositiveInt, Field(le=MOST_INT32)] = 60
     """Pause before the first retry. It doubles with each retry."""
-    max_seconds: PositiveInt = 3600
+    max_seconds: Annotated[PositiveInt, Field(le=MOST_INT32)] = 3600
     """Longest pause."""
 
 

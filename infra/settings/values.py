@@ -20,6 +20,8 @@ NAMESPACE = "tpu-multislice"
 """Namespace of the program's keys in Pulumi's configuration, whatever the name of the project."""
 PROJECT_OF_SANDBOX = "sandbox"
 """Project that the file of a stack for the sandbox names."""
+MOST_INT32 = 2**31 - 1
+"""Largest number that most fields of Kubernetes' objects can hold."""
 SECRETS = "secrets"
 """The only section of a stack file that may hold secrets."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -1,5 +1,6 @@
 """Objects of the Kubernetes API as a JobSet `tiny` of two slices with two hosts each makes them."""
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -27,18 +28,29 @@ def metadata(name: str, created: float, **more: object) -> dict[str, Any]:
 
 
 def jobset(
-    restarts: int = 0, terminal: str = "", message: str = "", ended: float = 0, name: str = "tiny"
+    restarts: int = 0,
+    terminal: str = "",
+    message: str = "",
+    ended: float = 0,
+    name: str = "tiny",
+    spec: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     status: dict[str, Any] = {"restarts": restarts, "conditions": []}
     if terminal:
         reason = "AllJobsCompleted" if terminal == "Completed" else "FailJobSetFailurePolicyAction"
         status["terminalState"] = terminal
         status["conditions"] = [condition(terminal, "True", ended, message, reason)]
-    container = {"name": "trainer", "env": [{"name": "JOB_SPEC", "value": "{}"}]}
+    container = {"name": "trainer", "env": [{"name": "JOB_SPEC", "value": json.dumps(spec or {})}]}
     of_job = {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [container]}}}
     job = {"name": "slice", "replicas": 2, "template": {"spec": of_job}}
     labels = {"kueue.x-k8s.io/queue-name": "research"}
     return {"metadata": metadata(name, 45, labels=labels), "spec": {"replicatedJobs": [job]}, "status": status}
+
+
+def specified(existing_run: str, steps: int) -> dict[str, Any]:
+    """Return the same job with the specification of a training job."""
+    storage = {"path": "gs://bucket/tiny", "existing_run": existing_run}
+    return jobset(spec={"storage": storage, "training": {"steps": steps}})
 
 
 def headed(restarts: int = 0, terminal: str = "", ended: float = 0) -> dict[str, Any]:

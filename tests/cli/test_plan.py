@@ -89,7 +89,7 @@ def test_a_job_that_does_not_fit_has_neither_days_nor_dollars(stack: Values) -> 
     compiled(stack, unfit)
     status, text = shown(days=1000)
     assert status == 2
-    assert "pretrain does not fit: multislice preflight -s prod" in " ".join(text.split())
+    assert "pretrain does not fit; to see what would: multislice preflight -s prod" in " ".join(text.split())
     assert planned()[1].jobs[0].days is None
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from cli.answer import Halt
 from cli.profile import captures, profile
+from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS
 from tests.cli.api_server import Played
 from tests.cli.standing import finish, stack
@@ -49,6 +50,14 @@ def test_a_request_is_left_in_the_runs_folder_and_what_all_hosts_record_is_downl
 def test_a_request_that_no_host_answers_is_taken_back(server: Played, tmp_path: Path) -> None:
     run = crashed_and_resumed(tmp_path / "tiny")
     with pytest.raises(Halt, match=r"profiles of 4 hosts within 0 s, got 0"):
+        recorded(server, tmp_path, 0.1)
+    assert not (run / PROFILE_REQUEST).exists()
+
+
+def test_a_job_that_begins_a_new_run_is_not_asked_through_the_old_one(server: Played, tmp_path: Path) -> None:
+    run = crashed_and_resumed(tmp_path / "tiny")
+    server.change(JOBSETS, api_objects.specified("anew", steps=7))
+    with pytest.raises(Halt, match="the run uid-tiny, which has not begun; only a job that is training can be"):
         recorded(server, tmp_path, 0.1)
     assert not (run / PROFILE_REQUEST).exists()
 

@@ -1,11 +1,11 @@
 import pytest
 from rich.console import Group
 
-from cli.observed.files import Training
 from cli.render import duration, exit_words, pods_table, sparkline, training_lines
 from infra.job_state import Kind, newest
 from tests.cli import api_objects
 from tests.cli.shown import text
+from workloads.report.training import Training
 
 
 def test_a_head_is_shown_as_such_and_is_no_host() -> None:
@@ -46,5 +46,6 @@ def test_the_sparkline_keeps_the_newest_value_and_the_width() -> None:
 
 
 def test_the_figures_of_a_training_are_below_its_bar() -> None:
-    lines = text(Group(*training_lines(Training(step=5, steps=10, loss=2.5, losses=((5, 2.5),)), 40)), 120).splitlines()
+    training = Training(step=5, steps=10, loss=2.5, losses=((5, 2.5),), last_step_at=1.0)
+    lines = text(Group(*training_lines(training, None, 40)), 120).splitlines()
     assert (len(lines), lines[1].startswith("loss 2.500")) == (3, True)

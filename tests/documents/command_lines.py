@@ -30,15 +30,15 @@ def command_lines() -> dict[str, list[str]]:
 def _lines(text: str) -> Iterator[str]:
     for block in blocks(text, "sh", "console"):
         # A script is run as a whole: it goes by its first line.
-        yield from [_joined(block)[0]] if _SCRIPT.search(block) else _joined(block)
+        yield from [joined(block)[0]] if _SCRIPT.search(block) else joined(block)
     for block in [*blocks(text, ""), *_INDENTED.findall(text)]:
-        yield from (line for line in _joined(block) if _COMMAND.match(line))
+        yield from (line for line in joined(block) if _COMMAND.match(line))
     for words in _IN_A_SENTENCE.findall(without_blocks(text)):
         yield " ".join(words.split())
 
 
-def _joined(block: str) -> list[str]:
-    """The lines of a block without comments, those that go on below put together."""
+def joined(block: str) -> list[str]:
+    """Return the lines of a block without comments. A line that is continued below is one line."""
     whole = re.sub(r"\\\n\s*", "", block)
     lines = [re.sub(r"\s+#.*$", "", line).strip() for line in whole.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]

@@ -27,6 +27,7 @@ restart that counts uses up one of `job.max_restarts`. [What to do](../explanati
 """
 _REST = """| any other, such as 137 | | killed, or ended by a signal | restarts the job; counts |
 | any, if the pod was evicted or preempted, or its node lost | | unless the code fails the job at once | {disrupted} |
+| none | | the program never ran, for example because the pod's node refused it | {refused} |
 
 """
 _ACTIONS = {
@@ -54,7 +55,8 @@ _COMMANDS = f"""## Commands
 def reference() -> str:
     """Return the page."""
     parts = [_HEAD, *map(_row, ExitCode)]
-    parts.append(_REST.format(disrupted=_ACTIONS[action(_jobset(), 137, disrupted=True)]))
+    disrupted, refused = action(_jobset(), 137, disrupted=True), action(_jobset(), None)
+    parts.append(_REST.format(disrupted=_ACTIONS[disrupted], refused=_ACTIONS[refused]))
     return "".join([*parts, _COMMANDS, *map(_statuses, commands())])
 
 

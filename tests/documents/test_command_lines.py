@@ -4,7 +4,6 @@ import re
 import shlex
 
 import pytest
-from typer.testing import CliRunner
 
 from cli.multislice import app
 from tests.documents.command_lines import command_lines, command_of
@@ -12,7 +11,7 @@ from tests.faults.catalogue import CATALOGUE
 from tests.faults.long_run import parser
 
 LINES = command_lines()
-MULTISLICE = [line for line in LINES if re.match("multislice [a-z]", line)]
+MULTISLICE = [part for line in LINES for part in re.split(r" (?:&&|>|\|) ", line) if re.match("multislice [a-z]", part)]
 FAULTS = [line for line in LINES if line.startswith("make faults")]
 LONG_RUNS = [line for line in LINES if line.startswith(".venv/bin/python -m tests.faults.long_run")]
 
@@ -32,12 +31,3 @@ def test_a_command_line_of_faults_selects_faults_of_the_catalogue(line: str) -> 
 @pytest.mark.parametrize("line", LONG_RUNS)
 def test_a_command_line_of_a_long_run_is_one(line: str) -> None:
     parser().parse_args(shlex.split(line)[3:])
-
-
-def test_the_review_of_the_first_page_runs_offline() -> None:
-    line = "multislice review -s dev"
-    assert line in LINES
-    answer = CliRunner().invoke(app, shlex.split(line)[1:])
-    # The example's project and image are for the reader to replace.
-    assert answer.exit_code == 2
-    assert "Verdict  NO: `up` refuses this stack: correct cloud.project" in answer.output

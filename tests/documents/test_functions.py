@@ -2,13 +2,13 @@
 
 import inspect
 import re
-from pathlib import Path
 
 import multislice
 from examples.__main__ import NAMES
 from multislice import errors
+from tests.documents.pages import DOCS, blocks
 
-TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "functions.md").read_text()
+TEXT = (DOCS / "how-to" / "functions.md").read_text()
 
 
 def test_every_argument_of_run_is_told() -> None:
@@ -33,8 +33,11 @@ def test_the_handle_and_the_functions_are_real() -> None:
     handle = TEXT.split("A handle has ")[1].split(". ")[0]
     for name in re.findall(r"`(\w+)", handle):
         assert hasattr(multislice.Call, name) or name in multislice.Call.__dataclass_fields__
+
+
+def test_the_example_with_checkpoints_is_a_function() -> None:
+    # tests/sandboxes/test_documented_commands.py calls the first example.
+    _, shown = blocks(TEXT, "python")
     around: dict[str, object] = {"multislice": multislice}
-    for shown in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
-        if "@multislice" in shown:
-            exec(shown.replace("print(devices(10))", ""), around)
-    assert {name for name, found in around.items() if isinstance(found, multislice.Function)} == {"devices", "train"}
+    exec(shown, around)
+    assert isinstance(around["train"], multislice.Function)

@@ -68,7 +68,7 @@ def test_its_heartbeat_is_accepted() -> None:
 
 
 def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
-    values = _shown("probe", blocks(TEXT, "yaml")[5])
+    values = _shown("probe", blocks(TEXT, "yaml")[-1])
     values["cluster"]["system_machine_type"] = re.findall(r"`cluster.system_machine_type: ([\w-]+)`", TEXT)[0]
     settings = parse(values)
     rendered: Any = render(submission(settings, settings.jobs["probe"], None))

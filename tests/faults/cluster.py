@@ -10,9 +10,10 @@ from infra import names
 from infra.kubernetes import Json
 from infra.names import NODE_POOL_LABEL
 from sandbox import daemon
+from sandbox.node_agent.pod import REFUSED, ImageError
 from sandbox.operators import program_of
 from sandbox.servers import TOLERATED_SECONDS
-from sandbox.site import SILENT_ANNOTATION, taken_ports
+from sandbox.site import BROKEN_ANNOTATION, PULLS_NO_IMAGES, REFUSES_PODS, SILENT_ANNOTATION, taken_ports
 from tests.chain.stack import Chain, ignore
 from tests.faults.fault import BETWEEN_SAVES, GONE, PREEMPTED, UNDISTURBED, Expected, Fault
 from tests.faults.hosts import at_least, between_saves
@@ -201,7 +202,75 @@ def _lose_machine(chain: Chain, job: str) -> None:
         _replace(chain, [node])
 
 
+_MINUTE_SECONDS, _REPAIR_SECONDS = 60, 120
+"""Times in which counted restarts would be used up: without pauses three of them take 4 s."""
+
+
+def _at_restart(how: str, reason: str, seconds: float) -> Callable[[Chain, str], None]:
+    """Kill a host whose node then starts no pod, which `reason` shows, until `seconds` later."""
+
+    def strike(chain: Chain, job: str) -> None:
+        path = f"{names.NODES}/{_name(_node_of(chain, job))}"
+        chain.api.patch(path, {"metadata": {"annotations": {BROKEN_ANNOTATION: how}}})
+        try:
+            chain.send(signal.SIGKILL, job, _HOST)
+            chain.wait(f"a pod with {reason}", lambda: _shows(chain, job, reason), _NOTICED_SECONDS)
+            time.sleep(seconds)
+        finally:
+            chain.api.patch(path, {"metadata": {"annotations": {BROKEN_ANNOTATION: None}}})
+
+    return strike
+
+
+def _shows(chain: Chain, job: str, reason: str) -> bool:
+    """Whether an event or the status of a pod of the job shows `reason`."""
+    events = [each for each in chain.objects("events") if each["involvedObject"]["name"].startswith(f"{job}-{_HOST}-")]
+    states = [
+        state
+        for pod in chain.pods(job)
+        for container in pod["status"].get("containerStatuses", [])
+        for state in container["state"].values()
+    ]
+    return any(each.get("reason") == reason for each in (*events, *states))
+
+
+def _away_for_minutes(chain: Chain, job: str) -> None:
+    """Kill a host whose node is not ready until minutes later."""
+    node, pid = _node_of(chain, job), chain.host_pid(f"{job}-{_HOST}")
+    _silence(chain, node, silent=True)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(_REPAIR_SECONDS)
+        chain.wait(f"no new pod of {job}", lambda: not chain.hosts_run(job), 1)
+    finally:
+        _silence(chain, node, silent=False)
+
+
 NODES = (
+    between_saves(
+        "pod-refused",
+        "a host is killed, and its node refuses the next pod",
+        Expected(endings=GONE),
+        _at_restart(REFUSES_PODS, REFUSED.reason, 0),
+    ),
+    between_saves(
+        "pod-refused-for-minutes",
+        "a host is killed, and its node refuses pods for two minutes",
+        Expected(endings=GONE, recovery_seconds=_REPAIR_SECONDS + 120),
+        _at_restart(REFUSES_PODS, REFUSED.reason, _REPAIR_SECONDS),
+    ),
+    between_saves(
+        "image-not-pulled",
+        "a host is killed, and its node cannot pull the image for a minute",
+        Expected(endings=GONE, recovery_seconds=_MINUTE_SECONDS + 120),
+        _at_restart(PULLS_NO_IMAGES, ImageError.reason, _MINUTE_SECONDS),
+    ),
+    between_saves(
+        "node-not-ready-for-minutes",
+        "a host is killed, and its node is not ready for two minutes",
+        Expected(endings=GONE, recovery_seconds=_REPAIR_SECONDS + 120),
+        _away_for_minutes,
+    ),
     between_saves(
         "node-deleted",
         "a Node is deleted and created again",

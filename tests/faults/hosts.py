@@ -118,6 +118,17 @@ def _see_late(chain: Chain, job: str) -> None:
     chain.wait("a leader that waited for the late slice", lambda: waited_seconds() > _LATE_SECONDS, 1)
 
 
+def _end_the_restore(chain: Chain, job: str) -> None:
+    """Kill a host, and send SIGTERM to another one while the next attempt restores."""
+    chain.send(signal.SIGKILL, job, "slice-1-1")
+    chain.wait("an attempt that restores", lambda: len(chain.history(job).starts) == 2, _RECORDED_SECONDS)
+    chain.send(signal.SIGTERM, job, "slice-1-0")
+    chain.wait("its end", lambda: chain.jobset(job)["status"].get("restarts", 0) == 2, _RESTORE_SECONDS / 2)
+
+
+_RESTORE_SECONDS = 60.0
+"""Time of the restore, and also that after which a host that does not end on SIGTERM is killed."""
+_RESTORES = "workloads.training.checkpoint:Checkpoints.restore"
 _BEGINS = "workloads.training.host:run_host"
 STARTS = (
     Fault(
@@ -127,6 +138,16 @@ STARTS = (
         _see_late,
         at_step=1,
         edit=add_sabotages(Sabotage("delay", _BEGINS, ("slice-1-0", "slice-1-1"), (1, 1), seconds=_LATE_SECONDS)),
+    ),
+    Fault(
+        "sigterm-while-restoring",
+        "a host is killed, and another one receives SIGTERM while the next attempt restores",
+        Expected(starts=3, endings=GONE),
+        _end_the_restore,
+        at_step=BETWEEN_SAVES,
+        edit=add_sabotages(
+            at_least(seconds=1.5), Sabotage("delay", _RESTORES, (LEADER,), (1, 1), start=1, seconds=_RESTORE_SECONDS)
+        ),
     ),
     Fault(
         "port-taken",

@@ -1,6 +1,7 @@
 """The graph that the program declares: what waits for what, what is kept, what is replaced."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pulumi
 import pytest
@@ -119,7 +120,9 @@ def test_a_controller_preempts_pods_of_jobs(program: Recording) -> None:
     (priority,) = program.of_type("kubernetes:scheduling.k8s.io/v1:PriorityClass")
     deployment: Values = {"spec": {"replicas": 1, "template": {"spec": {"containers": []}}}}
     preferred = {"containers": [], "priorityClassName": priority.inputs["metadata"]["name"]}
-    changed = _transformed(prefer_controllers, "apps/v1:Deployment", deployment)
+    changed = _transformed(
+        partial(prefer_controllers, priority.inputs["metadata"]["name"]), "apps/v1:Deployment", deployment
+    )
     assert changed == {"spec": {"replicas": 1, "template": {"spec": preferred}}}
     assert priority.inputs["value"] > 0
 
@@ -140,7 +143,7 @@ def test_a_webhook_is_there_once_it_has_certificates() -> None:
 
 
 def test_charts_are_changed_on_their_way_to_the_cluster(program: Recording) -> None:
-    assert {len(chart.request.transforms) for chart in program.of_type(JOBSET_CHART[0])} == {4}
+    assert {len(chart.request.transforms) for chart in program.of_type(JOBSET_CHART[0])} == {3}
 
 
 def test_every_resource_of_a_stack_that_an_earlier_program_deployed_is_known_under_its_new_parent() -> None:

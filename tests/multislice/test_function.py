@@ -85,10 +85,11 @@ def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(func
 def test_all_that_is_wrong_with_a_wish_is_reported_at_once(hours: Any, shown: str) -> None:
     wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": hours, "backend": "gke"}
     with pytest.raises(Refused) as fault:
-        multislice.run("local", "trillium", **wrong)
+        multislice.run("local", "trillium", hang_minutes=0, **wrong)
     assert str(fault.value).splitlines() == [
         "count must be a number of slices of at least 1, got 1.5",
         f"max_hours must be a number above 0 and at most 8759, got {shown}",
+        "hang_minutes must be a number above 0 or None, got 0",
         "priority must be one of low, normal, high, got 'urgent'",
         "hosts must be one of leader, all, got 'none'",
         "backend must be one of direct, pathways, auto, got 'gke'",

@@ -1,6 +1,8 @@
 """The stack of calls: from Pulumi, or from the record in a namespace of the kubeconfig's current context."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,6 +15,11 @@ from multislice.place import place
 from tests.cli.api_server import Played, playing
 from tests.multislice.known import settings
 
+_IN_A_NEW_PROCESS = """
+from multislice.place import gcs, stacks_in
+from sandbox import engine
+gcs(token="anon")
+"""
 RECORDS = "/api/v1/namespaces/research/configmaps"
 
 
@@ -50,3 +57,9 @@ def test_another_stack_or_one_without_a_record_is_not_taken_for_it(server: Playe
     server.collections[RECORDS] = [{"metadata": {"name": "other", "uid": "2"}}]
     with pytest.raises(NoSuchStack, match="stack local cannot be read"):
         place("local", None)
+
+
+@pytest.mark.costs(cpu_seconds=8)
+def test_a_process_reads_a_stack_of_the_sandbox_and_then_its_bucket() -> None:
+    """Both need libraries of which each defines the same message of a protocol."""
+    subprocess.run([sys.executable, "-c", _IN_A_NEW_PROCESS], check=True)

@@ -15,6 +15,7 @@ from tests.workloads.hosts import wait_until
 from workloads.report.command import find_run
 from workloads.report.goodput import Cause, goodput
 from workloads.report.history import History, read_history
+from workloads.report.training import summarize_training
 
 PROGRAM = """
 import json, sys, time
@@ -69,6 +70,9 @@ def test_a_program_that_crashed_resumes_and_the_report_has_its_steps_and_dollars
         ("CRASH", 1, 8),
         ("DONE", 6, 12),
     ]
+    seen = summarize_training(found)
+    assert (seen.step, seen.steps, seen.submission, seen.attempt, seen.ended) == (12, 12, "first", 2, True)
+    assert (seen.loss, seen.checkpoint_step) == (1 / 12, 10)
     spent = goodput(found.attempts)
     assert {Cause.PRODUCTIVE, Cause.LOST, Cause.SAVE, Cause.DOWN} <= {part.cause for part in spent.parts}
     assert spent.usd == pytest.approx(spent.seconds * 36 / 3600)
@@ -123,7 +127,7 @@ def test_a_program_that_gets_sigterm_before_its_first_step_ends_at_once(tmp_path
         assert process.stdout
         assert process.stdout.readline() == "restoring\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == ExitCode.PREEMPTED
+        assert process.wait(30) == ExitCode.PREEMPTED
 
 
 JOINED = """
@@ -163,7 +167,7 @@ def test_hosts_that_jax_has_joined_end_together_also_in_a_resumed_run(tmp_path: 
     try:
         assert [host.stdout and host.stdout.readline() for host in hosts] == ["resumed\n"] * 2
         hosts[1].send_signal(signal.SIGTERM)
-        assert [host.wait(10) for host in hosts] == [ExitCode.PREEMPTED] * 2
+        assert [host.wait(30) for host in hosts] == [ExitCode.PREEMPTED] * 2
     finally:
         for host in hosts:
             host.kill()

@@ -192,7 +192,7 @@ def answering(folder: str) -> epath.Path:
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     place = epath.Path(folder)
     if folder.startswith("gs://"):
-        # Importing gcsfs takes seconds, and fails next to some versions of Pulumi's plugins.
+        # Importing gcsfs takes seconds, which are not part of the answer.
         fsspec.get_filesystem_class("gcs")
         probe = Thread(target=_probe, args=(place,), daemon=True)
         probe.start()
@@ -210,8 +210,7 @@ def _probe(place: epath.Path) -> None:
 
 def faults_of_storage() -> tuple[type[Exception], ...]:
     """Return the exceptions of reading or writing a path that is unreachable or not permitted."""
-    # These modules are not imported here: an exception can only come from a loaded module, and loading Google's clients
-    # next to Pulumi fails because both bring the protocol buffers of google.rpc.
+    # An exception can only come from a loaded module, and loading Google's clients takes seconds.
     kinds = (("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError"))
     return OSError, *(getattr(sys.modules[module], name) for module, name in kinds if module in sys.modules)
 

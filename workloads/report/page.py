@@ -15,10 +15,12 @@ from typing import Any
 from workloads.report.chart import Bar, amount, element, long_bar, style_sheet
 from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
 from workloads.report.goodput import Cause, Goodput, Spent, goodput, lost_steps
-from workloads.report.history import History, Start
+from workloads.report.history import LAST, History, Start
 from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import Placement, fixed_and_varying, size_text
 from workloads.report.tables import by_cause, by_fault, dollars, duration, notes, shown
+from workloads.report.training import summarize_training
+from workloads.spec import ExitCode
 
 STYLES = {
     Cause.PRODUCTIVE: "fill-1",
@@ -91,11 +93,10 @@ def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
     yield element("h1", escape(heading))
     newest = history.attempts[-1] if history.attempts else None
     if newest:
-        done = next((start.steps[-1].step for start in reversed(history.starts) if start.steps), 0)
-        until = _clock(newest.ended)
-        failed = newest.ending not in ("DONE", "no end recorded")
-        state = f"{'finished' if newest.ending == 'DONE' else newest.ending} at step {done}, {until}. {newest.cause}"
-        yield element("p", escape(state), class_="bad" if failed else "quiet")
+        failed = newest.ending not in (ExitCode.DONE.name, LAST)
+        ending = "finished" if newest.ending == ExitCode.DONE.name else newest.ending
+        facts = ", ".join(filter(None, (_progress(history), _clock(newest.ended))))
+        yield element("p", escape(f"{ending}: {facts}. {newest.cause}"), class_="bad" if failed else "quiet")
     else:
         yield element("p", "No attempt has left a ledger.", class_="bad")
     tiles = [
@@ -106,26 +107,28 @@ def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
 
 
 def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
-    steps = [step for start in history.starts for step in start.steps]
-    wanted = history.manifest.get("spec", {}).get("training", {}).get("steps")
-    done = f"{steps[-1].step:,}" if steps else "none"
-    yield "step", f"{done} of {wanted:,}" if isinstance(wanted, int) else done
-    losses = [step.loss for step in steps if step.loss is not None]
-    yield "loss", amount(losses[-1]) if losses else "none"
+    training = summarize_training(history)
+    yield "step", _progress(history).removeprefix("step ") or "none"
+    yield "loss", "none" if training.loss is None else amount(training.loss)
     yield "cost", dollars(spent.usd)
     yield "goodput", f"{100 * spent.productive:.1f} %"
     yield "restarts", str(max(0, len(history.attempts) - 1))
-    saved = history.events("CheckpointSaved")
-    yield "last save", f"step {saved[-1].facts['step']:,}, {_clock(saved[-1].time)}" if saved else "none"
+    saved, at = training.checkpoint_step, training.checkpoint_at
+    yield "last save", "none" if saved is None or at is None else f"step {saved:,}, {_clock(at)}"
     yield "wall time", duration(spent.seconds)
-    held_out = [event.facts["loss"] for event in history.events("Evaluation")]
-    yield "held-out loss", amount(held_out[-1]) if held_out else "none"
+    yield "held-out loss", "none" if training.held_out_loss is None else amount(training.held_out_loss)
+    steps = [step for start in history.starts for step in start.steps]
     rates = [step.tokens_per_second for step in steps if step.tokens_per_second is not None]
     yield "median tokens/s", amount(median(rates)) if rates else "none"
     if used := [step.mfu for step in steps if step.mfu is not None]:
         yield "median MFU", f"{100 * median(used):.1f} %"
     if peaks := [step.peak_bytes for step in steps if step.peak_bytes]:
         yield "peak memory of a device", size_text(max(peaks))
+
+
+def _progress(history: History) -> str:
+    running = bool(history.attempts) and history.attempts[-1].ending == LAST
+    return summarize_training(history).words(running=running)
 
 
 def _events(history: History) -> Iterator[str]:

@@ -23,7 +23,7 @@ Moment = Annotated[float, Field(ge=0, le=_END_OF_TIME)]
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 Positive = Annotated[float, Field(ge=0, le=_LARGEST)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
-FileName = Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=200)]
+FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=200)]
 
 
 class Record(BaseModel):

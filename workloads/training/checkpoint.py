@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import orbax.checkpoint as ocp
@@ -54,6 +54,19 @@ class Record:
     manifest: dict[str, Any]
     """Manifest of the attempt that saved it; see `runs`."""
 
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Self:
+        """Return the record in a JSON object.
+
+        Raises:
+            ValueError: it has another shape.
+        """
+        match found:
+            case {"fingerprints": dict(), "manifest": dict()}:
+                return cls(found["fingerprints"], found["manifest"])
+            case _:
+                raise ValueError("expected a record with fingerprints and a manifest")
+
 
 def read_record(folder: epath.Path) -> Record:
     """Return the record of the checkpoint in `folder`.
@@ -61,13 +74,15 @@ def read_record(folder: epath.Path) -> Record:
     Raises:
         NewerCheckpoint: a newer image wrote it.
     """
-    found: Mapping[str, Any] = ocp.JsonCheckpointHandler().restore(folder / RECORD)
+    found: Any = ocp.JsonCheckpointHandler().restore(folder / RECORD)
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a record with fingerprints and a manifest, got a {type(found).__name__}")
     if (written := found.get("format", 1)) > FORMAT:
         raise NewerCheckpoint(
             f"the checkpoint of step {folder.name} has format {written}, and this image reads formats up to {FORMAT};"
             f" deploy the image that wrote it ({found.get('manifest', {}).get('image')}) or a newer one"
         )
-    return Record(found["fingerprints"], found["manifest"])
+    return Record.of(found)
 
 
 class _Manager(ocp.CheckpointManager):

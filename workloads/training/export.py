@@ -23,6 +23,7 @@ from workloads.training.parameter_folder import (
     PARAMETERS,
     About,
     fingerprints,
+    named_folder,
     read_about,
     read_whole,
     require_new,
@@ -38,11 +39,12 @@ def main() -> None:
         prog="python -m workloads.training.export",
         description="Write the parameters of a checkpoint to a new folder, without the state of the optimizer.",
     )
-    parser.add_argument("run", type=epath.Path, help="folder of a run: STORAGE/runs/RUN, local or gs://")
-    parser.add_argument("out", type=epath.Path, help="new folder for the parameters, local or gs://")
+    parser.add_argument("run", type=named_folder, help="folder of a run: STORAGE/runs/RUN, local or gs://")
+    parser.add_argument("out", type=named_folder, help="new folder for the parameters, local or gs://")
     parser.add_argument("--step", type=int, help="step of the checkpoint (default: the newest)")
     parser.add_argument(
         "--initial-weights",
+        type=named_folder,
         metavar="FOLDER",
         help="folder of the weights that the run's adapters are for, if it was moved",
     )
@@ -59,7 +61,7 @@ def main() -> None:
     print(f"parameters after step {step} written to {arguments.out}")
 
 
-def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: str | None = None) -> int:
+def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: epath.Path | None = None) -> int:
     """Write the parameters after `step`, or of the newest checkpoint, to `out`. Return the step.
 
     Adapters are merged into the weights in the folder `initial_weights`, by default the job's folder.
@@ -82,7 +84,7 @@ def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: 
     if wrong := differences(expected, [fingerprints(parameters)]):
         raise NoCheckpoint(f"{folder} differs from what was saved: {'; '.join(wrong)}; choose another with --step")
     if spec.training.lora:
-        parameters = _merge(parameters, spec, record, initial_weights or spec.initial_weights)
+        parameters = _merge(parameters, spec, record, initial_weights)
         expected = fingerprints(parameters)
     about = About(
         step=step,
@@ -95,15 +97,15 @@ def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: 
     return step
 
 
-def _merge(adapters: Tree, spec: JobSpec, record: Record, weights: str | None) -> Tree:
+def _merge(adapters: Tree, spec: JobSpec, record: Record, given: epath.Path | None) -> Tree:
     assert spec.training.lora, "only adapters are merged"
-    assert weights, "the specification refuses adapters without weights"
-    folder = epath.Path(weights)
+    assert spec.initial_weights, "the specification refuses adapters without weights"
+    folder = given or epath.Path(spec.initial_weights)
     about = read_about(folder)
     expected, got = record.manifest["frozen_weights"], about.digest
     if got != expected:
         raise InvalidSpec(
-            f"{weights} must have the weights that the adapters were trained for, with the digest {expected}, got"
+            f"{folder} must have the weights that the adapters were trained for, with the digest {expected}, got"
             f" {got}; give their folder with --initial-weights"
         )
     return merge_adapters(read_whole(folder, about), adapters, spec.training.lora)

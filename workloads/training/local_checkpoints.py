@@ -199,6 +199,7 @@ class LocalCheckpoints:
             try:
                 record = json.loads((self._folder / name / RECORD).read_text())
                 if record["layout"] == self._shards.layout:
+                    Record.of(record)
                     found.append(asdict(_held(record)))
             except (OSError, ValueError, KeyError, TypeError) as error:
                 print(f"{self._folder / name} cannot be used: {first_line(error)}", flush=True)

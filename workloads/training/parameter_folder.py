@@ -8,6 +8,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -49,6 +50,11 @@ class About(Spec):
     def digest(self) -> str:
         """SHA-256 of the fingerprints, which does not depend on the folder's path."""
         return hashlib.sha256(json.dumps(self.fingerprints, sort_keys=True).encode()).hexdigest()
+
+
+def named_folder(text: str) -> epath.Path:
+    """Return a folder that a command line names, local or `gs://`. Orbax accepts only absolute local paths."""
+    return epath.Path(text if "://" in text else os.path.abspath(text))
 
 
 def require_new(folder: epath.Path) -> None:

@@ -22,8 +22,9 @@ so each checkpoint has the manifest of the attempt that saved it.
 import json
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,10 +32,13 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from multislice_run.ledger import next_start
+from multislice_run.ledger import next_start, write_whole
 from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
-from workloads.training.failures import InvalidSpec
+from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runtime import Processes
+
+_RUN_NAME = re.compile(r"[\w-][\w.-]*")
+"""Name of a run, which is a folder and leads to no other one."""
 
 RECORDED_PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain")
 
@@ -144,8 +148,9 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[s
     run = run or run_id
     folder = storage / "runs" / run
     fault = _record(folder / "manifest.json", manifest, spec.allow_changes)
-    if not fault and _current(storage) != run:
-        (storage / "current.json").write_text(json.dumps({"run": run}))
+    current, named = storage / "current.json", json.dumps({"run": run})
+    if not fault and not (current.exists() and current.read_text() == named):
+        write_whole(current, named)
     return run, next_start(folder / "ledger"), fault
 
 
@@ -153,10 +158,9 @@ def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
     """Return the attention kernel that the current run last used on chips of `generation`."""
     storage = epath.Path(spec.path)
     run = _current(storage) if spec.existing_run == "resume" else None
-    path = storage / "runs" / (run or "") / "manifest.json"
-    if run is None or not path.exists():
+    manifest = _earlier(storage / "runs" / run / "manifest.json") if run else None
+    if manifest is None:
         return None
-    manifest = json.loads(path.read_text())
     if "attention" in manifest:
         return manifest["attention"].get(generation)
     # Runs from before the kernel was recorded have it in their specification.
@@ -166,8 +170,43 @@ def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
 
 
 def _current(storage: epath.Path) -> str | None:
+    """Return the current run. If the file that names it is damaged, it is the one with the newest ledger."""
     path = storage / "current.json"
-    return json.loads(path.read_text())["run"] if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        run = json.loads(path.read_text())["run"]
+        if isinstance(run, str) and _RUN_NAME.fullmatch(run):
+            return run
+        fault = f"expected the name of a run, got {run!r}"
+    except (ValueError, LookupError, TypeError) as error:
+        fault = f"{type(error).__name__}: {error}"
+    newest = max(_last_written(storage / "runs"), default=(0.0, None))[1]
+    print(f"{path} cannot be used: {fault}; the newest run is {newest or 'not there'}", flush=True)
+    return newest
+
+
+def _last_written(runs: epath.Path) -> Iterator[tuple[float, str]]:
+    """Yield when each run wrote its newest ledger, and its name."""
+    for run in runs.iterdir() if runs.exists() else ():
+        ledgers = run / "ledger"
+        times = [float(path.stat().mtime) for path in ledgers.iterdir()] if ledgers.exists() else []
+        yield max(times, default=0.0), run.name
+
+
+def _earlier(path: epath.Path) -> dict[str, Any] | None:
+    """Return the manifest of earlier attempts. `None` if there is none, or it is damaged, which is reported."""
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+        _identity(found)
+        if not isinstance(found.get("attention", {}), dict):
+            raise TypeError(f"expected the kernels under attention, got {found['attention']!r}")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        print(f"{path} cannot be used: {first_line(error)}; it is written again", flush=True)
+        return None
+    return found
 
 
 def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]) -> str | None:
@@ -176,8 +215,7 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
     The manifest of an earlier run gets the new optimizer, with which its later attempts are compared, and the attention
     kernel, which they keep.
     """
-    if path.exists():
-        earlier = json.loads(path.read_text())
+    if earlier := _earlier(path):
         if fault := _conflict(earlier, manifest, allowed, path.parent.name):
             return fault
         now = {
@@ -191,7 +229,7 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
             return None
         manifest = now
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(manifest, indent=2) + "\n")
+    write_whole(path, json.dumps(manifest, indent=2) + "\n")
     return None
 
 

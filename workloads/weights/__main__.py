@@ -13,12 +13,12 @@ from typing import get_args
 
 import jax
 import yaml
-from etils import epath
 from pydantic import ValidationError
 
 from workloads.spec import ModelSpec, Preset, load_preset, preset_names
 from workloads.spec.parameters import total_parameters
 from workloads.training.failures import InvalidSpec, TrainingStopped
+from workloads.training.parameter_folder import named_folder
 from workloads.weights.conversion import export_weights, import_weights
 from workloads.weights.tensor_files import DType
 
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     importing = commands.add_parser("import", help="make a folder that training can begin with")
     importing.add_argument("source", type=Path, metavar="SAFETENSORS_FOLDER", help="local folder with *.safetensors")
-    importing.add_argument("out", type=epath.Path, metavar="OUT", help="new folder, local or gs://")
+    importing.add_argument("out", type=named_folder, metavar="OUT", help="new folder, local or gs://")
     importing.add_argument(
         "--preset", required=True, choices=preset_names(), help="preset with the model of the weights"
     )
@@ -58,11 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     exporting = commands.add_parser("export", help="make a folder that transformers can load")
     exporting.add_argument(
         "folder",
-        type=epath.Path,
+        type=named_folder,
         metavar="EXPORTED_FOLDER",
         help="output of workloads.training.export or import",
     )
-    exporting.add_argument("out", type=epath.Path, metavar="OUT", help="new folder, local or gs://")
+    exporting.add_argument("out", type=named_folder, metavar="OUT", help="new folder, local or gs://")
     exporting.add_argument(
         "--dtype",
         choices=get_args(DType),

@@ -116,6 +116,8 @@ def _indexed_files(index: Path) -> list[Path]:
         raise InvalidSpec(
             f"{index} must have a weight_map with the file of each tensor, but has none; download it again"
         )
+    if paths := sorted(name for name in set(files.values()) if name != Path(name).name or name == ".."):
+        raise InvalidSpec(f"{index} must name files next to it, but names {', '.join(paths)}; download it again")
     return [index.with_name(name) for name in sorted(set(files.values()))]
 
 

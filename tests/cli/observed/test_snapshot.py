@@ -1,6 +1,5 @@
 """What all commands show of a job, by its state in the cluster and the records in its folder."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -52,16 +51,6 @@ def evict(server: Played) -> None:
     del evicted["status"]["admission"]
     server.change(WORKLOADS, evicted)
     server.collections[PODS] = []
-
-
-def specify(server: Played, existing_run: str, steps: int) -> None:
-    """The job has the specification of a training job."""
-    found = api_objects.jobset()
-    spec = {"storage": {"path": "gs://b/tiny", "existing_run": existing_run}, "training": {"steps": steps}}
-    (job,) = found["spec"]["replicatedJobs"]
-    variable = {"name": "JOB_SPEC", "value": json.dumps(spec)}
-    job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "trainer", "env": [variable]}]
-    server.change(JOBSETS, found)
 
 
 def seen(server: Played, storage: Path) -> Summary:
@@ -117,7 +106,7 @@ def test_the_figures_are_those_of_the_attempt_that_runs(server: Played, tmp_path
 
 def test_a_job_that_begins_a_new_run_shows_nothing_of_the_old_one(server: Played, tmp_path: Path) -> None:
     write(tmp_path, [began(3, 0, 2, 3600.0, run_id="old"), *FIRST[1:]])
-    specify(server, "anew", 7)
+    server.change(JOBSETS, api_objects.specified("anew", steps=7))
     assert_no_figures(server, tmp_path)
     found = seen(server, tmp_path)
     assert (found.run, found.steps, found.checkpoint_step, found.usd) == ("", 7, None, None)
@@ -130,7 +119,7 @@ def test_a_resubmitted_job_restores_the_run_and_is_not_where_its_predecessor_end
     server: Played, tmp_path: Path
 ) -> None:
     write(tmp_path, [began(3, 0, 2, 3600.0, run_id="old"), *FIRST[1:]])
-    specify(server, "resume", 7)
+    server.change(JOBSETS, api_objects.specified("resume", steps=7))
     assert_no_figures(server, tmp_path)
     assert "restoring, last save at step 2" in views(server, tmp_path)[0]
     assert seen(server, tmp_path).steps == 7

@@ -94,6 +94,16 @@ def test_every_name_in_the_cluster_has_the_prefix_or_is_claimed(recording: Recor
             assert each.inputs["name"] in {claim.name for claim in claims(settings) if claim.collection == POOLS}
 
 
+def test_controllers_that_a_stack_installs_have_a_priority_of_its_name(server: Server) -> None:
+    server.collections["deployments"] = []
+    values = attached()
+    values["cluster"]["existing"] |= {"jobset": "install", "kueue": "install"}
+    recording = run_program(values, answers={GET_CLUSTER: FITTING})
+    (priority,) = recording.of_type("kubernetes:scheduling.k8s.io/v1:PriorityClass")
+    claimed = {claim.name for claim in claims(parse(values)) if claim.collection.endswith("/priorityclasses")}
+    assert {priority.inputs["metadata"]["name"]} == claimed == {"research-controllers-of-jobs"}
+
+
 def test_jobs_and_queues_refer_to_the_names_of_the_stack(recording: Recording) -> None:
     declared = {each.inputs["metadata"]["name"] for each in recording.registrations if "metadata" in each.inputs}
     for queue in recording.starting("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "quota-"):

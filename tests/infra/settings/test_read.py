@@ -130,6 +130,8 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (put("job.preset", "llama-3.2-1b"), "job.data", "llama-3.2-1b has no data of its own, got nothing; add job.data"),
     (put("job.priority", "urgent"), "job.priority", "'low', 'normal' or 'high', got 'urgent'"),
     (put("job.max_restarts", -1), "job.max_restarts", "greater than or equal to 0, got -1"),
+    (put("job.max_restarts", 2**31), "job.max_restarts", "less than or equal to 2147483647, got 2147483648"),
+    (put("scheduling.requeueing.limit", 2**31), "scheduling.requeueing.limit", "less than or equal to 2147483647"),
     (_in_job(optimizer={"learning_rate": -1}), "job.optimizer.learning_rate", "greater than 0, got -1"),
     (_in_job(optimizer={"lerning_rate": 1}), "job.optimizer.lerning_rate", "rename it to learning_rate"),
     (_in_job(optimizer={"beta1": 0.8}, allow_changes=["beta1"]), "job.allow_changes.0", "optimizer.beta1"),

@@ -3,11 +3,10 @@ from typing import Any
 
 import pytest
 from pulumi import ResourceOptions
-from pulumi.provider.experimental.provider import ConstructRequest
 
 from infra.kubernetes import Json
 from sandbox.providers import charts
-from sandbox.providers.kubernetes import KubernetesPlugin
+from sandbox.providers.kubernetes import ConstructRequest, KubernetesPlugin
 from sandbox.providers.plugin import Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Secret, merge
 

@@ -77,7 +77,20 @@ def test_the_page_begins_with_what_a_job_has_reached_and_what_it_cost(tmp_path: 
     words = report(tmp_path).words
     tiles = words[words.index("step") :]
     assert [tiles[place] for place in range(0, 12, 2)] == ["step", "loss", "cost", "goodput", "restarts", "last save"]
-    assert (tiles[1], tiles[9]) == ("5 of 100", "1")
+    assert (tiles[1], tiles[9], tiles[11]) == ("5 of 5 in attempt 2", "1", "step 2, 1970-01-01 00:00:35 UTC")
+
+
+def test_while_an_attempt_restores_the_page_has_no_figure_of_the_one_before(tmp_path: Path) -> None:
+    run = crashed_and_resumed(tmp_path)
+    (run / "steps" / "1-0.jsonl").unlink()
+    with (run / "ledger" / "0-0.jsonl").open("a") as ledger:
+        ledger.write(json.dumps(event(12, "CheckpointSaved", step=2)) + "\n")
+    begin = (run / "ledger" / "1-0.jsonl").read_text().splitlines()[0]
+    (run / "ledger" / "1-0.jsonl").write_text(begin + "\n")
+    words = report(tmp_path).words
+    assert "no end recorded: restoring, last save at step 2, 1970-01-01 00:00:33 UTC. " in words
+    tiles = words[words.index("step") :]
+    assert (tiles[1], tiles[3]) == ("restoring, last save at step 2", "none")
 
 
 def test_events_are_there_for_whoever_unfolds_them(tmp_path: Path) -> None:

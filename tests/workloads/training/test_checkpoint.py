@@ -122,6 +122,15 @@ def lose_record(folder: Path) -> None:
     (folder / "record" / "metadata").unlink()
 
 
+def shaped(record: object) -> Callable[[Path], None]:
+    """Write another record."""
+
+    def damage(folder: Path) -> None:
+        (folder / "record" / "metadata").write_text(json.dumps(record))
+
+    return damage
+
+
 @pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (1, 8), (1, 1), (4, 2)])
 def test_a_state_comes_back_bit_by_bit_on_any_mesh(saved: Path, state: TrainState, replica: int, fsdp: int) -> None:
     shapes = program(replica, fsdp).state_shapes
@@ -174,6 +183,10 @@ def test_the_newest_checkpoints_are_kept_and_say_what_saved_them(saved: Path) ->
         (cut, "process 0: "),
         (flip_one_bit, r"arrays are not what was saved: .* \(expected \w{16}, got \w{16} in replica"),
         (lose_record, "no fingerprints: "),
+        (shaped([]), "no fingerprints: ValueError: expected a record with fingerprints and a manifest"),
+        (shaped({"fingerprints": "all", "manifest": {}}), "no fingerprints: ValueError: expected a record"),
+        (shaped({"fingerprints": {}, "manifest": []}), "no fingerprints: ValueError: expected a record"),
+        (shaped({"format": "new", "fingerprints": {}, "manifest": {}}), "no fingerprints: "),
     ],
 )
 def test_a_damaged_checkpoint_is_skipped_aloud_and_kept_aside(

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,12 @@ from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE, program_of
 from workloads.spec import ExitCode
 from workloads.training.checkpoint import Checkpoints
-from workloads.training.export import export
+from workloads.training.export import export, main
 from workloads.training.failures import InvalidSpec, NoCheckpoint
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.runs import DataRecord, manifest
 from workloads.training.step import Program, TrainState
+from workloads.weights import __main__ as weights
 
 JOB = small_job(Path("unused"))
 DATA = DataRecord(data_digest="digest", data_order="order", datasets=[])
@@ -74,6 +76,16 @@ def test_a_damaged_checkpoint_is_not_exported(run: epath.Path, tmp_path: Path) -
 def test_an_earlier_export_is_not_written_over(run: epath.Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="must be a new folder"):
         export(run, epath.Path(tmp_path), None)
+
+
+def test_the_commands_take_folders_relative_to_the_working_folder(
+    run: epath.Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["export", os.path.relpath(run), "parameters"])
+    main()
+    assert weights.main(["export", "parameters", "hugging-face"]) == 0
+    assert list((tmp_path / "hugging-face").glob("model-*.safetensors"))
 
 
 @pytest.mark.costs(cpu_seconds=8)

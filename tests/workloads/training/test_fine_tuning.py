@@ -71,7 +71,7 @@ def test_other_weights_than_the_adapters_are_for_are_refused(tmp_path: Path, wei
     with pytest.raises(InvalidSpec, match=r"training.lora: expected rank=4 alpha=8.* got rank=4 alpha=4"):
         run(job(tmp_path / "run", weights, steps=2, lora=LoraSpec(rank=4, alpha=4)))
     with pytest.raises(InvalidSpec, match=r"other must have the weights that the adapters were trained for, .*give"):
-        export(epath.Path(tmp_path / "run/runs/run-1"), epath.Path(tmp_path / "out"), None, str(other))
+        export(epath.Path(tmp_path / "run/runs/run-1"), epath.Path(tmp_path / "out"), None, epath.Path(other))
 
 
 def test_the_first_step_is_that_of_the_weights_and_the_export_has_the_adapters_in_them(

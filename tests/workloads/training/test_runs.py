@@ -1,11 +1,14 @@
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 from pydantic import ValidationError
 
+from multislice_run.ledger import add_unstored
 from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import ALONE
 from workloads.spec import JobSpec, StorageSpec
@@ -34,6 +37,60 @@ def test_resume_goes_on_with_the_current_run_whoever_submits(tmp_path: Path) -> 
     assert (first.id, second.id) == ("first", "first")
     assert (first.start, second.start) == (0, 1)
     assert first.folder == second.folder
+
+
+DAMAGED = ["", '{"run": "fi', "[]", '{"run": 3}', '{"run": "../../elsewhere"}', '{"run": ".."}', '{"run": ""}', "{}"]
+
+
+@pytest.mark.parametrize("written", DAMAGED)
+def test_a_damaged_name_of_the_current_run_is_reported_and_the_newest_run_is_resumed(
+    tmp_path: Path, written: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = tmp_path / "storage"
+    job = small_job(storage)
+    started(job, "older")
+    started(anew(job), "newer")
+    os.utime(storage / "runs" / "older" / "ledger" / "0-0.jsonl", (1, 1))
+    (storage / "current.json").write_text(written)
+    assert recorded_kernel(job.storage, job.slices.generation) == "reference"
+    run = started(job, "third")
+    assert (run.id, run.start) == ("newer", 1)
+    assert f"{storage / 'current.json'} cannot be used" in capsys.readouterr().out
+    assert json.loads((storage / "current.json").read_text()) == {"run": "newer"}
+    assert [path.name for path in tmp_path.iterdir()] == ["storage"]
+
+
+def test_a_damaged_name_of_a_first_run_begins_a_run(tmp_path: Path) -> None:
+    (tmp_path / "current.json").write_text("{")
+    assert started(small_job(tmp_path), "first").id == "first"
+
+
+@pytest.mark.parametrize("written", ["", '{"spec": {', "[]", "{}", '{"spec": 3}', '{"spec": {"name": "x"}}'])
+def test_a_damaged_manifest_is_reported_and_written_again(
+    tmp_path: Path, written: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = small_job(tmp_path)
+    first = started(job, "first")
+    (first.folder / "manifest.json").write_text(written)
+    assert recorded_kernel(job.storage, job.slices.generation) is None
+    again = started(job, "second")
+    assert (again.id, again.start) == ("first", 1)
+    assert f"{first.folder / 'manifest.json'} cannot be used" in capsys.readouterr().out
+    assert json.loads((first.folder / "manifest.json").read_text()) == again.manifest
+
+
+def test_a_stray_file_among_the_ledgers_is_reported_and_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = started(small_job(tmp_path), "first")
+    for name in ("x-0.jsonl", "notes.txt", "7.jsonl", "-1-0.jsonl"):
+        (first.ledger / name).write_text("")
+    assert started(small_job(tmp_path), "second").start == 1
+    assert f"{first.ledger / 'x-0.jsonl'} is not a ledger" in capsys.readouterr().out
+    (first.steps / "0-x.jsonl").parent.mkdir()
+    (first.steps / "0-x.jsonl").write_text("")
+    add_unstored(epath.Path(first.steps), 0, ['{"time": 1}'])
+    assert (first.steps / "0-0.jsonl").read_text() == '{"time": 1}\n'
 
 
 def test_anew_begins_a_run_next_to_the_earlier_one_and_restarts_resume_it(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from workloads.spec import ExitCode, JobSpec
 
 pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
-WITHIN_SECONDS = 5.0
+WITHIN_SECONDS = 30.0
+"""Half of the grace period. It takes less than 5 s unless the machine is busy: JAX hears the signal within a second, a
+host asks JAX once a second, and the leader then stays for two."""
 IMPORTS_JAX = """
 import sys, time
 class Slow:
