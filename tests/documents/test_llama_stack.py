@@ -17,7 +17,7 @@ def test_the_recorded_preflight_is_of_the_tutorials_slices_and_batch_and_of_the_
 
 
 @pytest.mark.complete
-@pytest.mark.costs(cpu_seconds=600)
+@pytest.mark.costs(cpu_seconds=900)
 def test_the_recorded_preflight_is_what_the_compiler_finds_today() -> None:
     recorded, today = preflight(), compiled(llama_job(), print, fill_cache=False)
     assert recorded.estimate
