@@ -39,12 +39,12 @@ def trained(job: JobSpec, capsys: Capture, processes: Processes = ALONE) -> list
     return capsys.readouterr().out.splitlines()
 
 
-def stopped(job: JobSpec, last: int, capsys: Capture) -> list[str]:
-    """Return the output of an attempt that gets SIGTERM after step `last`."""
+def stopped(job: JobSpec, last: int, capsys: Capture, resumed: int = 0) -> list[str]:
+    """Return the output of an attempt that begins after step `resumed` and gets SIGTERM after step `last`."""
 
     class ToldToStop(Processes):
         def should_stop(self) -> bool:
-            return next(self._asks) == last + 1
+            return next(self._asks) == last - resumed + 1
 
     with pytest.raises(Preempted, match=f"after step {last} with its state saved"):
         trained(job, capsys, ToldToStop(0, 1, "host-0"))

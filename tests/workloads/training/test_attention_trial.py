@@ -199,7 +199,9 @@ def continued(storage: Path, kernel: Kernel) -> attention_trial.Choice:
     """Settle for a run that used `kernel` on CPU devices before."""
     folder = storage / "runs" / "run-1"
     folder.mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps({"spec": {}, "attention": {"cpu": kernel, "v6e": "splash-2048"}}))
+    spec = small_job(storage).model_dump(mode="json")
+    earlier = {"spec": spec, "data_digest": "", "attention": {"cpu": kernel, "v6e": "splash-2048"}}
+    (folder / "manifest.json").write_text(json.dumps(earlier))
     (storage / "current.json").write_text(json.dumps({"run": "run-1"}))
     return settled(ALONE, storage)
 

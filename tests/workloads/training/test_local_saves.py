@@ -143,7 +143,7 @@ def test_sigterm_right_after_a_restore_from_memory_saves_to_storage(
 ) -> None:
     job = small_job(tmp_path, **EVERY_STEP)
     crash(job, 6)
-    assert [saved.step for saved in parsed(CheckpointSaved, stopped(job, 6, capsys))] == [6]
+    assert [saved.step for saved in parsed(CheckpointSaved, stopped(job, 6, capsys, resumed=6))] == [6]
 
 
 def test_the_settings_of_the_attempt_that_saved_to_memory_are_compared(

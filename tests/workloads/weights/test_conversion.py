@@ -158,8 +158,12 @@ DEFAULT_ROPE = b'{"rope_parameters": {"rope_type": "default", "rope_theta": 1000
         ("config.json", b'{"model_type": "mistral"}', "model_type: expected llama, got mistral"),
         ("model.safetensors.index.json", b"{", "must be JSON: "),
         ("model.safetensors.index.json", b"{}", "must have a weight_map with the file of each tensor"),
-        ("model.safetensors.index.json", b'{"weight_map": {"a": "../b"}}', r"files next to it, but names \.\./b"),
-        ("model.safetensors.index.json", b'{"weight_map": {"a": ".."}}', r"files next to it, but names \.\."),
+        (
+            "model.safetensors.index.json",
+            b'{"weight_map": {"a": "../b"}}',
+            r"must name files next to it, but names \.\./b",
+        ),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": ".."}}', r"must name files next to it, but names \.\."),
         ("model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "must have a weight_map"),
     ],
 )
