@@ -30,11 +30,11 @@ sys.meta_path.insert(0, Slow())
 """
 RESTORES = """
 import time
-from workloads.training.checkpoint import CheckpointReader
+from workloads.training.restore import Restore
 def read(*_):
     print("restoring", flush=True)
     time.sleep(600)
-CheckpointReader.read = read
+Restore.read = read
 """
 GETS_IT_JUST_BEFORE_ITS_FIRST_STEP = """
 import time
@@ -61,7 +61,11 @@ def resumed(tmp_path: Path) -> JobSpec:
 
 def ended_by_sigterm(hosts: Hosts, says: str) -> float:
     """Send SIGTERM to the second host when both have said this, and return the seconds until both have ended."""
-    wait_until(lambda: all(says in host.log.read_text() for host in hosts.all), TIMEOUT_SECONDS)
+    wait_until(
+        lambda: all(says in host.log.read_text() or host.process.poll() is not None for host in hosts.all),
+        TIMEOUT_SECONDS,
+    )
+    assert [says in host.log.read_text() for host in hosts.all] == [True] * len(hosts.all)
     hosts.all[1].process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     for host in hosts.all:
