@@ -1,5 +1,6 @@
 """Finds out why hosts of an admitted job do not run, and why a job restarted, failed or is silent."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -15,8 +16,9 @@ from workloads.spec import BAD_HOST_KEY, ExitCode
 
 _REFUSED = ("JobCreationFailed", "FailedCreate")
 """Reasons of events about Jobs and pods that the API server refused."""
-_FOLLOWERS_WAIT = "follower pod"
-"""JobSet refuses the other hosts of a slice until the first one has a node, which is not an error."""
+_PASSES = re.compile("follower pod|leader pod|already exists")
+"""Messages that are no errors: JobSet refuses the other hosts of a slice until the first one has a node, and may create
+a Job again because it has not seen the first one yet."""
 _RECENT_SECONDS = 900
 """A node has just refused a pod if that was at most this long ago."""
 _UNHEALTHY = "no healthy devices"
@@ -38,7 +40,7 @@ def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 
 
 def _refused_objects(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    refusals = [event for event in job.events if event.reason in _REFUSED and _FOLLOWERS_WAIT not in event.message]
+    refusals = [event for event in job.events if event.reason in _REFUSED and not _PASSES.search(event.message)]
     missing = job.hosts + job.heads - len(job.pods)
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."

@@ -69,11 +69,11 @@ def _seen(job: Job, attempt: int) -> HostEnd | None:
     records = _records(job, attempt)
     ends = [HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",)) for fail in records]
     ends += [_of_pod(pod) for pod in _pods(job, attempt) if pod.phase == "Failed" and pod.exit_code]
-    ends += _of_events(job, attempt)
-    first = min(ends, key=lambda end: (*cause_order(end.code or 0, end.at), end.host), default=None)
-    if first and first.is_certain:
-        return first
-    return next(_refused(job, attempt), None) or _without_record(job, attempt) or first
+    ends += (*_of_events(job, attempt), *_refused(job, attempt))
+    # In the second in which a pod is refused, the restart may already end the other slices.
+    order = {end: (*cause_order(end.code or 0, end.at), not end.refused_by, end.host) for end in ends}
+    first = min(ends, key=lambda end: order[end], default=None)
+    return first if first and first.is_certain else _without_record(job, attempt) or first
 
 
 def _pods(job: Job, attempt: int) -> list[Pod]:

@@ -223,8 +223,8 @@ def _at_restart(how: str, reason: str, seconds: float) -> Callable[[Chain, str],
 
 
 def _shows(chain: Chain, job: str, reason: str) -> bool:
-    """Whether an event or the status of a pod of the job shows `reason`."""
-    events = [each for each in chain.objects("events") if each["involvedObject"]["name"].startswith(f"{job}-{_HOST}-")]
+    """Whether an event or the status of a pod of the job shows `reason`. A restart may swap the nodes of its slices."""
+    events = [each for each in chain.objects("events") if each["involvedObject"]["name"].startswith(f"{job}-slice-")]
     states = [
         state
         for pod in chain.pods(job)

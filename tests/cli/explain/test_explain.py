@@ -237,7 +237,8 @@ def test_a_container_that_does_not_start_is_reported_in_kubelets_words() -> None
 def test_a_job_whose_pods_are_refused_is_reported_what_refuses_them() -> None:
     refused = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'Unsupported value: "x"')
     waits = Event(9_500.0, "Job", "tiny-slice-0", "FailedCreate", "follower pod node selector not found")
-    found = only(replace(JOB, events=(waits, refused)))
+    exists = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'jobs.batch "tiny-slice-1" already exists')
+    found = only(replace(JOB, events=(waits, exists, refused)))
     assert (found.cause, found.evidence) == (Cause.CREATION_REFUSED, ('JobSet tiny: Unsupported value: "x"',))
 
 

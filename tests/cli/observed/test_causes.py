@@ -112,6 +112,13 @@ def test_a_node_that_refused_a_pod_is_the_cause(server: Played, tmp_path: Path) 
     assert words(seen(server, tmp_path)) == ["node sick refused the pod of host slice-1-0"]
 
 
+def test_a_host_that_ended_because_of_the_restart_is_not_its_cause(server: Played, tmp_path: Path) -> None:
+    refused = told(60, "tiny-slice-1-0-abcde", "p", "no healthy devices present", "UnexpectedAdmissionError")
+    ended = told(60, "tiny-slice-0", "0-0", KILLED.format("0-0").replace("137", "143"))
+    restarted(server, 1, created(59, "tiny-slice-1", "1-0", "tiny-slice-1-0-abcde"), refused, ended)
+    assert words(seen(server, tmp_path)) == ["node sick refused the pod of host slice-1-0"]
+
+
 def start(attempt: int, host: str, *more: Facts) -> list[Facts]:
     about = {"run_id": "uid-tiny", "restart_attempt": attempt, "began": START + 50}
     return [event(START + 55, "start", host=f"tiny-{host}.tiny", **about), *more]
