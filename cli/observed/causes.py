@@ -71,8 +71,8 @@ def _seen(job: Job, attempt: int) -> HostEnd | None:
     ends += [_of_pod(pod) for pod in _pods(job, attempt) if pod.phase == "Failed" and pod.exit_code]
     ends += (*_of_events(job, attempt), *_refused(job, attempt))
     # In the second in which a pod is refused, the restart may already end the other slices.
-    order = {end: (*cause_order(end.code or 0, end.at), not end.refused_by, end.host) for end in ends}
-    first = min(ends, key=lambda end: order[end], default=None)
+    ordered = sorted(ends, key=lambda end: (*cause_order(end.code or 0, end.at), not end.refused_by, end.host))
+    first = ordered[0] if ordered else None
     return first if first and first.is_certain else _without_record(job, attempt) or first
 
 
