@@ -14,7 +14,7 @@ from infra.live import explain_stuck_deletes
 from infra.monitoring import Monitoring, MonitoringArgs
 from infra.names import MANAGED_BY
 from infra.objects import child_prefix, part
-from infra.operators import BOTH, Operators, OperatorsArgs
+from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.ram_disks import RamDisks, RamDisksArgs
 from infra.settings import schema
@@ -157,6 +157,7 @@ class Fleet(pulumi.ComponentResource):
             datasets=args.datasets,
             ram_disks=args.ram_disk_gib is not None,
             prefix=shared.prefix if shared else "",
+            restarts_slices=JOBSET.name in installed,
             cluster=args.cluster.resource,
             needs=[*needs_of_jobs, queues],
         )

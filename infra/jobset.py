@@ -12,6 +12,11 @@ and lose their own. The pod network costs some bandwidth between slices
 A pod that never ran its program has no exit code. Kubelet refuses pods while Google repairs a machine, which takes
 minutes. Such a pod costs no counted restart (`_REFUSALS`).
 
+The pods of the trainer stay when its processes end (`multislice_run.supervisor`). So the exit of one of its pods
+concerns its slice alone. If the stack installs JobSet, JobSet restarts only that slice, by its feature gate RestartJob.
+It then counts restarts for each slice, and the number of restarts of the JobSet stays 0. The supervisors count restarts
+of processes, so that `max_restarts` limits each of the two.
+
 Only the exit codes of the trainer and of programs with `records` have a meaning. Any other program that exits with a
 code other than 0 restarts all slices, which counts against `max_restarts` unless its pod was disrupted. The same is
 true for head and workers of Pathways. Such a job succeeds when its head succeeds, whatever the workers do afterwards.
@@ -42,6 +47,7 @@ from infra.submission import Submission
 from workloads.spec import FATAL_CODES, UNCOUNTED_CODES, ExitCode
 
 _SECONDS_PER_HOUR = 3600
+_DISRUPTED = "^Pod .* has condition DisruptionTarget matching FailJob rule"
 _REFUSALS = 5
 """Number of times that a Job replaces a pod that never ran its program, after 10, 20, 40, 80 and 160 seconds
 (kubernetes/pkg/controller/job/job_controller.go). Then all slices restart, uncounted, and the Job counts from 0."""
@@ -54,7 +60,7 @@ def render(submission: Submission) -> Manifest:
     spec: Manifest = {
         # JobSet labels every pod with the coordinator's name, from which the hosts know where to meet.
         "coordinator": {"replicatedJob": HEAD if pods.head else SLICES, "jobIndex": 0, "podIndex": 0},
-        "failurePolicy": _failure_policy(job),
+        "failurePolicy": _failure_policy(submission),
         **(_head_and_slices(submission, pods.head, pods) if pods.head else _slices(submission, pods)),
     }
     return manifest(
@@ -135,34 +141,57 @@ def _add_replicas(name: str, replicas: int, job: Manifest, annotations: Mapping[
     return {"name": name, "replicas": replicas, "template": {**metadata, "spec": job}}
 
 
-def _failure_policy(job: Job) -> Manifest:
+def _failure_policy(submission: Submission) -> Manifest:
     """Return what a failed Job means for the JobSet. The first matching rule applies; without one all slices restart,
     and the restart counts.
 
     A pod failure policy has only one reason, `PodFailurePolicy`, for all of its rules. The message of the Job
     controller distinguishes them (kubernetes/pkg/controller/job/pod_failure_policy.go).
     """
-    fatal, uncounted = [], ["^Pod .* has condition DisruptionTarget matching FailJob rule"]
+    job = submission.job
+    fatal, uncounted = [], [_DISRUPTED]
     if not isinstance(job, ContainerJob) or job.records:
         container = _container(job)
         fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(container, FATAL_CODES)])]
         uncounted = [_exit_message(container, _uncounted(job)), *uncounted]
-    rules = [
-        *fatal,
-        _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted),
-        # Every exit code has a rule of the pod failure policy. Only pods that never ran their program have none.
-        {
-            "name": "RestartNeverRan",
-            "action": "RestartJobSetAndIgnoreMaxRestarts",
-            "onJobFailureReasons": ["BackoffLimitExceeded"],
-        },
-    ]
+    if submission.spec and submission.restarts_slices:
+        rules = [*fatal, *_rules_of_slices(_container(job))]
+    else:
+        rules = [
+            *fatal,
+            _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted),
+            _never_ran("RestartJobSetAndIgnoreMaxRestarts"),
+        ]
     return {
         "maxRestarts": job.max_restarts,
         # A new attempt must not meet the coordinator of the previous one.
         "restartStrategy": "BlockingRecreate",
         "rules": rules,
     }
+
+
+def _rules_of_slices(container: str) -> list[Manifest]:
+    """Return the rules of a trainer whose pods stay when its processes end, so that a pod's end is its slice's own."""
+    return [
+        # The nodes of the slice are marked, and every host has this exit code.
+        _failure_rule(
+            "RestartAllUncounted", "RestartJobSetAndIgnoreMaxRestarts", [_exit_message(container, [ExitCode.BAD_HOST])]
+        ),
+        # All pods that are ready wait for the same missing one.
+        _failure_rule("RestartAll", "RestartJobSet", [_exit_message(container, [ExitCode.HANG])]),
+        _failure_rule(
+            "RestartUncounted",
+            "RestartJobAndIgnoreMaxRestarts",
+            [_exit_message(container, [ExitCode.PREEMPTED]), _DISRUPTED],
+        ),
+        _never_ran("RestartJobAndIgnoreMaxRestarts"),
+        {"name": "RestartSlice", "action": "RestartJob"},
+    ]
+
+
+def _never_ran(action: str) -> Manifest:
+    # Every exit code has a rule of the pod failure policy. Only pods that never ran their program have none.
+    return {"name": "RestartNeverRan", "action": action, "onJobFailureReasons": ["BackoffLimitExceeded"]}
 
 
 def _failure_rule(name: str, action: str, messages: list[str]) -> Manifest:

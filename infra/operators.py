@@ -13,7 +13,7 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from infra.controllers import chart_resources
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED, RESTART_JOB_GATE
 from infra.pods import admitted_pods
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
 
@@ -64,6 +64,12 @@ _PREEMPTION_STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """Kueue's defaults, which must be explicit
 (https://kueue.sigs.k8s.io/docs/concepts/fair_sharing)."""
 _QUEUED_ANNOTATION = "tpu-multislice/queued-pools"
+_GATES_ANNOTATION = "tpu-multislice/feature-gates"
+_JOBSET_CONFIGURATION = "config.jobset.x-k8s.io/"
+_AFTER_CONFIGURATION = {
+    "config.kubernetes.io/depends-on": f"/namespaces/{JOBSET_NAMESPACE}/ConfigMap/jobset-controller-config"
+}
+"""Annotation that orders objects of a chart (https://www.pulumi.com/registry/packages/kubernetes/api-docs/helm/v4/chart)."""
 _WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 
@@ -131,6 +137,7 @@ class Operators(pulumi.ComponentResource):
                 transforms=[
                     wait_for_certificates,
                     leave_certificates,
+                    restart_slices,
                     partial(prefer_controllers, self._priority_name),
                 ],
             ),
@@ -163,6 +170,29 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     return pulumi.ResourceTransformResult({key: item for key, item in args.props.items() if key != "data"}, args.opts)
 
 
+def restart_slices(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+    """Let JobSet restart one Job and leave the others, which its chart has no value for.
+
+    The gate only allows actions that no other job has, and gives every pod a label with the restarts of its Job.
+    """
+    if args.type_ != "kubernetes:core/v1:ConfigMap":
+        return None
+    data = cast(dict[str, str], args.props.get("data") or {})
+    changed = {key: _gated(text) for key, text in data.items()}
+    return None if changed == data else pulumi.ResourceTransformResult({**args.props, "data": changed}, args.opts)
+
+
+def _gated(text: str) -> str:
+    """Return a configuration of JobSet with the gate on; any other text unchanged."""
+    found = yaml.safe_load(text)
+    if not isinstance(found, dict):
+        return text
+    configuration = cast(dict[str, Any], found)
+    if not str(configuration.get("apiVersion")).startswith(_JOBSET_CONFIGURATION):
+        return text
+    return yaml.safe_dump({**configuration, "featureGates": {RESTART_JOB_GATE: True}}, sort_keys=False)
+
+
 def prefer_controllers(priority: str, args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
     """Let the pods of a controller preempt others, by the class `priority`. JobSet's chart has no value for that."""
     if args.type_ != "kubernetes:apps/v1:Deployment":
@@ -174,7 +204,16 @@ def prefer_controllers(priority: str, args: pulumi.ResourceTransformArgs) -> pul
 
 
 def _jobset_values(resources: Mapping[str, object]) -> dict[str, object]:
-    return {"image": JOBSET.image, "controller": {"resources": resources}}
+    return {
+        "image": JOBSET.image,
+        "controller": {
+            "resources": resources,
+            # The chart adds a checksum of its own configuration to the pods, without the gate. An existing stack's
+            # controller starts again for this annotation, and then must find the changed configuration.
+            "podAnnotations": {_GATES_ANNOTATION: RESTART_JOB_GATE},
+            "annotations": _AFTER_CONFIGURATION,
+        },
+    }
 
 
 def _kueue_values(args: OperatorsArgs, resources: Mapping[str, object]) -> dict[str, object]:

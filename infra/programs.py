@@ -144,7 +144,11 @@ def _program(submission: Submission) -> Manifest:
 
 
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
-    program = _python(submission, "workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
+    task = {JOB_SPEC_VARIABLE: spec.model_dump_json(), JOB_FOLDER_VARIABLE: spec.storage.path}
+    program = _python(submission, "workloads.training", task)
+    restarts, minutes = submission.job.max_restarts, spec.training.start_minutes
+    options = ["--in-advance", f"--max-restarts={restarts}", f"--start-minutes={minutes:g}"]
+    program["command"] = ["python", "-m", "multislice_run.supervisor", *options, "--", *program["command"]]
     if spec.libtpu_args:
         program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
     if submission.saves_locally:

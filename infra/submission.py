@@ -56,6 +56,8 @@ class Submission:
     """Price that its pods know from the start. `None` if they read it from the ConfigMap of a job of the stack."""
     prefix: str = ""
     """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
+    restarts_slices: bool = False
+    """Whether JobSet can restart one slice and leave the others. Default: no."""
 
     @property
     def shape(self) -> SliceShape:
@@ -107,6 +109,8 @@ class FleetPlace:
     """Whether nodes have RAM disks, which jobs with `training.local_save_every_steps` need. Default: no."""
     prefix: str = ""
     """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
+    restarts_slices: bool = False
+    """Whether JobSet can restart one slice and leave the others, by its feature gate RestartJob. Default: no."""
     cluster: "pulumi.Resource | None" = None
     """Resource of the cluster in the same program. Objects of a deleted cluster are not deleted one by one."""
     needs: "Sequence[pulumi.Resource]" = ()
@@ -125,6 +129,7 @@ class FleetPlace:
             datasets=settings.datasets,
             ram_disks=settings.cluster.ram_disk_gib is not None,
             prefix=settings.prefix,
+            restarts_slices=settings.cluster.installs_jobset,
         )
 
     def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
@@ -163,6 +168,7 @@ def submission_to(
         compile_cache=f"gs://{place.bucket}/{programs_folder(namespace)}" if cached else None,
         secrets=tuple(secrets),
         prefix=place.prefix,
+        restarts_slices=place.restarts_slices,
     )
 
 

@@ -29,6 +29,7 @@ from etils import epath
 from multislice_run.failures import Stopped, exit_code, is_peer_lost
 from multislice_run.pod import ExitCode
 from multislice_run.start import Start
+from multislice_run.supervised import is_supervised
 
 RECORD_TIMEOUT_SECONDS = 10
 """Time that the exit waits for storage, which may be what failed."""
@@ -36,7 +37,7 @@ RECORD_TIMEOUT_SECONDS = 10
 LINGER_SECONDS = 3
 """Time that a host waits before it exits because another one is gone. The Job controller reports one of the pods that
 it sees failed. This delay makes it the lost one, which kubelet reports within a second or two. SIGTERM ends it, because
-the pod is deleted after that report."""
+the pod is deleted after that report. With a supervisor the pod does not fail, so the process ends at once."""
 
 _GONE = "another host is gone; see its own failure for the cause"
 
@@ -104,7 +105,8 @@ class Ending:
         sys.stderr.flush()
         writer = threading.Thread(target=self._write, args=(failure,), daemon=True)
         writer.start()
-        lingers_until = time.monotonic() + LINGER_SECONDS if failure.code == ExitCode.PEER_LOST else 0.0
+        lingers = failure.code == ExitCode.PEER_LOST and not is_supervised()
+        lingers_until = time.monotonic() + LINGER_SECONDS if lingers else 0.0
         if others:
             others.publish_failure({"cause": failure.cause, "host": failure.host, "code": failure.code})
         writer.join(RECORD_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""Metrics of a host while it trains, and the HTTP server that collectors read them from.
+"""Metrics of a host while it trains, the HTTP server that collectors read them from, and signs for the supervisor.
 
 Time is counted by the causes of the report, from the same events (`causes`), except for what is only
 known later: work that a crash lost, and downtime. An error of the server is logged, and training continues.
@@ -19,6 +19,7 @@ from multislice_run.causes import ENDS_A_PIECE, Cause
 from multislice_run.exposition import Exposition
 from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
 from multislice_run.start import PastEnd, Start, past_ends
+from multislice_run.supervised import SAVED, STEPPED, tell
 
 
 class LiveMetrics(Exposition):
@@ -64,6 +65,9 @@ class LiveMetrics(Exposition):
         elif event == "CheckpointSaved":
             self.set(exposition.SAVED_STEP, values["step"])
             self.set(exposition.SAFE_SINCE, self._clock())
+            tell(SAVED)
+        elif event == "LocalCheckpointWritten":
+            tell(SAVED)
         elif event == "Evaluation":
             self.set(exposition.HELD_OUT_LOSS, values["loss"])
         elif event == "RolledBack":
@@ -71,6 +75,7 @@ class LiveMetrics(Exposition):
 
     def record_step(self, line: Mapping[str, Any]) -> None:
         """Count the step of a line of `steps/`. What the program does not know may be missing in it."""
+        tell(STEPPED)
         self.add(exposition.STEPS, 1)
         self.add(exposition.STEP_SECONDS, line["step_seconds"])
         self.add(exposition.HOST_SECONDS, line["host_seconds"])

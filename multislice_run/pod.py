@@ -97,6 +97,8 @@ class ExitCode(IntEnum):
     `max_restarts`."""
     FUNCTION_RAISED = 27
     """The function of a call raised an exception, or its result cannot be sent: fail the job at once."""
+    RESTARTS_USED_UP = 28
+    """The processes of the job failed more often than `max_restarts` allows: fail the job at once."""
     PEER_LOST = 134
     """SIGABRT: JAX aborts a host that lost another one, whose own exit has the cause: restart, counts against
     `max_restarts`."""
@@ -113,6 +115,7 @@ FATAL_CODES = (
     ExitCode.DIVERGED,
     ExitCode.NO_CHECKPOINT,
     ExitCode.FUNCTION_RAISED,
+    ExitCode.RESTARTS_USED_UP,
 )
 """Exit codes after which a restart cannot help. The job fails at once."""
 

@@ -153,6 +153,11 @@ class Cluster(Spec):
     """Window in which GKE may maintain control plane and system nodes. TPU nodes are never maintained. Default: any
     time."""
 
+    @property
+    def installs_jobset(self) -> bool:
+        """Return whether JobSet has the configuration of this program."""
+        return self.existing is None or self.existing.jobset == "install"
+
 
 class SliceGroup(Spec):
     """A group of equal TPU slices. A change of anything but `count` replaces every slice of the group."""

@@ -18,7 +18,9 @@ def action(jobset: Any, code: int | None, *, disrupted: bool = False) -> str:
         reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     for rule in jobset["spec"]["failurePolicy"]["rules"]:
         patterns = rule.get("onJobFailureMessagePatterns", [""])
-        if reason in rule["onJobFailureReasons"] and any(re.search(pattern, message) for pattern in patterns):
+        if reason in rule.get("onJobFailureReasons", [reason]) and any(
+            re.search(pattern, message) for pattern in patterns
+        ):
             return rule["action"]
     return "RestartJobSet"
 

@@ -1,5 +1,6 @@
 """The rendered JobSet: the consequence of each way to end, and the environment of the pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,18 +14,20 @@ from tests.infra.settings.test_containers import rendered
 from workloads.spec import ExitCode
 
 ACTIONS = {
-    ExitCode.CRASH: "RestartJobSet",
-    ExitCode.PEER_LOST: "RestartJobSet",
+    ExitCode.CRASH: "RestartJob",
+    ExitCode.PEER_LOST: "RestartJob",
     ExitCode.HANG: "RestartJobSet",
-    ExitCode.SILENT_DAMAGE: "RestartJobSet",
+    ExitCode.SILENT_DAMAGE: "RestartJob",
     ExitCode.INVALID_SPEC: "FailJobSet",
     ExitCode.OUT_OF_MEMORY: "FailJobSet",
     ExitCode.DIVERGED: "FailJobSet",
     ExitCode.NO_CHECKPOINT: "FailJobSet",
     ExitCode.FUNCTION_RAISED: "FailJobSet",
+    ExitCode.RESTARTS_USED_UP: "FailJobSet",
     ExitCode.BAD_HOST: "RestartJobSetAndIgnoreMaxRestarts",
-    ExitCode.PREEMPTED: "RestartJobSetAndIgnoreMaxRestarts",
+    ExitCode.PREEMPTED: "RestartJobAndIgnoreMaxRestarts",
 }
+"""Where JobSet can restart one slice."""
 
 
 def test_every_exit_code_has_an_action() -> None:
@@ -36,15 +39,18 @@ def test_every_exit_code_has_an_action() -> None:
     [
         *((code, False, action) for code, action in ACTIONS.items()),
         # A similar exit code is not mistaken for another.
-        (200, False, "RestartJobSet"),
-        *((code, True, "RestartJobSetAndIgnoreMaxRestarts") for code in (1, 137, 143)),
+        (200, False, "RestartJob"),
+        *((code, True, "RestartJobAndIgnoreMaxRestarts") for code in (1, 137, 143)),
         (ExitCode.INVALID_SPEC, True, "FailJobSet"),
         # The pod never ran its program, because its node refused it.
-        (None, False, "RestartJobSetAndIgnoreMaxRestarts"),
+        (None, False, "RestartJobAndIgnoreMaxRestarts"),
     ],
 )
 def test_an_exit_code_leads_to_its_action(values: Values, code: int | None, disrupted: bool, expected: str) -> None:
     assert action(render(submitted(values)), code, disrupted=disrupted) == expected
+    # A JobSet of others lacks the gate.
+    for_all = expected.replace("RestartJobAnd", "RestartJobSetAnd") if expected != "RestartJob" else "RestartJobSet"
+    assert action(render(replace(submitted(values), restarts_slices=False)), code, disrupted=disrupted) == for_all
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pulumi
 import pytest
+import yaml
 
 from infra.borders import PRIORITIES, TRAINERS
-from infra.operators import leave_certificates, prefer_controllers, wait_for_certificates
+from infra.operators import leave_certificates, prefer_controllers, restart_slices, wait_for_certificates
 from tests.infra.former import URNS, former_urn
 from tests.infra.recording import Recording, Values, run_program, stack_values
 from tests.infra.review.known import own
@@ -133,6 +135,22 @@ def test_certificates_in_secrets_are_left_to_the_controllers_that_write_them() -
     assert _transformed(leave_certificates, "core/v1:ConfigMap", written) is None
 
 
+def test_jobset_may_restart_single_slices_and_keeps_the_rest_of_its_configuration() -> None:
+    configuration = {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "leaderElection": {"leaderElect": True}}
+    written: Values = {"metadata": {"name": "any"}, "data": {"config.yaml": yaml.safe_dump(configuration)}}
+    changed: Any = _transformed(restart_slices, "core/v1:ConfigMap", written)
+    assert changed["metadata"] == {"name": "any"}
+    assert yaml.safe_load(changed["data"]["config.yaml"]) == {**configuration, "featureGates": {"RestartJob": True}}
+
+
+@pytest.mark.parametrize("api_version", ["config.kueue.x-k8s.io/v1beta2", None])
+def test_no_other_configuration_is_changed(api_version: str | None) -> None:
+    others: Values = {"metadata": {}, "data": {"config.yaml": yaml.safe_dump({"apiVersion": api_version})}}
+    assert _transformed(restart_slices, "core/v1:ConfigMap", others) is None
+    assert _transformed(restart_slices, "core/v1:ConfigMap", {"metadata": {}}) is None
+    assert _transformed(restart_slices, "core/v1:Secret", others) is None
+
+
 def test_a_webhook_is_there_once_it_has_certificates() -> None:
     hooks: Values = {"metadata": {"name": "hooks", "annotations": {"kept": "yes"}}}
     waiting = {"kept": "yes", "pulumi.com/waitFor": "jsonpath={.webhooks[*].clientConfig.caBundle}"}
@@ -143,7 +161,7 @@ def test_a_webhook_is_there_once_it_has_certificates() -> None:
 
 
 def test_charts_are_changed_on_their_way_to_the_cluster(program: Recording) -> None:
-    assert {len(chart.request.transforms) for chart in program.of_type(JOBSET_CHART[0])} == {3}
+    assert {len(chart.request.transforms) for chart in program.of_type(JOBSET_CHART[0])} == {4}
 
 
 def test_every_resource_of_a_stack_that_an_earlier_program_deployed_is_known_under_its_new_parent() -> None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from multislice_run.sigterm import end_on_sigterm
 from multislice_run.start import Start
+from multislice_run.supervised import is_supervised, wait_for_start
 from workloads.spec import (
     IMAGE_VARIABLE,
     JOB_SPEC_VARIABLE,
@@ -57,6 +58,11 @@ def main() -> None:
     ).parse_args()
     # Until the hosts have joined. Imports take seconds.
     end_on_sigterm()
+    if is_supervised():
+        # Everything that needs no devices is done before the attempt begins.
+        import workloads.training.host  # noqa: F401
+
+        began = wait_for_start(os.environ)
     try:
         spec, start = submission(os.environ, began)
     except InvalidSpec as fault:

@@ -12,11 +12,15 @@ from etils import epath
 from multislice_run.ending import Ending, Failure
 from multislice_run.sigterm import NOTHING_TO_SAVE
 from multislice_run.start import Start
+from multislice_run.supervised import is_supervised
+from multislice_run.worlds import Ready, Roll
 from workloads.spec import ExitCode, SliceSpec
 from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
-from workloads.training.start_check import Roll, require_place
+from workloads.training.start_check import require_place
 from workloads.training.watchdog import Watchdog
+
+_UNREACHABLE = "all hosts began but did not join; is the first host of the first slice reachable from here?"
 
 
 class HostProcess:
@@ -43,22 +47,24 @@ class HostProcess:
         """
         require_place(slices, self.place)
         require_coordinator_port(self.place, self._environment)
-        present = slices.model_copy(update={"count": self.place.slice_count})
-        roll = Roll(self.storage, self._start.run_id, self._start.restart_attempt, present)
+        roll = Roll(self.storage, self._start.run_id, self._start.restart_attempt)
         deadline = Deadline()
         deadline.expect("the join of all hosts", start_minutes)
 
         def explain(missed: Expectation) -> str:
             try:
-                return f"{hang(missed)}: {roll.missing()}"
+                missing = "" if is_supervised() else roll.missing(self.place.slice_count, slices.hosts)
+                return f"{hang(missed)}: {missing or _UNREACHABLE}"
             except Exception as error:  # noqa: BLE001 - storage may be what fails, but the process must end anyway
                 return f"{hang(missed)}, and the roll in storage cannot be read: {error}"
 
         with Watchdog(Processes(0, 1, self.place.host, deadline), self.ending, explain):
-            if not self.place.alone:
-                roll.sign(self.place)
+            # A supervisor has signed, and has seen all others sign, before it began this attempt.
+            signs = not self.place.alone and not is_supervised()
+            if signs:
+                roll.sign(self.place.process, Ready(self.place.host))
             self.processes = join(self.place, start_minutes, deadline)
-        if self.processes.leads:
+        if signs and self.processes.leads:
             roll.forget()
         return self.processes
 

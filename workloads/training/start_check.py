@@ -1,17 +1,13 @@
 """Checks before training begins that all hosts are present with the right devices.
 
-Every host signs the roll `starts/<run id>/<start>/` below the storage path before it joins. The roll is in storage
-because the error of JAX's join does not name the missing hosts. `slice_check` tests the devices' computation.
+`slice_check` tests the devices' computation.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import jax
-from etils import epath
 
 from workloads.spec import JobSpec, SliceSpec
 from workloads.training.failures import BadHost, InvalidSpec, NoDevices, Suspect
@@ -124,42 +120,3 @@ def _reported_slices(local: Sequence[Any], place: Place) -> list[int]:
 
 def _list_hosts(hosts: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"host {host['host']} has {host['devices']} devices" for host in hosts)
-
-
-class Roll:
-    """Records which hosts began this attempt."""
-
-    def __init__(self, storage: epath.Path, run_id: str, start: int, slices: SliceSpec):
-        self._folder = storage / "starts" / run_id / str(start)
-        self._start = start
-        self._slices = slices
-
-    def sign(self, place: Place) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / str(place.process)).write_text(place.host)
-
-    def missing(self) -> str:
-        """Describe the hosts that did not sign, or if all did, another possible cause."""
-        signed = {path.name for path in self._folder.iterdir()}
-        count = self._slices.total_hosts
-        absent = [process for process in range(count) if str(process) not in signed]
-        if not absent:
-            return (
-                f"all {count} hosts began but did not join; is the first host of the first slice reachable from here?"
-            )
-        names = [f"slice {index // self._slices.hosts} host {index % self._slices.hosts}" for index in absent]
-        return f"{count - len(absent)} of {count} hosts began, missing: {', '.join(names)}"
-
-    def forget(self) -> None:
-        """Remove this roll and earlier ones of the submission in the background, after all hosts have joined.
-
-        This roll is removed too, because a job that is evicted and continues begins again under the same number.
-        """
-        threading.Thread(target=self._remove, name="rolls", daemon=True).start()
-
-    def _remove(self) -> None:
-        # Remaining files are harmless, and the next attempt tries again.
-        with suppress(Exception):
-            for folder in self._folder.parent.iterdir():
-                if folder.name.isdecimal() and int(folder.name) <= self._start:
-                    folder.rmtree()

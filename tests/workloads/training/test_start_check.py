@@ -5,14 +5,12 @@ from typing import Any
 
 import jax
 import pytest
-from etils import epath
 
-from tests.workloads.hosts import wait_until
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec
 from workloads.training.failures import BadHost, InvalidSpec, Suspect, TrainingStopped
 from workloads.training.runtime import Place, Processes
-from workloads.training.start_check import Roll, on_present_slices, open_devices, own_devices, require_devices
+from workloads.training.start_check import on_present_slices, open_devices, own_devices, require_devices
 
 
 @dataclass(frozen=True)
@@ -128,20 +126,3 @@ def test_a_job_goes_on_with_as_few_slices_as_it_may_and_grows_back() -> None:
     assert (found.slices.count, found.mesh.replica, found.mesh.fsdp) == (1, 1, 4)
     assert (found.training.global_batch, found.training.accumulation) == (16, 2)
     assert on_present_slices(job(min_count=1), FIRST) == job(min_count=1)
-
-
-def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:
-    roll = Roll(epath.Path(tmp_path), "run-1", 0, job().slices)
-    for index, worker in ((0, 0), (0, 1), (1, 1)):
-        roll.sign(replace(FIRST, slice=index, worker=worker))
-    assert roll.missing() == "3 of 4 hosts began, missing: slice 1 host 0"
-    roll.sign(replace(FIRST, slice=1, worker=0))
-    assert roll.missing().startswith("all 4 hosts began but did not join")
-
-
-def test_the_roll_of_a_start_that_all_joined_and_those_of_earlier_ones_are_forgotten(tmp_path: Path) -> None:
-    rolls = [Roll(epath.Path(tmp_path), "run-1", start, job().slices) for start in (0, 1, 9, 10)]
-    for roll in rolls:
-        roll.sign(FIRST)
-    rolls[2].forget()
-    wait_until(lambda: [path.name for path in (tmp_path / "starts" / "run-1").iterdir()] == ["10"])

@@ -1,0 +1,171 @@
+"""Supervisors as processes, each with a program of a few lines in place of the trainer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from multislice_run.pod import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, ExitCode
+from multislice_run.worlds import Roll, World, newest_world
+from tests.workloads.hosts import wait_until
+
+RUN = "run-1"
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+from multislice_run.supervised import SAVED, STEPPED, tell, wait_for_start
+if "in-advance" in sys.argv:
+    wait_for_start(os.environ)
+folder, slice_ = Path(os.environ["JOB_FOLDER"]), os.environ["MEGASCALE_SLICE_ID"]
+attempt = int(os.environ["JOB_RESTART_ATTEMPT"])
+(folder / f"ran-{slice_}-{attempt}").write_text(str(os.getpid()))
+order = folder / f"exit-{slice_}-{attempt}"
+tell(STEPPED)
+if (folder / "saves").exists():
+    tell(SAVED)
+while not order.exists():
+    time.sleep(0.02)
+sys.exit(int(order.read_text()))
+"""
+
+
+class Pods:
+    """Supervisors of one job with slices of one host."""
+
+    def __init__(self, folder: Path, slices: int, *options: str, max_restarts: int = 3, start_minutes: float = 1.0):
+        self.folder, self.slices = folder, slices
+        self._options = (*options, f"--max-restarts={max_restarts}", f"--start-minutes={start_minutes}")
+        self._program = ["in-advance"] if options else []
+        self.pods = [self.start(slice_) for slice_ in range(slices)]
+
+    def start(self, slice_: int) -> subprocess.Popen[str]:
+        variables = {
+            JOB_FOLDER_VARIABLE: str(self.folder),
+            RUN_ID_VARIABLE: RUN,
+            START_VARIABLE: "0",
+            "MEGASCALE_NUM_SLICES": str(self.slices),
+            "MEGASCALE_SLICE_ID": str(slice_),
+            "TPU_WORKER_HOSTNAMES": f"host-{slice_}",
+        }
+        command = [sys.executable, "-m", "multislice_run.supervisor", *self._options, "--"]
+        return subprocess.Popen(
+            [*command, sys.executable, "-c", PROGRAM, *self._program],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def pid(self, slice_: int, attempt: int) -> int:
+        file = self.folder / f"ran-{slice_}-{attempt}"
+        wait_until(lambda: file.exists() and file.read_text() != "")
+        return int(file.read_text())
+
+    def exit(self, attempt: int, *codes: int) -> None:
+        """Let the programs of an attempt run, then end with these codes, the first slice first."""
+        for slice_ in range(len(codes)):
+            self.pid(slice_, attempt)
+        for slice_, code in enumerate(codes):
+            order = self.folder / f"exit-{slice_}-{attempt}"
+            order.with_suffix(".partial").write_text(str(code))
+            order.with_suffix(".partial").rename(order)
+
+    def ends(self) -> list[int]:
+        return [pod.wait(60) for pod in self.pods]
+
+    def world(self) -> World:
+        found = newest_world(epath.Path(self.folder), RUN)
+        assert found
+        return found
+
+
+@pytest.fixture(params=[(), ("--in-advance",)], ids=["started then", "in advance"])
+def options(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return request.param
+
+
+def test_the_programs_of_all_pods_start_again_when_one_is_killed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    pods = Pods(tmp_path, 2, *options)
+    os.kill(pods.pid(0, 0), signal.SIGKILL)
+    pods.exit(0, 0, ExitCode.PEER_LOST)
+    pods.exit(1, 0, 0)
+    assert pods.ends() == [0, 0]
+    assert (pods.world().counted, pods.world().attempt) == (1, 2)
+    records = [json.loads(path.read_text()) for path in (tmp_path / "failures" / RUN).iterdir()]
+    assert [(each["code"], each["cause"]) for each in records] == [(137, "the process was killed by SIGKILL")]
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("ran-") and name.endswith("-2")]
+
+
+def test_a_code_that_a_restart_cannot_help_ends_every_pod(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2)
+    # The second host ends later by another code, as one that noticed only that it lost the first one.
+    pods.exit(0, ExitCode.DIVERGED, ExitCode.PEER_LOST)
+    assert pods.ends() == [ExitCode.DIVERGED, ExitCode.DIVERGED]
+
+
+def test_pods_end_with_an_own_code_after_the_last_restart_that_counts(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2, max_restarts=1)
+    pods.exit(0, ExitCode.HANG, ExitCode.HANG)
+    pods.exit(1, ExitCode.PEER_LOST, ExitCode.CRASH)
+    assert pods.ends() == [ExitCode.RESTARTS_USED_UP, ExitCode.RESTARTS_USED_UP]
+    assert pods.pods[1].stdout
+    assert "has used up its 1 restarts: attempt 2 ended with CRASH" in pods.pods[1].stdout.read()
+
+
+def test_sigterm_ends_its_own_pod_and_the_others_wait_for_the_next(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2)
+    pods.pid(0, 0), pods.pid(1, 0)
+    pods.pods[1].terminate()
+    assert pods.pods[1].wait(60) == 128 + signal.SIGTERM
+    pods.exit(0, ExitCode.PREEMPTED)
+    pods.pods[1] = pods.start(1)
+    pods.exit(1, 0, 0)
+    assert pods.ends() == [0, 0]
+    assert pods.world().counted == 0
+
+
+def test_a_lost_pod_is_replaced_while_the_other_stays(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2, "--in-advance")
+    program = pods.pid(1, 0)
+    pods.pods[1].kill()
+    wait_until(lambda: not Path(f"/proc/{program}").exists())
+    pods.exit(0, ExitCode.PEER_LOST)
+    pods.pods[1] = pods.start(1)
+    pods.exit(1, 0, 0)
+    assert pods.ends() == [0, 0]
+    # JobSet counts the pod.
+    assert pods.world().counted == 0
+
+
+def test_a_pod_that_a_world_does_not_know_ends_the_attempt_of_the_others(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2)
+    pods.pid(0, 0), pods.pid(1, 0)
+    pods.pods[1].kill()
+    # Process 0 does not notice it by itself.
+    pods.pods[1] = pods.start(1)
+    pods.exit(1, 0, 0)
+    assert pods.ends() == [0, 0]
+
+
+def test_missing_hosts_are_named_when_an_attempt_does_not_begin_in_time(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2, start_minutes=0.02)
+    pods.pods[1].kill()
+    assert pods.pods[0].wait(60) == ExitCode.HANG
+    assert pods.pods[0].stdout
+    assert "1 of 2 hosts began, missing: slice 1 host 0" in pods.pods[0].stdout.read()
+
+
+def test_an_old_pod_ends_when_another_has_taken_its_place(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2)
+    pods.pid(0, 0), pods.pid(1, 0)
+    new = pods.start(1)
+    wait_until(Roll(epath.Path(tmp_path), RUN, 1).is_wanted)
+    pods.exit(0, ExitCode.PEER_LOST, ExitCode.PEER_LOST)
+    assert pods.pods[1].wait(60) == ExitCode.PREEMPTED
+    pods.exit(1, 0, 0)
+    assert (pods.pods[0].wait(60), new.wait(60)) == (0, 0)

@@ -1,0 +1,111 @@
+"""The agreement of pods on an attempt, in files."""
+
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from multislice_run.pod import ExitCode
+from multislice_run.worlds import Ready, Replaced, Roll, World, newest_world, next_world, pause_seconds, pod_id
+from tests.workloads.hosts import wait_until
+
+FIRST = World(0, 0, ["1000-a", "1000-b"])
+
+
+def ended(*codes: int | None, saved: bool = False) -> dict[int, Ready]:
+    """Pods that are ready for the next attempt. The first one ended first."""
+    return {
+        index: Ready(f"host-{index}", pod_id(1 if code is not None else 2, "x"), code, index, saved)
+        for index, code in enumerate(codes)
+    }
+
+
+def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:
+    roll = Roll(epath.Path(tmp_path), "run-1", 0)
+    for process in (0, 1, 3):
+        roll.sign(process, Ready("any"))
+    assert roll.missing(2, 2) == "3 of 4 hosts began, missing: slice 1 host 0"
+    roll.sign(2, Ready("any"))
+    assert roll.missing(2, 2) == ""
+
+
+def test_the_roll_of_an_attempt_and_those_of_earlier_ones_are_forgotten(tmp_path: Path) -> None:
+    rolls = [Roll(epath.Path(tmp_path), "run-1", number) for number in (0, 1, 9, 10)]
+    for roll in rolls:
+        roll.sign(0, Ready("any"))
+    rolls[2].forget()
+    wait_until(lambda: [path.name for path in (tmp_path / "starts" / "run-1").iterdir()] == ["10"])
+
+
+def test_only_a_later_pod_takes_the_place_of_another(tmp_path: Path) -> None:
+    roll = Roll(epath.Path(tmp_path), "run-1", 1)
+    roll.sign(0, Ready("old", pod_id(1.5, "f")))
+    roll.sign(0, Ready("new", pod_id(1.6, "a")))
+    with pytest.raises(Replaced):
+        roll.sign(0, Ready("old", pod_id(1.5, "f")))
+    assert roll.signed([0, 1]) == {0: Ready("new", pod_id(1.6, "a"))}
+
+
+@pytest.mark.parametrize(
+    ("codes", "counted", "cause"),
+    [
+        ((ExitCode.CRASH, ExitCode.PEER_LOST), 1, "CRASH"),
+        ((ExitCode.PEER_LOST, ExitCode.HANG), 1, "HANG"),
+        # Nobody knows why, but no pod is new.
+        ((ExitCode.PEER_LOST, ExitCode.PEER_LOST), 1, "PEER_LOST"),
+        # JobSet counts lost pods.
+        ((ExitCode.PEER_LOST, None), 0, ""),
+        ((None, None), 0, ""),
+        ((ExitCode.CRASH, None), 1, "CRASH"),
+        ((ExitCode.PREEMPTED, None), 0, "PREEMPTED"),
+        ((137, ExitCode.PEER_LOST), 1, "137"),
+    ],
+)
+def test_a_restart_counts_by_the_exit_that_caused_the_others(
+    codes: tuple[int | None, ...], counted: int, cause: str
+) -> None:
+    world = next_world(FIRST, ended(*codes), max_restarts=3)
+    assert (world.number, world.attempt, world.counted, world.cause, world.ends) == (1, 1, counted, cause, None)
+
+
+def test_the_first_world_follows_no_end() -> None:
+    assert next_world(None, ended(None, None), max_restarts=0) == World(0, 0, [pod_id(2, "x")] * 2)
+
+
+def test_one_restart_more_than_allowed_ends_the_job() -> None:
+    world = next_world(FIRST, ended(ExitCode.CRASH), max_restarts=0)
+    assert (world.ends, world.counted, world.cause) == (ExitCode.RESTARTS_USED_UP, 0, "CRASH")
+
+
+@pytest.mark.parametrize(
+    ("codes", "ends"),
+    [
+        ((ExitCode.PEER_LOST, ExitCode.DIVERGED), ExitCode.DIVERGED),
+        ((ExitCode.PEER_LOST, ExitCode.BAD_HOST), ExitCode.BAD_HOST),
+        # Only a restart of all pods can show whether the run is complete.
+        ((ExitCode.CRASH, ExitCode.DONE), ExitCode.HANG),
+    ],
+)
+def test_a_pod_that_has_left_for_good_ends_the_others(codes: tuple[int, ...], ends: int) -> None:
+    assert next_world(FIRST, ended(*codes), max_restarts=3).ends == ends
+
+
+def test_a_world_that_only_ended_the_job_was_no_attempt() -> None:
+    last = World(4, 3, ["1000-a"], ends=ExitCode.BAD_HOST)
+    assert (next_world(last, ended(None), 3).number, next_world(last, ended(None), 3).attempt) == (5, 3)
+
+
+def test_the_pause_grows_while_attempts_save_nothing_and_starts_over_after_one_that_did() -> None:
+    world, pauses = FIRST, list[float]()
+    for _ in range(10):
+        world = next_world(world, ended(ExitCode.PREEMPTED), max_restarts=0)
+        pauses.append(pause_seconds(world.fruitless))
+    assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    world = next_world(world, ended(ExitCode.PREEMPTED, saved=True), max_restarts=0)
+    assert pause_seconds(world.fruitless) == 0
+
+
+def test_a_damaged_record_is_no_world(tmp_path: Path) -> None:
+    (tmp_path / "worlds").mkdir()
+    (tmp_path / "worlds" / "run-1.json").write_text('{"number": 1')
+    assert newest_world(epath.Path(tmp_path), "run-1") is None
