@@ -22,10 +22,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from functools import partial
+from typing import NoReturn, TypeVar
 
 from etils import epath
 
@@ -38,7 +39,6 @@ from multislice_run.supervised import SAVED, SOCKET_VARIABLE, STEPPED
 from multislice_run.worlds import (
     ENDS_THE_POD,
     Ready,
-    Replaced,
     Roll,
     World,
     newest_world,
@@ -47,6 +47,8 @@ from multislice_run.worlds import (
     pod_id,
     write_world,
 )
+
+_Found = TypeVar("_Found")
 
 LOOKS_EVERY_SECONDS = 20.0
 """Time after which a pod looks whether another one cannot take part in the present attempt."""
@@ -150,7 +152,11 @@ class Supervisor:
         """Run attempts until the pod has to end. Return its exit code."""
         on_sigterm(self._terminate)
         ready = Ready(self._place.host, self._pod)
-        before = newest_world(self._storage, self._start.run_id)
+        until = time.monotonic() + 60 * self._settings.start_minutes
+        known = self._patiently(lambda: [newest_world(self._storage, self._start.run_id)], until)
+        if known is None:
+            self._end(ExitCode.HANG, f"{self._storage} did not answer within {self._settings.start_minutes:g} minutes")
+        (before,) = known
         while True:
             self._prepare()
             world = self._form(before, ready)
@@ -202,47 +208,61 @@ class Supervisor:
 
     def _form(self, before: World | None, ready: Ready) -> World:
         """Return the next world with this pod, when all pods are ready."""
-        process, pod = self._place.process, self._pod
         while True:
-            number = before.number + 1 if before else 0
+            number, attempt = (before.number + 1, before.attempt + 2) if before else (0, 1)
             roll = Roll(self._storage, self._start.run_id, number)
-            try:
-                roll.sign(process, ready)
-            except Replaced:
-                self._end(ExitCode.PREEMPTED, "another pod has taken the place of this one")
-            if ready.code is None and number:
-                roll.want()
-            world = self._wait(before, roll, ready)
+            until = time.monotonic() + 60 * self._settings.start_minutes
+            self._patiently(partial(self._sign, roll, ready, wants=ready.code is None and number > 0), until)
+            found: dict[int, Ready] = {self._place.process: ready}
+            world = self._patiently(partial(self._look, before, number, roll, found), until)
+            if world is None:
+                count, hosts = self._place.slice_count, len(self._place.hosts)
+                missing = roll.missing(count, hosts) or "all hosts are ready, but process 0 does not begin it"
+                limit = f"{self._settings.start_minutes:g} minutes"
+                self._end(ExitCode.HANG, f"attempt {attempt} did not begin within {limit}: {missing}")
             if world.ends == ExitCode.RESTARTS_USED_UP:
                 used = f"the job has used up its {self._settings.max_restarts} restarts"
                 self._end(world.ends, f"{used}: attempt {world.attempt} ended with {world.cause}")
             if world.ends is not None:
                 self._end(world.ends, f"another host ended with {world.cause}")
-            if pod in world.pods:
+            if self._pod in world.pods:
                 return world
             before = world
 
-    def _wait(self, before: World | None, roll: Roll, ready: Ready) -> World:
-        """Wait for the world after `before`. Process 0 makes it."""
-        number, attempt = (before.number + 1, before.attempt + 2) if before else (0, 1)
-        count = len(self._place.hosts) * self._place.slice_count
-        until = time.monotonic() + 60 * self._settings.start_minutes
+    def _patiently(self, act: Callable[[], _Found | None], until: float) -> _Found | None:
+        """Return what `act` finds, as soon as it finds something. None: it found nothing in time.
+
+        Errors of storage are not the end: the next attempt could not begin without it anyway.
+        """
         pause, longest = _POLL_SECONDS
-        found: dict[int, Ready] = {self._place.process: ready}
-        while True:
-            world = newest_world(self._storage, self._start.run_id)
-            if world and world.number >= number:
-                return world
-            if self._place.process == 0:
-                found |= roll.signed(process for process in range(count) if process not in found)
-                if len(found) == count:
-                    return self._make(before, found)
-            if time.monotonic() > until:
-                hosts = roll.missing(self._place.slice_count, len(self._place.hosts))
-                what = f"attempt {attempt} did not begin within {self._settings.start_minutes:g} minutes"
-                self._end(ExitCode.HANG, f"{what}: {hosts or 'all hosts are ready, but process 0 does not begin it'}")
+        while time.monotonic() < until:
+            try:
+                if (found := act()) is not None:
+                    return found
+            except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
+                print(f"{self._storage} does not answer, trying again: {type(error).__name__}: {error}", flush=True)
+                pause = longest
             time.sleep(pause)
             pause = min(longest, 1.2 * pause)
+        return None
+
+    def _sign(self, roll: Roll, ready: Ready, *, wants: bool) -> bool:
+        if not roll.sign(self._place.process, ready):
+            self._end(ExitCode.PREEMPTED, "another pod has taken the place of this one")
+        if wants:
+            roll.want()
+        return True
+
+    def _look(self, before: World | None, number: int, roll: Roll, found: dict[int, Ready]) -> World | None:
+        """Return the world with this number, if it is there. Process 0 makes it when all pods are in `found`."""
+        world = newest_world(self._storage, self._start.run_id)
+        if world and world.number >= number:
+            return world
+        if self._place.process:
+            return None
+        count = len(self._place.hosts) * self._place.slice_count
+        found |= roll.signed(process for process in range(count) if process not in found)
+        return self._make(before, found) if len(found) == count else None
 
     def _make(self, before: World | None, ready: Mapping[int, Ready]) -> World:
         world = next_world(before, ready, self._settings.max_restarts)

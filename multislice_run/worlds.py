@@ -77,10 +77,6 @@ def is_later(pod: str, other: str) -> bool:
     return int(pod.partition("-")[0]) > int(other.partition("-")[0])
 
 
-class Replaced(Exception):
-    """A later pod has taken the place of this one."""
-
-
 class Roll:
     """Records which hosts are ready for one attempt. Each signs by its process index."""
 
@@ -88,17 +84,14 @@ class Roll:
         self._folder = storage / "starts" / run_id / str(number)
         self._number = number
 
-    def sign(self, process: int, ready: Ready) -> None:
-        """Record that the host of `process` is ready, unless a later pod has taken its place.
-
-        Raises:
-            Replaced: it has.
-        """
+    def sign(self, process: int, ready: Ready) -> bool:
+        """Record that the host of `process` is ready. False: a later pod has taken its place, and nothing changes."""
         before = _read(self._folder / str(process), Ready)
         if before and before.pod and ready.pod and is_later(before.pod, ready.pod):
-            raise Replaced
+            return False
         self._folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._folder / str(process), json.dumps(asdict(ready)))
+        return True
 
     def signed(self, processes: Iterable[int]) -> dict[int, Ready]:
         """Return those of `processes` that are ready."""
@@ -113,7 +106,8 @@ class Roll:
 
     def is_wanted(self) -> bool:
         """Return whether a pod asked for this attempt."""
-        with suppress(OSError, ValueError):
+        # Whatever storage raises: it is asked again.
+        with suppress(Exception):
             return bool(self._folder.joinpath("wanted").read_text())
         return False
 
@@ -137,7 +131,10 @@ class Roll:
 
 
 def newest_world(storage: epath.Path, run_id: str) -> World | None:
-    """Return the newest world of a submission. None: there was none, or its record is damaged."""
+    """Return the newest world of a submission. None: there was none.
+
+    Raises whatever storage raises, because a world that cannot be read must not be taken for none.
+    """
     return _read(_world_file(storage, run_id), World)
 
 
@@ -186,6 +183,5 @@ def _world_file(storage: epath.Path, run_id: str) -> epath.Path:
 def _read(path: epath.Path, kind: type[_Record]) -> _Record | None:
     try:
         return kind(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        # It is not there, or it is being written.
+    except FileNotFoundError:
         return None

@@ -19,6 +19,7 @@ from pulumi.automation import EngineEvent
 
 from infra import names
 from infra.kubernetes import UNREACHABLE, ApiServer
+from multislice_run.worlds import World, newest_world
 from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, environment, project_folder
@@ -130,7 +131,7 @@ class Chain:
         """The JobSet of that name, how often it was restarted, and its pods: the same as long as nobody touches it."""
         jobset = self.jobset(name)
         pods = {pod["metadata"]["uid"] for pod in self.pods(name)}
-        return jobset["metadata"]["uid"], jobset["status"].get("restarts", 0), pods
+        return jobset["metadata"]["uid"], self.world(name).attempt, pods
 
     def ended(self, name: str) -> bool:
         return "terminalState" in self.jobset(name).get("status", {})
@@ -189,10 +190,29 @@ class Chain:
             raise ProcessLookupError(f"expected one process of {pod}, got {len(found)}")
         return found[0]
 
+    def trainer_pid(self, pod: str) -> int:
+        """Trainer that the supervisor of this pod runs: a younger process waits for its attempt. Raises like
+        `host_pid`."""
+        children = psutil.Process(self.host_pid(pod)).children()
+        if not children:
+            raise ProcessLookupError(f"expected a trainer of {pod}, got none")
+        return min(children, key=psutil.Process.create_time).pid
+
     def send(self, number: signal.Signals, job: str, *hosts: str) -> None:
-        """Send a signal to hosts of the job, named `slice-S-H`, all at once. Raises like `host_pid`."""
+        """Send a signal to the trainers of hosts of the job, named `slice-S-H`, all at once. Raises like `host_pid`."""
+        for pid in [self.trainer_pid(f"{job}-{host}") for host in hosts]:
+            os.kill(pid, number)
+
+    def send_to_pods(self, number: signal.Signals, job: str, *hosts: str) -> None:
+        """Send a signal to the first process of pods, as kubelet does, all at once. Raises like `host_pid`."""
         for pid in [self.host_pid(f"{job}-{host}") for host in hosts]:
             os.kill(pid, number)
+
+    def world(self, job: str) -> World:
+        """The newest attempt that the pods of a training job have agreed on."""
+        found = newest_world(epath.Path(self.job_folder(job)), self.jobset(job)["metadata"]["uid"])
+        assert found, f"no attempt of {job} has begun"
+        return found
 
     def hosts_run(self, job: str) -> bool:
         """Whether all hosts of the job's slices have a process."""
@@ -205,6 +225,11 @@ class Chain:
         """Delete the job and wait until its pods are gone."""
         self.api.delete(f"{JOBSETS}/{job}", {"propagationPolicy": "Foreground"})
         self.wait(f"the pods of {job} to go", lambda: not self.pods(job) and not self.jobset(job), _GONE_SECONDS)
+
+    def log(self, pod: str) -> str:
+        """The logs of the team's pods whose names start with `pod`."""
+        logs = sorted((self.site.logs / "pods").glob(f"{NAMESPACE}_{pod}-*/*.log"))
+        return "".join(log.read_text(errors="replace") for log in logs)
 
     def _story(self) -> str:
         """What kubectl and the logs of the team's pods say."""

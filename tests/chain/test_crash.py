@@ -1,4 +1,4 @@
-"""A host of the shared job is killed in its midst; `test_finished` shows what becomes of the job."""
+"""The trainer of a host of the shared job is killed in its midst; `test_finished` shows what becomes of the job."""
 
 import os
 import signal
@@ -12,19 +12,19 @@ SETTLED_SECONDS = 3.0
 """Time after which the records of all finished steps can be read; a trainer writes them up to two seconds late."""
 
 
-def test_a_killed_host_restarts_both_slices(stack: Chain, followed: Followed):
+def test_a_killed_trainer_starts_again_with_all_others_in_the_same_pods(stack: Chain, followed: Followed):
     wait_until(lambda: b"checkpoint at step" in followed.output.read_bytes(), followed.output.read_text)
     before = {pod["metadata"]["uid"] for pod in stack.pods(JOB)}
     pid = stop_beyond_a_save(stack)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: stack.jobset(JOB)["status"].get("restarts") == 1, lambda: str(stack.jobset(JOB)))
-    wait_until(lambda: not before & {pod["metadata"]["uid"] for pod in stack.pods(JOB)}, lambda: str(stack.pods(JOB)))
+    wait_until(lambda: stack.world(JOB).attempt == 1, lambda: str(stack.world(JOB)))
+    assert before == {pod["metadata"]["uid"] for pod in stack.pods(JOB)}
 
 
 def stop_beyond_a_save(stack: Chain) -> int:
     """Stop a host, and with it all others, where some steps after the last save are recorded; they are trained twice.
     Return its process."""
-    pid = stack.host_pid(f"{JOB}-slice-1-1")
+    pid = stack.trainer_pid(f"{JOB}-slice-1-1")
     while True:
         os.kill(pid, signal.SIGSTOP)
         time.sleep(SETTLED_SECONDS)

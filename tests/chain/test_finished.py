@@ -33,7 +33,7 @@ def test_losses_are_the_same_bit_by_bit_where_the_starts_overlap(finished: Chain
 def test_the_last_checkpoint_is_in_the_bucket_and_both_starts_are_in_the_ledger(finished: Chain):
     assert {path.name for path in finished.run_folder(JOB).glob("checkpoints/*")} >= {str(STEPS)}
     assert len(list(finished.run_folder(JOB).glob("ledger/*-0.jsonl"))) == 2
-    assert finished.jobset(JOB)["status"]["restarts"] == 1
+    assert finished.world(JOB).counted == 1
 
 
 def test_logs_were_followed_over_the_restart_to_the_end(finished: Chain, followed: Followed):

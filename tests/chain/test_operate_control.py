@@ -113,7 +113,7 @@ def test_a_paused_job_saves_and_frees_its_chips_and_goes_on_when_it_is_not_pause
 
 def test_a_failed_job_is_submitted_again_by_the_command_that_explain_prints(stack: Chain) -> None:
     uid = stack.jobset(JOB)["metadata"]["uid"]
-    os.kill(stack.host_pid(LEADER), signal.SIGKILL)
+    os.kill(stack.trainer_pid(LEADER), signal.SIGKILL)
     assert stack.wait_for_end(JOB)["terminalState"] == "Failed"
     step = max(stack.losses(JOB))
     operations = Operations()

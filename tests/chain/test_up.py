@@ -50,7 +50,7 @@ def test_no_credential_is_in_clear_in_the_state(stack: Chain):
 
 
 def test_nothing_of_the_sandbox_and_its_hosts_listens_beyond_loopback(stack: Chain):
-    hosts = [psutil.Process(stack.host_pid(f"{JOB}-slice-{number}-{host}")) for number in (0, 1) for host in (0, 1)]
+    hosts = [psutil.Process(stack.trainer_pid(f"{JOB}-slice-{number}-{host}")) for number in (0, 1) for host in (0, 1)]
     listening = _listened_on([*processes_of(stack.site), *hosts])
     assert len(listening) > 5
     assert [address for address, _ in listening if not address.is_loopback] == []

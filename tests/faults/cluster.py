@@ -15,9 +15,10 @@ from sandbox.operators import program_of
 from sandbox.servers import TOLERATED_SECONDS
 from sandbox.site import BROKEN_ANNOTATION, PULLS_NO_IMAGES, REFUSES_PODS, SILENT_ANNOTATION, taken_ports
 from tests.chain.stack import Chain, ignore
-from tests.faults.fault import BETWEEN_SAVES, GONE, PREEMPTED, UNDISTURBED, Expected, Fault
+from tests.faults.fault import BETWEEN_SAVES, GONE, LEADER, PREEMPTED, UNDISTURBED, Expected, Fault
 from tests.faults.hosts import at_least, between_saves
 from tests.faults.sabotage import add_sabotages
+from workloads.spec import ExitCode
 
 _SCALED_SECONDS = 60
 
@@ -63,7 +64,7 @@ def _fail_while_jobset_is_down(chain: Chain, job: str) -> None:
         return any(condition["type"] == "Failed" for condition in conditions)
 
     with operator_down(chain, "jobset"):
-        chain.send(signal.SIGKILL, job, "slice-1-0")
+        chain.send_to_pods(signal.SIGKILL, job, "slice-1-0")
         chain.wait(f"a failed Job of {job}", has_failed, _BACK_SECONDS)
         time.sleep(_STAYS_SECONDS)
 
@@ -128,6 +129,10 @@ def _node_of(chain: Chain, job: str) -> Json:
     return chain.api.request("GET", f"{names.NODES}/{name}")
 
 
+def _pods_of(chain: Chain, job: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in chain.pods(job)}
+
+
 def _replace(chain: Chain, nodes: Sequence[Json]) -> None:
     """Delete the Nodes, and create them again when nothing runs on them, like GKE's repair."""
     replaced = {_name(node) for node in nodes}
@@ -180,12 +185,12 @@ def _cut_off(chain: Chain, job: str) -> None:
         now = chain.api.request("GET", f"{names.NODES}/{_name(node)}")
         return any(taint.items() >= _UNREACHABLE for taint in now["spec"].get("taints", []))
 
-    pods = {pod["metadata"]["uid"] for pod in chain.pods(job)}
+    pods = _pods_of(chain, job)
     try:
         chain.wait(f"{_name(node)} to be unreachable", given_up, _NOTICED_SECONDS)
         # Pods without a toleration for such a node are evicted in this time.
         time.sleep(3 * TOLERATED_SECONDS)
-        chain.wait("the same pods", lambda: pods == {pod["metadata"]["uid"] for pod in chain.pods(job)}, 1)
+        chain.wait("the same pods", lambda: pods == _pods_of(chain, job), 1)
         chain.wait(f"{job} to train still", lambda: not chain.ended(job), 1)
     finally:
         _silence(chain, node, silent=False)
@@ -193,11 +198,13 @@ def _cut_off(chain: Chain, job: str) -> None:
 
 def _lose_machine(chain: Chain, job: str) -> None:
     """Kill the host of a silent node; GKE's repair comes later. The other hosts notice long before the cluster does."""
-    node, pid = _node_of(chain, job), chain.host_pid(f"{job}-{_HOST}")
+    node, pods = _node_of(chain, job), _pods_of(chain, job)
     _silence(chain, node, silent=True)
-    os.kill(pid, signal.SIGKILL)
+    chain.send_to_pods(signal.SIGKILL, job, _HOST)
+    ended = f"attempt 1 of the job ended with {ExitCode.PEER_LOST.name}"
     try:
-        chain.wait(f"a restart of {job}", lambda: chain.jobset(job)["status"].get("restarts", 0) == 1, _NOTICED_SECONDS)
+        chain.wait("the other hosts to notice it", lambda: ended in chain.log(f"{job}-{LEADER}"), _NOTICED_SECONDS)
+        chain.wait("the same pods", lambda: pods == _pods_of(chain, job), 1)
     finally:
         _replace(chain, [node])
 
@@ -213,7 +220,7 @@ def _at_restart(how: str, reason: str, seconds: float) -> Callable[[Chain, str],
         path = f"{names.NODES}/{_name(_node_of(chain, job))}"
         chain.api.patch(path, {"metadata": {"annotations": {BROKEN_ANNOTATION: how}}})
         try:
-            chain.send(signal.SIGKILL, job, _HOST)
+            chain.send_to_pods(signal.SIGKILL, job, _HOST)
             chain.wait(f"a pod with {reason}", lambda: _shows(chain, job, reason), _NOTICED_SECONDS)
             time.sleep(seconds)
         finally:
@@ -236,10 +243,10 @@ def _shows(chain: Chain, job: str, reason: str) -> bool:
 
 def _away_for_minutes(chain: Chain, job: str) -> None:
     """Kill a host whose node is not ready until minutes later."""
-    node, pid = _node_of(chain, job), chain.host_pid(f"{job}-{_HOST}")
+    node = _node_of(chain, job)
     _silence(chain, node, silent=True)
     try:
-        os.kill(pid, signal.SIGKILL)
+        chain.send_to_pods(signal.SIGKILL, job, _HOST)
         time.sleep(_REPAIR_SECONDS)
         chain.wait(f"no new pod of {job}", lambda: not chain.hosts_run(job), 1)
     finally:
@@ -289,8 +296,7 @@ NODES = (
     between_saves(
         "machine-lost",
         "a machine is lost without a signal, and GKE replaces it",
-        # The other hosts end first and do not know yet whether their peer's machine or its program failed.
-        Expected(charged=1, endings=GONE, recovery_seconds=240),
+        Expected(charged=0, endings=GONE, recovery_seconds=240),
         _lose_machine,
     ),
 )

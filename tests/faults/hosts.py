@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ _CREATED_SECONDS = 60
 _RECORDED_SECONDS = 120
 _STALE_SLICE_COUNT = "3"
 _FAILING_HOST = "slice-1-1"
+_FROZEN_SECONDS = 8.0
 _STEP = 12
 """Step at which the trainer fails, after the first save and before the second."""
 _READ_ROWS = "workloads.training.data:Batches.training"
@@ -51,24 +53,59 @@ def between_saves(name: str, what: str, expected: Expected, strike: Callable[[Ch
 
 
 def _send(number: signal.Signals, *hosts: str) -> Callable[[Chain, str], None]:
-    """Send a signal to hosts named `slice-S-H`, all at once."""
+    """Send a signal to the trainers of hosts named `slice-S-H`, all at once."""
     return lambda chain, job: chain.send(number, job, *hosts)
 
 
+def _send_to_pods(number: signal.Signals, *hosts: str) -> Callable[[Chain, str], None]:
+    """Send a signal to the pods of hosts named `slice-S-H`, all at once."""
+    return lambda chain, job: chain.send_to_pods(number, job, *hosts)
+
+
 def _kill(name: str, what: str, *hosts: str) -> Fault:
-    expected = Expected(endings=GONE, killed=hosts)
+    expected = Expected(endings=GONE, culprit=hosts[0], cause="the process was killed by SIGKILL")
     return between_saves(name, what, expected, _send(signal.SIGKILL, *hosts), anytime=True)
 
 
+def _lose(name: str, what: str, *hosts: str) -> Fault:
+    expected = Expected(endings=GONE, killed=hosts)
+    return between_saves(name, what, expected, _send_to_pods(signal.SIGKILL, *hosts), anytime=True)
+
+
+def _kill_twice(chain: Chain, job: str) -> None:
+    """Kill the trainer of a host, and the next one before its first step."""
+    chain.send(signal.SIGKILL, job, _FAILING_HOST)
+    chain.wait("the next attempt", lambda: len(chain.history(job).starts) == 2, _RECORDED_SECONDS)
+    chain.send(signal.SIGKILL, job, _FAILING_HOST)
+
+
+def _freeze(chain: Chain, job: str) -> None:
+    """Stop the trainers of a slice for less time than anything waits."""
+    hosts = ("slice-1-0", "slice-1-1")
+    chain.send(signal.SIGSTOP, job, *hosts)
+    time.sleep(_FROZEN_SECONDS)
+    chain.send(signal.SIGCONT, job, *hosts)
+
+
 HOSTS = (
-    _kill("follower-killed", "a host that leads nothing is killed", "slice-1-1"),
-    _kill("leader-killed", "the leading host is killed", LEADER),
-    _kill("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
-    _kill("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
+    _kill("follower-killed", "the trainer of a host that leads nothing is killed", "slice-1-1"),
+    _kill("leader-killed", "the trainer of the leading host is killed", LEADER),
+    _kill("slice-killed", "the trainers of all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
+    _kill("two-hosts-killed", "the trainer of a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
+    between_saves(
+        "killed-twice",
+        "the trainer of a host is killed, and again while the next attempt starts",
+        Expected(starts=3, charged=2, endings=GONE, culprit=_FAILING_HOST, cause="the process was killed by SIGKILL"),
+        _kill_twice,
+    ),
+    _lose("pod-lost", "the pod of a host is killed", "slice-1-1"),
+    _lose("leader-pod-lost", "the pod of the leading host is killed", LEADER),
+    _lose("slice-lost", "the pods of all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
+    between_saves("slice-frozen", "the trainers of a slice stand still for a while", UNDISTURBED, _freeze),
     between_saves(
         "killed-with-local-state",
-        "a host is killed, and its node keeps the newest state",
-        Expected(endings=GONE, killed=("slice-1-1",), lost_steps=1, warning="RestoredLocally"),
+        "the trainer of a host is killed, and the pods keep the newest state",
+        Expected(endings=GONE, culprit="slice-1-1", lost_steps=1, warning="RestoredLocally"),
         _send(signal.SIGKILL, "slice-1-1"),
         job={"training": {"local_save_every_steps": 1}},
     ),
@@ -76,14 +113,14 @@ HOSTS = (
         "host-preempted",
         "a host receives SIGTERM, as a spot machine does",
         PREEMPTED,
-        _send(signal.SIGTERM, "slice-1-0"),
+        _send_to_pods(signal.SIGTERM, "slice-1-0"),
         anytime=True,
     ),
     between_saves(
         "slice-preempted",
         "all hosts of a slice receive SIGTERM",
         PREEMPTED,
-        _send(signal.SIGTERM, "slice-1-0", "slice-1-1"),
+        _send_to_pods(signal.SIGTERM, "slice-1-0", "slice-1-1"),
     ),
     between_saves(
         "host-stopped",
@@ -122,8 +159,8 @@ def _end_the_restore(chain: Chain, job: str) -> None:
     """Kill a host, and send SIGTERM to another one while the next attempt restores."""
     chain.send(signal.SIGKILL, job, "slice-1-1")
     chain.wait("an attempt that restores", lambda: len(chain.history(job).starts) == 2, _RECORDED_SECONDS)
-    chain.send(signal.SIGTERM, job, "slice-1-0")
-    chain.wait("its end", lambda: chain.jobset(job)["status"].get("restarts", 0) == 2, _RESTORE_SECONDS / 2)
+    chain.send_to_pods(signal.SIGTERM, job, "slice-1-0")
+    chain.wait("its end", lambda: chain.world(job).attempt == 2, _RESTORE_SECONDS / 2)
 
 
 _RESTORE_SECONDS = 60.0

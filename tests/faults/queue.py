@@ -108,6 +108,12 @@ def _kill_for_good(chain: Chain, job: str) -> None:
     _require_checkpoint(chain, job, SAVE_EVERY)
 
 
+def _lose_for_good(chain: Chain, job: str) -> None:
+    chain.send_to_pods(signal.SIGKILL, job, "slice-1-0")
+    chain.wait_for_end(job)
+    _require_checkpoint(chain, job, SAVE_EVERY)
+
+
 def _outlive_deadline(chain: Chain, job: str) -> None:
     """Wait until Kueue evicts the job at its deadline, and check that it is not admitted again."""
     chain.wait(f"the end of the time of {job}", lambda: chain.jobset(job)["spec"]["suspend"], 2 * _DEADLINE_SECONDS)
@@ -125,7 +131,21 @@ def _require_checkpoint(chain: Chain, job: str, step: int) -> None:
 LIMITS = (
     between_saves(
         "restarts-used-up",
-        "a host is killed and the job has no restart left",
+        "the trainer of a host is killed and the job has no restart left",
+        Expected(
+            terminal="Failed",
+            starts=1,
+            charged=0,
+            endings=GONE,
+            culprit="slice-",
+            cause="the job has used up its 0 restarts: attempt 1 ended with 137",
+        ),
+        _kill_for_good,
+        job={"max_restarts": 0},
+    ),
+    between_saves(
+        "pod-restarts-used-up",
+        "the pod of a host is killed and the job has no restart left",
         Expected(
             terminal="Failed",
             starts=1,
@@ -133,7 +153,7 @@ LIMITS = (
             endings=GONE | {LAST},
             condition="reaching max number of restarts",
         ),
-        _kill_for_good,
+        _lose_for_good,
         job={"max_restarts": 0},
     ),
     Fault(

@@ -16,7 +16,7 @@ from types import ModuleType
 from urllib.parse import quote
 
 from infra.kubernetes import Json
-from tests.chain.stack import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Chain
+from tests.chain.stack import BUCKET, SAVE_EVERY, STEPS, Chain
 from tests.faults.cluster import server_pid
 from tests.faults.fault import GONE, LEADER, UNDISTURBED, Expected, Fault, recorded_before
 from tests.faults.hosts import HANGS_SOON, between_saves
@@ -246,20 +246,19 @@ def _stop_for_a_while(chain: Chain, job: str) -> None:
 
 
 def _fill(chain: Chain, job: str) -> None:
-    """Make the store refuse every write until the job restarts.
+    """Make the store refuse every write until the trainers have ended.
 
     This is a limit of the server's process, because mounting a small disk needs root.
     """
     server = server_pid(chain, GCS_SERVER)
 
     def says_why() -> bool:
-        logs = (chain.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
-        return any("stopped: " in log.read_text(errors="replace") for log in logs)
+        return "stopped: " in chain.log(job)
 
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        chain.wait(f"{job} to restart", lambda: chain.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
-        chain.wait("a log that says why", says_why, 1)
+        chain.wait(f"the trainers of {job} to end and say why", says_why, _FAILED_SECONDS)
+        time.sleep(_STILL_SECONDS)
     finally:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -286,7 +285,7 @@ STORE = (
     between_saves("store-stands-still", "the store does not answer for a while", UNDISTURBED, _stop_for_a_while),
     between_saves(
         "store-full",
-        "the store refuses every write until the job restarts, and then has room again",
+        "the store refuses every write until the trainers have ended, and later has room again",
         # The failure cannot be recorded in the store either; the pods' logs show it.
         Expected(endings=frozenset({"KILLED"}), lost_steps=2 * SAVE_EVERY, recovery_seconds=180),
         _fill,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from multislice_run.worlds import World
 from tests.chain.stack import SAVE_EVERY
 from tests.faults.fault import LEADER, SUSPENDED, Expected
 from workloads.report.goodput import lost_steps
@@ -44,9 +45,12 @@ class Observed:
     """Seconds from the strike to a step beyond all steps before it took effect. None if there was no such step."""
 
 
-def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, int], struck: float) -> Observed:
+def observe(
+    status: Mapping[str, Any], world: World | None, history: History, batches: Mapping[int, int], struck: float
+) -> Observed:
     """Return the facts of a job from the status of its JobSet and the history of its run, without its messages.
 
+    `world` is the newest attempt that its pods have agreed on.
     `batches` maps steps to batch numbers of the newest attempt; `struck` is the time of the strike in seconds since the
     epoch.
     """
@@ -60,7 +64,7 @@ def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, i
     held = any(suspended <= condition.items() for condition in status.get("conditions", ()))
     return Observed(
         terminal=str(status.get("terminalState", SUSPENDED if held else "running")),
-        charged=int(status.get("restartsCountTowardsMax", 0)),
+        charged=_charged(status) + (world.counted if world else 0),
         endings=tuple(start.ending for start in starts),
         losses=losses,
         disagreements=disagreements,
@@ -70,6 +74,12 @@ def observe(status: Mapping[str, Any], history: History, batches: Mapping[int, i
         lines=tuple(json.dumps({"event": event.name, **event.facts}) for event in events),
         recovery_seconds=_recovery(starts, struck),
     )
+
+
+def _charged(status: Mapping[str, Any]) -> int:
+    """Restarts of all slices and of single ones that count for JobSet."""
+    single = [each.get("jobRestartsCountTowardsMax", ()) for each in status.get("replicatedJobsStatus", ())]
+    return int(status.get("restartsCountTowardsMax", 0)) + sum(map(sum, single))
 
 
 def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, str]]:

@@ -66,8 +66,13 @@ class Pods:
         wait_until(lambda: file.exists() and file.read_text() != "")
         return int(file.read_text())
 
+    def begun(self, attempt: int) -> None:
+        """Wait until the programs of all pods run this attempt."""
+        for slice_ in range(self.slices):
+            self.pid(slice_, attempt)
+
     def exit(self, attempt: int, *codes: int) -> None:
-        """Let the programs of an attempt run, then end with these codes, the first slice first."""
+        """End the programs of an attempt with these codes, the first slice first, once they run."""
         for slice_ in range(len(codes)):
             self.pid(slice_, attempt)
         for slice_, code in enumerate(codes):
@@ -119,7 +124,7 @@ def test_pods_end_with_an_own_code_after_the_last_restart_that_counts(tmp_path: 
 
 def test_sigterm_ends_its_own_pod_and_the_others_wait_for_the_next(tmp_path: Path) -> None:
     pods = Pods(tmp_path, 2)
-    pods.pid(0, 0), pods.pid(1, 0)
+    pods.begun(0)
     pods.pods[1].terminate()
     assert pods.pods[1].wait(60) == 128 + signal.SIGTERM
     pods.exit(0, ExitCode.PREEMPTED)
@@ -144,7 +149,7 @@ def test_a_lost_pod_is_replaced_while_the_other_stays(tmp_path: Path) -> None:
 
 def test_a_pod_that_a_world_does_not_know_ends_the_attempt_of_the_others(tmp_path: Path) -> None:
     pods = Pods(tmp_path, 2)
-    pods.pid(0, 0), pods.pid(1, 0)
+    pods.begun(0)
     pods.pods[1].kill()
     # Process 0 does not notice it by itself.
     pods.pods[1] = pods.start(1)
@@ -162,10 +167,21 @@ def test_missing_hosts_are_named_when_an_attempt_does_not_begin_in_time(tmp_path
 
 def test_an_old_pod_ends_when_another_has_taken_its_place(tmp_path: Path) -> None:
     pods = Pods(tmp_path, 2)
-    pods.pid(0, 0), pods.pid(1, 0)
+    pods.begun(0)
     new = pods.start(1)
     wait_until(Roll(epath.Path(tmp_path), RUN, 1).is_wanted)
     pods.exit(0, ExitCode.PEER_LOST, ExitCode.PEER_LOST)
     assert pods.pods[1].wait(60) == ExitCode.PREEMPTED
     pods.exit(1, 0, 0)
     assert (pods.pods[0].wait(60), new.wait(60)) == (0, 0)
+
+
+def test_storage_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
+    # A file in place of the folder of rolls.
+    (tmp_path / "starts").write_text("")
+    pods = Pods(tmp_path, 1)
+    assert pods.pods[0].stdout
+    assert "does not answer, trying again" in pods.pods[0].stdout.readline()
+    (tmp_path / "starts").unlink()
+    pods.exit(0, 0)
+    assert pods.ends() == [0]

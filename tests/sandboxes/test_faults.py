@@ -65,7 +65,7 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(chain:
     try:
         chain.wait_for_step(job.name, 10)
         began = min(_moments(chain, job.name, "running", "startedAt"))
-        chain.send(signal.SIGTERM, job.name, "slice-1-0")
+        chain.send_to_pods(signal.SIGTERM, job.name, "slice-1-0")
         chain.wait_for_step(job.name, 30)
         chain.send(signal.SIGSTOP, job.name, "slice-1-1")
         chain.wait_for_end(job.name)

@@ -119,7 +119,7 @@ def test_the_secret_is_in_the_environment_of_the_process_and_a_changed_one_comes
 def test_a_changed_secret_is_told_by_name_and_leaves_the_job_alone(chain: Chain, life: Life):
     assert f"secrets of job {JOB} change: {VARIABLE}. Its running pods keep the old values" in life.told.text
     assert len(set(life.jobs)) == 1
-    assert chain.jobset(JOB)["status"]["restarts"] == 1
+    assert chain.jobset(JOB)["status"].get("restarts", 0) == 0
 
 
 def test_faults_and_errors_name_the_key_and_not_the_value(life: Life):

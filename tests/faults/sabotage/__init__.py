@@ -89,11 +89,9 @@ _A_BIT = 1 << 20
 
 
 def install(environment: Mapping[str, str]) -> None:
-    """Wrap the functions that the environment describes for this host and attempt when they are imported."""
+    """Wrap the functions that the environment describes for this host when they are imported."""
     found = [Sabotage(**facts) for facts in json.loads(environment[VARIABLE])]
-    here = [each for each in found if own_name(environment) in each.hosts]
-    attempt = int(environment.get("JOB_RESTART_ATTEMPT", "0"))
-    if what := [each for each in here if each.start is None or attempt == each.start]:
+    if what := [each for each in found if own_name(environment) in each.hosts]:
         sys.meta_path.insert(0, _Finder(what))
 
 
@@ -161,7 +159,9 @@ class _Count:
     calls: int = 0
 
     def due(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
-        """Return whether this call misbehaves."""
+        """Return whether this call misbehaves. A process may have begun before its attempt, so that is asked now."""
+        if self.what.start not in (None, int(os.environ.get("JOB_RESTART_ATTEMPT", "0"))):
+            return False
         if self.what.about and self.what.about not in repr((arguments, named)):
             return False
         self.calls += 1
