@@ -118,7 +118,7 @@ class Settings(Options):
     secrets: Mapping[str, InstanceOf[Hidden]] = {}
     """Environment variables of the jobs' pods, by name, for tokens of a data hub or an experiment tracker. Set them
     with `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may contain a secret. A
-    changed value reaches the job at its next start; an added or removed name replaces the job. See
+    changed value reaches pods that start later; an added or removed name replaces the job. See
     `docs/how-to/backends.md`."""
 
     @property

@@ -7,11 +7,12 @@ from typing import Any
 import yaml
 
 from cli.answer import INTERRUPTED, UNREAD
+from multislice_run.worlds import ENDS_THE_POD
 from tests.documents.command_line_reference import Command, commands
 from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import MADE, ROOT
 from tests.infra.job_failure import action
-from workloads.spec import ExitCode
+from workloads.spec import UNCOUNTED_CODES, ExitCode
 
 _HEAD = f"""# Exit codes
 
@@ -19,21 +20,24 @@ _HEAD = f"""# Exit codes
 
 ## Hosts of a job
 
-All hosts exit with the code of the host that failed first. A restart restarts the whole job on all its slices. A
-restart that counts uses up one of `job.max_restarts`. [What to do](../explanation/reliability.md#when-a-job-stops).
+All trainers exit with the code of the one that failed first. Their supervisors start them again in the same pods, or
+end the pods. A restart that counts uses up one of `job.max_restarts`. JobSet's reaction is to pods of trainers, if the
+stack installs JobSet. [What to do](../explanation/reliability.md#when-a-job-stops).
 
-| Code | Name | Meaning | JobSet's reaction |
-|---|---|---|---|
+| Code | Name | Meaning | The supervisor's reaction | JobSet's reaction if a pod ends with it |
+|---|---|---|---|---|
 """
-_REST = """| any other, such as 137 | | killed, or ended by a signal | restarts the job; counts |
-| any, if the pod was evicted or preempted, or its node lost | | unless the code fails the job at once | {disrupted} |
-| none | | the program never ran, for example because the pod's node refused it | {refused} |
+_REST = """| any other, such as 137 | | killed, or ended by a signal | {again} | {other} |
+| any, if the pod was evicted or preempted, or its node lost | | unless the code fails the job at once | | {disrupted} |
+| none | | the program never ran, for example because the pod's node refused it | | {refused} |
 
 """
 _ACTIONS = {
     "FailJobSet": "fails the job at once",
     "RestartJobSet": "restarts the job; counts",
     "RestartJobSetAndIgnoreMaxRestarts": "restarts the job; does not count",
+    "RestartJob": "restarts the slice; counts",
+    "RestartJobAndIgnoreMaxRestarts": "restarts the slice; does not count",
 }
 _COMMANDS = f"""## Commands
 
@@ -56,7 +60,9 @@ def reference() -> str:
     """Return the page."""
     parts = [_HEAD, *map(_row, ExitCode)]
     disrupted, refused = action(_jobset(), 137, disrupted=True), action(_jobset(), None)
-    parts.append(_REST.format(disrupted=_ACTIONS[disrupted], refused=_ACTIONS[refused]))
+    other = _ACTIONS[action(_jobset(), 137)]
+    again = _supervised(137)
+    parts.append(_REST.format(again=again, other=other, disrupted=_ACTIONS[disrupted], refused=_ACTIONS[refused]))
     return "".join([*parts, _COMMANDS, *map(_statuses, commands())])
 
 
@@ -82,7 +88,13 @@ def _row(code: ExitCode) -> str:
         if code == ExitCode.DONE
         else _ACTIONS[action(_jobset(), code)]
     )
-    return f"| {code:d} | `{code.name}` | {meaning or 'Trained to the last step'} | {follows} |\n"
+    return f"| {code:d} | `{code.name}` | {meaning or 'Trained to the last step'} | {_supervised(code)} | {follows} |\n"
+
+
+def _supervised(code: int) -> str:
+    if code in ENDS_THE_POD:
+        return "ends the pod"
+    return "starts the trainer again; " + ("does not count" if code in UNCOUNTED_CODES else "counts")
 
 
 def _statuses(command: Command) -> str:
