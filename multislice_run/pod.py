@@ -47,7 +47,7 @@ PROFILE_REQUEST = f"{PROFILES}/request"
 """File in a run's folder that requests a profile of some steps. The leader removes it."""
 
 LOCAL_CHECKPOINTS_VARIABLE = "LOCAL_CHECKPOINTS"
-"""Environment variable with a folder in the memory of the pod, which outlives the process. Only for local checkpoints."""
+"""Environment variable with a folder in the memory of the pod, which outlives the process. For local checkpoints."""
 
 NODE_VARIABLE = "NODE_NAME"
 """Environment variable with the node's name. Optional."""

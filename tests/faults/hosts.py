@@ -67,7 +67,7 @@ HOSTS = (
     _kill("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
     between_saves(
         "killed-with-local-state",
-        "a host is killed, and its node keeps the newest state",
+        "a host is killed, and its pod keeps the newest state",
         Expected(endings=GONE, killed=("slice-1-1",), lost_steps=1, warning="RestoredLocally"),
         _send(signal.SIGKILL, "slice-1-1"),
         job={"training": {"local_save_every_steps": 1}},

@@ -319,7 +319,5 @@ def test_a_start_from_the_memory_of_the_pods_is_named_with_what_it_repeated(
     write_run(tmp_path, ledgers, steps)
     words = report(tmp_path).words
     assert "4 to 4, from the memory of the pods" in words
-    said = (
-        "start 1 continued from the memory of the pods at step 3: 1 step repeated; the newest checkpoint was of step"
-    )
+    said = "start 1 continued from the memory of the pods at step 3: 1 step repeated; the newest checkpoint was of step"
     assert said in " ".join(capsys.readouterr().out.split())
