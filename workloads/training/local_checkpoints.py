@@ -212,7 +212,8 @@ class LocalCheckpoints:
         # A key can be used only once, and each try has fewer holders.
         faults = self._processes.gather(f"local/read/{age.name}/{len(holders)}", fault)
         if failed := {index: f"process {index}: {fault}" for index, fault in enumerate(faults) if fault}:
-            return None, {*failed}, first_of([*failed.values()])
+            # A host that reads nothing can fail too, for lack of memory.
+            return None, failed.keys() & holders or {*holders}, first_of([*failed.values()])
         # These are collectives. Only now is it certain that all processes take part.
         state = arrays if way.moves is None else sent(arrays, way.moves)
         replicas = take(state)

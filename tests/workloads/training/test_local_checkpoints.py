@@ -18,6 +18,7 @@ from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.local_checkpoints import ARRAYS, RECORD, LocalCheckpoints, Restored, local_folder
 from workloads.training.runs import Run
+from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
@@ -163,6 +164,26 @@ def test_a_damaged_state_is_skipped_aloud_for_the_one_before_it(
     assert skipped.step == 4
     assert skipped.reason.startswith(reason)
     assert kept(tmp_path) == ["0-3"]
+
+
+class NextToFullHost(Processes):
+    """The first of two processes, of which the other has no state and no memory for one."""
+
+    def share[T](self, key: str, decide: Callable[[], T]) -> T:
+        return decide()
+
+    def gather[T](self, key: str, value: T) -> list[Any]:
+        return [value, [] if key == "local/held" else "MemoryError"]
+
+
+def test_a_host_that_has_no_state_and_cannot_take_one_ends_the_restore_from_memory(
+    tmp_path: Path, save: Save, shapes: TrainState, take: Take
+) -> None:
+    save(tmp_path, 4)
+    said: list[LocalCheckpointSkipped] = []
+    local = LocalCheckpoints(tmp_path, RUN, shapes, NextToFullHost(0, 2, "host"))
+    assert local.restore(0, take, said.append) is None
+    assert said == [LocalCheckpointSkipped(4, "process 1: MemoryError")]
 
 
 def test_a_record_that_cannot_be_read_is_named_and_the_state_before_it_is_used(
