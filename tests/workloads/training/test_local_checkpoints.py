@@ -172,7 +172,7 @@ class NextToFullHost(Processes):
     def share[T](self, key: str, decide: Callable[[], T]) -> T:
         return decide()
 
-    def gather[T](self, key: str, value: T) -> list[Any]:
+    def gather(self, key: str, value: Any) -> list[Any]:
         return [value, [] if key == "local/held" else "MemoryError"]
 
 
