@@ -99,7 +99,7 @@ def _local(memory: Path, shapes: Any, state: Any, take: Any) -> tuple[float, flo
     local, blocking, background = LocalCheckpoints(memory, run, shapes, processes), list[float](), list[float]()
     for step in range(1, _SAVES + 1):
         (found, _) = local.begin(state, take)
-        blocking.append(_seconds(lambda step=step, found=found: local.save(step, state, found, saved=0)))
+        blocking.append(_seconds(lambda step=step, found=found: local.save(step, state, found)))
         local.begin(state, take)
         written = local.written()
         assert written

@@ -294,15 +294,12 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
 
 
 def _addons(args: ClusterArgs) -> gcp.container.ClusterAddonsConfigArgs:
-    container, ram_disks = gcp.container, args.settings.ram_disk_gib is not None
-    checkpointing = container.ClusterAddonsConfigHighScaleCheckpointingConfigArgs(enabled=True)
+    container = gcp.container
     return container.ClusterAddonsConfigArgs(
         http_load_balancing=container.ClusterAddonsConfigHttpLoadBalancingArgs(disabled=True),
         gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(
-            # GKE's driver of RAM disks mounts a bucket.
-            enabled=args.mounts_datasets or ram_disks
+            enabled=args.mounts_datasets
         ),
-        high_scale_checkpointing_config=checkpointing if ram_disks else None,
     )
 
 

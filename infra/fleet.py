@@ -16,7 +16,6 @@ from infra.names import MANAGED_BY
 from infra.objects import child_prefix, part
 from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
-from infra.ram_disks import RamDisks, RamDisksArgs
 from infra.settings import schema
 from infra.settings.errors import FieldError
 from infra.settings.read import check, refuse
@@ -51,9 +50,6 @@ class FleetArgs:
     """Bucket with training data, which trainers may read. Default: none."""
     allowances: Mapping[str, Allowance] = field(default_factory=dict[str, Allowance])
     """What the pods of a team may do in addition, by team. Default: nothing."""
-    ram_disk_gib: int | None = None
-    """Size of a RAM disk on each node in GiB. The cluster needs GKE's add-on for high-scale checkpointing. Default: no
-    RAM disks, so no job may set `training.local_save_every_steps`."""
     limited: bool = False
     """Whether `multislice enforce-budget` may stop the queues of the teams. Default: no."""
     monitoring: bool = True
@@ -86,7 +82,6 @@ class FleetArgs:
                 )
                 for name in settings.teams
             },
-            ram_disk_gib=settings.cluster.ram_disk_gib,
             limited=settings.budget is not None and settings.budget.usd_total is not None,
             monitoring=settings.monitoring.enabled,
             labels=settings.resource_labels,
@@ -131,10 +126,6 @@ class Fleet(pulumi.ComponentResource):
         allowances = {team: args.allowances.get(team, Allowance()) for team in args.teams}
         slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())
-        needs_of_jobs: list[pulumi.Resource] = [slices, access]
-        if args.ram_disk_gib is not None:
-            disks = self._ram_disks(args, args.ram_disk_gib)
-            needs_of_jobs.append(RamDisks(f"{prefix}ram-disks", disks, in_cluster()))
         shared = args.cluster.shared
         installed = shared.installed if shared else BOTH
         own = shared.prefix if shared else ""
@@ -155,11 +146,10 @@ class Fleet(pulumi.ComponentResource):
             scheduling=args.scheduling,
             prices=args.prices,
             datasets=args.datasets,
-            ram_disks=args.ram_disk_gib is not None,
             prefix=shared.prefix if shared else "",
             restarts_slices=JOBSET.name in installed,
             cluster=args.cluster.resource,
-            needs=[*needs_of_jobs, queues],
+            needs=[slices, access, queues],
         )
         self.register_outputs({"queues": {team: each.namespace for team, each in args.teams.items()}})
 
@@ -168,17 +158,6 @@ class Fleet(pulumi.ComponentResource):
         folders = written_folders(args.teams, {team: each.folders for team, each in allowances.items()}, on_hosts)
         members = trainers(args.cloud.project, self._number(args), folders, args.cluster.node_account)
         return TrainerAccessArgs(members, folders, args.bucket, args.datasets.bucket if args.datasets else None)
-
-    def _ram_disks(self, args: FleetArgs, gib: int) -> RamDisksArgs:
-        return RamDisksArgs(
-            project=args.cloud.project,
-            project_number=self._number(args),
-            region=args.cloud.region,
-            bucket=f"{args.bucket.removesuffix('-checkpoints')}-ram-disks",
-            groups=args.slices,
-            gib=gib,
-            labels={**MANAGED_BY, **args.labels},
-        )
 
     def _number(self, args: FleetArgs) -> pulumi.Input[str]:
         """Return the number of the project."""

@@ -115,14 +115,12 @@ def _of_team(settings: Settings, name: str) -> Texts:
     quota = {group: flavor_name(group, groups[group], settings.scheduling.placement) for group in team.quota}
     on_hosts = {"pods on the network of their host": "allowed"} if name in settings.host_network_teams else {}
     datasets = settings.datasets.model_dump(exclude_defaults=True) if settings.datasets else {}
-    disks = {"cluster.ram_disk_gib": str(cluster.ram_disk_gib)} if cluster.ram_disk_gib else {}
     found = cluster.existing.model_dump(include={"jobset", "kueue"}) if cluster.existing else {}
     installed = {controller: how for controller, how in found.items() if how == "install"}
     return {
         **_flat(f"teams.{name}", {"namespace": team.namespace, "quota": quota, **on_hosts}),
         **_flat("datasets", datasets),
         **_flat("cluster.existing", installed),
-        **disks,
     }
 
 

@@ -103,9 +103,6 @@ class JobArgs:
         yield from rules_teams.check(draft, shapes)
         yield from rules_jobs.check(draft, shapes)
         yield from rules_jobs.check_secrets(dict.fromkeys(self.secrets, HIDDEN))
-        if isinstance(job, TrainingJob) and job.training.get("local_save_every_steps") and not fleet.ram_disks:
-            fix = "pass ram_disk_gib to the fleet, or remove it"
-            yield FieldError("job.training.local_save_every_steps", "nodes with RAM disks", "none", fix)
         if self.image is None and (isinstance(job, TrainingJob) or job.check_slices):
             yield FieldError("image", "the trainer's image by digest", "nothing", "pass image, or a container job")
 

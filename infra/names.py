@@ -71,10 +71,8 @@ LOCAL_QUEUES = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/localqueues"
 QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
 """API paths of collections, with a placeholder for the namespace."""
 
-RAM_DISK_DRIVER = "multitier-checkpoint.csi.storage.gke.io"
-"""Driver of the volumes that outlive their pods in the memory of a node (`infra.ram_disks`)."""
-RAM_DISK_FOLDER = "/srv"
-"""Folder at which pods see it. Every machine has this folder, which the sandbox needs for its mounts."""
+LOCAL_CHECKPOINTS_FOLDER = "/srv"
+"""Folder of the trainer's pods for local checkpoints. Every machine has it, which the sandbox needs for its mounts."""
 
 # --- The stack's own objects
 MANAGED_BY = {"managed-by": "tpu-multislice"}

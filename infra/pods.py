@@ -26,9 +26,8 @@ from infra.names import (
     HOST_LABEL,
     JOB_KEY,
     JOBSET_LABEL,
+    LOCAL_CHECKPOINTS_FOLDER,
     NODE_POOL_LABEL,
-    RAM_DISK_DRIVER,
-    RAM_DISK_FOLDER,
     REPLICATED_JOB_LABEL,
     SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
@@ -87,7 +86,7 @@ _PRIVILEGED_CONTAINER: Manifest = {
     "readOnlyRootFilesystem": True,
 }
 _DATASETS, _SHARED_MEMORY, _TEMPORARY, _API_ACCESS = "datasets", "shared-memory", "temporary", "api-access"
-_RAM_DISK = "ram-disk"
+_LOCAL_CHECKPOINTS = "local-checkpoints"
 _WARNED_LEVEL: PodLevel = "restricted"
 _DEFAULT_SHARE = HostShare()
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -168,9 +167,7 @@ def _template(
     """Return pods that run the container `main` on nodes that `place` selects, after the containers `before` have
     ended, or have started if they are sidecars. With `with_data` the bucket is mounted."""
     job, bucket = submission.job, submission.mounted_bucket if with_data else None
-    # Prefixed, so that no volume of the stack file has the name of a built-in one.
-    volumes = {f"own-{name}": each for name, each in job.volumes.items()} if isinstance(job, ContainerJob) else {}
-    own: Mapping[str, ScratchVolume] = volumes if with_data else {}
+    own = _own_folders(submission) if with_data else {}
     mounts = [*_mounts(submission, bucket), *({"name": name, "mountPath": own[name].path} for name in own)]
     confined = {"securityContext": _container_context(job), "volumeMounts": mounts}
     spec: Manifest = {
@@ -198,15 +195,21 @@ def _pod_context(submission: Submission) -> Manifest:
     context = CONFINED_POD
     if user is not None:
         context = context | {"runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
-    if submission.saves_locally:
-        # The RAM disk belongs to root. Kubernetes gives it to this group, because the volume has a type of file system
-        # (https://kubernetes-csi.github.io/docs/support-fsgroup.html).
-        context = context | {"fsGroup": context["runAsGroup"], "fsGroupChangePolicy": "OnRootMismatch"}
     return context
 
 
 def _container_context(job: Job) -> Manifest:
     return _PRIVILEGED_CONTAINER if job.privileged else CONFINED_CONTAINER
+
+
+def _own_folders(submission: Submission) -> Mapping[str, ScratchVolume]:
+    """Return the folders that only some jobs have, by the names of their volumes."""
+    if isinstance(submission.job, ContainerJob):
+        # Prefixed, so that no volume of the stack file has the name of a built-in one.
+        return {f"own-{name}": each for name, each in submission.job.volumes.items()}
+    if submission.spec and (gib := submission.spec.local_states_gib):
+        return {_LOCAL_CHECKPOINTS: ScratchVolume(path=LOCAL_CHECKPOINTS_FOLDER, size_gib=gib, medium="memory")}
+    return {}
 
 
 def _empty_folder(name: str, volume: ScratchVolume) -> Manifest:
@@ -223,8 +226,6 @@ def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
     ]
     if _marks_its_node(submission):
         volumes.append(_api_access())
-    if submission.saves_locally:
-        volumes.append({"name": _RAM_DISK, "csi": {"driver": RAM_DISK_DRIVER, "fsType": "tmpfs"}})
     if bucket:
         # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
         files: Manifest = {
@@ -243,8 +244,6 @@ def _mounts(submission: Submission, bucket: str | None) -> list[Manifest]:
     ]
     if _marks_its_node(submission):
         mounts.append({"name": _API_ACCESS, "mountPath": API_ACCESS_PATH, "readOnly": True})
-    if submission.saves_locally:
-        mounts.append({"name": _RAM_DISK, "mountPath": RAM_DISK_FOLDER})
     if bucket:
         mounts.append({"name": _DATASETS, "mountPath": DATASETS_FOLDER, "readOnly": True})
     return mounts

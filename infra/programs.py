@@ -17,10 +17,10 @@ from typing import Any
 from infra.names import (
     COMPLETION_INDEX_LABEL,
     JOBSET_LABELS,
+    LOCAL_CHECKPOINTS_FOLDER,
     METRICS_PORT_NAME,
     PRICE_KEY,
     PROGRAM,
-    RAM_DISK_FOLDER,
     SLICE_CHECK,
     SLICES,
     TRAINER,
@@ -151,9 +151,8 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program["command"] = ["python", "-m", "multislice_run.supervisor", *options, "--", *program["command"]]
     if spec.libtpu_args:
         program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
-    if submission.saves_locally:
-        # The driver has files of its own in the RAM disk.
-        program["env"] += _plain({LOCAL_CHECKPOINTS_VARIABLE: f"{RAM_DISK_FOLDER}/tpu-multislice"})
+    if spec.local_states_gib:
+        program["env"] += _plain({LOCAL_CHECKPOINTS_VARIABLE: LOCAL_CHECKPOINTS_FOLDER})
     program["env"].append(_METRICS_ADDRESS)
     program["ports"].append(_METRICS)
     return program

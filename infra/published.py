@@ -30,7 +30,7 @@ from infra.settings.stack import Settings
 from infra.submission import slice_spec
 from workloads.spec import SliceSpec, Spec
 
-_OF_THE_CLUSTER = ("name", "existing", "ram_disk_gib")
+_OF_THE_CLUSTER = ("name", "existing")
 """Settings of the cluster that are published. The others are not the members' concern."""
 _SECTIONS = (
     "cloud",

@@ -70,11 +70,6 @@ class Submission:
         return None if isinstance(self.job, TrainingJob) else self.job.pathways
 
     @property
-    def saves_locally(self) -> bool:
-        """Return whether its pods keep the newest state in the RAM disk of their node."""
-        return self.spec is not None and self.spec.training.local_save_every_steps is not None
-
-    @property
     def shares_host(self) -> bool:
         """Return whether the head of a Pathways job runs on the host of its worker, as on slices of one host."""
         return not self.shape.multi_host
@@ -105,8 +100,6 @@ class FleetPlace:
     """Contract prices. Default: list prices."""
     datasets: Datasets | None = None
     """Bucket with training data. Default: none."""
-    ram_disks: bool = False
-    """Whether nodes have RAM disks, which jobs with `training.local_save_every_steps` need. Default: no."""
     prefix: str = ""
     """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
     restarts_slices: bool = False
@@ -127,7 +120,6 @@ class FleetPlace:
             scheduling=settings.scheduling,
             prices=settings.prices,
             datasets=settings.datasets,
-            ram_disks=settings.cluster.ram_disk_gib is not None,
             prefix=settings.prefix,
             restarts_slices=settings.cluster.installs_jobset,
         )

@@ -24,16 +24,6 @@ IMAGE_VARIABLE = "IMAGE"
 START_VARIABLE = "JOB_RESTART_ATTEMPT"
 """Environment variable with the number of restarts before this attempt (JobSet's restart-attempt)."""
 
-SLICE_VARIABLE = "JOB_SLICE"
-"""Environment variable with the index of the pod's slice (JobSet's job-index), if slices restart one by one."""
-
-SLICE_COUNT_VARIABLE = "JOB_SLICES"
-"""Environment variable with the number of slices of the job, if slices restart one by one."""
-
-SLICE_START_VARIABLE = "JOB_SLICE_RESTART_ATTEMPT"
-"""Environment variable with the number of restarts of the pod's slice alone (JobSet's job-restart-attempt), if slices
-restart one by one."""
-
 PRICE_VARIABLE = "USD_PER_HOUR"
 """Environment variable with the price of all slices of the job in USD per hour, for the record. Optional."""
 
@@ -47,7 +37,7 @@ PROFILE_REQUEST = f"{PROFILES}/request"
 """File in a run's folder that requests a profile of some steps. The leader removes it."""
 
 LOCAL_CHECKPOINTS_VARIABLE = "LOCAL_CHECKPOINTS"
-"""Environment variable with a folder in the memory of the node that outlives the pod. Only for local checkpoints."""
+"""Environment variable with a folder in the memory of the pod, which outlives the process. For local checkpoints."""
 
 NODE_VARIABLE = "NODE_NAME"
 """Environment variable with the node's name. Optional."""

@@ -135,11 +135,6 @@ class Site:
         return self.root / "pods"
 
     @property
-    def nodes(self) -> Path:
-        """Return the folder with the memory of nodes: what outlives their pods, and ends with them."""
-        return self.root / "nodes"
-
-    @property
     def pulumi_home(self) -> Path:
         return self.root / "pulumi"
 

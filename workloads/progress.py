@@ -185,7 +185,7 @@ class LocalCheckpointWritten(Line):
     """Cost of the first local checkpoint of an attempt, on the leading host."""
 
     template: ClassVar[str] = (
-        "local checkpoint at step {step}: {mib:.0f} MiB in the memory of this node; the devices waited"
+        "local checkpoint at step {step}: {mib:.0f} MiB in the memory of this pod; the devices waited"
         " {waited_ms:.1f} ms, and writing in the background took {write_ms:.1f} ms"
     )
 
@@ -197,16 +197,16 @@ class LocalCheckpointWritten(Line):
 
 @dataclass(frozen=True)
 class RestoredLocally(Line):
-    """The state that an attempt continues from was in the memory of the nodes."""
+    """The state that an attempt continues from was in the memory of the pods."""
 
     template: ClassVar[str] = (
-        "step {step} is restored from the memory of {hosts} of {of_hosts} nodes; the newest checkpoint is of step"
+        "step {step} is restored from the memory of {hosts} of {of_hosts} pods; the newest checkpoint is of step"
         " {saved}"
     )
 
     step: int
     hosts: int
-    """Number of hosts whose nodes held a part of it."""
+    """Number of hosts whose pods held an undamaged part of it."""
     of_hosts: int
     saved: int
     """Step of the newest checkpoint in storage. 0: there is none."""
@@ -214,7 +214,7 @@ class RestoredLocally(Line):
 
 @dataclass(frozen=True)
 class LocalCheckpointSkipped(Line):
-    """A state in the memory of the nodes that could not be used."""
+    """A state in the memory of the pods that could not be used, or a part of it."""
 
     template: ClassVar[str] = "local checkpoint at step {step} cannot be used: {reason}"
 

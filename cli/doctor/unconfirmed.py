@@ -238,15 +238,6 @@ ASSUMPTIONS = (
     ),
     Assumption(
         3,
-        "RAM disks of nodes",
-        "GKE's multi-tier checkpointing mounts a RAM disk into pods of the level `restricted`, gives it to their "
-        "group because the volume has `fsType`, and keeps its files when a pod ends. A chip of a node keeps its "
-        "coordinates, so that a restarted job finds its shards on its own nodes",
-        "a job with `training.local_save_every_steps: 1`; kill a host's process",
-        lambda settings: settings.cluster.ram_disk_gib,
-    ),
-    Assumption(
-        3,
         "notice time of spot",
         "a preempted host has time for a last save",
         "a job on spot that was preempted",

@@ -57,6 +57,10 @@ _REMOVED = {
         "remove it; a training job repeats fewer steps with training.local_save_every_steps, and programs that need not"
         " stop together are a job each",
     ),
+    "ram_disk_gib": (
+        "the newest state stays in the memory of the pods",
+        "remove it; training.local_save_every_steps of a job is enough",
+    ),
     "lost_rows": ("every step has all rows of its batch", "remove it"),
     **dict.fromkeys(("sync_every", "sync_fragments", "outer_learning_rate", "outer_momentum"), _SUMS),
 }

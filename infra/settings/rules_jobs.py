@@ -4,16 +4,16 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from graphlib import CycleError
-from math import ceil
 from typing import cast
 
 from pydantic import ValidationError
 
 from infra.names import TEAMS_FOLDER
+from infra.pods import requested_of_host
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.settings import rules_containers
 from infra.settings.errors import FieldError, expectation, from_validation, nearest
-from infra.settings.jobs import ContainerJob, Job, Section, TrainingJob, group_order
+from infra.settings.jobs import ContainerJob, HostShare, Job, Section, TrainingJob, group_order
 from infra.settings.partial import WrongValueError, each
 from infra.settings.schema import DATASETS_FOLDER, SliceGroup
 from infra.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
@@ -31,7 +31,6 @@ from workloads.spec import (
     load_preset,
     preset_names,
 )
-from workloads.spec.parameters import state_bytes
 
 _LONGEST_LABEL = 63
 """Maximum length of a queue's name. Kueue puts it on the job's pods as a label
@@ -203,7 +202,6 @@ def _training(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iter
         _sections(path, job, shapes),
         _allowed_changes(path, job),
         _tracker(path, job, draft.secrets),
-        _local_saves(path, job, draft, shapes),
     )
 
 
@@ -261,40 +259,6 @@ def _tracker(path: str, job: TrainingJob, secrets: Collection[str]) -> Iterator[
         )
 
 
-def _local_saves(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of a job that keeps its newest state in the RAM disks of its nodes."""
-    place, every = f"{path}.training.local_save_every_steps", job.training.get("local_save_every_steps")
-    if every is None:
-        return
-    if draft.cluster and draft.cluster.ram_disk_gib is None:
-        expected = "nothing without cluster.ram_disk_gib, since the newest state is kept in the RAM disks of the nodes"
-        fix = "set cluster.ram_disk_gib, which only a cluster of the stack can have, or remove it"
-        yield FieldError(place, expected, str(every), fix)
-    if job.host_network:
-        expected = "nothing with host_network, since such pods get no group that may write to a RAM disk"
-        yield FieldError(place, expected, str(every), "remove one of them")
-    if draft.cluster and draft.cluster.ram_disk_gib and (shape := shape_of(job, shapes)):
-        yield from _ram_disk(path, job, shape, draft.cluster.ram_disk_gib)
-
-
-def _ram_disk(path: str, job: TrainingJob, shape: SliceShape, gib: int) -> Iterator[FieldError]:
-    """Yield the errors of a RAM disk without room for the job, or that leaves it no memory."""
-    place, machine = "cluster.ram_disk_gib", f"{shape.memory_gib_per_host} GiB of memory of {shape.machine_type}"
-    if gib >= shape.memory_gib_per_host:
-        yield FieldError(place, f"less than the {machine}", str(gib), "lower it")
-    try:
-        spec = _assembled(job, shape, load_preset(job.preset)) if job.preset in preset_names() else None
-    except ValidationError:
-        return
-    if spec:
-        whole = state_bytes(spec.model, spec.training.lora, spec.optimizer)
-        state = whole * spec.mesh.share_of_host(spec.slices.devices_per_host) / 2**30
-        if gib < 2 * state:
-            why = f"room for two states, of which each host of {path} has {state:.1f} GiB"
-            fix = f"raise it, or remove {path}.training.local_save_every_steps"
-            yield FieldError(place, f"at least {ceil(2 * state)}, {why}", str(gib), fix)
-
-
 def _sections(path: str, job: TrainingJob, shapes: Shapes) -> Iterator[FieldError]:
     """Yield the errors of the sections that change the preset, and of the sizes of the whole job."""
     if job.preset not in preset_names():
@@ -332,13 +296,24 @@ def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[FieldErro
 
 def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iterator[FieldError]:
     try:
-        _assembled(job, shape, preset)
+        spec = _assembled(job, shape, preset)
     except ValidationError as error:
         expected = f"sizes that fit {job.slices.count} x {shape.generation} {shape.topology}"
         settings = ("slices", "mesh", "model", "training", "preset")
         fix = f"change {', '.join(f'{path}.{name}' for name in settings[:-1])} or {path}.{settings[-1]}"
         for detail in error.errors():
             yield FieldError(path, expected, expectation(detail["msg"]), fix)
+    else:
+        yield from _local_states(path, spec, shape)
+
+
+def _local_states(path: str, spec: JobSpec, shape: SliceShape) -> Iterator[FieldError]:
+    """Yield the error of a job whose newest states need more memory than its pods request."""
+    _, gib = requested_of_host(shape, HostShare())
+    if (needed := spec.local_states_gib) and needed > gib:
+        expected = f"room for two states of a host in the {gib} GiB that a pod requests of {shape.machine_type}"
+        fix = "choose slices with more hosts or more memory, or remove it"
+        yield FieldError(f"{path}.training.local_save_every_steps", expected, f"{needed} GiB", fix)
 
 
 def misplaced_secrets(raw: Mapping[str, object]) -> Iterator[FieldError]:

@@ -145,10 +145,6 @@ class Cluster(Spec):
     """Full name of the Cloud KMS key that encrypts the cluster's Secrets. It must be in `cloud.region`, and GKE's
     service account must have access to it (https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets).
     Required if jobs have secrets. Default: Google's key."""
-    ram_disk_gib: PositiveInt | None = None
-    """Size in GiB of a RAM disk on each TPU node. Jobs with `training.local_save_every_steps` keep their newest state
-    there across restarts; it must hold twice a host's part of the state. GKE's multi-tier checkpointing makes it, and
-    only files in it take memory. Default: none."""
     maintenance: MaintenanceWindow | None = None
     """Window in which GKE may maintain control plane and system nodes. TPU nodes are never maintained. Default: any
     time."""

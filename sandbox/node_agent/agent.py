@@ -141,8 +141,7 @@ class NodeAgent:
         server = KubeletServer(self._site, self._runs, times)
         # Before the first request to the API, because a pod that was never reported is simply started again.
         end_leftovers(self._site.pods)
-        for left in (self._site.pods, self._site.nodes):
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(self._site.pods, ignore_errors=True)
         self._site.pods.mkdir(parents=True)
         reaper = start_reaper(self._site.pods)
         api = self._machine.api
@@ -200,11 +199,6 @@ class NodeAgent:
                 else:
                     worker.evict(NODE_SHUTDOWN, worker.pod.grace_seconds)
             self._machine.silent.discard(name)
-        shutil.rmtree(self._memory(name), ignore_errors=True)
-
-    def _memory(self, node: str) -> Path:
-        """Return the folder that stands for the RAM disk of a node."""
-        return self._site.nodes / node
 
     def _pod_changed(self, manifest: Json) -> None:
         pod = Pod(manifest)
@@ -243,7 +237,6 @@ class NodeAgent:
                 host_address=self._site.address,
                 lookup=object_lookup(self._machine.api, pod.namespace),
                 token=lambda source: pod_token(self._machine.api, pod, source),
-                memory=self._memory(pod.node),
             )
             worker = self._workers[pod.uid] = PodWorker(self._machine, around)
             worker.start()

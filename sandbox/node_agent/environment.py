@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.kubernetes import Json
-from infra.names import RAM_DISK_DRIVER
 from sandbox.node_agent.pod import ConfigError, Pod
 
 type Lookup = Callable[[str, str], Mapping[str, bytes] | None]
@@ -48,8 +47,6 @@ class Surroundings:
     host_address: str
     lookup: Lookup
     token: Token
-    memory: Path
-    """Folder that outlives the pod and ends with its node."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +130,7 @@ def container_mounts(container: Json, around: Surroundings, folder: Path) -> lis
     """Return the mounts of a container. Volumes are folders in `folder`, made when they are first used.
 
     Contents are written once: a later change of a ConfigMap is not seen, and tokens are not renewed. `medium: Memory`
-    is a folder like any other, and so is the RAM disk of a node, which all pods of the node share. Raises ConfigError
-    if a volume's source is missing.
+    is a folder like any other. Raises ConfigError if a volume's source is missing.
     """
     volumes = {volume["name"]: volume for volume in around.pod.spec.get("volumes", [])}
     mounts: list[Mount] = []
@@ -191,9 +187,6 @@ def _object_data(kind: str, name: str, reference: Json, lookup: Lookup) -> Mappi
 
 
 def _made(volume: Json, around: Surroundings, folder: Path) -> Path:
-    if volume.get("csi", {}).get("driver") == RAM_DISK_DRIVER:
-        around.memory.mkdir(parents=True, exist_ok=True)
-        return around.memory
     if not folder.exists():
         files = _files(volume, around, _MODE)
         folder.mkdir(parents=True)

@@ -80,7 +80,7 @@ def _enter_namespaces() -> None:
 def _make_place(target: str, stage: str, *, is_folder: bool) -> None:
     """Make a mount point that the machine lacks, seen only in this namespace.
 
-    The nearest folder above it that exists is replaced by a RAM disk in which its entries are mounted.
+    The nearest folder above it that exists is replaced by a tmpfs in which its entries are mounted.
     """
     folder = os.path.dirname(target)
     while not os.path.isdir(folder):

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from infra.kubernetes import Json
-from infra.names import RAM_DISK_DRIVER
 from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.probes import ACTIONS
 
@@ -27,8 +26,6 @@ def unsupported(pod: Pod) -> str | None:
 def _of_pod(pod: Pod) -> Iterator[str]:
     yield from (name for name in _POD_FIELDS if pod.spec.get(name))
     for volume in pod.spec.get("volumes", []):
-        if volume.get("csi", {}).get("driver") == RAM_DISK_DRIVER:
-            continue
         kinds = volume.keys() - {"name"} - _VOLUMES
         for source in volume.get("projected", {}).get("sources", []):
             kinds |= source.keys() - _SOURCES

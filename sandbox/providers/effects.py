@@ -83,11 +83,6 @@ class ClusterEffect(_OfCluster):
     @override
     def create(self, properties: Json) -> None:
         _install(copied_path(MONITORING_KINDS), self.api())
-        self._install_addons(properties)
-
-    @override
-    def update(self, old: Json, new: Json) -> None:
-        self._install_addons(new)
 
     @override
     def delete(self, properties: Json) -> None:
@@ -100,10 +95,6 @@ class ClusterEffect(_OfCluster):
             if _last(pool["cluster"]) == properties["name"]:
                 self.cloud.remove(NODE_POOL, pool_id)
         erase(self.site)
-
-    def _install_addons(self, properties: Json) -> None:
-        if at(properties, "addonsConfig.highScaleCheckpointingConfig.enabled"):
-            _install(Path(__file__).parent, self.api(), "ram_disks.yaml")
 
 
 class NodePoolEffect(_OfCluster):
@@ -238,9 +229,9 @@ def _node_patch(live: Json, before: Json, after: Json) -> Json:
     return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
 
 
-def _install(folder: Path, api: ApiServer, files: str = "*.yaml") -> None:
+def _install(folder: Path, api: ApiServer) -> None:
     """Apply CustomResourceDefinitions, as GKE does."""
-    for path in sorted(folder.glob(files)):
+    for path in sorted(folder.glob("*.yaml")):
         for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader):
             name = kind["metadata"]["name"]
             where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"

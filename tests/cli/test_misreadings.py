@@ -68,7 +68,10 @@ def test_what_can_only_mean_one_thing_is_accepted(text: str, tmp_path: Path) -> 
             in_job("data: {source: python-stdlib, max_bytes: 9, held_out_fraction: 1%}"),
             "held_out_fraction: * write 0.01",
         ),
-        (changed("    system_nodes: 1\n", "    system_nodes: 1\n    ram_disk_gib: 20Gi\n"), "ram_disk_gib: * write 20"),
+        (
+            changed("      count: 2\n      cap", "      count: 2\n      boot_disk_gb: 200Gi\n      cap"),
+            "gb: * write 200",
+        ),
         (f"{LOCAL}  tpu-multislice:budget: {{usd_total: $500}}\n", "budget.usd_total: * write 500"),
         (in_job("mesh: 2x8"), "job.mesh: * write mesh: {replica: 2, fsdp: 8}"),
         (changed("namespace: research", "namespace: default"), "reserved by Kubernetes"),

@@ -66,7 +66,6 @@ def manifest(fault: Fault) -> Json:
 
 def _settings(name: str, job: Mapping[str, Any]) -> Values:
     values = stack_values("local")
-    values["cluster"]["ram_disk_gib"] = 1
     training = {**JOB["training"], **job.get("training", {})}
     values["job"] |= {**JOB, **job, "training": training, "name": name}
     return values

@@ -104,7 +104,6 @@ def test_the_same_settings_take_nothing_away_and_any_other_shape_does(values: Va
             {"datasets": {"bucket": "text-a"}},
             "datasets.mount: True -> not set",
         ),
-        ({"cluster.ram_disk_gib": 8}, {}, "cluster.ram_disk_gib: 8 -> not set"),
         ({"job.host_network": True}, {}, "teams.research.pods on the network of their host: allowed -> not set"),
     ],
 )

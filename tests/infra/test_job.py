@@ -21,7 +21,6 @@ FLEET = FleetPlace(cloud=SETTINGS.cloud, slices=SETTINGS.slices, teams=SETTINGS.
     [
         ({"team": "others"}, {}, "job.team"),
         ({"secrets": ("TOKEN",)}, {}, "job.secrets"),
-        ({"training": {"local_save_every_steps": 1}}, {}, "job.training.local_save_every_steps"),
         ({}, {"image": None}, "image"),
         ({}, {"secrets": {"1st": "hidden"}}, "secrets.1st"),
     ],

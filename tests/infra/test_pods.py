@@ -61,6 +61,35 @@ def test_data_sets_are_a_folder_only_where_the_stack_file_says_so(values: Values
     assert (mount["mountPath"], mount["readOnly"]) == ("/datasets", True)
 
 
+def test_pods_that_save_locally_have_room_for_two_states_in_memory_of_their_own(values: Values) -> None:
+    plain = _template(values)["spec"]
+    values["job"]["training"] = {"local_save_every_steps": 1}
+    pod = _template(values)["spec"]
+    (volume,) = [each for each in pod["volumes"] if each not in plain["volumes"]]
+    container = pod["containers"][0]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
+    assert {"name": volume["name"], "mountPath": "/srv"} in container["volumeMounts"]
+    assert {"name": "LOCAL_CHECKPOINTS", "value": "/srv"} in container["env"]
+    assert pod["securityContext"] == plain["securityContext"]
+
+
+def test_two_states_must_fit_the_memory_that_a_pod_requests(values: Values) -> None:
+    values["job"] |= {"preset": "llama-3.1-8b", "data": {"source": "token-file", "path": "gs://data/tokens"}}
+    values["job"]["data"]["held_out_fraction"] = 0.01
+    values["job"]["training"] = {"local_save_every_steps": 1}
+    assert errors_of(values) == {}
+    two_states = 2 * 12 * 8_030_261_248 / 2**30
+    (volume,) = [each for each in _template(values)["spec"]["volumes"] if each["name"] == "local-checkpoints"]
+    assert two_states / 2 < int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi")) < two_states / 2 + 2
+    values["slices"]["trillium"]["topology"] = "1x1"
+    values["teams"]["research"]["quota"]["trillium"] = 1
+    values["job"]["slices"]["count"] = 1
+    (error,) = errors_of(values).values()
+    assert (
+        f"in the {int(0.75 * 176)} GiB that a pod requests of ct6e-standard-1t, got {int(two_states) + 2} GiB" in error
+    )
+
+
 def test_compiled_programs_are_kept_in_the_bucket_only_where_the_stack_file_says_so(values: Values) -> None:
     def cache() -> list[str]:
         variables = _template(values)["spec"]["containers"][0]["env"]

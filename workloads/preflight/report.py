@@ -93,8 +93,8 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
     if compilation.memory and spec.training.local_save_every_steps:
         gib = compilation.memory.arguments_gib * spec.slices.devices_per_host
         yield (
-            f"local checkpoints, GiB per host: RAM disk {2 * gib:.1f}, and {gib:.1f} while it saves, if no replicas"
-            " share a host"
+            f"local checkpoints, GiB of memory per host: {2 * gib:.1f}, and {gib:.1f} more while it saves, if no"
+            " replicas share a host"
         )
     if compilation.excess:
         excess = compilation.excess

@@ -171,13 +171,13 @@ def _watch(asked: Asked, history: History) -> History:
 
 
 def from_memory(starts: Sequence[Start]) -> Iterator[str]:
-    """Yield a sentence about each attempt that continued from the memory of the nodes."""
+    """Yield a sentence about each attempt that continued from the memory of the pods."""
     lost = lost_steps(starts)
     for before, start in pairwise(starts):
         if event := start.restored_locally:
             repeated = counted(sum(number == before.number for number, _ in lost), "step")
             yield (
-                f"start {start.number} continued from the memory of the nodes at step {event.facts['step']}: {repeated}"
+                f"start {start.number} continued from the memory of the pods at step {event.facts['step']}: {repeated}"
                 f" repeated; the newest checkpoint was of step {event.facts['saved']}"
             )
 

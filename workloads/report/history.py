@@ -73,7 +73,7 @@ class Start:
 
     @property
     def restored_locally(self) -> Event | None:
-        """The event of a start from the memory of the nodes, and not from a checkpoint."""
+        """The event of a start from the memory of the pods, and not from a checkpoint."""
         return self.last("RestoredLocally")
 
     @cached_property

@@ -200,7 +200,7 @@ def _start_row(start: Start, lost: int) -> Sequence[str]:
     began = datetime.fromtimestamp(start.began[0], UTC).strftime("%Y-%m-%d %H:%M:%S")
     steps = f"{start.steps[0].step} to {start.steps[-1].step}" if start.steps else "none"
     if start.restored_locally:
-        steps += ", from the memory of the nodes"
+        steps += ", from the memory of the pods"
     lasted = duration(start.ended - start.began[0])
     compiled = start.last("compile")
     chosen = [compiled.facts.get(name, "") if compiled else "" for name in ("attention", "compute_dtype")]

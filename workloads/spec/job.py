@@ -14,6 +14,7 @@ from workloads.spec.compiler import CompilerSpec, Value
 from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
 from workloads.spec.model import ModelSpec
+from workloads.spec.parameters import state_bytes
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpec, TrainingSpec
 
@@ -63,6 +64,17 @@ class JobSpec(Spec):
     def start_counts(self) -> range:
         """Return the numbers of slices that an attempt may start on."""
         return range(self.slices.fewest, self.slices.count + 1)
+
+    @property
+    def local_states_gib(self) -> int | None:
+        """GiB for the two newest states of a host with `training.local_save_every_steps`. `None` without it.
+
+        One of them is for records and the norm scales, which are not in the share of a host.
+        """
+        if self.training.local_save_every_steps is None:
+            return None
+        state = state_bytes(self.model, self.training.lora, self.optimizer)
+        return ceil(2 * state * self.mesh.share_of_host(self.slices.devices_per_host) / 2**30) + 1
 
     def compiled_otherwise(self) -> Self | None:
         """Return the same job with the other value of `compile`. `None` if it compiles the same program."""

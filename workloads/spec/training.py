@@ -146,9 +146,9 @@ class TrainingSpec(Spec):
     keep_every_steps: PositiveInt | None = None
     """Number of steps between checkpoints that are kept permanently. Default: only the newest are kept."""
     local_save_every_steps: Annotated[PositiveInt | None, Field(exclude_if=not_)] = None
-    """Number of steps between saves to the memory of the hosts' nodes, which outlives a restart of the job. With 1, a
-    restart repeats at most one step as long as the nodes stay. Default: no such saves, so a restart repeats the steps
-    since the last checkpoint. See `docs/how-to/jobs.md`."""
+    """Number of steps between saves to the memory of the hosts' pods, which outlives the processes in them. With 1, a
+    restart repeats at most one step as long as the pods of one slice stay. Default: no such saves, so a restart repeats
+    the steps since the last checkpoint. See `docs/how-to/jobs.md`."""
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
     z_loss: Annotated[Number, Field(ge=0, exclude_if=not_)] = 0.0

@@ -1,4 +1,4 @@
-"""Saves the state to the memory of the nodes between two steps, and reports what that costs."""
+"""Saves the state to the memory of the pods between two steps, and reports what that costs."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ class LocalSaves:
         """Whether a save that failed was reported, and whether a complete one was."""
 
     def restore(self, saved: int, run: Run) -> tuple[TrainState | None, dict[str, Any]]:
-        """Return the newest state in the memory of the nodes, and the manifest of the attempt that saved it. `saved` is
+        """Return the newest state in the memory of the pods, and the manifest of the attempt that saved it. `saved` is
         the step of the newest checkpoint in storage."""
         found = self._checkpoints.restore(saved, self._program.fingerprints, self._journal.announce)
         if found is None:
             return None, {}
         processes = self._journal.processes
         if processes.leads:
-            add_unstored(run.steps, found.held.attempt, found.steps)
+            add_unstored(run.steps, found.age.attempt, found.steps)
         self._journal.announce(RestoredLocally(int(found.state.step), found.hosts, processes.count, saved))
         return found.state, found.record.manifest
 
@@ -53,12 +53,12 @@ class LocalSaves:
             times = (1000 * self._seconds, 1000 * written.seconds)
             self._journal.announce(LocalCheckpointWritten(written.step, written.bytes / 2**20, *times))
 
-    def save(self, step: int, state: TrainState, saved: int) -> None:
+    def save(self, step: int, state: TrainState) -> None:
         """Save the state after `begin`, unless its step was skipped: its weights may be the cause."""
         if self._journal.metrics.skipped_in_a_row:
             return
         agreed = self._replicas.require_equal(step, self._found)
-        self._checkpoints.save(step, state, agreed, saved, self._journal.metrics.unstored)
+        self._checkpoints.save(step, state, agreed, self._journal.metrics.unstored)
         self._seconds = self._journal.end_local_save()
 
     def clear(self) -> None:

@@ -134,7 +134,7 @@ class Training:
             # After the last step, nothing needs a local save.
             yield AfterStep(
                 lambda step: due(step) and not self._ends(step),
-                lambda step: local.save(step, self._state, self._stored_step),
+                lambda step: local.save(step, self._state),
                 begin=lambda: local.begin(self._state),
             )
         evaluates = every(self.schedule.evaluate_every_steps)
@@ -170,8 +170,6 @@ class Training:
             self._follow_step()
         evaluation = self._evaluate(last)
         self._announce_saved(wait=True)
-        if self._local:
-            self._local.clear()
         self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - start.began))
 
     def _announce_start(self, start: Start) -> None:

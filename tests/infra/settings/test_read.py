@@ -93,6 +93,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "job.training.sync_every",
         "remove it; a larger global_batch with",
     ),
+    (put("cluster.ram_disk_gib", 48), "cluster.ram_disk_gib", "remove it; training.local_save_every_steps of a job"),
     (put("job.training.lost_rows", "next-step"), "job.training.lost_rows", "since every step has all rows of its"),
     (put("job.name", "x" * 27), "job.name", "a name of at most 26 lower-case letters"),
     (put("job.name", "teams"), "job", "a name other than teams, the folder of all teams in the bucket, got teams;"),

@@ -42,7 +42,7 @@ def pod(name: str = "hello", *, containers: list[Json] | None = None, status: Js
     return Pod({"metadata": metadata, "spec": fields, "status": status or {}})
 
 
-def surroundings(of: Pod, lookup: Lookup | None = None, memory: Path = Path("/nonexistent")) -> Surroundings:
+def surroundings(of: Pod, lookup: Lookup | None = None) -> Surroundings:
     return Surroundings(
         pod=of,
         node=NODE,
@@ -50,7 +50,6 @@ def surroundings(of: Pod, lookup: Lookup | None = None, memory: Path = Path("/no
         host_address=SITE.address,
         lookup=lookup or (lambda _kind, _name: None),
         token=lambda source: f"token for {source.get('expirationSeconds')} s",
-        memory=memory,
     )
 
 

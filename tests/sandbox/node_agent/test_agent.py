@@ -130,12 +130,3 @@ def test_nodes_may_come_while_heartbeats_are_sent() -> None:
     leases.announce(Busy(named("one", {}), lambda: leases.announce(named(next(names), {}))))
     send(leases, api)
     assert "one" in api.renewed
-
-
-def test_the_memory_of_a_node_ends_with_it(agent: NodeAgent, tmp_path: Path) -> None:
-    memory = Site(tmp_path, 201).nodes / NODE["metadata"]["name"]
-    (memory / "tpu-multislice").mkdir(parents=True)
-    agent._node_changed(node())
-    assert memory.exists()
-    agent._node_removed(node())
-    assert not memory.exists()

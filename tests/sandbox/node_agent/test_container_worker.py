@@ -54,6 +54,17 @@ def test_an_init_container_is_repeated_until_it_succeeds(begin: Begin) -> None:
     assert trial.api.statuses[-1]["initContainerStatuses"][0]["restartCount"] == 2
 
 
+def test_an_empty_dir_in_memory_outlives_the_container_and_ends_with_the_pod(begin: Begin) -> None:
+    me = script("test -e /srv/kept || { touch /srv/kept; exit 1; }", volumeMounts=[{"name": "m", "mountPath": "/srv"}])
+    volume = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+    trial = begin(pod(restartPolicy="OnFailure", containers=[me], volumes=[volume]))
+    trial.until_ended()
+    assert trial.api.phases[-1] == "Succeeded"
+    assert [*trial.site.pods.rglob("kept")]
+    trial.worker.delete(0)
+    trial.until(lambda: not [*trial.site.pods.rglob("kept")])
+
+
 def test_containers_of_a_pod_restart_on_their_own(begin: Begin) -> None:
     steady = script("until test $(cat $HOME/runs | wc -l) -ge 3; do sleep 0.02; done", "steady")
     trial = begin(pod(restartPolicy="OnFailure", containers=[script(CRASHES_TWICE), steady]))

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.names import RAM_DISK_DRIVER, RAM_DISK_FOLDER
 from sandbox.node_agent.environment import (
     SERVICE_ACCOUNT_PATH,
     command_line,
@@ -212,16 +211,3 @@ def test_a_pod_reads_about_itself_in_files(tmp_path: Path) -> None:
 def test_the_token_that_admission_mounts_everywhere_and_temporary_files_are_left_out(tmp_path: Path, path: str) -> None:
     me = container(volumeMounts=[{"name": "left-out", "mountPath": path}])
     assert container_mounts(me, surroundings(pod(containers=[me])), tmp_path) == []
-
-
-def test_the_ram_disk_of_a_node_outlives_its_pods(tmp_path: Path) -> None:
-    disk = {"name": "data", "csi": {"driver": RAM_DISK_DRIVER, "fsType": "tmpfs"}}
-
-    def made(name: str) -> Path:
-        me = container(volumeMounts=[{"name": "data", "mountPath": RAM_DISK_FOLDER}])
-        around = surroundings(pod(name, containers=[me], volumes=[disk]), memory=tmp_path / "nodes" / "slice-0-0")
-        (mount,) = container_mounts(me, around, tmp_path / name)
-        return mount.source
-
-    (made("first") / "state").write_text("here")
-    assert (made("second") / "state").read_text() == "here"

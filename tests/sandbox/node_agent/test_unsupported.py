@@ -2,14 +2,12 @@ from typing import Any
 
 import pytest
 
-from infra.names import RAM_DISK_DRIVER
 from sandbox.node_agent.unsupported import unsupported
 from tests.sandbox.node_agent.pods import container, pod
 
 BEGINNING = "The sandbox does not run this pod because it does not support "
 VOLUMES: list[dict[str, Any]] = [
     {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
-    {"name": "disk", "csi": {"driver": RAM_DISK_DRIVER}},
     {"name": "all", "projected": {"sources": [{"configMap": {}}, {"secret": {}}, {"serviceAccountToken": {}}]}},
 ]
 SUPPORTED = container(

@@ -307,7 +307,7 @@ def test_storage_that_does_not_answer_is_reported_in_one_line() -> None:
     assert "no answer from Cloud Storage within" in line
 
 
-def test_a_start_from_the_memory_of_the_nodes_is_named_with_what_it_repeated(
+def test_a_start_from_the_memory_of_the_pods_is_named_with_what_it_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     restored = {"step": 3, "hosts": 4, "of_hosts": 4, "saved": 2}
@@ -318,8 +318,6 @@ def test_a_start_from_the_memory_of_the_nodes_is_named_with_what_it_repeated(
     steps = {"0-0": [step(number, 2 + number) for number in (1, 2, 3, 4)], "1-0": [step(4, 24)]}
     write_run(tmp_path, ledgers, steps)
     words = report(tmp_path).words
-    assert "4 to 4, from the memory of the nodes" in words
-    said = (
-        "start 1 continued from the memory of the nodes at step 3: 1 step repeated; the newest checkpoint was of step"
-    )
+    assert "4 to 4, from the memory of the pods" in words
+    said = "start 1 continued from the memory of the pods at step 3: 1 step repeated; the newest checkpoint was of step"
     assert said in " ".join(capsys.readouterr().out.split())

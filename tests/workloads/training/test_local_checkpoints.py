@@ -18,6 +18,7 @@ from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.local_checkpoints import ARRAYS, RECORD, LocalCheckpoints, Restored, local_folder
 from workloads.training.runs import Run
+from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
@@ -50,7 +51,7 @@ def at(state: TrainState, step: int) -> TrainState:
 
 
 def kept(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "run-1").iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 type Save = Callable[..., LocalCheckpoints]
@@ -58,12 +59,11 @@ type Save = Callable[..., LocalCheckpoints]
 
 @pytest.fixture(scope="module")
 def save(shapes: TrainState, take: Take, state: TrainState) -> Save:
-    def save(folder: Path, *steps: int, saved: int = 0, run: Run = RUN) -> LocalCheckpoints:
-        """Save these steps after the checkpoint of step `saved`."""
+    def save(folder: Path, *steps: int, run: Run = RUN) -> LocalCheckpoints:
         local = LocalCheckpoints(folder, run, shapes, ALONE)
         for step in steps:
             (found, _) = local.begin(at(state, step), take)
-            local.save(step, at(state, step), found, saved)
+            local.save(step, at(state, step), found)
         local.begin(state, take)
         return local
 
@@ -98,7 +98,7 @@ def test_a_state_that_is_donated_while_it_is_written_is_written_as_it_was(
 ) -> None:
     given = jax.tree.map(lambda leaf: leaf + 0, state)
     local = save(tmp_path)
-    local.save(1, given, take(given)[0], 0)
+    local.save(1, given, take(given)[0])
     zeroed = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 0, tree), donate_argnums=0)(given)
     jax.block_until_ready(zeroed)
     local.begin(state, take)
@@ -107,7 +107,7 @@ def test_a_state_that_is_donated_while_it_is_written_is_written_as_it_was(
     assert not said
 
 
-def test_a_node_keeps_one_complete_state_while_it_writes_the_next(tmp_path: Path, save: Save) -> None:
+def test_a_pod_keeps_one_complete_state_while_it_writes_the_next(tmp_path: Path, save: Save) -> None:
     save(tmp_path, 1, 2, 3, 4)
     assert kept(tmp_path) == ["0-3", "0-4"]
 
@@ -118,7 +118,7 @@ def test_each_shard_is_written_once_whatever_the_number_of_replicas(
     written = save(tmp_path, 1).written()
     assert written
     assert written.bytes == sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-    assert written.bytes == (tmp_path / "run-1" / "0-1" / ARRAYS).stat().st_size
+    assert written.bytes == (tmp_path / "0-1" / ARRAYS).stat().st_size
 
 
 @pytest.mark.parametrize(("saved", "restored"), [(3, 4), (4, 4), (5, None)])
@@ -130,18 +130,6 @@ def test_a_state_that_is_older_than_the_checkpoint_in_storage_is_deleted(
     assert not said
     assert (found and int(found.state.step)) == restored
     assert kept(tmp_path) == (["0-4"] if restored else [])
-
-
-def test_a_state_from_after_a_checkpoint_that_somebody_removed_is_not_used(
-    tmp_path: Path, save: Save, restore: Any
-) -> None:
-    save(tmp_path, 9, saved=8)
-    found, (skipped,) = restore(tmp_path, saved=4)
-    assert found is None
-    assert skipped.line() == (
-        "local checkpoint at step 9 cannot be used: the checkpoint of step 8 was there when it was saved, and is not"
-        " any more"
-    )
 
 
 def flip_one_bit(folder: Path) -> None:
@@ -161,7 +149,7 @@ def lose_arrays(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (flip_one_bit, "arrays are not what was saved: "),
+        (flip_one_bit, "arrays of process 0 are not what was saved: "),
         (cut, "process 0: ValueError: arrays must have "),
         (lose_arrays, "process 0: FileNotFoundError: "),
     ],
@@ -170,7 +158,7 @@ def test_a_damaged_state_is_skipped_aloud_for_the_one_before_it(
     tmp_path: Path, save: Save, restore: Any, damage: Callable[[Path], None], reason: str
 ) -> None:
     save(tmp_path, 3, 4)
-    damage(tmp_path / "run-1" / "0-4")
+    damage(tmp_path / "0-4")
     found, (skipped,) = restore(tmp_path)
     assert int(found.state.step) == 3
     assert skipped.step == 4
@@ -178,11 +166,31 @@ def test_a_damaged_state_is_skipped_aloud_for_the_one_before_it(
     assert kept(tmp_path) == ["0-3"]
 
 
+class NextToFullHost(Processes):
+    """The first of two processes, of which the other has no state and no memory for one."""
+
+    def share[T](self, key: str, decide: Callable[[], T]) -> T:
+        return decide()
+
+    def gather(self, key: str, value: Any) -> list[Any]:
+        return [value, [] if key == "local/held" else "MemoryError"]
+
+
+def test_a_host_that_has_no_state_and_cannot_take_one_ends_the_restore_from_memory(
+    tmp_path: Path, save: Save, shapes: TrainState, take: Take
+) -> None:
+    save(tmp_path, 4)
+    said: list[LocalCheckpointSkipped] = []
+    local = LocalCheckpoints(tmp_path, RUN, shapes, NextToFullHost(0, 2, "host"))
+    assert local.restore(0, take, said.append) is None
+    assert said == [LocalCheckpointSkipped(4, "process 1: MemoryError")]
+
+
 def test_a_record_that_cannot_be_read_is_named_and_the_state_before_it_is_used(
     tmp_path: Path, save: Save, restore: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path, 3, 4)
-    path = tmp_path / "run-1" / "0-4" / RECORD
+    path = tmp_path / "0-4" / RECORD
     path.write_text(path.read_text()[:-40])
     found, _ = restore(tmp_path)
     assert int(found.state.step) == 3
@@ -191,7 +199,7 @@ def test_a_record_that_cannot_be_read_is_named_and_the_state_before_it_is_used(
 
 def test_a_crash_during_a_write_leaves_the_state_before_it(tmp_path: Path, save: Save, restore: Any) -> None:
     save(tmp_path, 3, 4)
-    (tmp_path / "run-1" / "0-4").rename(tmp_path / "run-1" / "partial")
+    (tmp_path / "0-4").rename(tmp_path / "partial")
     found, said = restore(tmp_path)
     assert int(found.state.step) == 3
     assert not said
@@ -207,7 +215,7 @@ def test_a_full_memory_is_reported_and_the_state_before_it_stays(
         raise OSError(ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "rename", full)
-    local.save(4, state, take(state)[0], 0)
+    local.save(4, state, take(state)[0])
     local.begin(state, take)
     written = local.written()
     assert written
@@ -221,18 +229,7 @@ def test_the_state_of_a_later_attempt_counts_even_if_it_is_of_an_earlier_step(
     save(tmp_path, 7)
     save(tmp_path, 5, run=replace(RUN, start=1))
     found, _ = restore(tmp_path)
-    assert found.held.name == "1-5"
-
-
-def test_states_of_another_run_are_deleted_and_those_of_another_mesh_are_not_used(
-    tmp_path: Path, save: Save, shapes: TrainState, take: Take
-) -> None:
-    save(tmp_path, 3, run=replace(RUN, id="run-0"))
-    save(tmp_path, 3)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1"]
-    other = shapes_on(1, 8)
-    local = LocalCheckpoints(tmp_path, RUN, other, ALONE)
-    assert local.restore(0, compile_fingerprints(other), lambda line: pytest.fail(line.line())) is None
+    assert found.age.name == "1-5"
 
 
 def test_fewer_replicas_of_the_same_mesh_can_use_a_state(tmp_path: Path, save: Save) -> None:
@@ -255,14 +252,13 @@ def test_lines_that_the_leader_had_not_stored_come_back(
     tmp_path: Path, save: Save, restore: Any, state: TrainState, take: Take
 ) -> None:
     local = save(tmp_path)
-    local.save(1, state, take(state)[0], 0, ['{"step": 1}'])
+    local.save(1, state, take(state)[0], ['{"step": 1}'])
     local.begin(state, take)
     found, _ = restore(tmp_path)
     assert found.steps == ['{"step": 1}']
 
 
 def test_a_record_has_what_a_checkpoint_has(tmp_path: Path, save: Save, state: TrainState, take: Take) -> None:
-    save(tmp_path, 3, saved=2)
-    record = json.loads((tmp_path / "run-1" / "0-3" / RECORD).read_text())
-    assert record["fingerprints"] == take(at(state, 3))[0]
-    assert (record["attempt"], record["step"], record["saved"], record["slots"]) == (0, 3, 2, [0, 1, 2, 3])
+    save(tmp_path, 3)
+    record = json.loads((tmp_path / "0-3" / RECORD).read_text())
+    assert record == {"fingerprints": take(at(state, 3))[0], "manifest": RUN.manifest, "steps": []}

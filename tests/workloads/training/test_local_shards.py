@@ -1,4 +1,4 @@
-"""The way of shards from the nodes that hold them, for meshes whose devices are only named."""
+"""The way of shards from the pods that hold them, for meshes whose devices are only named."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,55 +8,52 @@ import pytest
 
 from workloads.training.local_shards import Plan, plan
 
-OWN = [(0,), (1,), (0,), (1,)]
-"""Slots on the nodes of two slices of two hosts with one chip each, when all hosts are where they were."""
-
 
 def mesh(replica: int = 2, fsdp: int = 2, chips: int = 1) -> Any:
-    """Return a mesh of hosts with `chips` devices each."""
+    """Return a mesh of hosts with `chips` devices each. By default, two slices of two hosts with one chip each."""
     devices = [SimpleNamespace(process_index=number // chips) for number in range(replica * fsdp)]
     return SimpleNamespace(
         devices=np.array(devices, object).reshape(replica, 1, fsdp, 1), shape={"replica": replica, "fsdp": fsdp}
     )
 
 
-def test_hosts_that_are_where_they_were_read_their_own_shards_and_send_nothing() -> None:
-    assert plan(OWN, mesh()) == Plan({0: 0, 1: 1, 2: 0, 3: 1}, None)
-
-
-def test_hosts_of_slices_that_changed_places_hold_the_same() -> None:
-    assert plan([OWN[2], OWN[3], OWN[0], OWN[1]], mesh()) == plan(OWN, mesh())
+def test_hosts_whose_pods_stayed_read_their_own_shards_and_send_nothing() -> None:
+    assert plan(range(4), mesh()) == Plan((0, 1, 2, 3), None)
 
 
 @pytest.mark.parametrize(
-    ("held", "moves"),
+    ("holders", "moves"),
     [
-        # Two hosts of a slice changed places.
-        ([(1,), (0,), (0,), (1,)], ((0, 1), (1, 0))),
-        # A node is new, and another slice has its shards.
-        ([(), (1,), (0,), (1,)], ((1, 1), (2, 0))),
+        # A pod of the first slice is new.
+        ((1, 2, 3), ((1, 1), (2, 0))),
         # So is a whole slice.
-        ([(), (), (0,), (1,)], ((2, 0), (3, 1))),
-        # Each slice has lost one node, and the others have changed places.
-        ([(1,), (), (), (0,)], ((0, 1), (3, 0))),
+        ((2, 3), ((2, 0), (3, 1))),
+        ((0, 1), ((0, 0), (1, 1))),
+        # Each slice has a new pod.
+        ((0, 3), ((0, 0), (3, 1))),
     ],
 )
-def test_shards_come_from_whichever_node_has_them(
-    held: list[tuple[int, ...]], moves: tuple[tuple[int, int], ...]
+def test_shards_come_from_the_first_slice_that_has_them(
+    holders: tuple[int, ...], moves: tuple[tuple[int, int], ...]
 ) -> None:
-    found = plan(held, mesh())
-    assert found == Plan(dict(moves), moves)
+    assert plan(holders, mesh()) == Plan(tuple(position for position, _ in moves), moves)
 
 
-@pytest.mark.parametrize("held", [[(), (1,), (), (1,)], [()] * 4])
-def test_shards_that_no_node_has_leave_nothing_to_do(held: list[tuple[int, ...]]) -> None:
-    assert plan(held, mesh()) is None
+@pytest.mark.parametrize("holders", [(1, 3), ()])
+def test_shards_that_no_pod_has_leave_nothing_to_do(holders: tuple[int, ...]) -> None:
+    assert plan(holders, mesh()) is None
 
 
-def test_each_host_reads_as_many_shards_as_it_has_chips() -> None:
-    found = plan([(2, 3), (0, 1)], mesh(replica=1, fsdp=4, chips=2))
-    assert found == Plan({0: 2, 1: 3, 2: 0, 3: 1}, ((0, 2), (1, 3), (2, 0), (3, 1)))
+def test_each_device_of_a_host_reads_its_own_shards() -> None:
+    assert plan((1,), mesh(replica=2, fsdp=2, chips=2)) == Plan((2, 3), ((2, 0), (3, 1)))
+    # Both replicas are on one host.
+    assert plan((1,), mesh(replica=4, fsdp=2, chips=4)) == Plan((4, 5), ((4, 0), (5, 1)))
 
 
-def test_a_host_of_a_larger_slice_may_hold_more_than_it_can_read() -> None:
-    assert plan([(0, 1, 2, 3), ()], mesh(replica=1, fsdp=4, chips=2)) is None
+def test_a_wrong_replica_names_its_own_hosts_if_all_read_and_all_readers_if_shards_were_sent() -> None:
+    every = plan(range(4), mesh())
+    sent = plan((1, 2, 3), mesh())
+    assert every
+    assert sent
+    assert every.readers(mesh(), [1]) == {2, 3}
+    assert sent.readers(mesh(), [1]) == {1, 2}

@@ -153,22 +153,28 @@ def test_every_host_reports_the_cause_of_a_common_fault(tmp_path: Path) -> None:
     assert attempt(job, 0, tmp_path / "logs").codes == [ExitCode.INVALID_SPEC] * 2
 
 
-OWN_NODE = """
+OWN_POD = """
 import os
 number = 2 * int(os.environ["MEGASCALE_SLICE_ID"]) + int(os.environ["TPU_WORKER_ID"])
-os.environ["LOCAL_CHECKPOINTS"] = os.path.join({memory!r}, {nodes!r}[number])
+os.environ["LOCAL_CHECKPOINTS"] = os.path.join({memory!r}, {pods!r}[number])
 """
-"""First code with which each of four hosts has the memory of a node."""
+"""First code with which each of four hosts has the memory of a pod."""
 
 
-def on_nodes(folder: Path, memory: Path, nodes: str, code: str = "") -> dict[str, str]:
-    """Return the environment of four hosts on these nodes, each named by a letter, in the order of the hosts."""
-    return first_code(folder, OWN_NODE.format(memory=str(memory), nodes=nodes) + code)
+def in_pods(folder: Path, memory: Path, pods: str, code: str = "") -> dict[str, str]:
+    """Return the environment of four hosts in these pods, each named by a letter, in the order of the hosts."""
+    return first_code(folder, OWN_POD.format(memory=str(memory), pods=pods) + code)
+
+
+def flip_one_bit(arrays: Path) -> None:
+    content = bytearray(arrays.read_bytes())
+    content[1000] ^= 1
+    arrays.write_bytes(content)
 
 
 @pytest.mark.complete
-@pytest.mark.timeout(5 * TIMEOUT_SECONDS)
-def test_after_a_kill_hosts_go_on_from_the_memory_of_whichever_nodes_they_get(tmp_path: Path) -> None:
+@pytest.mark.timeout(6 * TIMEOUT_SECONDS)
+def test_after_a_kill_hosts_go_on_from_the_memory_of_any_slice_that_has_the_state_undamaged(tmp_path: Path) -> None:
     def kill_after_step_7(hosts: Hosts, line: str) -> None:
         if (step := StepProgress.parse(line)) and step.step == 7:
             hosts.all[2].process.kill()
@@ -178,22 +184,28 @@ def test_after_a_kill_hosts_go_on_from_the_memory_of_whichever_nodes_they_get(tm
         tmp_path / "two", replica=2, fsdp=4, hosts=2, steps=12, save_every_steps=3, local_save_every_steps=1
     )
     memory = tmp_path / "memory"
-    slow = on_nodes(tmp_path / "slow", memory, "abcd", SLOW_AFTER_7)
+    slow = in_pods(tmp_path / "slow", memory, "abcd", SLOW_AFTER_7)
     killed = attempt(job, 0, tmp_path / "logs-killed", slow, kill_after_step_7)
     assert any(killed.codes)
+    # A read from storage would fail.
     for part in (tmp_path / "two").rglob("checkpoints/*/state/**/d/*"):
         part.unlink()
-    # In the second case, hosts have changed places, and one has a new node.
     shutil.copytree(memory, tmp_path / "kept")
-    for nodes, held in (("abcd", 4), ("bace", 3)):
+    # All pods stay; the second slice has new ones; the state of a host of the first slice is damaged.
+    for case, (pods, damaged, held) in enumerate([("abcd", "", 4), ("abef", "", 2), ("abcd", "b", 2)]):
         shutil.rmtree(memory)
         shutil.copytree(tmp_path / "kept", memory)
+        for arrays in memory.glob(f"{damaged}/*/arrays") if damaged else ():
+            flip_one_bit(arrays)
         shutil.rmtree(tmp_path / "three", ignore_errors=True)
         shutil.copytree(tmp_path / "two", tmp_path / "three")
         again = job.model_copy(update={"storage": job.storage.model_copy(update={"path": str(tmp_path / "three")})})
-        restarted = trained(again, 1, tmp_path / f"logs-{nodes}", on_nodes(tmp_path / nodes, memory, nodes))
+        restarted = trained(again, 1, tmp_path / f"logs-{case}", in_pods(tmp_path / f"pods-{case}", memory, pods))
         (restored,) = parsed(RestoredLocally, restarted)
         assert (restored.hosts, restored.of_hosts) == (held, 4)
+        reasons = [each.reason for each in parsed(LocalCheckpointSkipped, restarted) if each.step == restored.step]
+        assert len(reasons) == len(damaged)
+        assert all(reason.startswith("arrays of process 0, 1 are not what was saved: ") for reason in reasons)
         last = max(losses(killed.lines))
         assert last - 1 <= restored.step <= last
         assert losses(killed.lines) | losses(restarted) == uninterrupted
@@ -204,7 +216,7 @@ def test_after_a_kill_hosts_go_on_from_the_memory_of_whichever_nodes_they_get(tm
 
 @pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
-def test_hosts_take_the_checkpoint_in_storage_if_no_node_has_some_of_the_shards(tmp_path: Path) -> None:
+def test_hosts_take_the_checkpoint_in_storage_if_no_pod_has_some_of_the_shards(tmp_path: Path) -> None:
     def kill_after_step_5(hosts: Hosts, line: str) -> None:
         if (step := StepProgress.parse(line)) and step.step == 5:
             hosts.all[2].process.kill()
@@ -213,9 +225,14 @@ def test_hosts_take_the_checkpoint_in_storage_if_no_node_has_some_of_the_shards(
         tmp_path / "storage", replica=2, fsdp=4, hosts=2, steps=6, save_every_steps=3, local_save_every_steps=1
     )
     memory = tmp_path / "memory"
-    slow = on_nodes(tmp_path / "slow", memory, "abcd", sabotage("time.sleep(3)", when="number >= 5"))
+    slow = in_pods(tmp_path / "slow", memory, "abcd", sabotage("time.sleep(3)", when="number >= 5"))
     attempt(job, 0, tmp_path / "logs-killed", slow, kill_after_step_5)
-    restarted = trained(job, 1, tmp_path / "logs-again", on_nodes(tmp_path / "again", memory, "aecf"))
+    for arrays in memory.glob("d/*/arrays"):
+        arrays.write_bytes(arrays.read_bytes()[:-40])
+    restarted = trained(job, 1, tmp_path / "logs-again", in_pods(tmp_path / "again", memory, "aecd"))
     assert began(restarted) == 3
-    skipped = parsed(LocalCheckpointSkipped, restarted)
-    assert [each.reason for each in skipped] == ["some of its shards are on none of the 4 nodes"] * len(skipped) != []
+    reasons = [each.reason for each in parsed(LocalCheckpointSkipped, restarted)]
+    assert {reason.partition(" must")[0] for reason in reasons} == {
+        "process 3: ValueError: arrays",
+        "some of its shards are in none of the 4 pods",
+    }
