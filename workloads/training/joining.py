@@ -29,7 +29,7 @@ class HostProcess:
         self.processes = Processes(0, 1, self.place.host)
         """Processes to inform about a failure. Before the join, only this one."""
         self.storage = storage
-        self._start = start
+        self.roll = Roll(storage, start.run_id, start.restart_attempt)
         self._environment = environment
 
     def join(self, slices: SliceSpec, start_minutes: float) -> Processes:
@@ -44,22 +44,21 @@ class HostProcess:
         require_place(slices, self.place)
         require_coordinator_port(self.place, self._environment)
         present = slices.model_copy(update={"count": self.place.slice_count})
-        roll = Roll(self.storage, self._start.run_id, self._start.restart_attempt, present)
         deadline = Deadline()
         deadline.expect("the join of all hosts", start_minutes)
 
         def explain(missed: Expectation) -> str:
             try:
-                return f"{hang(missed)}: {roll.missing()}"
+                return f"{hang(missed)}: {self.roll.missing(present)}"
             except Exception as error:  # noqa: BLE001 - storage may be what fails, but the process must end anyway
                 return f"{hang(missed)}, and the roll in storage cannot be read: {error}"
 
         with Watchdog(Processes(0, 1, self.place.host, deadline), self.ending, explain):
             if not self.place.alone:
-                roll.sign(self.place)
+                self.roll.sign(self.place)
             self.processes = join(self.place, start_minutes, deadline)
         if self.processes.leads:
-            roll.forget()
+            self.roll.forget()
         return self.processes
 
     def __enter__(self) -> Self:

@@ -1,9 +1,13 @@
 """Checks before training begins that all hosts are present with the right devices.
 
 Every host signs the roll `starts/<run id>/<start>/` below the storage path before it joins. The roll is in storage
-because the error of JAX's join does not name the missing hosts. `slice_check` tests the devices' computation.
+because the error of JAX's join does not name the missing hosts. Its entries need no signature, because only the job's
+account can write there. Therefore the first process also leaves the key of the attempt, a secret that all of its hosts
+can read and that never travels through JAX, whose coordination service answers everybody. `links` uses it.
+`slice_check` tests the devices' computation.
 """
 
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -126,34 +130,52 @@ def _list_hosts(hosts: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"host {host['host']} has {host['devices']} devices" for host in hosts)
 
 
-class Roll:
-    """Records which hosts began this attempt."""
+_KEY_BYTES = 32
 
-    def __init__(self, storage: epath.Path, run_id: str, start: int, slices: SliceSpec):
+
+class Roll:
+    """Records which hosts began this attempt, and keeps its key."""
+
+    def __init__(self, storage: epath.Path, run_id: str, start: int):
         self._folder = storage / "starts" / run_id / str(start)
+        self._key = self._folder / "key"
         self._start = start
-        self._slices = slices
 
     def sign(self, place: Place) -> None:
+        """Record that this host began. The first one of all also makes the key."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        if place.process == 0:
+            self._key.write_text(secrets.token_hex(_KEY_BYTES))
         (self._folder / str(place.process)).write_text(place.host)
 
-    def missing(self) -> str:
-        """Describe the hosts that did not sign, or if all did, another possible cause."""
+    def key(self) -> bytes:
+        """Return the key of this attempt, which exists once all hosts have joined.
+
+        Raises:
+            ValueError: the file has other content.
+        """
+        key = bytes.fromhex(self._key.read_text())
+        if len(key) != _KEY_BYTES:
+            raise ValueError(f"{self._key}: expected {_KEY_BYTES} bytes, got {len(key)}")
+        return key
+
+    def missing(self, slices: SliceSpec) -> str:
+        """Describe the hosts of `slices` that did not sign, or if all did, another possible cause."""
         signed = {path.name for path in self._folder.iterdir()}
-        count = self._slices.total_hosts
+        count = slices.total_hosts
         absent = [process for process in range(count) if str(process) not in signed]
         if not absent:
             return (
                 f"all {count} hosts began but did not join; is the first host of the first slice reachable from here?"
             )
-        names = [f"slice {index // self._slices.hosts} host {index % self._slices.hosts}" for index in absent]
+        names = [f"slice {index // slices.hosts} host {index % slices.hosts}" for index in absent]
         return f"{count - len(absent)} of {count} hosts began, missing: {', '.join(names)}"
 
     def forget(self) -> None:
         """Remove this roll and earlier ones of the submission in the background, after all hosts have joined.
 
-        This roll is removed too, because a job that is evicted and continues begins again under the same number.
+        This roll is removed too, because a job that is evicted and continues begins again under the same number. Its
+        key stays, because hosts still read it.
         """
         threading.Thread(target=self._remove, name="rolls", daemon=True).start()
 
@@ -161,5 +183,8 @@ class Roll:
         # Remaining files are harmless, and the next attempt tries again.
         with suppress(Exception):
             for folder in self._folder.parent.iterdir():
-                if folder.name.isdecimal() and int(folder.name) <= self._start:
+                if folder.name.isdecimal() and int(folder.name) < self._start:
                     folder.rmtree()
+            for path in self._folder.iterdir():
+                if path != self._key:
+                    path.unlink()

@@ -131,17 +131,38 @@ def test_a_job_goes_on_with_as_few_slices_as_it_may_and_grows_back() -> None:
 
 
 def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:
-    roll = Roll(epath.Path(tmp_path), "run-1", 0, job().slices)
+    roll = Roll(epath.Path(tmp_path), "run-1", 0)
     for index, worker in ((0, 0), (0, 1), (1, 1)):
         roll.sign(replace(FIRST, slice=index, worker=worker))
-    assert roll.missing() == "3 of 4 hosts began, missing: slice 1 host 0"
+    assert roll.missing(job().slices) == "3 of 4 hosts began, missing: slice 1 host 0"
     roll.sign(replace(FIRST, slice=1, worker=0))
-    assert roll.missing().startswith("all 4 hosts began but did not join")
+    assert roll.missing(job().slices).startswith("all 4 hosts began but did not join")
 
 
 def test_the_roll_of_a_start_that_all_joined_and_those_of_earlier_ones_are_forgotten(tmp_path: Path) -> None:
-    rolls = [Roll(epath.Path(tmp_path), "run-1", start, job().slices) for start in (0, 1, 9, 10)]
+    rolls = [Roll(epath.Path(tmp_path), "run-1", start) for start in (0, 1, 9, 10)]
     for roll in rolls:
         roll.sign(FIRST)
     rolls[2].forget()
-    wait_until(lambda: [path.name for path in (tmp_path / "starts" / "run-1").iterdir()] == ["10"])
+    folder = tmp_path / "starts" / "run-1"
+    wait_until(
+        lambda: sorted(f"{path.parent.name}/{path.name}" for path in folder.glob("*/*")) == ["10/0", "10/key", "9/key"]
+    )
+    # Hosts may still be reading it.
+    assert rolls[2].key()
+
+
+def test_all_hosts_of_an_attempt_have_its_key_and_no_other_attempt_has(tmp_path: Path) -> None:
+    first, same, next_ = (Roll(epath.Path(tmp_path), "run-1", start) for start in (0, 0, 1))
+    for roll in (first, next_):
+        roll.sign(FIRST)
+    same.sign(replace(FIRST, worker=1))
+    assert first.key() == same.key() != next_.key()
+
+
+def test_a_key_that_others_could_guess_is_refused(tmp_path: Path) -> None:
+    roll = Roll(epath.Path(tmp_path), "run-1", 0)
+    roll.sign(FIRST)
+    (tmp_path / "starts" / "run-1" / "0" / "key").write_text("00")
+    with pytest.raises(ValueError, match="key: expected 32 bytes, got 1"):
+        roll.key()
