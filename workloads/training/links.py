@@ -68,7 +68,8 @@ class Links:
         self._key, self._hosts, self._take = key, hosts, take
         self._listener = socket.socket(_family(address), socket.SOCK_STREAM)
         self._listener.bind((address, 0))
-        self._listener.listen(128)
+        # All hosts may come at once, and the kernel makes those wait for seconds that find no room.
+        self._listener.listen(hosts + _GUESTS)
         self._listener.setblocking(False)
         self._wake = os.eventfd(0)
         self._thread = Thread(target=self._listen, name="links", daemon=True)
