@@ -180,7 +180,8 @@ def test_a_host_speaks_only_of_itself(number: int) -> None:
 def test_a_number_of_the_leader_that_no_host_has_ends_only_the_connection(number: int) -> None:
     with job() as hosts:
         leader, follower = hosts.lifelines
-        leader._send(number)
+        (line,) = (line for line in [*leader._lines.values()] if line.peer == follower._processes.index)
+        line.connection.sendall(struct.pack("<i", number))
         wait_until(lambda: not follower._lines)
         assert hosts.loses_none(1)
         assert follower._thread.is_alive()
