@@ -81,9 +81,10 @@ class Failure:
     def from_other_host(cls, other: Mapping[str, Any], stacks: str, host: str) -> Self:
         """Return the failure of `host` because another one published `other`."""
         # After a hang, the cause is the host whose stacks differ from the others', so every host reports its stacks.
-        details = stacks.splitlines() if other["code"] == ExitCode.HANG else []
+        code = int(other["code"])
+        details = stacks.splitlines() if code == ExitCode.HANG else []
         cause = f"host {other['host']} failed: {other['cause']}"
-        return cls(cause, details, host, other["code"], time.time(), elsewhere=True)
+        return cls(cause, details, host, code, time.time(), elsewhere=True)
 
 
 class Ending:

@@ -5,14 +5,16 @@ known later: work that a crash lost, and downtime. An error of the server is log
 """
 
 import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-from wsgiref.simple_server import WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from etils import epath
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from multislice_run import exposition
 from multislice_run.causes import ENDS_A_PIECE, Cause
@@ -115,6 +117,48 @@ _COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.INPUT, Cause.PRODUCTIVE
 """Causes that an attempt can know while it runs."""
 
 
+_REQUESTS = 16
+"""Number of connections at a time. More are closed at once, because each takes a thread of the trainer's process."""
+_REQUEST_SECONDS = 5.0
+"""Time that a connection may be silent."""
+
+
+class _Server(ThreadingWSGIServer):
+    """The server, which asks for no key, so every pod that reaches it can read the metrics. Its connections are few
+    and short, and an error ends only one of them."""
+
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]):
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._free = threading.Semaphore(_REQUESTS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        request.settimeout(_REQUEST_SECONDS)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            # No thread can be started.
+            self._free.release()
+            raise
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().finish_request(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write nothing, because anybody could fill the log."""
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """Write nothing."""
+
+
 def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METRICS_PORT) -> WSGIServer | None:
     """Serve `metrics` for as long as the process lives. `None`: the environment names no address, or it is taken."""
     address = environment.get(METRICS_ADDRESS_VARIABLE)
@@ -123,10 +167,11 @@ def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METR
     registry = CollectorRegistry()
     registry.register(metrics)
     try:
-        server, _ = start_http_server(port, address, registry)
+        server = make_server(address, port, make_wsgi_app(registry), _Server, _Handler)
     except OSError as error:
         print(f"no metrics are served at {address}:{port}: {error}; training continues", flush=True)
         return None
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
 
 

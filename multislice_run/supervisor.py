@@ -42,6 +42,7 @@ from multislice_run.worlds import (
     Roll,
     World,
     newest_world,
+    next_number,
     next_world,
     pause_seconds,
     pod_id,
@@ -165,7 +166,7 @@ class Supervisor:
             if code in ENDS_THE_POD or self._terminated:
                 self._leave(world, ready)
                 return code
-            print(f"attempt {world.attempt + 1} of the job ended with {exit_name(code)} on this host", flush=True)
+            print(f"attempt {world.number + 1} of the job ended with {exit_name(code)} on this host", flush=True)
             before = world
 
     def _prepare(self) -> None:
@@ -174,7 +175,7 @@ class Supervisor:
 
     def _attempt(self, world: World) -> tuple[int, bool]:
         """Run one attempt. Return the exit code, and whether it saved a state."""
-        variables = {START_VARIABLE: str(world.attempt)}
+        variables = {START_VARIABLE: str(world.number)}
         program, self._in_advance = self._in_advance, None
         if program is None:
             program = Program(self._settings.command, variables)
@@ -187,7 +188,7 @@ class Supervisor:
         self._program = None
         if code > _SIGNALLED and code not in set(ExitCode):
             name = signal.Signals(code - _SIGNALLED).name
-            start = replace(self._start, restart_attempt=world.attempt, began=time.time())
+            start = replace(self._start, restart_attempt=world.number, began=time.time())
             failure = Failure(f"the process was killed by {name}", [], self._place.host, code, time.time())
             Ending(self._storage, start, self._place.host).note(failure)
         return code, SAVED in program.told
@@ -209,20 +210,20 @@ class Supervisor:
     def _form(self, before: World | None, ready: Ready) -> World:
         """Return the next world with this pod, when all pods are ready."""
         while True:
-            number, attempt = (before.number + 1, before.attempt + 2) if before else (0, 1)
+            number = next_number(before)
             roll = Roll(self._storage, self._start.run_id, number)
             until = time.monotonic() + 60 * self._settings.start_minutes
             self._patiently(partial(self._sign, roll, ready, wants=ready.code is None and number > 0), until)
             found: dict[int, Ready] = {self._place.process: ready}
-            world = self._patiently(partial(self._look, before, number, roll, found), until)
+            world = self._patiently(partial(self._look, before, roll, found), until)
             if world is None:
                 count, hosts = self._place.slice_count, len(self._place.hosts)
                 missing = roll.missing(count, hosts) or "all hosts are ready, but process 0 does not begin it"
                 limit = f"{self._settings.start_minutes:g} minutes"
-                self._end(ExitCode.HANG, f"attempt {attempt} did not begin within {limit}: {missing}")
+                self._end(ExitCode.HANG, f"attempt {number + 1} did not begin within {limit}: {missing}")
             if world.ends == ExitCode.RESTARTS_USED_UP:
                 used = f"the job has used up its {self._settings.max_restarts} restarts"
-                self._end(world.ends, f"{used}: attempt {world.attempt} ended with {world.cause}")
+                self._end(world.ends, f"{used}: attempt {world.number} ended with {world.cause}")
             if world.ends is not None:
                 self._end(world.ends, f"another host ended with {world.cause}")
             if self._pod in world.pods:
@@ -253,22 +254,24 @@ class Supervisor:
             roll.want()
         return True
 
-    def _look(self, before: World | None, number: int, roll: Roll, found: dict[int, Ready]) -> World | None:
-        """Return the world with this number, if it is there. Process 0 makes it when all pods are in `found`."""
+    def _look(self, before: World | None, roll: Roll, found: dict[int, Ready]) -> World | None:
+        """Return the world after `before`, if it is there. Process 0 makes it when all pods are in `found`."""
         world = newest_world(self._storage, self._start.run_id)
-        if world and world.number >= number:
+        if world and world != before and world.number >= next_number(before):
             return world
         if self._place.process:
             return None
         count = len(self._place.hosts) * self._place.slice_count
-        found |= roll.signed(process for process in range(count) if process not in found)
+        # Pods that a world has ended may have signed before.
+        ended = before.pods if before and before.ends is not None else ()
+        found |= roll.signed((process for process in range(count) if process not in found), ended)
         return self._make(before, found) if len(found) == count else None
 
     def _make(self, before: World | None, ready: Mapping[int, Ready]) -> World:
         world = next_world(before, ready, self._settings.max_restarts)
         if seconds := pause_seconds(world.fruitless) if world.ends is None else 0.0:
             print(
-                f"attempt {world.attempt + 1} begins in {seconds:g} s, because {world.fruitless} in a row saved nothing"
+                f"attempt {world.number + 1} begins in {seconds:g} s, because {world.fruitless} in a row saved nothing"
             )
             time.sleep(seconds)
         write_world(self._storage, self._start.run_id, world)
@@ -283,8 +286,7 @@ class Supervisor:
         # Storage may be what failed, and the others have a time limit.
         with suppress(Exception):
             if self._place.process == 0:
-                cause, attempt = exit_name(ready.code), world.attempt + 1
-                last = replace(world, number=number, attempt=attempt, cause=cause, ends=ready.code)
+                last = replace(world, number=number, cause=exit_name(ready.code), ends=ready.code)
                 write_world(self._storage, self._start.run_id, last)
             else:
                 Roll(self._storage, self._start.run_id, number).sign(self._place.process, ready)

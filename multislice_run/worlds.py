@@ -1,18 +1,24 @@
 """How the pods of a job agree on an attempt: one world of all their processes, formed through the job's folder.
 
     starts/<run id>/<attempt>/<process>   the roll: who is ready for the attempt, and how its last process ended
+    starts/<run id>/<attempt>/key         the secret of its hosts
     starts/<run id>/<attempt>/wanted      a pod that the attempt before does not know waits for this one
     worlds/<run id>.json                  the newest world, written by process 0 when all are ready
 
 A pod that is ready for an attempt has no process left of an earlier one, so two worlds never run at once. A pod that
 took the place of another while a world was formed is not in it, and asks for the next one.
 
+The entries of the roll need no signature, because only the job's account can write them. So process 0 also leaves the
+key of the attempt there, a secret by which its hosts recognize each other (`workloads.training.links`). It never
+travels through JAX, whose coordination service answers everybody.
+
 Files are read by their names, never listed, because gcsfs keeps listings of folders for as long as a process lives.
 """
 
 import json
+import secrets
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -27,6 +33,7 @@ _Record = TypeVar("_Record")
 
 LONGEST_PAUSE_SECONDS = 60.0
 _READS_AT_ONCE = 32
+_KEY_BYTES = 32
 
 ENDS_THE_POD = (ExitCode.DONE, ExitCode.BAD_HOST, *FATAL_CODES)
 """Exit codes of a process after which its pod ends too: nothing is left to do, or the pod has to leave its node."""
@@ -52,9 +59,7 @@ class World:
     """An attempt that its pods have agreed on."""
 
     number: int
-    """Number of worlds before it, each of which has a roll of its own."""
-    attempt: int
-    """Number of attempts before it. Worlds that only end the job are none."""
+    """Number of attempts before it."""
     pods: list[str]
     """Ids of its pods in the order of their processes."""
     counted: int = 0
@@ -78,26 +83,43 @@ def is_later(pod: str, other: str) -> bool:
 
 
 class Roll:
-    """Records which hosts are ready for one attempt. Each signs by its process index."""
+    """Records which hosts are ready for one attempt, and keeps its key. Each host signs by its process index."""
 
     def __init__(self, storage: epath.Path, run_id: str, number: int):
         self._folder = storage / "starts" / run_id / str(number)
+        self._key = self._folder / "key"
         self._number = number
 
     def sign(self, process: int, ready: Ready) -> bool:
-        """Record that the host of `process` is ready. False: a later pod has taken its place, and nothing changes."""
+        """Record that the host of `process` is ready. Process 0 also makes the key.
+
+        False: a later pod has taken its place, and nothing changes.
+        """
         before = _read(self._folder / str(process), Ready)
         if before and before.pod and ready.pod and is_later(before.pod, ready.pod):
             return False
         self._folder.mkdir(parents=True, exist_ok=True)
+        if process == 0:
+            write_whole(self._key, secrets.token_hex(_KEY_BYTES))
         write_whole(self._folder / str(process), json.dumps(asdict(ready)))
         return True
 
-    def signed(self, processes: Iterable[int]) -> dict[int, Ready]:
-        """Return those of `processes` that are ready."""
+    def key(self) -> bytes:
+        """Return the key of this attempt, which exists once all hosts are ready.
+
+        Raises:
+            ValueError: the file has other content.
+        """
+        key = bytes.fromhex(self._key.read_text())
+        if len(key) != _KEY_BYTES:
+            raise ValueError(f"{self._key}: expected {_KEY_BYTES} bytes, got {len(key)}")
+        return key
+
+    def signed(self, processes: Iterable[int], without: Collection[str] = ()) -> dict[int, Ready]:
+        """Return those of `processes` that are ready, except for the pods `without`."""
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
             found = pool.map(lambda process: (process, _read(self._folder / str(process), Ready)), processes)
-            return {process: ready for process, ready in found if ready}
+            return {process: ready for process, ready in found if ready and ready.pod not in without}
 
     def want(self) -> None:
         """Ask those in the attempt before to end it, because it cannot go on."""
@@ -119,15 +141,18 @@ class Roll:
         return f"{len(signed)} of {count} hosts began, missing: {', '.join(names)}" if names else ""
 
     def forget(self) -> None:
-        """Remove this roll and earlier ones in the background, when nobody needs them any more."""
+        """Remove this roll, but for its key, which hosts still read, and earlier ones, in the background."""
         threading.Thread(target=self._remove, name="rolls", daemon=True).start()
 
     def _remove(self) -> None:
         # Remaining files are harmless, and the next attempt tries again.
         with suppress(Exception):
             for folder in self._folder.parent.iterdir():
-                if folder.name.isdecimal() and int(folder.name) <= self._number:
+                if folder.name.isdecimal() and int(folder.name) < self._number:
                     folder.rmtree()
+            for path in self._folder.iterdir():
+                if path != self._key:
+                    path.unlink()
 
 
 def newest_world(storage: epath.Path, run_id: str) -> World | None:
@@ -151,14 +176,14 @@ def next_world(before: World | None, ready: Mapping[int, Ready], max_restarts: i
     The exit that caused the others decides. A lost pod counts for JobSet, so it does not count here.
     """
     pods = [ready[process].pod for process in sorted(ready)]
+    number = next_number(before)
     if before is None:
-        return World(0, 0, pods)
-    number, attempt = before.number + 1, before.attempt + (before.ends is None)
+        return World(number, pods)
     exits = [(each.code, each.ended) for each in ready.values() if each.code is not None]
     if last := [code for code, _ in exits if code in ENDS_THE_POD]:
         # Others have completed, so that only a restart of all pods can show whether the run is complete.
         code = ExitCode.HANG if last[0] == ExitCode.DONE else last[0]
-        return World(number, attempt, pods, before.counted, before.fruitless, exit_name(code), int(code))
+        return World(number, pods, before.counted, before.fruitless, exit_name(code), int(code))
     code = min(exits, key=lambda end: cause_order(*end))[0] if exits else None
     lost_pod = len(exits) < len(ready)
     free = code is None or code in UNCOUNTED_CODES or (code == ExitCode.PEER_LOST and lost_pod)
@@ -167,7 +192,12 @@ def next_world(before: World | None, ready: Mapping[int, Ready], max_restarts: i
     used_up = counted > max_restarts
     cause = "" if code is None or (code == ExitCode.PEER_LOST and lost_pod) else exit_name(code)
     ends = int(ExitCode.RESTARTS_USED_UP) if used_up else None
-    return World(number, attempt, pods, min(counted, max_restarts), fruitless, cause, ends)
+    return World(number, pods, min(counted, max_restarts), fruitless, cause, ends)
+
+
+def next_number(before: World | None) -> int:
+    """Return the number of the world after `before`. A world that only ended the job was no attempt."""
+    return 0 if before is None else before.number + (before.ends is None)
 
 
 def pause_seconds(fruitless: int) -> float:

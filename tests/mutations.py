@@ -164,10 +164,12 @@ WORKLOADS = (
         "workloads/training/links.py",
         f"{TRAINING}/test_links.py",
         {
-            "links-take-connections-of-other-groups": (
-                "(magic, token) == (_MAGIC, _token(self._group))",
-                "magic == _MAGIC",
+            "links-take-connections-without-the-key": ("if is_proven and sender", "if sender"),
+            "links-take-recorded-greetings": (
+                "_Guest(connection, secrets.token_bytes(_NONCE_BYTES),",
+                "_Guest(connection, bytes(_NONCE_BYTES),",
             ),
+            "links-believe-a-listener-that-echoes": ('b"lifelines 3 listener"', 'b"lifelines 3 host"'),
             "links-let-connections-wait-forever": ("if guest.due <= time.monotonic():", "if not guest.due:"),
         },
     ),

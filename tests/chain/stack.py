@@ -131,7 +131,7 @@ class Chain:
         """The JobSet of that name, how often it was restarted, and its pods: the same as long as nobody touches it."""
         jobset = self.jobset(name)
         pods = {pod["metadata"]["uid"] for pod in self.pods(name)}
-        return jobset["metadata"]["uid"], self.world(name).attempt, pods
+        return jobset["metadata"]["uid"], self.world(name).number, pods
 
     def ended(self, name: str) -> bool:
         return "terminalState" in self.jobset(name).get("status", {})

@@ -17,7 +17,7 @@ def test_a_killed_trainer_starts_again_with_all_others_in_the_same_pods(stack: C
     before = {pod["metadata"]["uid"] for pod in stack.pods(JOB)}
     pid = stop_beyond_a_save(stack)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: stack.world(JOB).attempt == 1, lambda: str(stack.world(JOB)))
+    wait_until(lambda: stack.world(JOB).number == 1, lambda: str(stack.world(JOB)))
     assert before == {pod["metadata"]["uid"] for pod in stack.pods(JOB)}
 
 

@@ -6,8 +6,11 @@ import pytest
 import yaml
 
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from infra.programs import PATHWAYS_PORTS, TPU_METRICS_PORT
 from policy.rules import ALL_RULES
 from tests.documents.pages import DOCS, ROOT, blocks
+from workloads.spec import METRICS_PORT
+from workloads.training.runtime import coordinator_port
 
 TEXT = (DOCS / "explanation" / "security.md").read_text()
 ATTACKS = re.findall(r"^\| (?!Attack|-)([^|]+) \| [^|]+ \| ([^|]+) \|$", TEXT.split("## Known gaps")[0], re.MULTILINE)
@@ -23,3 +26,8 @@ def test_what_a_member_is_told_to_write_is_what_the_trainer_has() -> None:
     (shown,) = blocks(TEXT, "yaml")
     containers = [{"securityContext": CONFINED_CONTAINER}]
     assert yaml.safe_load(shown) == {"securityContext": CONFINED_POD, "containers": containers}
+
+
+def test_the_ports_that_the_page_names_are_those_of_the_program() -> None:
+    named = set(map(int, re.findall(r"\b\d{4,5}\b", TEXT.split("## Open ports")[1].split("## Known gaps")[0])))
+    assert named >= {METRICS_PORT, TPU_METRICS_PORT, int(coordinator_port), min(PATHWAYS_PORTS), max(PATHWAYS_PORTS)}

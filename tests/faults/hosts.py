@@ -160,7 +160,7 @@ def _end_the_restore(chain: Chain, job: str) -> None:
     chain.send(signal.SIGKILL, job, "slice-1-1")
     chain.wait("an attempt that restores", lambda: len(chain.history(job).starts) == 2, _RECORDED_SECONDS)
     chain.send_to_pods(signal.SIGTERM, job, "slice-1-0")
-    chain.wait("its end", lambda: chain.world(job).attempt == 2, _RESTORE_SECONDS / 2)
+    chain.wait("its end", lambda: chain.world(job).number == 2, _RESTORE_SECONDS / 2)
 
 
 _RESTORE_SECONDS = 60.0

@@ -100,7 +100,7 @@ def test_the_programs_of_all_pods_start_again_when_one_is_killed(tmp_path: Path,
     pods.exit(0, 0, ExitCode.PEER_LOST)
     pods.exit(1, 0, 0)
     assert pods.ends() == [0, 0]
-    assert (pods.world().counted, pods.world().attempt) == (1, 2)
+    assert (pods.world().counted, pods.world().number, pods.world().ends) == (1, 2, 0)
     records = [json.loads(path.read_text()) for path in (tmp_path / "failures" / RUN).iterdir()]
     assert [(each["code"], each["cause"]) for each in records] == [(137, "the process was killed by SIGKILL")]
     assert not [name for name in os.listdir(tmp_path) if name.startswith("ran-") and name.endswith("-2")]
@@ -185,3 +185,12 @@ def test_storage_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
     (tmp_path / "starts").unlink()
     pods.exit(0, 0)
     assert pods.ends() == [0]
+
+
+def test_new_pods_after_a_bad_host_continue_the_count_of_attempts(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2)
+    pods.exit(0, ExitCode.BAD_HOST, ExitCode.PEER_LOST)
+    assert pods.ends() == [ExitCode.BAD_HOST, ExitCode.BAD_HOST]
+    pods.pods = [pods.start(slice_) for slice_ in range(2)]
+    pods.exit(1, 0, 0)
+    assert pods.ends() == [0, 0]

@@ -9,7 +9,7 @@ from multislice_run.pod import ExitCode
 from multislice_run.worlds import Ready, Roll, World, newest_world, next_world, pause_seconds, pod_id
 from tests.workloads.hosts import wait_until
 
-FIRST = World(0, 0, ["1000-a", "1000-b"])
+FIRST = World(0, ["1000-a", "1000-b"])
 
 
 def ended(*codes: int | None, saved: bool = False) -> dict[int, Ready]:
@@ -34,7 +34,34 @@ def test_the_roll_of_an_attempt_and_those_of_earlier_ones_are_forgotten(tmp_path
     for roll in rolls:
         roll.sign(0, Ready("any"))
     rolls[2].forget()
-    wait_until(lambda: [path.name for path in (tmp_path / "starts" / "run-1").iterdir()] == ["10"])
+    folder = tmp_path / "starts" / "run-1"
+    wait_until(
+        lambda: sorted(f"{path.parent.name}/{path.name}" for path in folder.glob("*/*")) == ["10/0", "10/key", "9/key"]
+    )
+    # Hosts may still be reading it.
+    assert rolls[2].key()
+
+
+def test_all_hosts_of_an_attempt_have_its_key_and_no_other_attempt_has(tmp_path: Path) -> None:
+    first, same, next_ = (Roll(epath.Path(tmp_path), "run-1", number) for number in (0, 0, 1))
+    for roll in (first, next_):
+        roll.sign(0, Ready("first"))
+    same.sign(1, Ready("second"))
+    assert first.key() == same.key() != next_.key()
+
+
+def test_a_key_that_others_could_guess_is_refused(tmp_path: Path) -> None:
+    roll = Roll(epath.Path(tmp_path), "run-1", 0)
+    roll.sign(0, Ready("any"))
+    (tmp_path / "starts" / "run-1" / "0" / "key").write_text("00")
+    with pytest.raises(ValueError, match="key: expected 32 bytes, got 1"):
+        roll.key()
+
+
+def test_pods_that_a_world_has_ended_are_not_counted_again(tmp_path: Path) -> None:
+    roll = Roll(epath.Path(tmp_path), "run-1", 4)
+    roll.sign(0, Ready("any", "1000-a"))
+    assert roll.signed([0], without=["1000-a"]) == {}
 
 
 def test_only_a_later_pod_takes_the_place_of_another(tmp_path: Path) -> None:
@@ -64,11 +91,11 @@ def test_a_restart_counts_by_the_exit_that_caused_the_others(
     codes: tuple[int | None, ...], counted: int, cause: str
 ) -> None:
     world = next_world(FIRST, ended(*codes), max_restarts=3)
-    assert (world.number, world.attempt, world.counted, world.cause, world.ends) == (1, 1, counted, cause, None)
+    assert (world.number, world.counted, world.cause, world.ends) == (1, counted, cause, None)
 
 
 def test_the_first_world_follows_no_end() -> None:
-    assert next_world(None, ended(None, None), max_restarts=0) == World(0, 0, [pod_id(2, "x")] * 2)
+    assert next_world(None, ended(None, None), max_restarts=0) == World(0, [pod_id(2, "x")] * 2)
 
 
 def test_one_restart_more_than_allowed_ends_the_job() -> None:
@@ -90,8 +117,7 @@ def test_a_pod_that_has_left_for_good_ends_the_others(codes: tuple[int, ...], en
 
 
 def test_a_world_that_only_ended_the_job_was_no_attempt() -> None:
-    last = World(4, 3, ["1000-a"], ends=ExitCode.BAD_HOST)
-    assert (next_world(last, ended(None), 3).number, next_world(last, ended(None), 3).attempt) == (5, 3)
+    assert next_world(World(4, ["1000-a"], ends=ExitCode.BAD_HOST), ended(None), max_restarts=3).number == 4
 
 
 def test_the_pause_grows_while_attempts_save_nothing_and_starts_over_after_one_that_did() -> None:

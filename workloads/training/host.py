@@ -40,7 +40,7 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
         require_packages(spec.trackers)
         job = on_present_slices(spec, place)
         processes = host.join(job.slices, job.training.start_minutes)
-        lifelines = Lifelines(processes, lambda: own_address(place, environment), host.lose)
+        lifelines = Lifelines(processes, host.roll.key, lambda: own_address(place, environment), host.lose)
         with Watchdog(processes, host.ending, hang, host.leave_early), lifelines:
             check_devices(job.slices, place, processes, environment, slice_check.SIZE)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):

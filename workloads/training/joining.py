@@ -33,7 +33,7 @@ class HostProcess:
         self.processes = Processes(0, 1, self.place.host)
         """Processes to inform about a failure. Before the join, only this one."""
         self.storage = storage
-        self._start = start
+        self.roll = Roll(storage, start.run_id, start.restart_attempt)
         self._environment = environment
 
     def join(self, slices: SliceSpec, start_minutes: float) -> Processes:
@@ -47,13 +47,12 @@ class HostProcess:
         """
         require_place(slices, self.place)
         require_coordinator_port(self.place, self._environment)
-        roll = Roll(self.storage, self._start.run_id, self._start.restart_attempt)
         deadline = Deadline()
         deadline.expect("the join of all hosts", start_minutes)
 
         def explain(missed: Expectation) -> str:
             try:
-                missing = "" if is_supervised() else roll.missing(self.place.slice_count, slices.hosts)
+                missing = "" if is_supervised() else self.roll.missing(self.place.slice_count, slices.hosts)
                 return f"{hang(missed)}: {missing or _UNREACHABLE}"
             except Exception as error:  # noqa: BLE001 - storage may be what fails, but the process must end anyway
                 return f"{hang(missed)}, and the roll in storage cannot be read: {error}"
@@ -62,10 +61,10 @@ class HostProcess:
             # A supervisor has signed, and has seen all others sign, before it began this attempt.
             signs = not self.place.alone and not is_supervised()
             if signs:
-                roll.sign(self.place.process, Ready(self.place.host))
+                self.roll.sign(self.place.process, Ready(self.place.host))
             self.processes = join(self.place, start_minutes, deadline)
         if signs and self.processes.leads:
-            roll.forget()
+            self.roll.forget()
         return self.processes
 
     def __enter__(self) -> Self:

@@ -10,7 +10,6 @@ wait in a collective that cannot end, and not even SIGTERM would end them.
 """
 
 import os
-import secrets
 import select
 import socket
 import struct
@@ -27,9 +26,6 @@ from workloads.training.runtime import Processes
 _LEADER = 0
 _NUMBER = struct.Struct("<i")
 """The only message: the index of a process. A process that sends its own leaves in order, and any other is lost."""
-_WELCOME = -1
-"""Sent by the leader instead of an index when it has taken a connection."""
-_CONNECT_SECONDS = 10.0
 
 
 @dataclass
@@ -38,20 +34,27 @@ class _Lifeline:
 
     peer: int
     connection: socket.socket
-    open: bool
-    """Whether the other side has taken the connection."""
     received: bytes = b""
 
 
 class Lifelines:
     """The lifelines of one host, as a context manager. The leader has one to each other host."""
 
-    def __init__(self, processes: Processes, address: Callable[[], str], lost: Callable[[str, int], None]):
-        """`address` returns this host's IP address for the others. Only the leader of several processes needs it.
+    def __init__(
+        self,
+        processes: Processes,
+        key: Callable[[], bytes],
+        address: Callable[[], str],
+        lost: Callable[[str, int], None],
+    ):
+        """Only several processes call `key`, and only their leader calls `address`.
 
-        `lost` is called from another thread with the name and the index of a host that is gone.
+        Args:
+            key: returns the key of the attempt.
+            address: returns this host's IP address for the others.
+            lost: called from another thread with the name and the index of a host that is gone.
         """
-        self._processes, self._address, self._lost = processes, address, lost
+        self._processes, self._key, self._address, self._lost = processes, key, address, lost
         self._hosts: list[str] = []
         self._lines = dict[int, _Lifeline]()
         """By their descriptors."""
@@ -78,42 +81,32 @@ class Lifelines:
 
     def _meet(self) -> None:
         """Listen on the leader, and connect to it on every other host."""
-        group, processes = secrets.token_hex(8), self._processes
+        processes = self._processes
         if processes.leads:
-            self._links = self._listen(group)
-        own = [processes.host, group, self._links.address if self._links else ""]
+            self._links = self._listen()
+        own = [processes.host, self._links.address if self._links else ""]
         all_ = processes.gather("lifelines", own)
-        self._hosts = [host for host, _, _ in all_]
-        _, group, at = all_[_LEADER]
+        self._hosts = [host for host, _ in all_]
+        _, at = all_[_LEADER]
         if at and not processes.leads:
-            self._connect(group, at)
+            self._connect(at)
 
-    def _listen(self, group: str) -> Links | None:
+    def _listen(self) -> Links | None:
         try:
-            return Links(self._address(), group, self._take)
-        except OSError as error:
+            return Links(self._address(), self._key(), self._processes.count, self._take)
+        except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
             # Other ways to notice a lost host are left.
             print(f"host {self._processes.host} cannot listen for lifelines: {error}", flush=True)
             return None
 
-    def _connect(self, group: str, address: str) -> None:
+    def _connect(self, address: str) -> None:
         try:
-            connection, first = open_link(address, group, self._processes.index)
-            connection.settimeout(_CONNECT_SECONDS)
-            connection.sendall(first)
-            connection.setblocking(False)
-        except OSError as error:
-            self._go_on_without(str(error))
-            return
-        self._add(_Lifeline(_LEADER, connection, open=False))
+            self._take(_LEADER, open_link(address, self._key(), self._processes.index))
+        except Exception as error:  # noqa: BLE001 - the same
+            print(f"host {self._processes.host} has no lifeline to the leader: {error}", flush=True)
 
-    def _take(self, sender: int, connection: socket.socket) -> None:
-        with suppress(OSError):
-            connection.send(_NUMBER.pack(_WELCOME))
-        self._add(_Lifeline(sender, connection, open=True))
-
-    def _go_on_without(self, why: str) -> None:
-        print(f"host {self._processes.host} has no lifeline to the leader: {why}", flush=True)
+    def _take(self, peer: int, connection: socket.socket) -> None:
+        self._add(_Lifeline(peer, connection))
 
     def _add(self, line: _Lifeline | None) -> None:
         self._new.put(line)
@@ -147,19 +140,16 @@ class Lifelines:
         except OSError:
             data = b""
         if not data:
-            if line.open:
-                self._lose(line.peer)
-            else:
-                self._go_on_without("it did not take the connection")
+            self._lose(line.peer)
             return False
         line.received += data
         if len(line.received) < _NUMBER.size:
             return True
         (number,) = _NUMBER.unpack(line.received)
-        line.received, line.open = b"", True
-        if number not in (_WELCOME, line.peer):
+        # Only the leader speaks of others.
+        if number != line.peer and not self._processes.leads and number in range(self._processes.count):
             self._lose(number)
-        return number == _WELCOME
+        return False
 
     def _lose(self, index: int) -> None:
         # The others wait in a collective with this host, which is about to end too.

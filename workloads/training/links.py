@@ -1,11 +1,19 @@
 """Listens on the leader for the connections of `lifelines`, and opens them on the other hosts.
 
-The side that opens a connection begins it with a greeting. Connections with another greeting, or with none, are closed:
-port scans and hosts of other jobs. A greeting does not protect against forgery.
+Before either side believes anything, both prove that they have the key of the attempt (`start_check`):
+
+    listener    nonce
+    host        its index, another nonce, HMAC over both nonces and the index
+    listener    HMAC over the same
+
+Each nonce is used once, so a recorded proof is worthless. Connections without a proof are closed: port scans, hosts of
+other jobs, other pods. What follows on a connection is neither signed nor encrypted.
 """
 
+import hmac
 import ipaddress
 import os
+import secrets
 import selectors
 import socket
 import struct
@@ -13,16 +21,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from threading import Thread
 
-_MAGIC = b"slices\x00\x02"
-"""The last byte is the version of the greeting and of everything that follows it."""
-_GREETING = struct.Struct("<8s16si")
+_NONCE_BYTES, _PROOF_BYTES = 32, 32
+_GREETING = struct.Struct(f"<i{_NONCE_BYTES}s{_PROOF_BYTES}s")
+_HOST, _LISTENER = b"lifelines 3 host", b"lifelines 3 listener"
+"""What a proof is made for. The number is the version of the greeting and of everything that follows it."""
 _GREETING_SECONDS = 30.0
 """Time in which a connection must be greeted."""
 _GUESTS = 64
-"""Number of connections that may be without a greeting. More close the oldest."""
+"""Number of connections without a greeting that may be there besides those of the job. More close the oldest."""
 
 CUT_AFTER_SECONDS = 20
 """Time without an answer of the kernel of another machine after which the kernel ends a connection."""
@@ -39,6 +47,7 @@ class _Guest:
     """A connection whose greeting has not come yet."""
 
     connection: socket.socket
+    nonce: bytes
     due: float
     """Time by `time.monotonic()` at which it ends."""
     received: bytearray = field(default_factory=bytearray)
@@ -47,18 +56,20 @@ class _Guest:
 class Links:
     """Listener of this host for connections that other hosts open."""
 
-    def __init__(self, address: str, group: str, take: Take):
+    def __init__(self, address: str, key: bytes, hosts: int, take: Take):
         """Listen on a free port.
 
         Args:
             address: IP address of this host on the network between the hosts.
-            group: name of the group of hosts, the same on all of them. No other group may use it.
-            take: called from another thread with each connection of the group. It must not block.
+            key: key of the attempt, which only its hosts have.
+            hosts: number of hosts. Others have no index.
+            take: called from another thread with each connection of a host. It must not block.
         """
-        self._group, self._take = group, take
+        self._key, self._hosts, self._take = key, hosts, take
         self._listener = socket.socket(_family(address), socket.SOCK_STREAM)
         self._listener.bind((address, 0))
-        self._listener.listen(128)
+        # All hosts may come at once, and the kernel makes those wait for seconds that find no room.
+        self._listener.listen(hosts + _GUESTS)
         self._listener.setblocking(False)
         self._wake = os.eventfd(0)
         self._thread = Thread(target=self._listen, name="links", daemon=True)
@@ -95,7 +106,7 @@ class Links:
                     elif guest := self._accept():
                         guests[guest.connection.fileno()] = guest
                         selector.register(guest.connection, selectors.EVENT_READ)
-                for guest in [*guests.values()][:-_GUESTS]:
+                for guest in [*guests.values()][: -self._hosts - _GUESTS]:
                     # Its greeting may have come since.
                     self._read(guest)
                     guest.due = 0.0
@@ -110,7 +121,9 @@ class Links:
         with suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setblocking(False)
-            return _Guest(connection, time.monotonic() + _GREETING_SECONDS)
+            guest = _Guest(connection, secrets.token_bytes(_NONCE_BYTES), time.monotonic() + _GREETING_SECONDS)
+            connection.send(guest.nonce)
+            return guest
         return None
 
     def _read(self, guest: _Guest) -> None:
@@ -126,47 +139,65 @@ class Links:
             guest.due = 0.0
 
     def _end(self, guest: _Guest) -> None:
-        """Take a guest's connection if it has greeted, and close it otherwise."""
-        sender = self._sender(guest.received)
-        if sender is None:
-            guest.connection.close()
-        else:
-            _prepare(guest.connection)
-            self._take(sender, guest.connection)
-
-    def _sender(self, received: bytearray) -> int | None:
-        """Return the process that sent a greeting of this group, and else `None`."""
-        if len(received) < _GREETING.size:
-            return None
-        magic, token, sender = _GREETING.unpack(received)
-        return sender if (magic, token) == (_MAGIC, _token(self._group)) else None
+        """Take a guest's connection if its greeting proves that it is a host's, and close it otherwise."""
+        with suppress(OSError):
+            if len(guest.received) == _GREETING.size:
+                sender, nonce, proof = _GREETING.unpack(guest.received)
+                nonces = guest.nonce + nonce
+                is_proven = hmac.compare_digest(proof, _prove(self._key, _HOST, sender, nonces))
+                if is_proven and sender in range(self._hosts):
+                    _prepare(guest.connection)
+                    guest.connection.send(_prove(self._key, _LISTENER, sender, nonces))
+                    self._take(sender, guest.connection)
+                    return
+        guest.connection.close()
 
 
-def open_link(address: str, group: str, sender: int) -> tuple[socket.socket, bytes]:
-    """Begin to open a connection from process `sender` to the `Links` of a host, and return it with its greeting.
+def open_link(address: str, key: bytes, sender: int) -> socket.socket:
+    """Open a connection from process `sender` to the `Links` of a host.
 
-    The kernel ends it if it does not open within CUT_AFTER_SECONDS, and later if no answer comes for as long.
+    The kernel ends it if no answer comes for CUT_AFTER_SECONDS.
 
     Raises:
-        OSError: the address cannot be reached.
+        OSError: the address cannot be reached, or the other side does not have the key.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
+    due = time.monotonic() + _GREETING_SECONDS
     connection = socket.socket(_family(host), socket.SOCK_STREAM)
-    _prepare(connection)
-    # Without it, the kernel tries for two minutes.
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * CUT_AFTER_SECONDS)
     try:
-        with suppress(BlockingIOError):
-            connection.connect((host, int(port)))
-    except OSError:
+        _prepare(connection)
+        # Without it, the kernel tries for two minutes.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * CUT_AFTER_SECONDS)
+        connection.settimeout(_GREETING_SECONDS)
+        connection.connect((host, int(port)))
+        own = secrets.token_bytes(_NONCE_BYTES)
+        nonces = _receive(connection, _NONCE_BYTES, due) + own
+        connection.sendall(_GREETING.pack(sender, own, _prove(key, _HOST, sender, nonces)))
+        proof = _receive(connection, _PROOF_BYTES, due)
+        if not hmac.compare_digest(proof, _prove(key, _LISTENER, sender, nonces)):
+            raise ConnectionError(f"{address} does not have the key of this attempt")
+        connection.setblocking(False)
+    except BaseException:
         connection.close()
         raise
-    return connection, _GREETING.pack(_MAGIC, _token(group), sender)
+    return connection
 
 
-def _token(group: str) -> bytes:
-    return blake2b(group.encode(), digest_size=16).digest()
+def _receive(connection: socket.socket, size: int, due: float) -> bytes:
+    received = b""
+    while len(received) < size:
+        # A time limit of 0 would mean not to wait.
+        connection.settimeout(max(0.001, due - time.monotonic()))
+        part = connection.recv(size - len(received))
+        if not part:
+            raise ConnectionError("the other side closed the connection")
+        received += part
+    return received
+
+
+def _prove(key: bytes, purpose: bytes, sender: int, nonces: bytes) -> bytes:
+    return hmac.digest(key, purpose + struct.pack("<i", sender) + nonces, "sha256")
 
 
 def _prepare(connection: socket.socket) -> None:

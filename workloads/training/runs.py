@@ -12,7 +12,7 @@ The layout below the storage path is:
     runs/<run>/tensorboard/        see `tensorboard`
     runs/<run>/placement/          see `workloads.report.mesh_text`
     runs/<run>/profiles/           see `profile`
-    starts/, failures/             see `start_check` and `ending`
+    starts/, failures/             see `multislice_run.worlds` and `ending`
     writer.json                    see `writer`
 
 The leader decides, and every process gets its decision. Later attempts may run on other slices or with another image,

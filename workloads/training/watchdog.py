@@ -65,23 +65,30 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(POLL_SECONDS):
-            self._exchange_signs()
-            if self._processes.leads:
-                self._suspect(self._silent())
-            if other := self._processes.read_failure():
-                self._ending.fail(Failure.from_other_host(other, stacks(), self._processes.host), self._processes)
-            cause = self._each_second()
-            if missed := self._processes.deadline.missed():
-                cause = self._explain(missed)
-            if cause:
-                # Followers read it only now, because otherwise the leader would serve all hosts every second.
-                silent = self._silent()
-                cause += f"; {_NO_SIGN}{silent}" if silent else ""
-                details = stacks().splitlines()
-                failure = Failure(cause, details, self._processes.host, ExitCode.HANG, time.time())
-                self._ending.fail(failure, self._processes)
-        self._suspect("")
+        try:
+            while not self._done.wait(POLL_SECONDS):
+                self._look()
+            self._suspect("")
+        except Exception as error:  # noqa: BLE001 - JAX's service is open, so what is published there can be anything
+            # Without a watchdog, this process could wait forever.
+            self._ending.fail(Failure.of(error, self._processes.host), self._processes)
+
+    def _look(self) -> None:
+        self._exchange_signs()
+        if self._processes.leads:
+            self._suspect(self._silent())
+        if other := self._processes.read_failure():
+            self._ending.fail(Failure.from_other_host(other, stacks(), self._processes.host), self._processes)
+        cause = self._each_second()
+        if missed := self._processes.deadline.missed():
+            cause = self._explain(missed)
+        if cause:
+            # Followers read it only now, because otherwise the leader would serve all hosts every second.
+            silent = self._silent()
+            cause += f"; {_NO_SIGN}{silent}" if silent else ""
+            details = stacks().splitlines()
+            failure = Failure(cause, details, self._processes.host, ExitCode.HANG, time.time())
+            self._ending.fail(failure, self._processes)
 
     def _exchange_signs(self) -> None:
         """Publish a sign of life. On the leader, update the list of silent hosts."""

@@ -3,6 +3,7 @@
 # pyright: reportPrivateUsage=false
 
 import socket
+import struct
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from workloads.training.links import CUT_AFTER_SECONDS, open_link
 from workloads.training.runtime import Processes
 
 HOSTS = 3
+KEY = b"k" * 32
 NOTICED_SECONDS = 10.0
 """Longest wait for what comes within milliseconds on an idle machine."""
 QUIET_SECONDS = 0.2
@@ -72,19 +74,16 @@ def job() -> Generator[Job]:
     def put(index: int) -> Callable[[str, int], None]:
         return lambda *which: lost[index].put(which)
 
-    made = [Lifelines(host, lambda: "127.0.0.1", put(host.index)) for host in hosts[:DEAD]]
+    made = [Lifelines(host, lambda: KEY, lambda: "127.0.0.1", put(host.index)) for host in hosts[:DEAD]]
     with ExitStack() as first, ExitStack() as second, ThreadPoolExecutor(HOSTS) as pool:
         stacks = [first, second]
         entered = [pool.submit(stack.enter_context, each) for stack, each in zip(stacks, made, strict=True)]
-        _, group, address = pool.submit(hosts[DEAD].gather, "lifelines", ["host-2", "", ""]).result()[0]
+        _, address = pool.submit(hosts[DEAD].gather, "lifelines", ["host-2", ""]).result()[0]
         for each in entered:
             each.result()
-        dead, greeting = open_link(address, group, DEAD)
-        with dead:
-            dead.settimeout(10)
-            dead.sendall(greeting)
+        with open_link(address, KEY, DEAD) as dead:
             leader, follower = made
-            wait_until(lambda: len(leader._lines) == 2 and any(line.open for line in [*follower._lines.values()]))
+            wait_until(lambda: len(leader._lines) == 2 and len(follower._lines) == 1)
             yield Job(made, dead, lost, stacks)
 
 
@@ -132,31 +131,60 @@ class Follower(Processes):
     address: str = ""
 
     def gather[T](self, key: str, value: T) -> list[T]:
-        return [cast(T, ["host-0", "group", self.address]), value]
+        return [cast(T, ["host-0", self.address]), value]
+
+
+def follow(address: str, key: Callable[[], bytes] = lambda: KEY) -> None:
+    """Enter and leave the lifelines of a host that must not lose another one."""
+    with Lifelines(Follower(1, 2, "host-1", address=address), key, lambda: "", lambda *_: pytest.fail("lost")):
+        pass
 
 
 def test_a_host_that_cannot_reach_the_leader_goes_on_without_a_lifeline(capsys: pytest.CaptureFixture[str]) -> None:
-    for address in ("", "127.0.0.1:1"):
-        with Lifelines(Follower(1, 2, "host-1", address=address), lambda: "", lambda *_: pytest.fail("lost")):
-            pass
-    assert capsys.readouterr().out.startswith("host host-1 has no lifeline to the leader: ")
+    for address in ("", "127.0.0.1:1", "nonsense"):
+        follow(address)
+    assert capsys.readouterr().out.count("host host-1 has no lifeline to the leader: ") == 2
 
 
 def test_a_connection_that_the_leader_does_not_take_does_not_mean_that_it_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lost, told = SimpleQueue[str](), SimpleQueue[str]()
+    with socket.create_server(("127.0.0.1", 0)) as leader, ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(follow, f"127.0.0.1:{leader.getsockname()[1]}")
+        leader.accept()[0].close()
+        followed.result()
+    assert "no lifeline to the leader: the other side closed the connection" in capsys.readouterr().out
 
-    def tell(_: Lifelines, why: str) -> None:
-        told.put(why)
 
-    monkeypatch.setattr(Lifelines, "_go_on_without", tell)
-    with socket.create_server(("127.0.0.1", 0)) as leader:
-        follower = Follower(1, 2, "host-1", address=f"127.0.0.1:{leader.getsockname()[1]}")
-        with Lifelines(follower, lambda: "", lambda host, _: lost.put(host)):
-            leader.accept()[0].close()
-            assert told.get(timeout=NOTICED_SECONDS) == "it did not take the connection"
-    assert lost.empty()
+def test_hosts_without_a_key_go_on_without_lifelines(capsys: pytest.CaptureFixture[str]) -> None:
+    def no_key() -> bytes:
+        raise RuntimeError("the bucket does not answer")
+
+    follow("127.0.0.1:1", no_key)
+    assert "no lifeline to the leader: the bucket does not answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [1, 7, -1, -(2**31)])
+def test_a_host_speaks_only_of_itself(number: int) -> None:
+    with job() as hosts:
+        hosts.dead.sendall(struct.pack("<i", number))
+        hosts.dead.settimeout(NOTICED_SECONDS)
+        assert hosts.dead.recv(1) == b""
+        assert hosts.loses_none(0)
+        (line,) = hosts.lifelines[1]._lines.values()
+        line.connection.shutdown(socket.SHUT_RDWR)
+        assert hosts.loses(0) == ("host-1", 1)
+
+
+@pytest.mark.parametrize("number", [HOSTS, -1, 2**31 - 1])
+def test_a_number_of_the_leader_that_no_host_has_ends_only_the_connection(number: int) -> None:
+    with job() as hosts:
+        leader, follower = hosts.lifelines
+        (line,) = (line for line in [*leader._lines.values()] if line.peer == follower._processes.index)
+        line.connection.sendall(struct.pack("<i", number))
+        wait_until(lambda: not follower._lines)
+        assert hosts.loses_none(1)
+        assert follower._thread.is_alive()
 
 
 def test_a_leader_without_an_address_goes_on_without_lifelines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,11 +195,11 @@ def test_a_leader_without_an_address_goes_on_without_lifelines(capsys: pytest.Ca
         def gather[T](self, key: str, value: T) -> list[T]:
             return [value, value]
 
-    with Lifelines(Leader(0, 2, "host-0"), no_address, lambda *_: None):
+    with Lifelines(Leader(0, 2, "host-0"), lambda: KEY, no_address, lambda *_: None):
         pass
     assert "host host-0 cannot listen for lifelines: unknown host" in capsys.readouterr().out
 
 
 def test_one_host_needs_none() -> None:
-    with Lifelines(Processes(0, 1, "host-0"), lambda: "no address", lambda *_: None):
+    with Lifelines(Processes(0, 1, "host-0"), lambda: KEY, lambda: "no address", lambda *_: None):
         pass
