@@ -4,7 +4,9 @@ Object stores cannot append, so the content of a file is kept in memory and a ba
 """
 
 import json
+import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -144,6 +146,30 @@ def _numbered(folder: epath.Path) -> list[epath.Path]:
         if not _NUMBERED.fullmatch(path.name):
             print(f"{path} is not a ledger or a file of steps, and is passed over; remove it", flush=True)
     return [path for path in found if _NUMBERED.fullmatch(path.name)]
+
+
+def create(path: epath.Path, text: str) -> bool:
+    """Write a file that does not exist yet. False: it exists, and keeps its content.
+
+    Of several processes that do this at once, only one succeeds.
+    """
+    try:
+        if "://" in str(path):
+            import fsspec
+
+            # The object appears only when its upload is complete.
+            files, place = fsspec.url_to_fs(str(path))
+            files.pipe_file(place, text.encode(), mode="create")
+            return True
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+        partial.write_text(text)
+        try:
+            os.link(partial, path)
+        finally:
+            partial.unlink()
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_whole(path: epath.Path, text: str) -> None:

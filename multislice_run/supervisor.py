@@ -12,14 +12,10 @@ its attempt (`supervised.wait_for_start`).
 """
 
 import argparse
-import ctypes
-import json
 import os
 import secrets
-import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,20 +29,22 @@ from etils import epath
 from multislice_run.ending import Ending, Failure
 from multislice_run.place import Place
 from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, ExitCode, exit_name
+from multislice_run.program import SIGNALLED, Program
 from multislice_run.sigterm import on_sigterm
 from multislice_run.start import Start
-from multislice_run.supervised import SAVED, SOCKET_VARIABLE, STEPPED
+from multislice_run.supervised import SAVED, STEPPED
 from multislice_run.worlds import (
     ENDS_THE_POD,
+    Ended,
     Ready,
     Roll,
     World,
-    newest_world,
-    next_number,
+    Worlds,
+    began,
+    complete_slices,
     next_world,
     pause_seconds,
     pod_id,
-    write_world,
 )
 
 _Found = TypeVar("_Found")
@@ -57,72 +55,6 @@ LOOKS_EVERY_SECONDS = 20.0
 _POLL_SECONDS = (0.1, 1.0)
 """Shortest and longest time between two looks at the storage while an attempt is formed."""
 
-_SIGNALLED = 128
-"""Exit codes above it stand for a signal, as in a shell."""
-
-_PDEATHSIG = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
-
-
-class Program:
-    """A process of the program, which ends with this one."""
-
-    def __init__(self, command: Sequence[str], variables: Mapping[str, str]):
-        self._link, theirs = socket.socketpair()
-        with theirs:
-            environment = {**os.environ, **variables, SOCKET_VARIABLE: str(theirs.fileno())}
-            # The signal comes when the thread that forked ends, so that only the main thread may do this.
-            self._process = subprocess.Popen(
-                command,
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-                preexec_fn=_end_with_the_parent,
-            )
-        self._end = os.pidfd_open(self._process.pid)
-        self.told = set[bytes]()
-
-    def begin(self, variables: Mapping[str, str]) -> None:
-        """Begin an attempt with a process that waits."""
-        start = {"variables": dict(variables), "began": time.time()}
-        with suppress(OSError):
-            # If the process has ended while it waited, its exit code says why.
-            self._link.sendall(json.dumps(start).encode() + b"\n")
-
-    def wait(self, seconds: float) -> int | None:
-        """Wait for the end or for what the process tells. Return the exit code, as a shell does, if it has ended."""
-        watched = select.poll()
-        watched.register(self._end, select.POLLIN)
-        watched.register(self._link, select.POLLIN)
-        ready = [descriptor for descriptor, _ in watched.poll(1000 * seconds)]
-        if self._link.fileno() in ready:
-            with suppress(BlockingIOError):
-                told = self._link.recv(16, socket.MSG_DONTWAIT)
-                self.told.update(bytes([each]) for each in told)
-                if not told:
-                    # Its copies of the socket are closed, and only its end is left to wait for.
-                    watched.unregister(self._link)
-                    ready = [descriptor for descriptor, _ in watched.poll(1000 * seconds)]
-        if self._end not in ready:
-            return None
-        code = self._process.wait()
-        self.kill()
-        return code if code >= 0 else _SIGNALLED - code
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process alone."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._end, number)
-
-    def kill(self) -> None:
-        """Kill the process with all that it has started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def _end_with_the_parent() -> None:
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -131,7 +63,13 @@ class Settings:
     command: Sequence[str]
     in_advance: bool
     max_restarts: int
+    min_slices: int
+    """Number of slices that may go on without the others."""
+    wait_seconds: float
+    """Time that they wait for the others."""
     start_minutes: float
+    grace_seconds: float
+    """Time in which the program ends after SIGTERM."""
 
 
 class Supervisor:
@@ -139,12 +77,14 @@ class Supervisor:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]):
         """Raises KeyError if a variable of the pod is missing."""
-        began = time.time()
+        now = time.time()
         self._settings = settings
-        self._place = Place.of(environment)
-        self._start = Start.of(environment, began, self._place.slice_count)
+        self._place = place = Place.of(environment)
+        self._hosts, self._slices = len(place.hosts), place.slice_count
+        self._start = Start.of(environment, now, place.slice_count)
         self._storage = epath.Path(environment[JOB_FOLDER_VARIABLE])
-        self._pod = pod_id(began, secrets.token_hex(4))
+        self._worlds = Worlds(self._storage, self._start.run_id)
+        self._new = Ready(place.host, _address(environment), pod_id(now, secrets.token_hex(4)))
         self._program: Program | None = None
         self._in_advance: Program | None = None
         self._terminated = False
@@ -152,22 +92,23 @@ class Supervisor:
     def run(self) -> int:
         """Run attempts until the pod has to end. Return its exit code."""
         on_sigterm(self._terminate)
-        ready = Ready(self._place.host, self._pod)
-        until = time.monotonic() + 60 * self._settings.start_minutes
-        known = self._patiently(lambda: [newest_world(self._storage, self._start.run_id)], until)
-        if known is None:
-            self._end(ExitCode.HANG, f"{self._storage} did not answer within {self._settings.start_minutes:g} minutes")
-        (before,) = known
+        ready, before = self._new, self._newest()
         while True:
             self._prepare()
             world = self._form(before, ready)
             code, saved = self._attempt(world)
-            ready = Ready(self._place.host, self._pod, code, time.time(), saved)
+            ready = replace(self._new, code=code, ended=time.time(), saved=saved)
             if code in ENDS_THE_POD or self._terminated:
-                self._leave(world, ready)
+                self._leave(world, code)
                 return code
             print(f"attempt {world.number + 1} of the job ended with {exit_name(code)} on this host", flush=True)
             before = world
+
+    def _newest(self) -> World | None:
+        found = self._patiently(lambda: [self._worlds.newest()], self._deadline())
+        if found is None:
+            self._end(ExitCode.HANG, f"{self._storage} did not answer within {self._settings.start_minutes:g} minutes")
+        return found[0]
 
     def _prepare(self) -> None:
         if self._settings.in_advance and self._in_advance is None:
@@ -175,7 +116,7 @@ class Supervisor:
 
     def _attempt(self, world: World) -> tuple[int, bool]:
         """Run one attempt. Return the exit code, and whether it saved a state."""
-        variables = {START_VARIABLE: str(world.number)}
+        variables = self._variables(world)
         program, self._in_advance = self._in_advance, None
         if program is None:
             program = Program(self._settings.command, variables)
@@ -184,51 +125,80 @@ class Supervisor:
         self._program = program
         if self._terminated:
             program.kill()
-        code = self._watch(program, Roll(self._storage, self._start.run_id, world.number + 1))
+        code = self._watch(program, world)
         self._program = None
-        if code > _SIGNALLED and code not in set(ExitCode):
-            name = signal.Signals(code - _SIGNALLED).name
+        if code > SIGNALLED and code not in set(ExitCode):
+            name = signal.Signals(code - SIGNALLED).name
             start = replace(self._start, restart_attempt=world.number, began=time.time())
             failure = Failure(f"the process was killed by {name}", [], self._place.host, code, time.time())
             Ending(self._storage, start, self._place.host).note(failure)
         return code, SAVED in program.told
 
-    def _watch(self, program: Program, following: Roll) -> int:
-        """Return the exit code of the process when it has ended. It is killed if a pod wants the next attempt."""
+    def _variables(self, world: World) -> dict[str, str]:
+        variables = {START_VARIABLE: str(world.number)}
+        if len(world.slices) == self._slices:
+            return variables
+        return variables | {
+            "MEGASCALE_NUM_SLICES": str(len(world.slices)),
+            "MEGASCALE_SLICE_ID": str(world.slices.index(self._place.slice)),
+            "MEGASCALE_COORDINATOR_ADDRESS": world.coordinator,
+        }
+
+    def _watch(self, program: Program, world: World) -> int:
+        """Return the exit code of the process when it has ended.
+
+        It gets SIGTERM, and is killed after its time, if a pod waits for the next attempt.
+        """
+        following = self._roll(world.number + 1)
         looked = time.monotonic()
         while (code := program.wait(LOOKS_EVERY_SECONDS)) is None:
             if STEPPED in program.told:
                 self._prepare()
             if time.monotonic() - looked >= LOOKS_EVERY_SECONDS:
                 looked = time.monotonic()
-                if following.is_wanted():
-                    program.kill()
-                    program.wait(LOOKS_EVERY_SECONDS)
-                    return int(ExitCode.PEER_LOST)
+                if self._is_over(world, following):
+                    return self._stop(program)
         return code
 
+    def _is_over(self, world: World, following: Roll) -> bool:
+        """Return whether the attempt cannot go on, or all hosts of a further slice are there."""
+        # Whatever storage raises: it is asked again.
+        with suppress(Exception):
+            if following.is_wanted():
+                ready = following.signed(range(self._slices * self._hosts))
+                members = [index for index in ready if index // self._hosts in world.slices]
+                back = {*complete_slices(ready, self._slices, self._hosts)} - {*world.slices}
+                return bool(members or back)
+        return False
+
+    def _stop(self, program: Program) -> int:
+        program.send(signal.SIGTERM)
+        until = time.monotonic() + self._settings.grace_seconds
+        while (left := until - time.monotonic()) > 0:
+            if (code := program.wait(left)) is not None:
+                return code
+        program.kill()
+        program.wait(LOOKS_EVERY_SECONDS)
+        return int(ExitCode.PEER_LOST)
+
     def _form(self, before: World | None, ready: Ready) -> World:
-        """Return the next world with this pod, when all pods are ready."""
+        """Return the next world with this pod."""
         while True:
-            number = next_number(before)
-            roll = Roll(self._storage, self._start.run_id, number)
-            until = time.monotonic() + 60 * self._settings.start_minutes
-            self._patiently(partial(self._sign, roll, ready, wants=ready.code is None and number > 0), until)
-            found: dict[int, Ready] = {self._place.process: ready}
-            world = self._patiently(partial(self._look, before, roll, found), until)
+            number = before.number + 1 if before else 0
+            roll, until = self._roll(number), self._deadline()
+            signed = partial(self._sign, roll, ready, wants=ready.code is None and number > 0)
+            if self._patiently(signed, until):
+                found, since = {self._place.process: ready}, time.monotonic()
+                world = self._patiently(partial(self._look, before, roll, found, since), until)
+            else:
+                world = None
             if world is None:
-                count, hosts = self._place.slice_count, len(self._place.hosts)
-                missing = roll.missing(count, hosts) or "all hosts are ready, but process 0 does not begin it"
+                missing = self._missing(roll) or "all hosts are ready, but the first one does not begin it"
                 limit = f"{self._settings.start_minutes:g} minutes"
                 self._end(ExitCode.HANG, f"attempt {number + 1} did not begin within {limit}: {missing}")
-            if world.ends == ExitCode.RESTARTS_USED_UP:
-                used = f"the job has used up its {self._settings.max_restarts} restarts"
-                self._end(world.ends, f"{used}: attempt {world.number} ended with {world.cause}")
-            if world.ends is not None:
-                self._end(world.ends, f"another host ended with {world.cause}")
-            if self._pod in world.pods:
+            if self._new.pod in world.pods:
                 return world
-            before = world
+            before, ready = world, replace(ready, code=None)
 
     def _patiently(self, act: Callable[[], _Found | None], until: float) -> _Found | None:
         """Return what `act` finds, as soon as it finds something. None: it found nothing in time.
@@ -254,42 +224,51 @@ class Supervisor:
             roll.want()
         return True
 
-    def _look(self, before: World | None, roll: Roll, found: dict[int, Ready]) -> World | None:
-        """Return the world after `before`, if it is there. Process 0 makes it when all pods are in `found`."""
-        world = newest_world(self._storage, self._start.run_id)
-        if world and world != before and world.number >= next_number(before):
-            return world
-        if self._place.process:
-            return None
-        count = len(self._place.hosts) * self._place.slice_count
-        # Pods that a world has ended may have signed before.
-        ended = before.pods if before and before.ends is not None else ()
-        found |= roll.signed((process for process in range(count) if process not in found), ended)
-        return self._make(before, found) if len(found) == count else None
+    def _look(self, before: World | None, roll: Roll, found: dict[int, Ready], since: float) -> World | None:
+        """Return the world after `before`, if it is there. The first host of the first slice of it makes it.
 
-    def _make(self, before: World | None, ready: Mapping[int, Ready]) -> World:
-        world = next_world(before, ready, self._settings.max_restarts)
-        if seconds := pause_seconds(world.fruitless) if world.ends is None else 0.0:
-            print(
-                f"attempt {world.number + 1} begins in {seconds:g} s, because {world.fruitless} in a row saved nothing"
-            )
+        `found` has the hosts that are ready. `since` is when this one was.
+        """
+        if world := self._worlds.find(before.number + 1 if before else 0):
+            return world
+        if (ended := roll.ended()) and ended.time > began(self._new.pod):
+            self._end(ended.code, ended.cause)
+        if self._place.worker:
+            return None
+        found |= roll.signed(index for index in range(self._slices * self._hosts) if index not in found)
+        complete = complete_slices(found, self._slices, self._hosts)
+        waits = len(complete) < self._slices and time.monotonic() - since < self._settings.wait_seconds
+        if waits or len(complete) < self._settings.min_slices or complete[0] != self._place.slice:
+            return None
+        return self._make(before, complete, found)
+
+    def _make(self, before: World | None, slices: Sequence[int], found: Mapping[int, Ready]) -> World:
+        ready = [found[index * self._hosts + host] for index in slices for host in range(self._hosts)]
+        world = next_world(before, slices, ready, self._settings.max_restarts)
+        number = before.number + 1 if before else 0
+        if isinstance(world, Ended):
+            self._roll(number).end(world)
+            self._end(world.code, world.cause)
+        if seconds := pause_seconds(world.fruitless):
+            print(f"attempt {number + 1} begins in {seconds:g} s: {world.fruitless} in a row saved nothing", flush=True)
             time.sleep(seconds)
-        write_world(self._storage, self._start.run_id, world)
-        Roll(self._storage, self._start.run_id, world.number - 1).forget()
+        world = self._worlds.form(world)
+        self._roll(number - 1).forget()
         return world
 
-    def _leave(self, world: World, ready: Ready) -> None:
+    def _leave(self, world: World, code: int) -> None:
         """Tell pods that wait for the next attempt that there is none."""
-        if ready.code is None or ready.code not in ENDS_THE_POD:
+        if code not in ENDS_THE_POD:
             return
-        number = world.number + 1
+        cause = f"host {self._place.host} ended with {exit_name(code)}"
+        if code == ExitCode.DONE and world.pods[0] != self._new.pod:
+            # The first host records the end of a run. If it has failed meanwhile, only a restart of all pods helps.
+            code = ExitCode.HANG
         # Storage may be what failed, and the others have a time limit.
         with suppress(Exception):
-            if self._place.process == 0:
-                last = replace(world, number=number, cause=exit_name(ready.code), ends=ready.code)
-                write_world(self._storage, self._start.run_id, last)
-            else:
-                Roll(self._storage, self._start.run_id, number).sign(self._place.process, ready)
+            roll = self._roll(world.number + 1)
+            if code != ExitCode.HANG or not roll.ended():
+                roll.end(Ended(int(code), cause, time.time()))
 
     def _terminate(self) -> None:
         self._terminated = True
@@ -305,17 +284,47 @@ class Supervisor:
         ending = Ending(self._storage, self._start, self._place.host)
         ending.fail(Failure(cause, [], self._place.host, code, time.time()))
 
+    def _roll(self, number: int) -> Roll:
+        return Roll(self._storage, self._start.run_id, number)
+
+    def _missing(self, roll: Roll) -> str:
+        try:
+            return roll.missing(self._slices, self._hosts)
+        except Exception as error:  # noqa: BLE001 - storage may be what fails, but the pod must end anyway
+            return f"the roll in storage cannot be read: {error}"
+
+    def _deadline(self) -> float:
+        return time.monotonic() + 60 * self._settings.start_minutes
+
+
+def _address(environment: Mapping[str, str]) -> str:
+    """Return the name by which other slices reach this host: its own, in the subdomain of the first host."""
+    _, _, subdomain = environment.get("MEGASCALE_COORDINATOR_ADDRESS", "").partition(".")
+    return f"{socket.gethostname()}.{subdomain}" if subdomain else socket.gethostname()
+
 
 def main() -> int:
     """Run the supervisor of this pod."""
     parser = argparse.ArgumentParser(prog="python -m multislice_run.supervisor")
     parser.add_argument("--in-advance", action="store_true", help="the program can wait for its attempt")
     parser.add_argument("--max-restarts", type=int, required=True, help="restarts that count, before the job fails")
+    parser.add_argument("--min-slices", type=int, help="slices that go on without the others; default: all")
+    parser.add_argument("--wait-seconds", type=float, default=0.0, help="time that they wait for the others")
     parser.add_argument("--start-minutes", type=float, required=True, help="time in which all pods become ready")
+    parser.add_argument("--grace-seconds", type=float, default=60.0, help="time in which the program ends on SIGTERM")
     parser.add_argument("command", nargs="+", help="the program and its arguments, after --")
     given = parser.parse_args()
-    settings = Settings(given.command, given.in_advance, given.max_restarts, given.start_minutes)
     try:
+        slices = Place.of(os.environ).slice_count if given.min_slices is None else given.min_slices
+        settings = Settings(
+            command=given.command,
+            in_advance=given.in_advance,
+            max_restarts=given.max_restarts,
+            min_slices=slices,
+            wait_seconds=given.wait_seconds,
+            start_minutes=given.start_minutes,
+            grace_seconds=given.grace_seconds,
+        )
         supervisor = Supervisor(settings, os.environ)
     except (KeyError, ValueError) as fault:
         print(f"stopped: the variables of the pod are not valid: {fault}", file=sys.stderr)

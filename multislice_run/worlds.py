@@ -2,11 +2,14 @@
 
     starts/<run id>/<attempt>/<process>   the roll: who is ready for the attempt, and how its last process ended
     starts/<run id>/<attempt>/key         the secret of its hosts
-    starts/<run id>/<attempt>/wanted      a pod that the attempt before does not know waits for this one
-    worlds/<run id>.json                  the newest world, written by process 0 when all are ready
+    starts/<run id>/<attempt>/wanted      a pod that is not in the attempt before waits for this one
+    starts/<run id>/<attempt>/ended       the job ended before this attempt
+    worlds/<run id>/<attempt>             who is in the attempt
+    worlds/<run id>/newest                number of an attempt from which on to look for the newest
 
-A pod that is ready for an attempt has no process left of an earlier one, so two worlds never run at once. A pod that
-took the place of another while a world was formed is not in it, and asks for the next one.
+A pod that is ready for an attempt has no process left of an earlier one, and only one pod can create the file of an
+attempt, so two worlds never run at once. A pod that took the place of another while a world was formed is not in it,
+and asks for the next one.
 
 The entries of the roll need no signature, because only the job's account can write them. So process 0 also leaves the
 key of the attempt there, a secret by which its hosts recognize each other (`workloads.training.links`). It never
@@ -18,7 +21,8 @@ Files are read by their names, never listed, because gcsfs keeps listings of fol
 import json
 import secrets
 import threading
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -26,7 +30,7 @@ from typing import TypeVar
 
 from etils import epath
 
-from multislice_run.ledger import write_whole
+from multislice_run.ledger import create, write_whole
 from multislice_run.pod import FATAL_CODES, UNCOUNTED_CODES, ExitCode, cause_order, exit_name
 
 _Record = TypeVar("_Record")
@@ -44,6 +48,8 @@ class Ready:
     """A host that has begun an attempt, or a pod that waits to begin it with the others."""
 
     host: str
+    address: str = ""
+    """Name by which other slices reach it."""
     pod: str = ""
     """Id of the pod, see `pod_id`. Empty for a host without a supervisor."""
     code: int | None = None
@@ -60,30 +66,44 @@ class World:
 
     number: int
     """Number of attempts before it."""
+    slices: list[int]
+    """Slices that take part, in order. Their processes are numbered in this order."""
     pods: list[str]
     """Ids of its pods in the order of their processes."""
+    coordinator: str = ""
+    """Address of its first host."""
     counted: int = 0
     """Restarts of processes so far that count towards `max_restarts`."""
     fruitless: int = 0
     """Restarts in a row after attempts that saved nothing."""
     cause: str = ""
     """Name of the exit code that ended the attempt before. Empty if pods were lost, or for the first attempt."""
-    ends: int | None = None
-    """Exit code of all pods, if there is no such attempt because the job ends. None: it begins."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a job, for pods that wait for an attempt that does not come."""
+
+    code: int
+    """Exit code of the pods."""
+    cause: str
+    """Why, as a sentence."""
+    time: float
+    """Unix time of the end. Pods that began later belong to a restart of all pods."""
 
 
 def pod_id(began: float, nonce: str) -> str:
-    """Return the id of a pod that began at this Unix time, so that ids can be compared by `is_later`."""
+    """Return the id of a pod that began at this Unix time."""
     return f"{int(1000 * began)}-{nonce}"
 
 
-def is_later(pod: str, other: str) -> bool:
-    """Return whether `pod` began later than `other`, which has the same place in the job."""
-    return int(pod.partition("-")[0]) > int(other.partition("-")[0])
+def began(pod: str) -> float:
+    """Return the Unix time at which the pod with this id began."""
+    return int(pod.partition("-")[0]) / 1000
 
 
 class Roll:
-    """Records which hosts are ready for one attempt, and keeps its key. Each host signs by its process index."""
+    """Records which hosts are ready for one attempt, and keeps its key. Each host signs by its index in the job."""
 
     def __init__(self, storage: epath.Path, run_id: str, number: int):
         self._folder = storage / "starts" / run_id / str(number)
@@ -96,16 +116,16 @@ class Roll:
         False: a later pod has taken its place, and nothing changes.
         """
         before = _read(self._folder / str(process), Ready)
-        if before and before.pod and ready.pod and is_later(before.pod, ready.pod):
+        if before and before.pod and ready.pod and began(before.pod) > began(ready.pod):
             return False
         self._folder.mkdir(parents=True, exist_ok=True)
-        if process == 0:
-            write_whole(self._key, secrets.token_hex(_KEY_BYTES))
+        # The first slice may be missing.
+        create(self._key, secrets.token_hex(_KEY_BYTES))
         write_whole(self._folder / str(process), json.dumps(asdict(ready)))
         return True
 
     def key(self) -> bytes:
-        """Return the key of this attempt, which exists once all hosts are ready.
+        """Return the key of this attempt, which exists once a host is ready.
 
         Raises:
             ValueError: the file has other content.
@@ -115,23 +135,30 @@ class Roll:
             raise ValueError(f"{self._key}: expected {_KEY_BYTES} bytes, got {len(key)}")
         return key
 
-    def signed(self, processes: Iterable[int], without: Collection[str] = ()) -> dict[int, Ready]:
-        """Return those of `processes` that are ready, except for the pods `without`."""
+    def signed(self, processes: Iterable[int]) -> dict[int, Ready]:
+        """Return those of `processes` that are ready."""
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
             found = pool.map(lambda process: (process, _read(self._folder / str(process), Ready)), processes)
-            return {process: ready for process, ready in found if ready and ready.pod not in without}
+            return {process: ready for process, ready in found if ready}
 
     def want(self) -> None:
-        """Ask those in the attempt before to end it, because it cannot go on."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        """Ask those in the attempt before to end it, because it cannot go on, or because more slices are there."""
         write_whole(self._folder / "wanted", "{}")
 
     def is_wanted(self) -> bool:
         """Return whether a pod asked for this attempt."""
-        # Whatever storage raises: it is asked again.
-        with suppress(Exception):
-            return bool(self._folder.joinpath("wanted").read_text())
+        with suppress(FileNotFoundError):
+            return bool((self._folder / "wanted").read_text())
         return False
+
+    def end(self, ended: Ended) -> None:
+        """Tell the pods that wait for this attempt that the job ends. The first word counts."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self._folder / "ended", json.dumps(asdict(ended)))
+
+    def ended(self) -> Ended | None:
+        """Return the end of the job before this attempt. None: nobody has told of one."""
+        return _read(self._folder / "ended", Ended)
 
     def missing(self, slices: int, hosts: int) -> str:
         """Describe which of the `hosts` hosts in each of `slices` slices have not signed. Empty if all have."""
@@ -155,59 +182,71 @@ class Roll:
                     path.unlink()
 
 
-def newest_world(storage: epath.Path, run_id: str) -> World | None:
-    """Return the newest world of a submission. None: there was none.
+class Worlds:
+    """The worlds of one submission."""
 
-    Raises whatever storage raises, because a world that cannot be read must not be taken for none.
-    """
-    return _read(_world_file(storage, run_id), World)
+    def __init__(self, storage: epath.Path, run_id: str):
+        self._folder = storage / "worlds" / run_id
+
+    def newest(self) -> World | None:
+        """Return the newest world. None: there was none.
+
+        Raises whatever storage raises, because a world that cannot be read must not be taken for none.
+        """
+        found, number = None, 0
+        with suppress(FileNotFoundError):
+            number = int((self._folder / "newest").read_text())
+        while world := self.find(number):
+            found, number = world, number + 1
+        return found
+
+    def find(self, number: int) -> World | None:
+        """Return the world with this number. None: it is not there yet."""
+        return _read(self._folder / str(number), World)
+
+    def form(self, world: World) -> World:
+        """Make `world` that of its number. Return the one that is there, because another pod may have been earlier."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not create(self._folder / str(world.number), json.dumps(asdict(world))):
+            found = self.find(world.number)
+            assert found, "a file that cannot be created must be there"
+            return found
+        with suppress(Exception):
+            # Only those who look later need it.
+            write_whole(self._folder / "newest", str(world.number))
+        return world
 
 
-def write_world(storage: epath.Path, run_id: str, world: World) -> None:
-    """Make `world` the newest one."""
-    file = _world_file(storage, run_id)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(asdict(world)))
-
-
-def next_world(before: World | None, ready: Mapping[int, Ready], max_restarts: int) -> World:
-    """Return the world after `before`, in which all processes are ready.
+def next_world(before: World | None, slices: Sequence[int], ready: Sequence[Ready], max_restarts: int) -> World | Ended:
+    """Return the world after `before`, of the hosts `ready` in these slices, or the end of the job.
 
     The exit that caused the others decides. A lost pod counts for JobSet, so it does not count here.
     """
-    pods = [ready[process].pod for process in sorted(ready)]
-    number = next_number(before)
+    pods, coordinator = [each.pod for each in ready], ready[0].address
     if before is None:
-        return World(number, pods)
-    exits = [(each.code, each.ended) for each in ready.values() if each.code is not None]
-    if last := [code for code, _ in exits if code in ENDS_THE_POD]:
-        # Others have completed, so that only a restart of all pods can show whether the run is complete.
-        code = ExitCode.HANG if last[0] == ExitCode.DONE else last[0]
-        return World(number, pods, before.counted, before.fruitless, exit_name(code), int(code))
+        return World(0, [*slices], pods, coordinator)
+    exits = [(each.code, each.ended) for each in ready if each.code is not None]
     code = min(exits, key=lambda end: cause_order(*end))[0] if exits else None
-    lost_pod = len(exits) < len(ready)
-    free = code is None or code in UNCOUNTED_CODES or (code == ExitCode.PEER_LOST and lost_pod)
+    lost = any(each.code is None for each in ready) or not set(before.slices) <= set(slices)
+    free = code is None or code in UNCOUNTED_CODES or (code == ExitCode.PEER_LOST and lost)
     counted = before.counted + (not free)
-    fruitless = 0 if any(each.saved for each in ready.values()) else before.fruitless + 1
-    used_up = counted > max_restarts
-    cause = "" if code is None or (code == ExitCode.PEER_LOST and lost_pod) else exit_name(code)
-    ends = int(ExitCode.RESTARTS_USED_UP) if used_up else None
-    return World(number, pods, min(counted, max_restarts), fruitless, cause, ends)
+    cause = "" if code is None or (code == ExitCode.PEER_LOST and lost) else exit_name(code)
+    if counted > max_restarts:
+        used = f"the job has used up its {max_restarts} restarts: attempt {before.number + 1} ended with {cause}"
+        return Ended(int(ExitCode.RESTARTS_USED_UP), used, time.time())
+    fruitless = 0 if any(each.saved for each in ready) else before.fruitless + 1
+    return World(before.number + 1, [*slices], pods, coordinator, counted, fruitless, cause)
 
 
-def next_number(before: World | None) -> int:
-    """Return the number of the world after `before`. A world that only ended the job was no attempt."""
-    return 0 if before is None else before.number + (before.ends is None)
+def complete_slices(ready: Mapping[int, Ready], slices: int, hosts: int) -> list[int]:
+    """Return the slices of which all hosts are ready."""
+    return [index for index in range(slices) if all(index * hosts + host in ready for host in range(hosts))]
 
 
 def pause_seconds(fruitless: int) -> float:
     """Return the pause before an attempt, after this number of restarts in a row that brought nothing: 0, 0, 1, 2, 4
     and so on, up to a minute."""
     return 0.0 if fruitless < 2 else min(LONGEST_PAUSE_SECONDS, 2.0 ** (fruitless - 2))
-
-
-def _world_file(storage: epath.Path, run_id: str) -> epath.Path:
-    return storage / "worlds" / f"{run_id}.json"
 
 
 def _read(path: epath.Path, kind: type[_Record]) -> _Record | None:

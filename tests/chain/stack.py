@@ -19,7 +19,7 @@ from pulumi.automation import EngineEvent
 
 from infra import names
 from infra.kubernetes import UNREACHABLE, ApiServer
-from multislice_run.worlds import World, newest_world
+from multislice_run.worlds import World, Worlds
 from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, environment, project_folder
@@ -210,7 +210,7 @@ class Chain:
 
     def world(self, job: str) -> World:
         """The newest attempt that the pods of a training job have agreed on."""
-        found = newest_world(epath.Path(self.job_folder(job)), self.jobset(job)["metadata"]["uid"])
+        found = Worlds(epath.Path(self.job_folder(job)), self.jobset(job)["metadata"]["uid"]).newest()
         assert found, f"no attempt of {job} has begun"
         return found
 

@@ -13,7 +13,7 @@ from infra.jobset import render
 from infra.kubernetes import Json
 from infra.settings.read import parse
 from infra.submission import submission
-from multislice_run.worlds import newest_world
+from multislice_run.worlds import Worlds
 from tests.chain.stack import JOB, JOBSETS, NAMESPACE, Chain, ignore
 from tests.faults.fault import SUSPENDED, Fault
 from tests.faults.verdict import Observed, broken, observe
@@ -75,7 +75,7 @@ def observed(chain: Chain, job: str, struck: float) -> Observed:
     """Observe the job, which was struck at that time in seconds since the epoch."""
     batches = {int(line["step"]): int(line["batch"]) for line in chain.steps(job)}
     uid = chain.jobset(job).get("metadata", {}).get("uid", "none")
-    world = newest_world(epath.Path(chain.job_folder(job)), uid)
+    world = Worlds(epath.Path(chain.job_folder(job)), uid).newest()
     seen = observe(chain.jobset(job).get("status", {}), world, chain.history(job), batches, struck)
     events = [
         event["message"]

@@ -11,7 +11,7 @@ import pytest
 from etils import epath
 
 from multislice_run.pod import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, ExitCode
-from multislice_run.worlds import Roll, World, newest_world
+from multislice_run.worlds import Roll, World, Worlds
 from tests.workloads.hosts import wait_until
 
 RUN = "run-1"
@@ -84,7 +84,7 @@ class Pods:
         return [pod.wait(60) for pod in self.pods]
 
     def world(self) -> World:
-        found = newest_world(epath.Path(self.folder), RUN)
+        found = Worlds(epath.Path(self.folder), RUN).newest()
         assert found
         return found
 
@@ -100,7 +100,7 @@ def test_the_programs_of_all_pods_start_again_when_one_is_killed(tmp_path: Path,
     pods.exit(0, 0, ExitCode.PEER_LOST)
     pods.exit(1, 0, 0)
     assert pods.ends() == [0, 0]
-    assert (pods.world().counted, pods.world().number, pods.world().ends) == (1, 2, 0)
+    assert (pods.world().counted, pods.world().number) == (1, 1)
     records = [json.loads(path.read_text()) for path in (tmp_path / "failures" / RUN).iterdir()]
     assert [(each["code"], each["cause"]) for each in records] == [(137, "the process was killed by SIGKILL")]
     assert not [name for name in os.listdir(tmp_path) if name.startswith("ran-") and name.endswith("-2")]
@@ -194,3 +194,18 @@ def test_new_pods_after_a_bad_host_continue_the_count_of_attempts(tmp_path: Path
     pods.pods = [pods.start(slice_) for slice_ in range(2)]
     pods.exit(1, 0, 0)
     assert pods.ends() == [0, 0]
+
+
+def test_slices_go_on_without_one_that_is_missing_and_take_it_in_when_it_is_back(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 3, "--min-slices=2", "--wait-seconds=8")
+    pods.begun(0)
+    pods.pods[0].kill()
+    pods.exit(0, 0, ExitCode.PEER_LOST, ExitCode.PEER_LOST)
+    # The second and the third slice are the first and the second one of this attempt.
+    for slice_ in range(2):
+        pods.pid(slice_, 1)
+    assert pods.world().slices == [1, 2]
+    pods.pods[0] = pods.start(0)
+    pods.exit(2, 0, 0, 0)
+    assert pods.ends() == [0, 0, 0]
+    assert (pods.world().slices, pods.world().counted) == ([0, 1, 2], 0)

@@ -6,18 +6,25 @@ import pytest
 from etils import epath
 
 from multislice_run.pod import ExitCode
-from multislice_run.worlds import Ready, Roll, World, newest_world, next_world, pause_seconds, pod_id
+from multislice_run.worlds import Ended, Ready, Roll, World, Worlds, complete_slices, next_world, pause_seconds, pod_id
 from tests.workloads.hosts import wait_until
 
-FIRST = World(0, ["1000-a", "1000-b"])
+FIRST = World(0, [0, 1], ["1000-a", "1000-b"])
 
 
-def ended(*codes: int | None, saved: bool = False) -> dict[int, Ready]:
+def ended(*codes: int | None, saved: bool = False) -> list[Ready]:
     """Pods that are ready for the next attempt. The first one ended first."""
-    return {
-        index: Ready(f"host-{index}", pod_id(1 if code is not None else 2, "x"), code, index, saved)
+    return [
+        Ready(f"host-{index}", f"host-{index}.job", pod_id(1 if code is not None else 2, "x"), code, index, saved)
         for index, code in enumerate(codes)
-    }
+    ]
+
+
+def following(before: World | None, ready: list[Ready], max_restarts: int = 3) -> World:
+    """The next world with a slice for each pod."""
+    found = next_world(before, range(len(ready)), ready, max_restarts)
+    assert isinstance(found, World)
+    return found
 
 
 def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:
@@ -58,18 +65,12 @@ def test_a_key_that_others_could_guess_is_refused(tmp_path: Path) -> None:
         roll.key()
 
 
-def test_pods_that_a_world_has_ended_are_not_counted_again(tmp_path: Path) -> None:
-    roll = Roll(epath.Path(tmp_path), "run-1", 4)
-    roll.sign(0, Ready("any", "1000-a"))
-    assert roll.signed([0], without=["1000-a"]) == {}
-
-
 def test_only_a_later_pod_takes_the_place_of_another(tmp_path: Path) -> None:
     roll = Roll(epath.Path(tmp_path), "run-1", 1)
-    roll.sign(0, Ready("old", pod_id(1.5, "f")))
-    roll.sign(0, Ready("new", pod_id(1.6, "a")))
-    assert not roll.sign(0, Ready("old", pod_id(1.5, "f")))
-    assert roll.signed([0, 1]) == {0: Ready("new", pod_id(1.6, "a"))}
+    roll.sign(0, Ready("old", pod=pod_id(1.5, "f")))
+    roll.sign(0, Ready("new", pod=pod_id(1.6, "a")))
+    assert not roll.sign(0, Ready("old", pod=pod_id(1.5, "f")))
+    assert roll.signed([0, 1]) == {0: Ready("new", pod=pod_id(1.6, "a"))}
 
 
 @pytest.mark.parametrize(
@@ -90,49 +91,61 @@ def test_only_a_later_pod_takes_the_place_of_another(tmp_path: Path) -> None:
 def test_a_restart_counts_by_the_exit_that_caused_the_others(
     codes: tuple[int | None, ...], counted: int, cause: str
 ) -> None:
-    world = next_world(FIRST, ended(*codes), max_restarts=3)
-    assert (world.number, world.counted, world.cause, world.ends) == (1, counted, cause, None)
+    world = following(FIRST, ended(*codes))
+    assert (world.number, world.counted, world.cause) == (1, counted, cause)
 
 
 def test_the_first_world_follows_no_end() -> None:
-    assert next_world(None, ended(None, None), max_restarts=0) == World(0, [pod_id(2, "x")] * 2)
+    assert following(None, ended(None, None), 0) == World(0, [0, 1], [pod_id(2, "x")] * 2, "host-0.job")
 
 
 def test_one_restart_more_than_allowed_ends_the_job() -> None:
-    world = next_world(FIRST, ended(ExitCode.CRASH), max_restarts=0)
-    assert (world.ends, world.counted, world.cause) == (ExitCode.RESTARTS_USED_UP, 0, "CRASH")
+    found = next_world(FIRST, [0], ended(ExitCode.CRASH), max_restarts=0)
+    assert isinstance(found, Ended)
+    assert found.code == ExitCode.RESTARTS_USED_UP
+    assert found.cause == "the job has used up its 0 restarts: attempt 1 ended with CRASH"
 
 
-@pytest.mark.parametrize(
-    ("codes", "ends"),
-    [
-        ((ExitCode.PEER_LOST, ExitCode.DIVERGED), ExitCode.DIVERGED),
-        ((ExitCode.PEER_LOST, ExitCode.BAD_HOST), ExitCode.BAD_HOST),
-        # Only a restart of all pods can show whether the run is complete.
-        ((ExitCode.CRASH, ExitCode.DONE), ExitCode.HANG),
-    ],
-)
-def test_a_pod_that_has_left_for_good_ends_the_others(codes: tuple[int, ...], ends: int) -> None:
-    assert next_world(FIRST, ended(*codes), max_restarts=3).ends == ends
+def test_a_slice_that_is_missing_or_back_costs_no_restart() -> None:
+    without = following(FIRST, ended(ExitCode.PEER_LOST))
+    assert (without.slices, without.counted) == ([0], 0)
+    back = following(without, ended(ExitCode.PREEMPTED, None))
+    assert (back.slices, back.counted) == ([0, 1], 0)
 
 
-def test_a_world_that_only_ended_the_job_was_no_attempt() -> None:
-    assert next_world(World(4, ["1000-a"], ends=ExitCode.BAD_HOST), ended(None), max_restarts=3).number == 4
+def test_a_slice_is_complete_with_all_of_its_hosts() -> None:
+    ready = {index: Ready("any") for index in (0, 2, 3, 5)}
+    assert complete_slices(ready, slices=3, hosts=2) == [1]
 
 
 def test_the_pause_grows_while_attempts_save_nothing_and_starts_over_after_one_that_did() -> None:
     world, pauses = FIRST, list[float]()
     for _ in range(10):
-        world = next_world(world, ended(ExitCode.PREEMPTED), max_restarts=0)
+        world = following(world, ended(ExitCode.PREEMPTED), 0)
         pauses.append(pause_seconds(world.fruitless))
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
-    world = next_world(world, ended(ExitCode.PREEMPTED, saved=True), max_restarts=0)
+    world = following(world, ended(ExitCode.PREEMPTED, saved=True), 0)
     assert pause_seconds(world.fruitless) == 0
 
 
+def test_only_one_pod_forms_a_world_and_the_others_take_it(tmp_path: Path) -> None:
+    one, other = (Worlds(epath.Path(tmp_path), "run-1") for _ in range(2))
+    assert one.newest() is None
+    assert one.form(FIRST) == FIRST
+    assert other.form(World(0, [1], ["1000-b"])) == FIRST
+    second = other.form(World(1, [0, 1], ["1000-a", "1000-b"]))
+    assert one.newest() == second
+
+
+def test_the_newest_world_is_found_if_its_number_was_not_written(tmp_path: Path) -> None:
+    worlds = Worlds(epath.Path(tmp_path), "run-1")
+    worlds.form(FIRST)
+    (tmp_path / "worlds" / "run-1" / "newest").unlink()
+    assert worlds.newest() == FIRST
+
+
 def test_a_world_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
-    assert newest_world(epath.Path(tmp_path), "run-1") is None
-    (tmp_path / "worlds").mkdir()
-    (tmp_path / "worlds" / "run-1.json").write_text('{"number": 1')
+    (tmp_path / "worlds" / "run-1").mkdir(parents=True)
+    (tmp_path / "worlds" / "run-1" / "0").write_text('{"number": 1')
     with pytest.raises(ValueError, match="Expecting"):
-        newest_world(epath.Path(tmp_path), "run-1")
+        Worlds(epath.Path(tmp_path), "run-1").newest()
