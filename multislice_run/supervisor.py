@@ -231,16 +231,22 @@ class Supervisor:
         """
         if world := self._worlds.find(before.number + 1 if before else 0):
             return world
-        if (ended := roll.ended()) and ended.time > began(self._new.pod):
+        ended = roll.ended()
+        if ended and ended.time > began(self._new.pod):
             self._end(ended.code, ended.cause)
         if self._place.worker:
             return None
-        found |= roll.signed(index for index in range(self._slices * self._hosts) if index not in found)
-        complete = complete_slices(found, self._slices, self._hosts)
-        waits = len(complete) < self._slices and time.monotonic() - since < self._settings.wait_seconds
-        if waits or len(complete) < self._settings.min_slices or complete[0] != self._place.slice:
+        signed = roll.signed(index for index in range(self._slices * self._hosts) if index not in found)
+        # Pods that have ended with the job may have signed before.
+        found |= {index: each for index, each in signed.items() if not ended or began(each.pod) > ended.time}
+        slices = complete_slices(found, self._slices, self._hosts)
+        waits = len(slices) < self._slices and time.monotonic() - since < self._settings.wait_seconds
+        if waits or len(slices) < self._settings.min_slices or slices[0] != self._place.slice:
             return None
-        return self._make(before, complete, found)
+        # Slices that come back wait for those of the attempt before, which may still run without them.
+        if before and not {*before.slices} & {*slices}:
+            return None
+        return self._make(before, slices, found)
 
     def _make(self, before: World | None, slices: Sequence[int], found: Mapping[int, Ready]) -> World:
         ready = [found[index * self._hosts + host] for index in slices for host in range(self._hosts)]
