@@ -18,6 +18,8 @@ _END_OF_TIME = 253_402_300_799
 _LARGEST = 1e100
 """Limit of all numbers. It is above every measurement, and small enough to add and to draw."""
 
+_MOST_ATTEMPTS = 100_000
+
 Moment = Annotated[float, Field(ge=0, le=_END_OF_TIME)]
 """Unix seconds."""
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
@@ -67,6 +69,22 @@ class FailureRecord(Record):
     code: int
     time: Moment
     elsewhere: bool = False
+
+
+class World(Record):
+    """A file of `worlds/`: the newest attempt that the pods of a submission agreed on (`multislice_run.worlds`)."""
+
+    attempt: Annotated[int, Field(ge=0, le=_MOST_ATTEMPTS)]
+    counted: Count
+    """Restarts of processes that count towards `max_restarts`."""
+    began: Moment
+    ends: int | None
+    """Exit code with which all pods end instead of this attempt."""
+
+    @property
+    def restarts(self) -> int:
+        """Number of restarts so far."""
+        return self.attempt if self.ends is None else max(0, self.attempt - 1)
 
 
 class Manifest(Record):
@@ -161,6 +179,12 @@ def read_record[Kind: BaseModel](path: epath.Path, kind: type[Kind], notes: list
         reason = "; ".join(str(fault).splitlines()[:3])
         notes.append(f"{path.parent.name}/{path.name} cannot be read: {reason}")
     return None
+
+
+def read_world(storage: epath.Path, run_id: str, notes: list[str]) -> World | None:
+    """Return the newest world of a submission. `None`: there is none, or its record is damaged, which is noted."""
+    path = storage / "worlds" / f"{run_id}.json"
+    return read_record(path, World, notes) if path.exists() else None
 
 
 _NAME = re.compile(r".+-(?P<attempt>[0-9]{1,9})-(?P<began>[0-9]{1,10})\.json")
