@@ -78,6 +78,8 @@ class World:
     """Restarts in a row after attempts that saved nothing."""
     cause: str = ""
     """Name of the exit code that ended the attempt before. Empty if pods were lost, or for the first attempt."""
+    began: float = 0.0
+    """Unix time at which it was agreed on."""
 
 
 @dataclass(frozen=True)

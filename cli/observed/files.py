@@ -73,8 +73,8 @@ class Files:
     def begins(self, submission: str) -> dict[int, float]:
         """Return when each known attempt of a job whose pods stay began. `submission` is the uid of its JobSet."""
         known = {start.attempt: start.began for start in self.starts if start.submission == submission}
-        if self.world and self.world.ends is None:
-            known[self.world.attempt] = self.world.began
+        if self.world:
+            known[self.world.number] = self.world.began
         return known
 
     @property

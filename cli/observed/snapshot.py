@@ -9,6 +9,7 @@ from cli.observed.files import UNREAD, Files
 from infra.commands import Reader
 from infra.job_state import Condition, Kind, Pod, State, Workload, state_of
 from workloads.report.training import Training
+from workloads.spec import ExitCode
 
 WHOLE_SECOND = 1.0
 """Kubernetes truncates times to whole seconds, so the actual time is up to a second later. Records have fractions."""
@@ -153,7 +154,7 @@ class Job:
             return replace(self, files=files, restarts=self.restarts - alone)
         begins, last = files.begins(self.uid), files.starts[-1] if files.starts else None
         # The pods may wait in vain for the attempt after it, and then record that.
-        waited = last is not None and (last.submission, last.attempt) == (self.uid, world.restarts + 1)
+        waited = last is not None and (last.submission, last.attempt) == (self.uid, world.number + 1)
 
         def attempt_at[Unknown](at: float, otherwise: Unknown) -> int | Unknown:
             return max((attempt for attempt, began in begins.items() if began <= at + WHOLE_SECOND), default=otherwise)
@@ -161,7 +162,7 @@ class Job:
         return replace(
             self,
             files=files,
-            restarts=world.restarts + waited,
+            restarts=world.number + waited,
             restarts_counted=self.restarts_counted + world.counted,
             processes_counted=world.counted,
             # A pod that has not ended is in the newest attempt.
@@ -172,6 +173,8 @@ class Job:
     @property
     def used_up(self) -> bool:
         """Whether no restart that counts is left."""
+        if self.files.world and self.files.world.ended == ExitCode.RESTARTS_USED_UP:
+            return True
         by_jobset = self.restarts_counted - self.processes_counted
         return max(self.processes_counted, by_jobset) >= self.max_restarts > 0
 
@@ -223,12 +226,14 @@ class Job:
             return False
         if self.state in (State.COMPLETED, State.FAILED):
             return True
-        if self.files.world and found.failed:
-            # Its pods stay and wait for the next one.
-            return False
+        # Pods that stay may wait for the next attempt, or go on without those of a slice that is missing.
+        stays = self.files.world is not None
+        going_on = (State.RUNNING, State.STARTING) if stays else (State.RUNNING,)
         # A job that was evicted and admitted again has new pods in the same attempt.
         created = min((pod.created for pod in self.pods), default=0.0)
-        return self.state is State.RUNNING and found.began + _CLOCKS_DIFFER_SECONDS >= created
+        return (
+            self.state in going_on and not (stays and found.failed) and found.began + _CLOCKS_DIFFER_SECONDS >= created
+        )
 
 
 @dataclass(frozen=True)

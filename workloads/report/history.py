@@ -231,7 +231,7 @@ class History:
     @property
     def used_up(self) -> bool:
         """Whether processes failed more often than the job may restart."""
-        return self.world is not None and self.world.ends == ExitCode.RESTARTS_USED_UP
+        return self.world is not None and self.world.ended == ExitCode.RESTARTS_USED_UP
 
     @property
     def job(self) -> str:

@@ -6,11 +6,13 @@ is strict: a number that the trainer wrote as text is an error.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from etils import epath
 from pydantic import BaseModel, ConfigDict, Field
+
+from multislice_run.worlds import Roll, Worlds
 
 _END_OF_TIME = 253_402_300_799
 """Last second of the year 9999, the latest that `datetime` can represent."""
@@ -72,19 +74,15 @@ class FailureRecord(Record):
 
 
 class World(Record):
-    """A file of `worlds/`: the newest attempt that the pods of a submission agreed on (`multislice_run.worlds`)."""
+    """The newest attempt that the pods of a submission agreed on (`multislice_run.worlds`)."""
 
-    attempt: Annotated[int, Field(ge=0, le=_MOST_ATTEMPTS)]
+    number: Annotated[int, Field(ge=0, le=_MOST_ATTEMPTS)]
+    """Number of attempts before it."""
     counted: Count
     """Restarts of processes that count towards `max_restarts`."""
     began: Moment
-    ends: int | None
-    """Exit code with which all pods end instead of this attempt."""
-
-    @property
-    def restarts(self) -> int:
-        """Number of restarts so far."""
-        return self.attempt if self.ends is None else max(0, self.attempt - 1)
+    ended: int | None
+    """Exit code with which the pods ended the job after it. `None`: they did not."""
 
 
 class Manifest(Record):
@@ -176,15 +174,23 @@ def read_record[Kind: BaseModel](path: epath.Path, kind: type[Kind], notes: list
     except FileNotFoundError:
         notes.append(f"{path.name} is missing")
     except ValueError as fault:
-        reason = "; ".join(str(fault).splitlines()[:3])
-        notes.append(f"{path.parent.name}/{path.name} cannot be read: {reason}")
+        notes.append(f"{path.parent.name}/{path.name} cannot be read: {_in_short(fault)}")
     return None
 
 
+def _in_short(fault: Exception) -> str:
+    return "; ".join(str(fault).splitlines()[:3])
+
+
 def read_world(storage: epath.Path, run_id: str, notes: list[str]) -> World | None:
-    """Return the newest world of a submission. `None`: there is none, or its record is damaged, which is noted."""
-    path = storage / "worlds" / f"{run_id}.json"
-    return read_record(path, World, notes) if path.exists() else None
+    """Return the newest attempt of a submission. `None`: there is none, or its record is damaged, which is noted."""
+    try:
+        if found := Worlds(storage, run_id).newest():
+            ended = Roll(storage, run_id, found.number + 1).ended()
+            return World.model_validate({**asdict(found), "ended": ended.code if ended else None})
+    except (ValueError, TypeError) as fault:
+        notes.append(f"worlds/{run_id} cannot be read: {_in_short(fault)}")
+    return None
 
 
 _NAME = re.compile(r".+-(?P<attempt>[0-9]{1,9})-(?P<began>[0-9]{1,10})\.json")

@@ -1,6 +1,9 @@
 import json
 from pathlib import Path
 
+from etils import epath
+
+from multislice_run.worlds import Ended, Roll, World, Worlds
 from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, history, step, write_run
 from workloads.report.page import page
 from workloads.spec import ExitCode
@@ -157,9 +160,9 @@ def test_no_attempt_follows_after_the_restarts_are_used_up(tmp_path: Path) -> No
     crash = failure("host-0", "ValueError: no such row", 1, began=0, time=8.0)
     run = write_run(tmp_path, {"0-0": [began(1)]}, {}, crash)
     assert not history(run).over
-    (tmp_path / "worlds").mkdir()
-    world = {"attempt": 1, "counted": 0, "began": 9.0, "ends": int(ExitCode.RESTARTS_USED_UP)}
-    (tmp_path / "worlds" / "job.json").write_text(json.dumps(world))
+    storage = epath.Path(tmp_path)
+    Worlds(storage, "job").form(World(0, [0], []))
+    Roll(storage, "job", 1).end(Ended(int(ExitCode.RESTARTS_USED_UP), "the job has used up its 0 restarts", 9.0))
     found = history(run)
     assert (found.over, found.attempts[-1].ending) == (True, "CRASH")
     assert "CRASH: " in page(found)
