@@ -34,7 +34,7 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
         agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
     _end(deployed, job)
     folder = folder_of(deployed, job)
-    job = replace(job, files=read_files(folder, job.run)) if folder else job
+    job = replace(job, files=read_files(folder, job.run, job.uid)) if folder else job
     again = f"submit it again: {submit_again(snapshot, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
     # The step is null if there is no checkpoint, or it cannot be read.

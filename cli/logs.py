@@ -4,7 +4,7 @@ import heapq
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +15,12 @@ from rich.text import Text
 from cli.answer import NEGATIVE, Halt
 from cli.deployed import Deployed, JobPlace
 from cli.sandbox_folder import find_sandbox
-from infra.job_logs import Line, Source, Which, Window, follow, host, hosts, leader
+from infra.job_logs import WHOLE, Line, Source, Which, Window, follow, host, hosts, leader
 from infra.job_state import LEADER, Outcome, leader_of, newest, outcome_of, pods_of
-from infra.kubernetes import UNREACHABLE, ApiError
+from infra.kubernetes import UNREACHABLE, ApiError, Json
 from infra.names import HEAD, JOBSETS
 from sandbox.site import Site
+from workloads.spec import ATTEMPT_BEGINS
 from workloads.terminal import inert
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -37,7 +38,7 @@ class Selection:
     host: str | None
     follow: bool
     previous: bool
-    """Whether to read the start before the newest one."""
+    """Whether to read the attempt before the newest one."""
     tail_lines: int | None
     since: timedelta | None
     as_json: bool
@@ -113,8 +114,9 @@ class Printer:
 
 def earlier_logs(
     site: Site, place: JobPlace, which: Which, leading: str, present: Collection[str], tail_lines: int | None
-) -> list[Iterator[Line]]:
-    """Return the logs that the sandbox keeps: for each selected host, that of its last pod that is not in `present`.
+) -> dict[str, list[Line]]:
+    """Return the logs that the sandbox keeps: for each selected host, the last attempt of its last pod that is not in
+    `present`.
 
     `present` has the uids of pods. If `leading`, the name of the job's leader, is empty, the leader is the head, or
     host 0 of slice 0 in a job without one.
@@ -128,13 +130,30 @@ def earlier_logs(
         if at and at["uid"] not in present and ".previous" not in path.name:
             last[at["host"]] = path
     led = leading or next((name for name in (f"{HEAD}-0-0", LEADER) if name in last), "")
-    found: list[Iterator[Line]] = []
+    found: dict[str, list[Line]] = {}
     for name, path in sorted(last.items()):
         if which(name, led):
             lines = path.read_text(errors="replace").splitlines()
-            first = 0 if tail_lines is None else max(0, len(lines) - tail_lines)
-            found.append(iter([Line(name, 0, "", line) for line in lines[first:]]))
+            newest_attempt = _attempts(Line(name, None, "", line) for line in lines)[-1]
+            found[name] = _last(newest_attempt, tail_lines)
     return found
+
+
+def _last(lines: list[Line], count: int | None) -> list[Line]:
+    return lines if count is None else lines[max(0, len(lines) - count) :]
+
+
+def _attempts(read: Iterable[Line]) -> list[list[Line]]:
+    """Return the lines of each attempt in the log of a pod. It has several if the pod stays."""
+    attempts: list[list[Line]] = [[]]
+    begun = False
+    for line in read:
+        if ATTEMPT_BEGINS.fullmatch(line.text):
+            if begun:
+                attempts.append([])
+            begun = True
+        attempts[-1].append(line)
+    return attempts
 
 
 def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
@@ -157,20 +176,28 @@ def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: Site 
     present = {pod.uid for pod in current}
     leading = leader_of(jobset) if jobset else ""
     unread: list[str] = []
-    # The pods that the cluster still has: the newest one of each host, or the one before.
-    of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != selection.previous]
-    uids = {pod.uid for pod in newest(of_start, 0.0) if selection.which(pod.host, leading)}
-    sources = [Source.of(deployed.api, pod) for pod in of_start if pod["metadata"]["uid"] in uids]
-    found = [_live_lines(source, selection.window(), unread) for source in sources]
-    if not found and site and selection.previous:
-        if selection.since:
+
+    def sources(of_start: list[Json]) -> list[Source]:
+        uids = {pod.uid for pod in newest(of_start, 0.0) if selection.which(pod.host, leading)}
+        return [Source.of(deployed.api, pod) for pod in of_start if pod["metadata"]["uid"] in uids]
+
+    # The pods that the cluster still has: the newest one of each host, and those before.
+    now, before = ([pod for pod in pods if (pod["metadata"]["uid"] in present) is new] for new in (True, False))
+    found: dict[str, Iterable[Line]] = {
+        source.pod.host: _live_lines(source, selection.window(), unread)
+        for source in sources(before if selection.previous else now)
+    }
+    if selection.previous:
+        found |= _before_the_newest(sources(now), selection, unread)
+        if site and not selection.since:
+            found = earlier_logs(site, place, selection.which, leading, present, selection.tail_lines) | found
+        elif site and not found:
             raise Halt(
                 "--since needs the times of lines, and the sandbox deletes them with the pod; with --previous, pass a"
                 " number of lines such as --tail 100"
             )
-        found = earlier_logs(site, place, selection.which, leading, present, selection.tail_lines)
     printed = False
-    for line in heapq.merge(*found, key=lambda line: line.at):
+    for line in heapq.merge(*found.values(), key=lambda line: line.at):
         printer(line)
         printed = True
     if unread:
@@ -179,6 +206,18 @@ def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: Site 
     if not printed and (selection.previous or not current):
         raise _nothing(deployed, place, selection)
     return _status(outcome_of(jobset) if jobset else None, deployed, place)
+
+
+def _before_the_newest(sources: list[Source], selection: Selection, unread: list[str]) -> dict[str, list[Line]]:
+    """Return the lines of the attempt before the newest one, by host, of pods that stay and were in both."""
+    found: dict[str, list[Line]] = {}
+    since = selection.window().since
+    for source in (source for source in sources if source.stays):
+        attempts = _attempts(_live_lines(source, WHOLE, unread))
+        if len(attempts) > 1:
+            lines = [line for line in attempts[-2] if since is None or line.at >= f"{since:%Y-%m-%dT%H:%M:%S}"]
+            found[source.pod.host] = _last(lines, selection.tail_lines)
+    return found
 
 
 def _live_lines(source: Source, window: Window, unread: list[str]) -> Iterator[Line]:

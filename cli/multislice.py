@@ -198,7 +198,7 @@ def logs(
         typer.Option("--follow", "-f", help="Follow until the job has ended, across restarts and lost connections."),
     ] = False,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="Show logs of the previous start, if they still exist.")
+        bool, typer.Option("--previous", "-p", help="Show logs of the attempt before the newest, if they still exist.")
     ] = False,
     tail: Annotated[
         int | None, typer.Option(metavar="LINES", min=0, help="Number of last lines to show per host.")

@@ -297,6 +297,14 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     yield Padding(Group(*inside), (0, 0, 0, _INDENT))
 
 
+def _counted(job: Job) -> str:
+    """Return how many restarts count. `max_restarts` limits those of processes, and those by JobSet."""
+    if not job.processes_counted:
+        return f"{job.restarts_counted} count towards {job.max_restarts}"
+    by_jobset = job.restarts_counted - job.processes_counted
+    return f"{job.processes_counted} of processes and {by_jobset} of pods count, each towards {job.max_restarts}"
+
+
 def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, RenderableType]]:
     if figures.position is not None:
         said = job.workload.condition("QuotaReserved") if job.workload else None
@@ -309,9 +317,10 @@ def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, Rendera
     if figures.goodput is not None:
         yield "goodput", f"{100 * figures.goodput:.1f} %"
     if figures.restarts:
-        count = f"{job.restarts_counted} count towards {figures.max_restarts}"
-        yield "restarts", f"{figures.restarts}, of which {count}"
+        yield "restarts", f"{figures.restarts}, of which {_counted(job)}"
         yield from (("", text) for text in restart_lines(job)[-_RESTARTS_SHOWN:])
+    if figures.state is State.FAILED and (end := first_cause(job, job.restarts)):
+        yield "failed", f"{end.words(job.kind)}{', and the restarts are used up' if job.used_up else ''}"
     if figures.slices:
         hosts = str(figures.hosts) if figures.state.is_end else f"{figures.hosts_running} of {figures.hosts} running"
         yield "hosts", f"{hosts} on {counted(figures.slices, 'slice')}"

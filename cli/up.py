@@ -241,8 +241,9 @@ def failed(job: Job, place: Place) -> Text:
     said = job.condition("Failed")
     outcome = Outcome("Failed", said.reason, said.message) if said else DELETED
     parts = [Text.assemble((f"{job.place.name} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
-    if job.restarts:
-        parts.append(Text("\n".join(restart_lines(job))))
+    used_up = [f"the restarts are used up: {job.max_restarts} may count"] if job.used_up else []
+    if lines := [*restart_lines(job), *used_up]:
+        parts.append(Text("\n".join(lines)))
     if cause := first_cause(job, job.restarts):
         pods = [pod for pod in job.pods if (pod.attempt, pod.host) == (job.restarts, cause.host)]
         ended = cause.words(job.kind)

@@ -1,10 +1,10 @@
 """Reads and follows the logs of a job's hosts until the job ends, across restarts, evictions and lost connections.
 
-A restarted host is a new pod, whose log is read from its first line, including steps that it repeats. No line is
-repeated or left out as long as the cluster has it. The API server adds a time stamp to each line, but a request can
-start only at a whole second. So a new connection starts one second before the newest line, and lines of that period
-that were already read are skipped. Counting lines would not work: kubelet starts a new file when one is full, and
-deletes the old one.
+A restarted host is a new pod, whose log is read from its first line, including steps that it repeats. The log of a pod
+that stays has several attempts, with a line before each. No line is repeated or left out as long as the cluster has it.
+The API server adds a time stamp to each line, but a request can start only at a whole second. So a new connection
+starts one second before the newest line, and lines of that period that were already read are skipped. Counting lines
+would not work: kubelet starts a new file when one is full, and deletes the old one.
 """
 
 import queue
@@ -19,7 +19,8 @@ import urllib3
 
 from infra.job_state import DELETED, Object, Outcome, Pod, leader_of, newest, outcome_of, pod_of, pods_of
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines, shut
-from infra.names import JOBSET_LABEL, JOBSETS, PODS
+from infra.names import JOBSET_LABEL, JOBSETS, PODS, SUPERVISOR
+from workloads.spec import ATTEMPT_BEGINS
 
 _MARGIN = timedelta(seconds=1)
 """Standard output and standard error get separate time stamps, so a line may arrive slightly after a later one."""
@@ -61,8 +62,8 @@ class Line:
 
     host: str
     """Name of the host within its job, such as `slice-0-1`."""
-    attempt: int
-    """Number of restarts of the job before this start."""
+    attempt: int | None
+    """Number of restarts of the job before this attempt. `None`: the lines that were read do not say it."""
     at: str
     """Time at which it was written, from the API server. Empty for messages of kubelet itself."""
     text: str
@@ -175,11 +176,15 @@ class Source:
     api: ApiServer
     pod: Pod
     container: str
+    stays: bool
+    """Whether the pod stays when its program ends, so that its log has several attempts."""
 
     @classmethod
     def of(cls, api: ApiServer, found: Object) -> "Source":
         """Return the log of a pod's first container, which is the job's."""
-        return cls(api, pod_of(found, 0.0), found["spec"]["containers"][0]["name"])
+        container = found["spec"]["containers"][0]
+        stays = SUPERVISOR in [*container.get("command", ()), *container.get("args", ())]
+        return cls(api, pod_of(found, 0.0), container["name"], stays)
 
     def read(self, window: Window) -> Iterator[Line]:
         """Yield the lines that exist now.
@@ -187,10 +192,10 @@ class Source:
         Raises:
             ApiError, urllib3.exceptions.HTTPError, OSError: the log cannot be read.
         """
-        answer = self.open(window.query())
+        answer, parse = self.open(window.query()), self.parser()
         try:
             for raw in lines(answer):
-                yield self.line(raw.decode(errors="replace").rstrip("\n"))
+                yield parse(raw.decode(errors="replace").rstrip("\n"))
         finally:
             answer.close()
 
@@ -199,12 +204,20 @@ class Source:
         path = f"{PODS.format(self.pod.namespace)}/{self.pod.name}/log"
         return self.api.open(path, {**query, "container": self.container}, _SILENCE_SECONDS)
 
-    def line(self, raw: str) -> Line:
-        """Parse a line of the API server: its time, a space, its text."""
-        stamp, _, text = raw.partition(" ")
-        if _time_of(stamp) is None:
-            return Line(self.pod.host, self.pod.attempt, "", raw)
-        return Line(self.pod.host, self.pod.attempt, stamp, text)
+    def parser(self) -> Callable[[str], Line]:
+        """Return a function that parses lines of the API server, in order: a time, a space, the text."""
+        attempt = None if self.stays else self.pod.attempt
+
+        def parse(raw: str) -> Line:
+            nonlocal attempt
+            stamp, _, text = raw.partition(" ")
+            if _time_of(stamp) is None:
+                stamp, text = "", raw
+            if self.stays and (begins := ATTEMPT_BEGINS.fullmatch(text)):
+                attempt = int(begins[1]) - 1
+            return Line(self.pod.host, attempt, stamp, text)
+
+        return parse
 
 
 @dataclass
@@ -224,6 +237,7 @@ class PodLog:
     _response: urllib3.BaseHTTPResponse | None = None
 
     def __post_init__(self) -> None:
+        self._parse = self.source.parser()
         self._thread = threading.Thread(target=self._follow, name=self.source.pod.name, daemon=True)
 
     def start(self) -> None:
@@ -295,7 +309,7 @@ class PodLog:
                 line = raw.decode(errors="replace")
                 # Half a line at a break is left to the next connection. At the end it is the last line.
                 if (line.endswith("\n") or not follow) and is_new(line.rstrip("\n")):
-                    self.on_line(self.source.line(line.rstrip("\n")))
+                    self.on_line(self._parse(line.rstrip("\n")))
         finally:
             self._response.close()
             self._response = None

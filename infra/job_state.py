@@ -16,6 +16,7 @@ from infra.names import (
     ATTEMPT_LABEL,
     COMPLETION_INDEX_LABEL,
     HEAD,
+    JOB_ATTEMPT_LABEL,
     JOB_INDEX_LABEL,
     JOBSET_LABEL,
     PODS,
@@ -283,7 +284,7 @@ class Pod:
     """Pod phase, or `Terminating`."""
     node: str
     attempt: int
-    """Number of restarts of the JobSet before this pod was created."""
+    """Number of restarts of the job before it ended, as the cluster knows it: see `restarts_before`."""
     created: float
     started: float | None
     exit_code: int | None
@@ -309,6 +310,11 @@ class Pod:
         return int(self.host.rsplit("-", 2)[1])
 
     @property
+    def until(self) -> float | None:
+        """Return the time at which it ended or was refused; `None` if it may still run."""
+        return self.created if self.refused else self.ended
+
+    @property
     def is_up(self) -> bool:
         return self.phase in _UP
 
@@ -317,6 +323,12 @@ def host_of(pod: Object) -> str:
     """Return the name of the pod's host within its JobSet: `<replicated job>-<slice>-<host>`."""
     labels = pod["metadata"]["labels"]
     return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, COMPLETION_INDEX_LABEL))
+
+
+def restarts_before(found: Object) -> int:
+    """Return the number of restarts of the JobSet, and of the single Job, before a Job or its pod was created."""
+    labels = found["metadata"]["labels"]
+    return int(labels[ATTEMPT_LABEL]) + int(labels.get(JOB_ATTEMPT_LABEL, 0))
 
 
 def pod_of(found: Object, at: float) -> Pod:
@@ -333,7 +345,7 @@ def pod_of(found: Object, at: float) -> Pod:
         host=host_of(found),
         phase="Terminating" if leaving else phase,
         node=found["spec"].get("nodeName", ""),
-        attempt=int(metadata["labels"][ATTEMPT_LABEL]),
+        attempt=restarts_before(found),
         created=moment(metadata, "creationTimestamp", at),
         started=moment(status, "startTime", at) if "startTime" in status else None,
         exit_code=max((end["exitCode"] for end in ends), default=None),

@@ -23,6 +23,7 @@ from infra.names import (
     PROGRAM,
     SLICE_CHECK,
     SLICES,
+    SUPERVISOR,
     TRAINER,
     WORKER,
     price_name,
@@ -148,7 +149,7 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program = _python(submission, "workloads.training", task)
     restarts, minutes = submission.job.max_restarts, spec.training.start_minutes
     options = ["--in-advance", f"--max-restarts={restarts}", f"--start-minutes={minutes:g}"]
-    program["command"] = ["python", "-m", "multislice_run.supervisor", *options, "--", *program["command"]]
+    program["command"] = ["python", "-m", SUPERVISOR, *options, "--", *program["command"]]
     if spec.libtpu_args:
         program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
     if spec.local_states_gib:

@@ -1,5 +1,6 @@
 """The interface between the plan and a running pod: environment variables in, exit codes out."""
 
+import re
 from enum import IntEnum
 
 JOB_SPEC_VARIABLE = "JOB_SPEC"
@@ -110,12 +111,25 @@ FATAL_CODES = (
 """Exit codes after which a restart cannot help. The job fails at once."""
 
 
+CONSEQUENCES = (ExitCode.PEER_LOST, ExitCode.RESTARTS_USED_UP)
+"""Exit codes that follow from the exit of another process."""
+
+
 def cause_order(code: int, at: float) -> tuple[bool, float]:
     """Return a sort key of the exits of hosts: the exit that caused the others comes first.
 
     The exit of a host that lost another one is never the cause, whenever it ended.
     """
-    return code == ExitCode.PEER_LOST, at
+    return code in CONSEQUENCES, at
+
+
+ATTEMPT_BEGINS = re.compile(r"attempt (\d{1,9}) of the job begins")
+"""Line in the log of a pod that stays, before those of each attempt."""
+
+
+def attempt_begins(attempt: int) -> str:
+    """Return the line before those of an attempt, which `attempt` others precede."""
+    return f"attempt {attempt + 1} of the job begins"
 
 
 def exit_name(code: int) -> str:

@@ -36,11 +36,13 @@ class Program:
                 preexec_fn=_end_with_the_parent,
             )
         self._end = os.pidfd_open(self._process.pid)
+        self.began = time.time()
         self.told = set[bytes]()
 
     def begin(self, variables: Mapping[str, str]) -> None:
         """Begin an attempt with a process that waits."""
-        start = {"variables": dict(variables), "began": time.time()}
+        self.began = time.time()
+        start = {"variables": dict(variables), "began": self.began}
         with suppress(OSError):
             # If the process has ended while it waited, its exit code says why.
             self._link.sendall(json.dumps(start).encode() + b"\n")

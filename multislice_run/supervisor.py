@@ -28,7 +28,7 @@ from etils import epath
 
 from multislice_run.ending import Ending, Failure
 from multislice_run.place import Place
-from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, ExitCode, exit_name
+from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, ExitCode, attempt_begins, exit_name
 from multislice_run.program import SIGNALLED, Program
 from multislice_run.sigterm import on_sigterm
 from multislice_run.start import Start
@@ -116,6 +116,7 @@ class Supervisor:
 
     def _attempt(self, world: World) -> tuple[int, bool]:
         """Run one attempt. Return the exit code, and whether it saved a state."""
+        print(attempt_begins(world.number), flush=True)
         variables = self._variables(world)
         program, self._in_advance = self._in_advance, None
         if program is None:
@@ -128,11 +129,13 @@ class Supervisor:
         code = self._watch(program, world)
         self._program = None
         if code > SIGNALLED and code not in set(ExitCode):
-            name = signal.Signals(code - SIGNALLED).name
-            start = replace(self._start, restart_attempt=world.number, began=time.time())
-            failure = Failure(f"the process was killed by {name}", [], self._place.host, code, time.time())
-            Ending(self._storage, start, self._place.host).note(failure)
+            self._note(program, world, f"the process was killed by {signal.Signals(code - SIGNALLED).name}", code)
         return code, SAVED in program.told
+
+    def _note(self, program: Program, world: World, cause: str, code: int) -> None:
+        """Record the end of a process that did not do it, or does not know why it was stopped."""
+        start = replace(self._start, restart_attempt=world.number, began=program.began)
+        Ending(self._storage, start, self._place.host).note(Failure(cause, [], self._place.host, code, time.time()))
 
     def _variables(self, world: World) -> dict[str, str]:
         variables = {START_VARIABLE: str(world.number)}
@@ -157,7 +160,10 @@ class Supervisor:
             if time.monotonic() - looked >= LOOKS_EVERY_SECONDS:
                 looked = time.monotonic()
                 if self._is_over(world, following):
-                    return self._stop(program)
+                    code = self._stop(program)
+                    if code in (ExitCode.PREEMPTED, ExitCode.PEER_LOST):
+                        self._note(program, world, "stopped, because pods wait for the next attempt", code)
+                    return code
         return code
 
     def _is_over(self, world: World, following: Roll) -> bool:
@@ -185,6 +191,7 @@ class Supervisor:
         """Return the next world with this pod."""
         while True:
             number = before.number + 1 if before else 0
+            self._start = replace(self._start, restart_attempt=number, began=time.time())
             roll, until = self._roll(number), self._deadline()
             signed = partial(self._sign, roll, ready, wants=ready.code is None and number > 0)
             if self._patiently(signed, until):
@@ -258,7 +265,7 @@ class Supervisor:
         if seconds := pause_seconds(world.fruitless):
             print(f"attempt {number + 1} begins in {seconds:g} s: {world.fruitless} in a row saved nothing", flush=True)
             time.sleep(seconds)
-        world = self._worlds.form(world)
+        world = self._worlds.form(replace(world, began=time.time()))
         self._roll(number - 1).forget()
         return world
 
@@ -288,7 +295,9 @@ class Supervisor:
         if code == ExitCode.DONE:
             os._exit(code)
         ending = Ending(self._storage, self._start, self._place.host)
-        ending.fail(Failure(cause, [], self._place.host, code, time.time()))
+        # The other codes follow from an exit that has a record.
+        elsewhere = code != ExitCode.HANG
+        ending.fail(Failure(cause, [], self._place.host, code, time.time(), elsewhere))
 
     def _roll(self, number: int) -> Roll:
         return Roll(self._storage, self._start.run_id, number)

@@ -78,6 +78,8 @@ class World:
     """Restarts in a row after attempts that saved nothing."""
     cause: str = ""
     """Name of the exit code that ended the attempt before. Empty if pods were lost, or for the first attempt."""
+    began: float = 0.0
+    """Unix time at which it was agreed on."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Roll:
         write_whole(self._folder / "ended", json.dumps(asdict(ended)))
 
     def ended(self) -> Ended | None:
-        """Return the end of the job before this attempt. None: nobody has told of one."""
+        """Return the end of the job before this attempt. None: there is none."""
         return _read(self._folder / "ended", Ended)
 
     def missing(self, slices: int, hosts: int) -> str:

@@ -70,11 +70,12 @@ class Meaning:
 
     what: str
     next: str
-    """What to do. `{job}` is the job's name, `{run_up}` says how to deploy the stack, and every other word in braces
-    is that command of `multislice` as the reader can run it: `{doctor}` about the stack, `{logs}` about the job."""
+    """What to do. `{job}` is the job's name, `{run_up}` says how to deploy the stack, `{previous}` is the option for
+    logs of the attempt before the newest one if it is meant, and every other word in braces is that command of
+    `multislice` as the reader can run it: `{doctor}` about the stack, `{logs}` about the job."""
 
 
-_LOG = "read its log: {logs} --all --previous"
+_LOG = "read its log: {logs} --all{previous}"
 _REPAIR = "fix the stack file and {run_up}, which submits the job again"
 
 MEANINGS: dict[int, Meaning] = {
@@ -96,7 +97,7 @@ MEANINGS: dict[int, Meaning] = {
     ),
     ExitCode.HANG: Meaning(
         "no step finished in time, a call's function did not end in time, or hosts were missing",
-        "compare the hosts' stacks in their failure records: {logs} --all --previous",
+        "compare the hosts' stacks in their failure records: {logs} --all{previous}",
     ),
     ExitCode.NO_CHECKPOINT: Meaning(
         "none of the run's checkpoints can be used, and a restart would begin at step 0",
@@ -109,6 +110,10 @@ MEANINGS: dict[int, Meaning] = {
     ExitCode.FUNCTION_RAISED: Meaning(
         "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
         "the caller gets the exception; it is also in the log of the host: {logs} --all",
+    ),
+    ExitCode.RESTARTS_USED_UP: Meaning(
+        "its processes failed more often than max_restarts allows",
+        "find out how its attempts ended: {report}",
     ),
     ExitCode.PEER_LOST: Meaning(
         "that host was killed or lost with its machine, and left no record",
@@ -126,19 +131,29 @@ MEANINGS: dict[int, Meaning] = {
 }
 """Meanings by exit code, including those of common signals."""
 
+_PROCESS_KILLED = Meaning(
+    "its process was killed, by the kernel for lack of memory or by a user, and its pod stayed",
+    "look at the host's memory, and read its log: {logs} --all{previous}",
+)
 _OTHER = Meaning("its program exited with a code that the trainer does not use", _LOG)
 _OF_OTHERS = Meaning("its program exited with a code of its own", _LOG)
 
 
-def meaning(code: int, kind: Kind) -> Meaning:
-    """Return the meaning of the exit code of a host in a job of this kind."""
+def meaning(code: int, kind: Kind, *, recorded: bool = False) -> Meaning:
+    """Return the meaning of the exit code of a host in a job of this kind; `recorded` as in `HostEnd`."""
+    if recorded and code == _SIGKILL:
+        return _PROCESS_KILLED
     if kind is Kind.CONTAINER:
         return MEANINGS[code] if code in (_SIGKILL, _SIGSEGV) else _OF_OTHERS
     return MEANINGS.get(code, _OTHER)
 
 
-def advise(found: Meaning, reader: Reader, job: str) -> str:
-    """Return what to do after a host of a job has ended, with commands that the reader can run."""
+def advise(found: Meaning, reader: Reader, job: str, *, previous: bool = True) -> str:
+    """Return what to do after a host of a job has ended, with commands that the reader can run.
+
+    `previous`: another attempt has followed.
+    """
     about_job = {command: reader.command(command, job) for command in ("logs", "report")}
     about_stack = {command: reader.command(command) for command in ("doctor", "preflight")}
-    return found.next.format(job=job, run_up=reader.run_up(), **about_job, **about_stack)
+    option = " --previous" if previous else ""
+    return found.next.format(job=job, run_up=reader.run_up(), previous=option, **about_job, **about_stack)

@@ -167,8 +167,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     words = (f"JobSet: {said.reason}: {said.message}",) if said else ()
     end = first_cause(job, job.restarts)
     last = _end(snapshot, job, end) if end else None
-    is_over = job.restarts_counted >= job.max_restarts > 0
-    over = f" It had used up its {counted(job.restarts_counted, 'restart')}." if is_over else ""
+    over = f" It had used up its {counted(job.max_restarts, 'restart')}." if job.used_up else ""
     what = f"The job has failed. {last.what if last else 'No host reported a cause.'}{over}"
     evidence = (*(last.evidence if last else ()), *words)
     again = submit_again(snapshot, job)
@@ -217,9 +216,10 @@ def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding
         return Finding(
             Cause.RESTARTED, what, end.at, end.evidence, (_TRIES_AGAIN, _elsewhere(snapshot, end.refused_by))
         )
-    meant = meaning(ExitCode.PEER_LOST if end.code is None else end.code, job.kind)
+    meant = meaning(ExitCode.PEER_LOST if end.code is None else end.code, job.kind, recorded=end.recorded)
     what = f"{which}{end.words(job.kind)}" + ("." if end.code is None else f": {meant.what}.")
-    return Finding(Cause.RESTARTED, what, end.at, end.evidence, (advise(meant, snapshot.reader, job.place.name),))
+    advice = advise(meant, snapshot.reader, job.place.name, previous=bool(which))
+    return Finding(Cause.RESTARTED, what, end.at, end.evidence, (advice,))
 
 
 def _said(job: Job) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cli.observed.ends import HostEnd, from_text, to_text
 from cli.observed.files import Begun, Failure
-from cli.observed.snapshot import Event, Job
+from cli.observed.snapshot import WHOLE_SECOND, Event, Job
 from infra.job_state import Pod
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import RESTARTS_ANNOTATION, WORKLOADS
@@ -22,8 +22,6 @@ _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<co
 (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
 _REFUSED = re.compile(r"UnexpectedAdmissionError|OutOf\w.*|Node(Affinity|Ports|Name)|\w+AffinityError|PodOS\w+")
 """Kubelet's reasons to refuse a pod (kubernetes/pkg/kubelet/lifecycle/predicate.go)."""
-_WHOLE_SECOND = 1.0
-"""Kubernetes truncates times to whole seconds, so the actual time is up to a second later. Records have fractions."""
 
 
 def first_cause(job: Job, attempt: int) -> HostEnd | None:
@@ -51,7 +49,8 @@ def keep(api: ApiServer, job: Job) -> None:
     kept, lasting = _kept(job), replace(job, pods=(), events=())
     seen = {attempt: _seen(job, attempt) for attempt in range(job.restarts) if attempt not in kept}
     new = {attempt: end for attempt, end in seen.items() if end and end.is_certain and _seen(lasting, attempt) != end}
-    if not new or job.workload is None:
+    # Attempts of pods that stay have other numbers in the cluster than in files.
+    if not new or job.workload is None or (job.restarts_of_slices and not job.files.knows_world):
         return
     path = f"{WORKLOADS.format(job.workload.namespace)}/{job.workload.name}"
     try:
@@ -67,7 +66,10 @@ def _kept(job: Job) -> dict[int, HostEnd]:
 def _seen(job: Job, attempt: int) -> HostEnd | None:
     """Return the first cause by the job's files, pods and events."""
     records = _records(job, attempt)
-    ends = [HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",)) for fail in records]
+    ends = [
+        HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",), recorded=True)
+        for fail in records
+    ]
     ends += [_of_pod(pod) for pod in _pods(job, attempt) if pod.phase == "Failed" and pod.exit_code]
     ends += (*_of_events(job, attempt), *_refused(job, attempt))
     # In the second in which a pod is refused, the restart may already end the other slices.
@@ -82,8 +84,10 @@ def _pods(job: Job, attempt: int) -> list[Pod]:
 
 def _records(job: Job, attempt: int) -> list[Failure]:
     """Return the failures that hosts recorded in the last start of the attempt."""
-    # Records older than its pods belong to a start that was evicted.
-    since = max(job.created, min((pod.created for pod in _pods(job, attempt)), default=job.created))
+    # Records older than its pods belong to a start that was evicted. Pods that stay are older than their attempts.
+    stays, begins = job.files.world is not None, job.files.begins(job.uid)
+    begin = begins.get(attempt) if stays else min((pod.created for pod in _pods(job, attempt)), default=None)
+    since = max(job.created, begin or job.created)
     found = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= since]
     last = max((fail.start for fail in found), default=0)
     return [fail for fail in found if fail.start == last]
@@ -95,17 +99,17 @@ def _of_events(job: Job, attempt: int) -> Iterator[HostEnd]:
         found = _POD_FAILED.search(event.message)
         if found and event.attempt == attempt:
             host = _host(job, found["pod"].rpartition("-")[0])
-            yield HostEnd(host, int(found["code"]), event.at + _WHOLE_SECOND, (event.message,))
+            yield HostEnd(host, int(found["code"]), event.at + WHOLE_SECOND, (event.message,))
 
 
 def _refused(job: Job, attempt: int) -> Iterator[HostEnd]:
     for pod in _pods(job, attempt):
         if pod.refused:
-            yield HostEnd(pod.host, None, pod.created + _WHOLE_SECOND, (f"{pod.name}: {pod.refused}",), pod.node)
+            yield HostEnd(pod.host, None, pod.created + WHOLE_SECOND, (f"{pod.name}: {pod.refused}",), pod.node)
     for event in refusals(job):
         if event.attempt == attempt and event.node:
             host, words = _host(job, event.name.rpartition("-")[0]), f"{event.name}: {event.reason}: {event.message}"
-            yield HostEnd(host, None, event.at + _WHOLE_SECOND, (words,), event.node)
+            yield HostEnd(host, None, event.at + WHOLE_SECOND, (words,), event.node)
 
 
 def _without_record(job: Job, attempt: int) -> HostEnd | None:
@@ -124,4 +128,4 @@ def _host(job: Job, name: str) -> str:
 
 def _of_pod(pod: Pod) -> HostEnd:
     evidence = (f"{pod.name} on {pod.node}", *((pod.ended_for,) if pod.ended_for else ()))
-    return HostEnd(pod.host, pod.exit_code or 0, (pod.ended or pod.created) + _WHOLE_SECOND, evidence)
+    return HostEnd(pod.host, pod.exit_code or 0, (pod.ended or pod.created) + WHOLE_SECOND, evidence)

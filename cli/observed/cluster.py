@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cli.deployed import Deployed, JobPlace
-from cli.observed.events import warnings_of
+from cli.observed.events import job_restarts, warnings_of
 from cli.observed.snapshot import Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
 from infra.job_state import (
@@ -175,8 +175,10 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 slices=sum(job.get("replicas", 1) for job in slices),
                 hosts=_pods(slices),
                 heads=_pods(heads),
-                restarts=status.get("restarts", 0),
-                restarts_counted=status.get("restartsCountTowardsMax", 0),
+                restarts=status.get("restarts", 0) + sum(job_restarts(jobset, "jobRestarts").values()),
+                restarts_of_slices=sum(job_restarts(jobset, "jobRestarts").values()),
+                restarts_counted=status.get("restartsCountTowardsMax", 0)
+                + sum(job_restarts(jobset, "jobRestartsCountTowardsMax").values()),
                 max_restarts=spec.get("failurePolicy", {}).get("maxRestarts", 0),
                 terminal=status.get("terminalState", ""),
                 conditions=conditions(jobset),

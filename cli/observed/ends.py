@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from cli.render import exit_words
 from infra.job_state import Kind
-from workloads.spec import ExitCode
+from workloads.spec import CONSEQUENCES, ExitCode
 
 _MOST_CHARACTERS = 300
 """Most of each message that an annotation keeps, so that hundreds of ends fit into one."""
@@ -26,11 +26,13 @@ class HostEnd:
     evidence: tuple[str, ...]
     refused_by: str = ""
     """Node that refused its pod, so that its program never ran."""
+    recorded: bool = False
+    """Whether the host has a record of it. If it was killed, only its process was, and its pod stayed."""
 
     @property
     def is_certain(self) -> bool:
         """Whether it names the cause. A host that lost another one is not the cause."""
-        return bool(self.refused_by) or self.code not in (None, ExitCode.PEER_LOST)
+        return bool(self.refused_by) or self.code not in (None, *CONSEQUENCES)
 
     def words(self, kind: Kind) -> str:
         """Return which host of a job of this kind ended, and how.
@@ -60,8 +62,11 @@ def from_text(text: str) -> dict[int, HostEnd]:
         return {}
 
 
-def _read(host: str, code: int | None, at: float, evidence: list[str], refused_by: str) -> HostEnd:
-    return HostEnd(str(host), None if code is None else int(code), float(at), (*map(str, evidence),), str(refused_by))
+def _read(
+    host: str, code: int | None, at: float, evidence: list[str], refused_by: str, recorded: bool = False
+) -> HostEnd:
+    known = None if code is None else int(code)
+    return HostEnd(str(host), known, float(at), (*map(str, evidence),), str(refused_by), bool(recorded))
 
 
 def _short(text: str) -> str:

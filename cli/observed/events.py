@@ -1,16 +1,17 @@
 """Reads the warnings about a job, and finds the attempt that each belongs to.
 
 A restart deletes the Jobs and pods of all slices and creates new ones, the Jobs under the same names. Two attempts may
-end within a second, so it is the uid of an event's object that counts, not its time.
+end within a second, so it is the uid of an event's object that counts, not its time. If pods stay, only the files of
+the job have its attempts (`Job.with_files`).
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from cli.observed.snapshot import Event
-from infra.job_state import Object, moment
-from infra.names import ATTEMPT_LABEL
+from infra.job_state import Object, moment, restarts_before
 
 _MOST_EVENTS = 500
 """Largest number of warnings about one job, the newest ones. The API server keeps events for an hour."""
@@ -47,10 +48,21 @@ def warnings_of(
     ]
     status = jobset.get("status", {})
     # Between two attempts no Job exists. After its end a JobSet deletes those that still run.
-    gone = status.get("restarts", 0) - (0 if "terminalState" in status else 1)
-    attempts = _attempts(found, jobs, pods, gone)
+    last = status.get("restarts", 0) - (0 if "terminalState" in status else 1)
+    alone = job_restarts(jobset, "jobRestarts")
+    attempts = _attempts(found, jobs, pods, {name: last + alone.get(name, 0) for name in jobs_of})
     told = [_event(each, at, attempts) for each in found if each.get("type") == "Warning"]
     return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS])
+
+
+def job_restarts(jobset: Object, counter: Literal["jobRestarts", "jobRestartsCountTowardsMax"]) -> dict[str, int]:
+    """Return how often single Jobs restarted, by the name of the Job."""
+    listed: list[dict[str, Any]] = jobset.get("status", {}).get("replicatedJobsStatus", [])
+    return {
+        f"{jobset['metadata']['name']}-{each['name']}-{index}": count
+        for each in listed
+        for index, count in enumerate(each.get(counter, ()))
+    }
 
 
 def _names(jobset: Object) -> tuple[set[str], set[str]]:
@@ -79,17 +91,17 @@ def _event(found: Object, at: float, attempts: Mapping[str, int]) -> Event:
 
 
 def _attempts(
-    events: Sequence[Object], jobs: Collection[Object], pods: Collection[Object], gone: int
+    events: Sequence[Object], jobs: Collection[Object], pods: Collection[Object], gone: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the number of restarts before each Job and pod was created, by its uid.
 
-    `gone` is the attempt of the newest Job of a name of which none exists.
+    `gone` has, by name, the attempt of the newest Job of a name of which none exists.
     """
-    known = {each["metadata"]["uid"]: int(each["metadata"]["labels"][ATTEMPT_LABEL]) for each in (*jobs, *pods)}
+    known = {each["metadata"]["uid"]: restarts_before(each) for each in (*jobs, *pods)}
     present = {job["metadata"]["name"]: job["metadata"]["uid"] for job in jobs}
     for name, uids in _jobs_by_age(events).items():
         # Each Job leaves events, because it creates pods. The cluster forgets those of the oldest Jobs first.
-        last = known[present[name]] - 1 if name in present else gone
+        last = known[present[name]] - 1 if name in present else gone.get(name, 0)
         for back, uid in enumerate(reversed([uid for uid in uids if uid != present.get(name)])):
             known.setdefault(uid, last - back)
     created = _jobs_by_pod(events)

@@ -1,7 +1,7 @@
 """Reads the files of a job's current run: steps, starts, failures, checkpoints and dollars."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from workloads.report.training import Training, summarize_training
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from workloads.report.goodput import Goodput
     from workloads.report.history import Start
+    from workloads.report.records import World
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,18 @@ class Files:
     """Failures of all starts in their order, including starts that did not open a run."""
     goodput: "Goodput | None" = None
     notes: tuple[str, ...] = ()
+    world: "World | None" = None
+    """Newest attempt that the job's pods agreed on. None: its pods do not stay, have not agreed yet, or it is unknown,
+    see `knows_world`."""
+    knows_world: bool = False
+    """Whether it was read that there is such an attempt or none."""
+
+    def begins(self, submission: str) -> dict[int, float]:
+        """Return when each known attempt of a job whose pods stay began. `submission` is the uid of its JobSet."""
+        known = {start.attempt: start.began for start in self.starts if start.submission == submission}
+        if self.world:
+            known[self.world.number] = self.world.began
+        return known
 
     @property
     def usd(self) -> float | None:
@@ -74,28 +87,33 @@ UNREAD = Files()
 """Value for a job whose files were not read."""
 
 
-def read_files(folder: str, run: str | None = None) -> Files:
+def read_files(folder: str, run: str | None = None, submission: str = "") -> Files:
     """Return the figures of the job with the folder `folder`, a path or `gs://BUCKET/JOB`. This never fails.
 
-    `run` is the folder name of the job's run. None: the current one.
+    `run` is the folder name of the job's run. None: the current one. `submission` is the uid of its JobSet.
     """
     from workloads.report.command import NoReport, answering, faults_of_storage, find_run
     from workloads.report.goodput import goodput
     from workloads.report.history import read_history
+    from workloads.report.records import read_world
 
     notes: list[str] = []
     try:
         place = answering(folder)
+        world = read_world(place, submission, notes) if submission else None
+        agreed = Files(world=world, knows_world=not notes)
         try:
             history = read_history(find_run(place, run))
         except NoReport:
-            return Files(failures=_failures(place, [], notes), notes=tuple(notes))
-        return Files(
+            return replace(agreed, failures=_failures(place, [], notes), notes=tuple(notes))
+        failures = _failures(place, [int(start.began[0]) for start in history.attempts], notes)
+        return replace(
+            agreed,
             newest=summarize_training(history),
             starts=tuple(map(_begun, history.attempts)),
-            failures=_failures(place, [int(start.began[0]) for start in history.attempts], notes),
+            failures=failures,
             goodput=goodput(history.attempts),
-            notes=(*notes, *history.notes),
+            notes=tuple(dict.fromkeys((*notes, *history.notes))),
         )
     except ImportError as fault:
         notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be imported: {fault}")

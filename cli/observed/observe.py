@@ -53,11 +53,11 @@ class Observer:
     def _with_files(self, job: Job, at: float) -> Job:
         now = job.uid, job.restarts, job.state
         read_at, before, files = self._files.get(job.place, (0.0, None, UNREAD))
-        if now != before or at - read_at >= FILES_SECONDS or lacks_its_end(replace(job, files=files)):
+        if now != before or at - read_at >= FILES_SECONDS or lacks_its_end(job.with_files(files)):
             folder = folder_of(self.deployed, job)
-            files = read_files(folder, job.run) if folder else UNREAD
+            files = read_files(folder, job.run, job.uid) if folder else UNREAD
             self._files[job.place] = (at, now, files)
-        known = replace(job, files=files)
+        known = job.with_files(files)
         keep(self.deployed.api, known)
         return known
 

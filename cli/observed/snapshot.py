@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
 from infra.commands import Reader
 from infra.job_state import Condition, Kind, Pod, State, Workload, state_of
 from workloads.report.training import Training
+from workloads.spec import ExitCode
 
+WHOLE_SECOND = 1.0
+"""Kubernetes truncates times to whole seconds, so the actual time is up to a second later. Records have fractions."""
 _CLOCKS_DIFFER_SECONDS = 2.0
 """Largest difference between the clocks of a host and the API server, which truncates times to whole seconds."""
 
@@ -93,7 +97,7 @@ class Event:
     node: str = ""
     """Node whose kubelet reported it."""
     attempt: int | None = None
-    """Number of restarts of the JobSet before the Job or pod was created. None: unknown."""
+    """Number of restarts of the job before it. None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,13 @@ class Job:
     heads: int = 0
     """Number of pods that are not hosts of slices: 1 with Pathways, else 0."""
     restarts: int = 0
+    """Number of attempts before the newest one."""
+    restarts_of_slices: int = 0
+    """Number of restarts of single slices. While the job's attempts cannot be read, each counts as one."""
     restarts_counted: int = 0
+    """Restarts that count towards `max_restarts`: those by JobSet and those of processes, each of which it limits."""
+    processes_counted: int = 0
+    """Those of them that were restarts of processes in pods that stay."""
     max_restarts: int = 0
     terminal: str = ""
     """`Completed` or `Failed` after the job has ended, else empty."""
@@ -134,6 +144,39 @@ class Job:
     events: tuple[Event, ...] = ()
     """Warnings about the job, its Workload, its Jobs and its pods, newest first."""
     files: Files = UNREAD
+
+    def with_files(self, files: Files) -> "Job":
+        """Return the job as its files tell it, when it is as the cluster tells it."""
+        world = files.world
+        if world is None:
+            # No slice of an attempt has restarted, because there was none.
+            alone = self.restarts_of_slices if files.knows_world else 0
+            return replace(self, files=files, restarts=self.restarts - alone)
+        begins, last = files.begins(self.uid), files.starts[-1] if files.starts else None
+        # The pods may wait in vain for the attempt after it, and then record that.
+        waited = last is not None and (last.submission, last.attempt) == (self.uid, world.number + 1)
+
+        def attempt_at[Unknown](at: float, otherwise: Unknown) -> int | Unknown:
+            return max((attempt for attempt, began in begins.items() if began <= at + WHOLE_SECOND), default=otherwise)
+
+        return replace(
+            self,
+            files=files,
+            restarts=world.number + waited,
+            restarts_counted=self.restarts_counted + world.counted,
+            processes_counted=world.counted,
+            # A pod that has not ended is in the newest attempt.
+            pods=tuple(replace(pod, attempt=attempt_at(pod.until or inf, pod.attempt)) for pod in self.pods),
+            events=tuple(replace(event, attempt=attempt_at(event.at, event.attempt)) for event in self.events),
+        )
+
+    @property
+    def used_up(self) -> bool:
+        """Whether no restart that counts is left."""
+        if self.files.world and self.files.world.ended == ExitCode.RESTARTS_USED_UP:
+            return True
+        by_jobset = self.restarts_counted - self.processes_counted
+        return max(self.processes_counted, by_jobset) >= self.max_restarts > 0
 
     @property
     def running(self) -> int:
@@ -183,9 +226,14 @@ class Job:
             return False
         if self.state in (State.COMPLETED, State.FAILED):
             return True
+        # Pods that stay may wait for the next attempt, or go on without those of a slice that is missing.
+        stays = self.files.world is not None
+        going_on = (State.RUNNING, State.STARTING) if stays else (State.RUNNING,)
         # A job that was evicted and admitted again has new pods in the same attempt.
         created = min((pod.created for pod in self.pods), default=0.0)
-        return self.state is State.RUNNING and found.began + _CLOCKS_DIFFER_SECONDS >= created
+        return (
+            self.state in going_on and not (stays and found.failed) and found.began + _CLOCKS_DIFFER_SECONDS >= created
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 import io
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from cli.answer import Halt
 from cli.logs import Selection, logs, span
 from sandbox.site import create
 from tests.cli import api_objects
-from tests.cli.api_objects import HOSTS, JOBSETS, PODS
+from tests.cli.api_objects import HOSTS, JOBSETS, PODS, stamped
 from tests.cli.api_server import Played, playing
 from tests.cli.shown import read_output
 from tests.cli.standing import running, running_by_pathways, stack
@@ -115,6 +116,40 @@ def test_of_what_a_sandbox_keeps_the_head_leads_as_well(tmp_path: Path, there: b
         if not there:
             server.collections[JOBSETS] = server.collections[PODS] = []
         assert read(server, replace(SELECTION, previous=True), tmp_path, site.root) == (0, ["of head-0-0"])
+
+
+def staying(server: Played, slice_index: int, *lines: str) -> None:
+    """Let the first host of a slice be in a pod that stays, with these lines, one a second."""
+    found = api_objects.pod(slice_index, 0)
+    found["spec"]["containers"][0]["command"] = ["python", "-m", "multislice_run.supervisor", "--", "python"]
+    server.change(PODS, found)
+    server.logs[found["metadata"]["name"]] = stamped(lines, at=60, every=1)
+
+
+def test_the_attempt_before_the_newest_is_in_the_log_of_a_pod_that_stays(server: Played, tmp_path: Path) -> None:
+    before = replace(SELECTION, previous=True)
+    first, second, third = (f"attempt {number} of the job begins" for number in (1, 2, 3))
+    staying(server, 0, "warning", first, "a", second, "b", "c", third, "d")
+    assert read(server, before, tmp_path) == (0, [second, "b", "c"])
+    assert read(server, replace(before, tail_lines=1), tmp_path) == (0, ["c"])
+    _, lines = read(server, replace(SELECTION, as_json=True), tmp_path)
+    assert [json.loads(line)["attempt"] for line in lines] == [None, 0, 0, 1, 1, 1, 2, 2]
+    staying(server, 0, "warning", first, "a")
+    with pytest.raises(Halt, match="it has not restarted"):
+        read(server, before, tmp_path)
+
+
+def test_of_a_host_that_was_replaced_the_sandbox_has_the_attempt_before(server: Played, tmp_path: Path) -> None:
+    site = create(tmp_path / "sandbox")
+    first, second = (f"attempt {number} of the job begins" for number in (1, 2))
+    staying(server, 0, first, "a", second, "b")
+    staying(server, 1, second, "new")
+    folder = site.pod_logs("research_tiny-slice-1-0-gone1_u1")
+    folder.mkdir(parents=True)
+    (folder / "trainer.log").write_text(f"{first}\nold\n")
+    before = replace(SELECTION, previous=True, all_hosts=True)
+    _, lines = read(server, before, tmp_path, site.root)
+    assert sorted(lines) == ["slice-0-0  a", f"slice-0-0  {first}", f"slice-1-0  {first}", "slice-1-0  old"]
 
 
 def test_times_are_read_with_their_units() -> None:

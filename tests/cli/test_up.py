@@ -189,6 +189,14 @@ def test_each_restart_is_listed_with_its_cause() -> None:
     assert "restart 1: host slice-1-0 exited 137 (SIGKILL)" in text(failed(job, PLACE), 80)
 
 
+def test_a_job_that_used_up_its_restarts_names_what_ended_its_last_attempt() -> None:
+    record = Failure(START + 60, "slice-1-1", 1, "no such row", 0, 0)
+    job = replace(FAILED, pods=(), max_restarts=3, restarts_counted=3, processes_counted=3)
+    shown = text(failed(replace(job, files=Files(failures=(record,))), PLACE), 200, soft_wrap=True)
+    assert "the restarts are used up" in shown
+    assert "host slice-1-1 exited 1 (crash)" in shown
+
+
 def test_a_stack_without_jobs_says_how_to_submit_one_to_each_queue() -> None:
     shown = without_jobs(PLACE, {"product": "products", "research": "research"})
     check("closing-without-jobs", text(shown, 80, soft_wrap=True))

@@ -138,7 +138,7 @@ LIMITS = (
             charged=0,
             endings=GONE,
             culprit="slice-",
-            cause="the job has used up its 0 restarts: attempt 1 ended with 137",
+            cause="the process was killed by SIGKILL",
         ),
         _kill_for_good,
         job={"max_restarts": 0},

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from multislice_run.pod import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, ExitCode
+from multislice_run.pod import (
+    ATTEMPT_BEGINS,
+    JOB_FOLDER_VARIABLE,
+    RUN_ID_VARIABLE,
+    START_VARIABLE,
+    ExitCode,
+    attempt_begins,
+)
 from multislice_run.worlds import Roll, World, Worlds
 from tests.workloads.hosts import wait_until
 
@@ -208,3 +215,17 @@ def test_slices_go_on_without_one_that_is_missing_and_take_it_in_when_it_is_back
     pods.exit(2, 0, 0)
     assert pods.ends() == [0, 0]
     assert (pods.world().slices, pods.world().counted) == ([0, 1], 0)
+
+
+def test_each_end_has_one_record_which_is_of_its_attempt_and_its_process(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 1, "--in-advance", max_restarts=1)
+    for attempt in range(2):
+        os.kill(pods.pid(0, attempt), signal.SIGKILL)
+    assert pods.ends() == [ExitCode.RESTARTS_USED_UP]
+    names = sorted(path.stem.rsplit("-", 2) for path in (tmp_path / "failures" / RUN).iterdir())
+    assert [(host, attempt) for host, attempt, _ in names] == [("host-0", "0"), ("host-0", "1")]
+    began = [int((tmp_path / f"ran-0-{attempt}").stat().st_mtime) for attempt in range(2)]
+    assert [int(second) for _, _, second in names] == pytest.approx(began, abs=1)
+    assert pods.pods[0].stdout
+    told = pods.pods[0].stdout.read().splitlines()
+    assert [line for line in told if ATTEMPT_BEGINS.fullmatch(line)] == [attempt_begins(0), attempt_begins(1)]

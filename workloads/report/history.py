@@ -7,6 +7,7 @@ facts.
 
 import json
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,18 +23,21 @@ from workloads.report.records import (
     Manifest,
     ProcessFailure,
     Step,
+    World,
     group_by_start,
     read_failures,
     read_record,
+    read_world,
 )
 from workloads.spec import FATAL_CODES, ExitCode, cause_order
 
 KILLED = "KILLED"
-"""Ending of an attempt if the host that ended first recorded none: it was killed, or its machine was lost."""
+"""Ending of an attempt if the host that ended first was killed, or recorded no end because its machine was lost."""
 
 LAST = "no end recorded"
 """Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
 
+_SIGKILLED = 128 + signal.SIGKILL
 _START_FILE = re.compile(r"[0-9]+\.json")
 
 
@@ -54,8 +58,8 @@ class Start:
     run."""
     neighbour: "Start | None" = None
     """The attempt whose price an attempt that did not open the run uses."""
-    failed_submission: str | None = None
-    """The submission of an attempt that ended before it opened the run."""
+    failed_attempt: tuple[str, int] | None = None
+    """`attempt` of an attempt that ended before it opened the run."""
 
     @property
     def opened(self) -> bool:
@@ -97,12 +101,13 @@ class Start:
     @cached_property
     def attempt(self) -> tuple[str, int] | None:
         """The submission and its number of restarts before this attempt. `None` if no host recorded it."""
-        return (self.begin.facts["run_id"], self.begin.facts["restart_attempt"]) if self.begin else None
+        return (self.begin.facts["run_id"], self.begin.facts["restart_attempt"]) if self.begin else self.failed_attempt
 
     @property
     def submission(self) -> str | None:
         """The submission that this attempt belongs to. `None` if no host recorded it."""
-        return self.begin.facts.get("run_id") if self.begin else self.failed_submission
+        found = self.failed_attempt
+        return self.begin.facts.get("run_id") if self.begin else found[0] if found else None
 
     @cached_property
     def began(self) -> tuple[float, float]:
@@ -125,8 +130,8 @@ class Start:
         """Whether that failure ended a process of this attempt.
 
         A job that was evicted and continues has several attempts with the same number of restarts. The start time of
-        the host distinguishes them. A host without a ledger belongs to the attempt that the other hosts were in while
-        it ran.
+        the host distinguishes them. A supervisor that records the end of a process knows only when it started it. A
+        host without a ledger belongs to the attempt that the other hosts were in while it ran.
         """
         if self.attempt and self.attempt != (ended.run_id, ended.failure.attempt):
             return False
@@ -134,7 +139,7 @@ class Start:
         own = [facts.get("began") for facts in begins if facts.get("host") == ended.failure.host]
         known = [int(began) for began in own if began is not None]
         if known:
-            return ended.began in known
+            return any(ended.began <= began <= ended.failure.time for began in known)
         return ended.began <= self.ended and self.began[0] <= ended.failure.time
 
     @cached_property
@@ -144,6 +149,8 @@ class Start:
             return KILLED
         if self.failures:
             code = self._first.code
+            if code == _SIGKILLED:
+                return KILLED
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
         stop = self.last("stop")
         if stop is None:
@@ -202,6 +209,8 @@ class History:
     """Names of what could not be read, with the reasons."""
     unopened: tuple[Start, ...] = ()
     """Attempts that failed before they opened the run. Each has the number of the next one that opened it."""
+    world: World | None = None
+    """The newest attempt that the pods of the last submission agreed on. `None` if their pods do not stay."""
 
     @cached_property
     def attempts(self) -> tuple[Start, ...]:
@@ -214,9 +223,15 @@ class History:
 
     @property
     def over(self) -> bool:
-        """Whether no attempt follows: the newest one is done, or ended with an error that a restart cannot mend."""
+        """Whether no attempt follows: the newest one is done, ended with an error that a restart cannot mend, or used
+        up the restarts."""
         final = {ExitCode.DONE.name, *(code.name for code in FATAL_CODES)}
-        return bool(self.attempts) and self.attempts[-1].ending in final
+        return self.used_up or (bool(self.attempts) and self.attempts[-1].ending in final)
+
+    @property
+    def used_up(self) -> bool:
+        """Whether processes failed more often than the job may restart."""
+        return self.world is not None and self.world.ended == ExitCode.RESTARTS_USED_UP
 
     @property
     def job(self) -> str:
@@ -248,7 +263,10 @@ class _Reader:
         starts, unopened = self._ends(bare)
         manifest = read_record(self.run / "manifest.json", Manifest, self.notes)
         facts = manifest.model_dump() if manifest else {}
-        return History(self.run, facts, starts, self._placement(), tuple(self.notes), unopened)
+        found = History(self.run, facts, starts, self._placement(), unopened=unopened)
+        submission = found.attempts[-1].submission if found.attempts else None
+        world = read_world(self.run.parent.parent, submission, self.notes) if submission else None
+        return replace(found, world=world, notes=tuple(self.notes))
 
     def _files(self, folder: str) -> list[tuple[tuple[int, int], epath.Path]]:
         """Return the files `<number>-<number>.jsonl`, in order."""
@@ -308,5 +326,5 @@ def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) ->
         followed=following is not None,
         host_begins=begins,
         neighbour=neighbour,
-        failed_submission=hosts[0].run_id,
+        failed_attempt=(hosts[0].run_id, hosts[0].failure.attempt),
     )

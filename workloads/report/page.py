@@ -96,7 +96,8 @@ def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
         failed = newest.ending not in (ExitCode.DONE.name, LAST)
         ending = "finished" if newest.ending == ExitCode.DONE.name else newest.ending
         facts = ", ".join(filter(None, (_progress(history), _clock(newest.ended))))
-        yield element("p", escape(f"{ending}: {facts}. {newest.cause}"), class_="bad" if failed else "quiet")
+        cause = f"{newest.cause}{'. The restarts are used up.' if history.used_up else ''}"
+        yield element("p", escape(f"{ending}: {facts}. {cause}"), class_="bad" if failed else "quiet")
     else:
         yield element("p", "No attempt has left a ledger.", class_="bad")
     tiles = [

@@ -6,17 +6,21 @@ is strict: a number that the trainer wrote as text is an error.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from etils import epath
 from pydantic import BaseModel, ConfigDict, Field
+
+from multislice_run.worlds import Roll, Worlds
 
 _END_OF_TIME = 253_402_300_799
 """Last second of the year 9999, the latest that `datetime` can represent."""
 
 _LARGEST = 1e100
 """Limit of all numbers. It is above every measurement, and small enough to add and to draw."""
+
+_MOST_ATTEMPTS = 100_000
 
 Moment = Annotated[float, Field(ge=0, le=_END_OF_TIME)]
 """Unix seconds."""
@@ -67,6 +71,18 @@ class FailureRecord(Record):
     code: int
     time: Moment
     elsewhere: bool = False
+
+
+class World(Record):
+    """The newest attempt that the pods of a submission agreed on (`multislice_run.worlds`)."""
+
+    number: Annotated[int, Field(ge=0, le=_MOST_ATTEMPTS)]
+    """Number of attempts before it."""
+    counted: Count
+    """Restarts of processes that count towards `max_restarts`."""
+    began: Moment
+    ended: int | None
+    """Exit code with which the pods ended the job after it. `None`: they did not."""
 
 
 class Manifest(Record):
@@ -158,8 +174,22 @@ def read_record[Kind: BaseModel](path: epath.Path, kind: type[Kind], notes: list
     except FileNotFoundError:
         notes.append(f"{path.name} is missing")
     except ValueError as fault:
-        reason = "; ".join(str(fault).splitlines()[:3])
-        notes.append(f"{path.parent.name}/{path.name} cannot be read: {reason}")
+        notes.append(f"{path.parent.name}/{path.name} cannot be read: {_in_short(fault)}")
+    return None
+
+
+def _in_short(fault: Exception) -> str:
+    return "; ".join(str(fault).splitlines()[:3])
+
+
+def read_world(storage: epath.Path, run_id: str, notes: list[str]) -> World | None:
+    """Return the newest attempt of a submission. `None`: there is none, or its record is damaged, which is noted."""
+    try:
+        if found := Worlds(storage, run_id).newest():
+            ended = Roll(storage, run_id, found.number + 1).ended()
+            return World.model_validate({**asdict(found), "ended": ended.code if ended else None})
+    except (ValueError, TypeError) as fault:
+        notes.append(f"worlds/{run_id} cannot be read: {_in_short(fault)}")
     return None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workloads.spec import ExitCode
+
 if TYPE_CHECKING:
     from workloads.report.history import History, Start
 
@@ -41,11 +43,13 @@ class Training:
     submission: str = ""
     """Uid of the attempt's JobSet. Empty: unknown."""
     restarts: int = 0
-    """Number of restarts of the JobSet before the attempt."""
+    """Number of restarts of the job before the attempt."""
     began: float = 0.0
     """Time at which the first host of the attempt began."""
     ended: bool = False
     """Whether the attempt has recorded its end, so that no record follows."""
+    failed: bool = False
+    """Whether it has ended before the run was complete."""
 
     @property
     def attempt(self) -> int | None:
@@ -82,6 +86,8 @@ def summarize_training(history: "History") -> Training:
 
 
 def _of_attempt(history: "History", newest: "Start") -> Training:
+    from workloads.report.history import LAST
+
     step = _reached(newest)
     last = newest.steps[-1] if newest.steps and newest.steps[-1].step == step else None
     counts = [event.facts.get("steps") for event in history.events("RunStarted")]
@@ -104,6 +110,7 @@ def _of_attempt(history: "History", newest: "Start") -> Training:
         restarts=restarts,
         began=newest.began[0],
         ended=newest.last("stop") is not None,
+        failed=newest.ending not in (ExitCode.DONE.name, LAST),
     )
 
 

@@ -10,10 +10,12 @@ that the pod returns. It imports neither JAX nor Pulumi, so both sides can impor
 
 from multislice_run.pod import (
     API_ACCESS_PATH,
+    ATTEMPT_BEGINS,
     BAD_HOST_CHARACTERS,
     BAD_HOST_KEY,
     CALL_KEY_VARIABLE,
     CALL_SPEC_VARIABLE,
+    CONSEQUENCES,
     FATAL_CODES,
     HEARTBEAT_VARIABLE,
     IMAGE_VARIABLE,

@@ -1,7 +1,11 @@
 import json
 from pathlib import Path
 
+from etils import epath
+
+from multislice_run.worlds import Ended, Roll, World, Worlds
 from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, history, step, write_run
+from workloads.report.page import page
 from workloads.spec import ExitCode
 
 
@@ -141,3 +145,31 @@ def test_what_cannot_be_read_is_noted_and_left_out(tmp_path: Path) -> None:
         "manifest.json is missing",
         "placement/0.json",
     ]
+
+
+def test_a_process_that_was_killed_in_its_pod_ended_its_own_attempt(tmp_path: Path) -> None:
+    # Its supervisor started it some seconds before it knew itself that it began.
+    killed = failure("host-1", "the process was killed by SIGKILL", 137, began=1, time=8.0)
+    lost = failure("host-0", "another host is gone", ExitCode.PEER_LOST, began=4, time=7.5)
+    ledgers = {"0-0": [began(5, at=4)], "0-1": [began(5, at=4, host="host-1")]}
+    (start,) = history(write_run(tmp_path, ledgers, {}, lost, killed)).attempts
+    assert (start.ending, start.cause) == ("KILLED", "host-1: the process was killed by SIGKILL")
+
+
+def test_no_attempt_follows_after_the_restarts_are_used_up(tmp_path: Path) -> None:
+    crash = failure("host-0", "ValueError: no such row", 1, began=0, time=8.0)
+    run = write_run(tmp_path, {"0-0": [began(1)]}, {}, crash)
+    assert not history(run).over
+    storage = epath.Path(tmp_path)
+    Worlds(storage, "job").form(World(0, [0], []))
+    Roll(storage, "job", 1).end(Ended(int(ExitCode.RESTARTS_USED_UP), "the job has used up its 0 restarts", 9.0))
+    found = history(run)
+    assert (found.over, found.attempts[-1].ending) == (True, "CRASH")
+    assert "CRASH: " in page(found)
+    assert "The restarts are used up." in page(found)
+
+
+def test_an_attempt_that_did_not_open_the_run_has_a_number(tmp_path: Path) -> None:
+    hang = failure("host-0", "attempt 2 did not begin", ExitCode.HANG, began=9, time=20.0, attempt=1)
+    found = history(write_run(tmp_path, {"0-0": [began(1)]}, {}, hang))
+    assert [(start.attempt, start.opened) for start in found.attempts] == [(("job", 0), True), (("job", 1), False)]
