@@ -24,6 +24,7 @@ from infra.settings.errors import (
     no_entries,
     show,
     unknown_key,
+    write_one,
 )
 from infra.settings.jobs import (
     SWEEP_KEY,
@@ -160,10 +161,10 @@ def read_values(values: Mapping[str, object], stack: str) -> Settings:
         settings, errors = None, error.errors
     if found.faults:
         # Other sections depend on the stand-ins for the wrong values, so they are only checked by themselves.
-        own = Sections({name: value for name, value in found.sections.items() if name not in found.derived})
-        read_draft(own)
-        certain = (each for each in errors if found.is_certain(each) or each.path in own.raw.keys() - KEYS)
-        errors = (*certain, *(each for each in own.errors if each.path.partition(".")[0] in own.raw))
+        sections, own = Sections(found.sections), found.sections.keys() - found.derived
+        read_draft(sections)
+        certain = (each for each in errors if found.is_certain(each) or each.path in own - KEYS)
+        errors = (*certain, *(each for each in sections.errors if each.path.partition(".")[0] in own))
     refuse([*found.faults, *map(found.as_written, errors)])
     assert settings, "values without errors are settings"
     return settings
@@ -370,8 +371,8 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
     kind = _kind(written)
     model = _KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        expected, fix = f"one of the kinds {', '.join(_KINDS)}", f"change {path}.kind in the stack file"
-        sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), fix, nearest(kind, _KINDS)))
+        expected, meant = f"one of the kinds {', '.join(_KINDS)}", nearest(kind, _KINDS)
+        sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), write_one(meant), meant))
         return DraftJob(path, written, None)
     without_name = {key: item for key, item in written.items() if key != "name"} if written else value
     job, errors = read_section(_with_defaults(without_name, sections, name), path, model)
