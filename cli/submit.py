@@ -128,8 +128,9 @@ def _of_file(path: Path) -> Wish:
     return Wish(shown(path), name, section, own_image=False, file=file)
 
 
-def _listed(errors: Sequence[str], source: Path | str) -> str:
-    return "\n".join([*errors, f"{count_errors(len(errors))} in {source}. Nothing was submitted"])
+def _listed(errors: Sequence[str], source: Path | str, stack: str = "") -> str:
+    others = f". Only the owner of stack {stack} can change what is in its stack file" if stack else ""
+    return "\n".join([*errors, f"{count_errors(len(errors))} in {source}. Nothing was submitted{others}"])
 
 
 def prepare(deployed: Deployed, wish: Wish) -> Prepared:
@@ -139,15 +140,16 @@ def prepare(deployed: Deployed, wish: Wish) -> Prepared:
     try:
         settings = read_submitted(wish.name, section, published)
     except SettingsError as error:
-        raise _refused([_as_written(each, wish) for each in error.errors], wish) from None
+        raise _refused([_as_written(each, wish) for each in error.errors], wish, published.stack) from None
     if wish.file and wish.file.errors:
-        raise _refused([], wish)
+        raise _refused([], wish, published.stack)
     jobs = settings.jobs.values()
     return Prepared(published, settings, [submitted_jobset(published, settings, job) for job in jobs])
 
 
-def _refused(errors: Sequence[FieldError], wish: Wish) -> Halt:
-    return Halt(_listed(wish.file.report(errors) if wish.file else [str(error) for error in errors], wish.source))
+def _refused(errors: Sequence[FieldError], wish: Wish, stack: str) -> Halt:
+    listed = wish.file.report(errors) if wish.file else [str(error) for error in errors]
+    return Halt(_listed(listed, wish.source, stack))
 
 
 def _as_written(error: FieldError, wish: Wish) -> FieldError:
@@ -155,7 +157,8 @@ def _as_written(error: FieldError, wish: Wish) -> FieldError:
     path = f"jobs.{wish.name}"
     fix = error.fix.replace(f"{path}.", "")
     fix = fix.replace("in the stack file", f"in {wish.source}").replace("to the stack file", f"to {wish.source}")
-    own = error.path.removeprefix(f"{path}.") if error.path != path else "name"
+    whole = "name" if error.fix.startswith("rename") else "the job"
+    own = error.path.removeprefix(f"{path}.") if error.path != path else whole
     return replace(error, path=own, expected=error.expected.replace(f"{path}.", ""), fix=fix)
 
 
