@@ -60,6 +60,11 @@ class Reader:
         options = ("-s", self.stack) if name in OF_FILES else shlex.split(self.options)
         return shlex.join(("multislice", name, *words, *options))
 
+    def run(self, name: str) -> str:
+        """Return the advice to run a command, or advice to ask the owner."""
+        command = self.command(name)
+        return command if command.startswith("ask ") else f"run: {command}"
+
     def up(self, *options: str) -> str:
         """Return the command line that deploys the stack, which only its owner can run."""
         return command_line("up", self.stack, *self.engine_options, *options)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from cli.explain.finding import Cause, Finding, advise, meaning, submit_again
+from cli.explain.finding import Cause, Finding, advise, after_change, meaning, submit_again
 from cli.observed.causes import first_cause, refusals
 from cli.observed.ends import HostEnd
 from cli.observed.scheduler import CORDONED, TAINTED
@@ -45,7 +45,7 @@ def _refused_objects(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
-        advice = f"fix the cause in the stack file, then {snapshot.reader.run_up()}"
+        advice = after_change(snapshot.reader, job, "fix the cause")
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
@@ -137,7 +137,7 @@ def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if not held:
         return
     what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
-    advice = f"fix the image or the objects that the pod refers to, then {snapshot.reader.run_up()}"
+    advice = after_change(snapshot.reader, job, "fix the image or the objects that the pod refers to")
     evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
@@ -171,7 +171,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     over = f" It had used up its {counted(job.restarts_counted, 'restart')}." if is_over else ""
     what = f"The job has failed. {last.what if last else 'No host reported a cause.'}{over}"
     evidence = (*(last.evidence if last else ()), *words)
-    again = submit_again(snapshot, job)
+    again = submit_again(snapshot.reader, job)
     # The caller of a function has received the error.
     tries = {Kind.TRAINING: (f"try again from its last checkpoint: {again}",), Kind.CONTAINER: (f"try again: {again}",)}
     advice = (*(last.next if last else ()), *tries.get(job.kind, ()))
@@ -219,7 +219,7 @@ def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding
         )
     meant = meaning(ExitCode.PEER_LOST if end.code is None else end.code, job.kind)
     what = f"{which}{end.words(job.kind)}" + ("." if end.code is None else f": {meant.what}.")
-    return Finding(Cause.RESTARTED, what, end.at, end.evidence, (advise(meant, snapshot.reader, job.place.name),))
+    return Finding(Cause.RESTARTED, what, end.at, end.evidence, advise(meant, snapshot.reader, job))
 
 
 def _said(job: Job) -> Iterator[str]:
