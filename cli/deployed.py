@@ -118,6 +118,10 @@ class Deployed:
         submitted = [found for each in sorted(others) if (found := self._submitted(each, short))]
         return choose_job(self.stack, [*own, *submitted] or self.jobs, name)
 
+    def word_for(self, job: JobPlace) -> str:
+        """Return the word that selects a job in a command. Two teams may have jobs of one name."""
+        return job.full_name if len(self.namespaces) > 1 else job.name
+
     def job_folder(self, job: JobPlace) -> str:
         return f"{self.storage}/{job.name}"
 

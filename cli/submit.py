@@ -18,7 +18,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
-from cli.deployed import Deployed, published_for
+from cli.deployed import Deployed, JobPlace, published_for
 from infra.jobs import submitted_jobset
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
 from infra.live import workloads as all_workloads
@@ -196,8 +196,9 @@ def submit(
     else:
         for name in prepared.settings.jobs:
             console.print(f"job {prepared.published.namespace}/{name} was submitted")
+            word = deployed.word_for(JobPlace(name, prepared.published.namespace, prepared.published.team))
             for command, option in (("status", "--watch"), ("logs", "--follow"), ("explain", ""), ("cancel", "")):
-                line = f"  multislice {command} {name} {deployed.options} {option}"
+                line = f"  multislice {command} {word} {deployed.options} {option}"
                 console.print(line.rstrip(), style="dim", soft_wrap=True)
     return 0
 
@@ -242,9 +243,10 @@ def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool
         deployed.api.request("POST", JOBSETS.format(namespace), manifest, query)
     except ApiError as error:
         if error.status == _CONFLICT:
+            word = deployed.word_for(JobPlace(name, namespace, ""))
             raise Halt(
                 f"expected a new name, got {name}, which a job in namespace {namespace} has; nothing was submitted."
-                f" Choose another name, or remove that job: multislice cancel {name} {deployed.options}, or if it has"
+                f" Choose another name, or remove that job: multislice cancel {word} {deployed.options}, or if it has"
                 f" ended: kubectl delete jobset {name} -n {namespace}",
                 NEGATIVE,
             ) from None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import Job, Snapshot
 from infra.commands import Reader, replacing
 from infra.job_state import Kind
 from infra.names import job_resource
@@ -149,11 +149,12 @@ def meaning(code: int, kind: Kind) -> Meaning:
     return MEANINGS.get(code, _OTHER)
 
 
-def advise(found: Meaning, reader: Reader, job: Job) -> tuple[str, ...]:
+def advise(found: Meaning, snapshot: Snapshot, job: Job) -> tuple[str, ...]:
     """Return what to do after a host of a job has ended, with commands that the reader can run."""
+    reader, word = snapshot.reader, snapshot.word_for(job)
     # `report` finds jobs of the stack file by name.
-    losses = "report" if job.declared else "status"
-    about_job = {"logs": reader.command("logs", job.place.name), "report": reader.command(losses, job.place.name)}
+    losses = reader.command("report", job.place.name) if job.declared else reader.command("status", word)
+    about_job = {"logs": reader.command("logs", word), "report": losses}
     about_stack = {command: reader.command(command) for command in ("doctor", "preflight")}
     change = after_change(reader, job, found.change) if found.change else ""
     return tuple(filter(None, (found.next.format(**about_job, **about_stack), change)))

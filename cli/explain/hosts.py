@@ -155,7 +155,7 @@ def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if unknown > 0:
         what = f"The job restarted {counted(unknown, 'time')} for an unknown reason."
         what += " The cluster forgets its events after an hour."
-        log = f"read its log: multislice logs {job.place.name} {snapshot.options} --previous"
+        log = f"read its log: multislice logs {snapshot.word_for(job)} {snapshot.options} --previous"
         yield Finding(Cause.RESTARTED, what, None, tuple(_said(job)), (log,))
 
 
@@ -188,7 +188,7 @@ def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         yield _trains(snapshot, job)
     elif job.state is State.RUNNING:
         program = "the function" if job.kind is Kind.FUNCTION else "the program"
-        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
+        advice = f"see what they do: multislice logs {snapshot.word_for(job)} {snapshot.options} --all --since 10m"
         since = max((pod.started or 0.0 for pod in job.pods), default=None)
         yield Finding(Cause.RUNNING, f"All hosts run {program}.", since, (), (advice,))
 
@@ -199,7 +199,7 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
     if quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
-        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
+        advice = f"see what they do: multislice logs {snapshot.word_for(job)} {snapshot.options} --all --since 10m"
         hang = "after training.step_timeout_minutes, or a container's heartbeat.silence_seconds, the job restarts"
         return Finding(Cause.SILENT, what, at, (f"last {job.progress}",), (advice, hang))
     if at:
@@ -219,7 +219,7 @@ def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding
         )
     meant = meaning(ExitCode.PEER_LOST if end.code is None else end.code, job.kind)
     what = f"{which}{end.words(job.kind)}" + ("." if end.code is None else f": {meant.what}.")
-    return Finding(Cause.RESTARTED, what, end.at, end.evidence, advise(meant, snapshot.reader, job))
+    return Finding(Cause.RESTARTED, what, end.at, end.evidence, advise(meant, snapshot, job))
 
 
 def _said(job: Job) -> Iterator[str]:

@@ -217,6 +217,12 @@ class Snapshot:
         """Return the person who reads this, for advice."""
         return Reader(self.stack, self.options, self.engine_options)
 
+    def word_for(self, job: Job) -> str:
+        """Return the word that selects a job in a command: its name, after its namespace if another team has one of
+        that name."""
+        same = [other for other in self.jobs if other.place.name == job.place.name]
+        return job.place.full_name if len(same) > 1 else job.place.name
+
 
 @dataclass(frozen=True)
 class Summary:

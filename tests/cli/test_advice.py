@@ -4,7 +4,6 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ import typer
 from cli.explain.finding import MEANINGS, advise
 from cli.multislice import app
 from cli.options import ClusterCommand
+from cli.observed.snapshot import Snapshot
 from infra.commands import FOR_MEMBERS, Reader
-from tests.cli.explain.cases import JOB
+from tests.cli.explain.cases import JOB, NOW
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("cli", "infra", "multislice", "workloads")
@@ -98,7 +98,8 @@ def test_members_are_advised_exactly_the_commands_that_need_only_a_kubeconfig() 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("code", sorted(MEANINGS))
 def test_the_advice_after_each_exit_code_can_be_run_by_its_reader(code: int, reader: Reader) -> None:
-    text = "; ".join(advise(MEANINGS[code], reader, replace(JOB, declared=True)))
+    seen = Snapshot("dev", reader.options, "dev", NOW, tuple(reader.engine_options), jobs=(JOB,))
+    text = "; ".join(advise(MEANINGS[code], seen, JOB))
     assert "{" not in text
     for words in _IN_TEXT.findall(text):
         parsed(words)
