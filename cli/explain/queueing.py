@@ -189,7 +189,8 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
         advice = after_change(snapshot.reader, job, "raise max_hours")
     elif _TRIES_OVER in words or "re-queue" in words:
         what = "The job was evicted as often as scheduling.requeueing.limit allows and will not be admitted again."
-        advice = f"fix what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot.reader, job)}"
+        again = submit_again(snapshot.reader, job)
+        advice = f"fix what kept its hosts from becoming ready, then submit it again: {again}"
     else:
         what = "The job was deactivated by a user and will not be admitted until its Workload is activated."
         advice = f"kubectl patch workload {workload.name} -n {workload.namespace} --type merge"

@@ -216,7 +216,7 @@ def write_one(meant: str) -> str:
 def _of_type(place: str, expected: str, got: object, inner: type[BaseModel] | None) -> FieldError:
     """Return the error of a value of the wrong type. `inner` is the class of the mapping that is expected."""
     fields = inner.model_fields if inner else {}
-    filled_in = _FILLED_IN if _FILLED_IN <= fields.keys() else ()
+    filled_in = _FILLED_IN if fields.keys() >= _FILLED_IN else ()
     keys = [name for name, field in fields.items() if field.is_required() and name not in filled_in]
     fix = repair(expected, place.rpartition(".")[2], got, keys)
     example = f"write {expected}, {_EXAMPLES[expected]}" if expected in _EXAMPLES else ""

@@ -12,8 +12,8 @@ import typer
 
 from cli.explain.finding import MEANINGS, advise
 from cli.multislice import app
-from cli.options import ClusterCommand
 from cli.observed.snapshot import Snapshot
+from cli.options import ClusterCommand
 from infra.commands import FOR_MEMBERS, Reader
 from tests.cli.explain.cases import JOB, NOW
 
