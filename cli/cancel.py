@@ -61,7 +61,7 @@ def _end(deployed: Deployed, job: Job) -> None:
             if time.monotonic() > deadline:
                 raise Halt(
                     f"job {job.place.name} is being deleted, but still existed after {_PATIENCE_SECONDS:.0f} s; check"
-                    f" its pods: kubectl get pods -n {job.place.namespace}"
+                    f" its pods: {deployed.reader.kubectl} get pods -n {job.place.namespace}"
                 )
             time.sleep(_POLL_SECONDS)
     except UNREACHABLE as error:

@@ -247,7 +247,7 @@ def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool
             raise Halt(
                 f"expected a new name, got {name}, which a job in namespace {namespace} has; nothing was submitted."
                 f" Choose another name, or remove that job: multislice cancel {word} {deployed.options}, or if it has"
-                f" ended: kubectl delete jobset {name} -n {namespace}",
+                f" ended: {deployed.reader.kubectl} delete jobset {name} -n {namespace}",
                 NEGATIVE,
             ) from None
         raise Halt(f"the API server refuses job {name} in namespace {namespace}: {error}", NEGATIVE) from None

@@ -47,6 +47,8 @@ class Reader:
     """Options with which their commands choose the stack, such as `-s dev --sandbox` or `--namespace team`."""
     engine_options: Sequence[str] = ()
     """Those options that choose the engine, such as `--sandbox`."""
+    kubectl: str = "kubectl"
+    """Beginning of their command lines of kubectl, which chooses the cluster."""
 
     @property
     def is_member(self) -> bool:

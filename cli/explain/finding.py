@@ -60,7 +60,7 @@ def submit_again(reader: Reader, job: Job) -> str:
     """Return how to resubmit a job that failed, was cancelled or will not be admitted again."""
     name = job.place.name
     if not job.declared:
-        return f"kubectl delete jobset {name} -n {job.place.namespace}, then submit it again"
+        return f"{reader.kubectl} delete jobset {name} -n {job.place.namespace}, then submit it again"
     options = replacing(job_resource(name))
     return reader.run_up(*options) if reader.is_member else reader.up(*options)
 

@@ -65,13 +65,15 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
     since, advice = min(pod.created for pod in waiting), [doctor]
     if marked:
         what += ": the free nodes belong to a bad slice"
-        advice.append(f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-")
+        advice.append(
+            f"once the node works again: {_operate(snapshot, f'taint nodes {marked[0].name} {BAD_HOST_KEY}-')}"
+        )
     elif cordoned or away:
         why = [(cordoned, "cordoned"), (away, "not ready")]
         what += ": " + ", and ".join(f"{_names(nodes)} {words}" for nodes, words in why if nodes)
         if cordoned:
             names = " ".join(node.name for node in cordoned)
-            advice.append(f"once they work again: {_operate(snapshot, f'kubectl uncordon {names}')}")
+            advice.append(f"once they work again: {_operate(snapshot, f'uncordon {names}')}")
     elif CORDONED in said:
         # Members of a team see no nodes.
         what += ": nodes are cordoned"
@@ -109,13 +111,14 @@ def _elsewhere(snapshot: Snapshot, name: str) -> str:
     nodes = name if alone else f"-l {NODE_POOL_LABEL}={pool}"
     # JobSet places a slice by its first host, so one cordoned node does not keep it from the pool.
     what = "the node" if alone else "all nodes of its slice"
-    return f"to use another slice if one is free, cordon {what}: {_operate(snapshot, f'kubectl cordon {nodes}')}"
+    return f"to use another slice if one is free, cordon {what}: {_operate(snapshot, f'cordon {nodes}')}"
 
 
-def _operate(snapshot: Snapshot, command: str) -> str:
-    """Return a command about nodes, which members of a team may not run."""
+def _operate(snapshot: Snapshot, words: str) -> str:
+    """Return a command of kubectl about nodes, which members of a team may not run."""
     reader = snapshot.reader
-    return f"ask the owner of stack {reader.stack} to run: {command}" if reader.is_member else command
+    asked = f"ask the owner of stack {reader.stack} to run: kubectl {words}"
+    return asked if reader.is_member else f"{reader.kubectl} {words}"
 
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:

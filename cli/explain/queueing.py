@@ -193,7 +193,7 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
         advice = f"fix what kept its hosts from becoming ready, then submit it again: {again}"
     else:
         what = "The job was deactivated by a user and will not be admitted until its Workload is activated."
-        advice = f"kubectl patch workload {workload.name} -n {workload.namespace} --type merge"
+        advice = f"{snapshot.kubectl} patch workload {workload.name} -n {workload.namespace} --type merge"
         advice += """ -p '{"spec": {"active": true}}'"""
     evidence = (said.message, *times) if said else times
     # The caller still has the function, but its files may have been deleted.
