@@ -64,7 +64,12 @@ def examine(scope: Scope) -> Iterator[Check]:
                 said = f"the cluster does not answer: {error}"
                 checks = [failed(subject, said, "check the network and the group DNS below, then try again")]
                 scope = replace(scope, silent=True)
-            yield from (check.model_copy(update={"group": group}) for check in checks)
+            yield from (check.model_copy(update={"group": group, "fix": _here(scope, check.fix)}) for check in checks)
+
+
+def _here(scope: Scope, fix: str) -> str:
+    """Return a fix whose commands of kubectl reach the cluster of the stack."""
+    return fix.replace("kubectl ", f"{scope.deployed.reader.kubectl} ") if scope.deployed else fix
 
 
 def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) -> list[Check]:
