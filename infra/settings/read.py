@@ -67,6 +67,8 @@ KEYS = frozenset({*Settings.model_fields, SHORT_FORM})
 
 _KINDS: Mapping[str, type[AnyJob]] = {"training": TrainingJob, "container": ContainerJob}
 _DEFAULT_KIND = "training"
+_STAND_IN = "job"
+"""Name of a job whose own name is wrong."""
 _MOVE = "move it into jobs, below its name"
 
 
@@ -298,7 +300,8 @@ def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
         for name, value in sorted(_entries(raw[JOBS]).items(), key=lambda item: str(item[0]))
         for job in _sweep_or_job(sections, name, value)
     ]
-    sections.errors += _same_names(found)
+    wrong = {error.path for error in sections.errors}
+    sections.errors += _same_names([job for job in found if job.path not in wrong])
     return tuple(found)
 
 
@@ -318,7 +321,7 @@ def _short_form(sections: Sections) -> Iterator[DraftJob]:
         sections.errors.append(FieldError(f"{SHORT_FORM}.{SWEEP_KEY}", expected, "a sweep", _MOVE))
     kind = written.get("kind")
     model = (_KINDS.get(kind) if isinstance(kind, str) else None) or TrainingJob
-    job, errors = read_section(_with_defaults(value, sections, _default_name(written)), SHORT_FORM, model)
+    job, errors = _read_job(_with_defaults(value, sections, _default_name(written)), SHORT_FORM, model)
     errors = [error for error in errors if error.path != f"{SHORT_FORM}.kind"]
     sections.errors += _keys_of_other_kinds(errors, SHORT_FORM, model)
     yield DraftJob(SHORT_FORM, written, job)
@@ -375,7 +378,7 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
         sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), write_one(meant), meant))
         return DraftJob(path, written, None)
     without_name = {key: item for key, item in written.items() if key != "name"} if written else value
-    job, errors = read_section(_with_defaults(without_name, sections, name), path, model)
+    job, errors = _read_job(_with_defaults(without_name, sections, name), path, model)
     sections.errors += [
         FieldError(path, error.expected, error.got, _rename(error.meant), error.meant)
         if error.path == f"{path}.name"
@@ -383,6 +386,15 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
         for error in _keys_of_other_kinds(errors, path, model)
     ]
     return DraftJob(path, written, job)
+
+
+def _read_job(value: object, path: str, model: type[AnyJob]) -> tuple[AnyJob | None, list[FieldError]]:
+    """Return a job and its errors. A job with a wrong name has a valid one instead, since most rules name the job."""
+    job, errors = read_section(value, path, model)
+    wrong = next((error for error in errors if error.path == f"{path}.name"), None)
+    if wrong and isinstance(value, Mapping):
+        job, _ = read_section({**cast(Section, value), "name": wrong.meant or _STAND_IN}, path, model)
+    return job, errors
 
 
 def _keys_of_other_kinds(errors: Iterable[FieldError], path: str, model: type[AnyJob]) -> Iterator[FieldError]:

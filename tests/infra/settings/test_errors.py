@@ -48,6 +48,16 @@ def test_a_word_that_was_probably_meant_is_what_to_write(values: Values, spoil: 
     assert errors_of(values)[path].endswith(fix)
 
 
+@pytest.mark.parametrize("name", ["Tiny", "t" * 60])
+def test_a_wrong_name_of_a_job_hides_no_other_error_of_it(values: Values, name: str) -> None:
+    put("job.slices.count", 3)(values)
+    shown = errors_of(values).keys()
+    put("job.name", name)(values)
+    assert errors_of(values).keys() == {*shown, "job.name"}
+    values["jobs"] = {name: unnamed(values), "tiny": "nothing"}
+    assert errors_of(values).keys() >= {path.replace("job", f"jobs.{name}") for path in shown} | {f"jobs.{name}"}
+
+
 def test_the_keys_that_a_job_must_have_are_those_without_a_default(values: Values) -> None:
     values["jobs"] = {"tiny": unnamed(values), "other": "nothing", "program": {"kind": "contaner"}}
     found = errors_of(values)
