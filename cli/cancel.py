@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = MOST_GRACE_SECONDS + 60.0
 
 def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool, as_json: bool) -> int:
     """Cancel a job and wait until its hosts have ended. Raise Halt if it has ended, or the user does not confirm."""
-    snapshot, job = Observer(deployed).job(name)
+    _, job = Observer(deployed).job(name)
     place = job.place
     if job.state.is_end:
         raise Halt(f"expected a waiting or running job, but {place.name} is {job.state}; nothing was changed", NEGATIVE)
@@ -35,7 +35,7 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     _end(deployed, job)
     folder = folder_of(deployed, job)
     job = replace(job, files=read_files(folder, job.run, job.uid)) if folder else job
-    again = f"submit it again: {submit_again(snapshot, job)}"
+    again = f"submit it again: {submit_again(deployed.reader, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
     # The step is null if there is no checkpoint, or it cannot be read.
     step = job.training.checkpoint_step
@@ -61,7 +61,7 @@ def _end(deployed: Deployed, job: Job) -> None:
             if time.monotonic() > deadline:
                 raise Halt(
                     f"job {job.place.name} is being deleted, but still existed after {_PATIENCE_SECONDS:.0f} s; check"
-                    f" its pods: kubectl get pods -n {job.place.namespace}"
+                    f" its pods: {deployed.reader.kubectl} get pods -n {job.place.namespace}"
                 )
             time.sleep(_POLL_SECONDS)
     except UNREACHABLE as error:

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from infra.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
 from infra.published import Published, RecordError, read_published
 from infra.settings.errors import nearest
 from infra.stacks import Stacks, StacksError
-from sandbox.site import storage_beside
+from sandbox.site import KUBECONFIG, storage_beside
 from sandbox.stacks import stacks_in
 
 
@@ -89,7 +89,14 @@ class Deployed:
     @property
     def reader(self) -> Reader:
         """Return the person who runs the command, for advice."""
-        return Reader(self.stack, self.options, self.engine_options)
+        return Reader(self.stack, self.options, self.engine_options, self._kubectl_words)
+
+    @property
+    def _kubectl_words(self) -> str:
+        if self.sandbox:
+            return f"KUBECONFIG={shlex.quote(str(self.sandbox / KUBECONFIG))} kubectl"
+        # Each command names its namespace.
+        return shlex.join(["kubectl", *(replace(self.kubectl, namespace=None).words if self.kubectl else ())])
 
     @property
     def namespaces(self) -> list[str]:
@@ -117,6 +124,10 @@ class Deployed:
         others = {each for each in self.namespaces if namespace in ("", each)} - {job.namespace for job in own}
         submitted = [found for each in sorted(others) if (found := self._submitted(each, short))]
         return choose_job(self.stack, [*own, *submitted] or self.jobs, name)
+
+    def word_for(self, job: JobPlace) -> str:
+        """Return the word that selects a job in a command. Two teams may have jobs of one name."""
+        return job.full_name if len(self.namespaces) > 1 else job.name
 
     def job_folder(self, job: JobPlace) -> str:
         return f"{self.storage}/{job.name}"

@@ -82,7 +82,7 @@ def _count(settings: Settings, snapshot: Snapshot, queue: Queue) -> Usage:
     except (ValueError, TypeError, AttributeError) as error:
         raise Halt(
             f"the annotation {USED_ANNOTATION} of queue {queue.name} cannot be read: {error}; nothing was changed."
-            f" To count again from zero, run: kubectl annotate clusterqueue {queue.name} {USED_ANNOTATION}-"
+            f" To count again from zero, run: {snapshot.kubectl} annotate clusterqueue {queue.name} {USED_ANNOTATION}-"
         ) from None
     own = [each for each in snapshot.workloads if (each.admitted_by or each.queue) == queue.name]
     return before.counted(own, lambda workload: _usd_per_hour(settings, workload), snapshot.at)

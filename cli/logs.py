@@ -159,7 +159,7 @@ def _attempts(read: Iterable[Line]) -> list[list[Line]]:
 def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
     if ended is None or ended.state == "Completed":
         return 0
-    why = f"multislice explain {place.name} {deployed.options}"
+    why = f"multislice explain {deployed.word_for(place)} {deployed.options}"
     sys.stderr.write(inert(f"job {place.name} has failed: {ended.reason}: {ended.message}\nTo see why, run: {why}\n"))
     return NEGATIVE
 
@@ -241,7 +241,7 @@ def _missing(deployed: Deployed, place: JobPlace) -> Halt:
 
 def _nothing(deployed: Deployed, place: JobPlace, selection: Selection) -> Halt:
     if not selection.previous:
-        advice = f"`multislice explain {place.name} {deployed.options}` says what the job waits for"
+        advice = f"`multislice explain {deployed.word_for(place)} {deployed.options}` says what the job waits for"
         return Halt(f"no host of job {place.name} has started; {advice}")
     names = f'resource.labels.namespace_name="{place.namespace}" resource.labels.pod_name:"{place.name}-"'
     return Halt(

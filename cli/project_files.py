@@ -1,5 +1,6 @@
 """Finds the files of a stack in the project: its stack file and its settings of the policy pack."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,5 +64,14 @@ def check_policy_file(path: Path) -> None:
     file = stack_file.opened(path, "the settings of rules")
     errors = file_errors(file.content, ALL_POLICIES)
     found = [(file.lines.find(place), f"{place}: {text}" if place else text) for place, text in errors]
-    if lines := file.ordered(found):
+    if lines := file.ordered(found or _json_errors(path)):
         raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. {stack_file.ADVICE}"]))
+
+
+def _json_errors(path: Path) -> list[tuple[int, str]]:
+    """Return the line and the text of the error of a YAML file that is not JSON, which Pulumi reads."""
+    try:
+        json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        return [(error.lineno, f"expected JSON, got: {error.msg}")]
+    return []

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
-from cli.deployed import Deployed, published_for
+from cli.deployed import Deployed, JobPlace, published_for
 from infra.jobs import submitted_jobset
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
 from infra.live import workloads as all_workloads
@@ -128,8 +128,9 @@ def _of_file(path: Path) -> Wish:
     return Wish(shown(path), name, section, own_image=False, file=file)
 
 
-def _listed(errors: Sequence[str], source: Path | str) -> str:
-    return "\n".join([*errors, f"{count_errors(len(errors))} in {source}. Nothing was submitted"])
+def _listed(errors: Sequence[str], source: Path | str, stack: str = "") -> str:
+    others = f". Only the owner of stack {stack} can change what is in its stack file" if stack else ""
+    return "\n".join([*errors, f"{count_errors(len(errors))} in {source}. Nothing was submitted{others}"])
 
 
 def prepare(deployed: Deployed, wish: Wish) -> Prepared:
@@ -139,15 +140,16 @@ def prepare(deployed: Deployed, wish: Wish) -> Prepared:
     try:
         settings = read_submitted(wish.name, section, published)
     except SettingsError as error:
-        raise _refused([_as_written(each, wish) for each in error.errors], wish) from None
+        raise _refused([_as_written(each, wish) for each in error.errors], wish, published.stack) from None
     if wish.file and wish.file.errors:
-        raise _refused([], wish)
+        raise _refused([], wish, published.stack)
     jobs = settings.jobs.values()
     return Prepared(published, settings, [submitted_jobset(published, settings, job) for job in jobs])
 
 
-def _refused(errors: Sequence[FieldError], wish: Wish) -> Halt:
-    return Halt(_listed(wish.file.report(errors) if wish.file else [str(error) for error in errors], wish.source))
+def _refused(errors: Sequence[FieldError], wish: Wish, stack: str) -> Halt:
+    listed = wish.file.report(errors) if wish.file else [str(error) for error in errors]
+    return Halt(_listed(listed, wish.source, stack))
 
 
 def _as_written(error: FieldError, wish: Wish) -> FieldError:
@@ -155,7 +157,8 @@ def _as_written(error: FieldError, wish: Wish) -> FieldError:
     path = f"jobs.{wish.name}"
     fix = error.fix.replace(f"{path}.", "")
     fix = fix.replace("in the stack file", f"in {wish.source}").replace("to the stack file", f"to {wish.source}")
-    own = error.path.removeprefix(f"{path}.") if error.path != path else "name"
+    whole = "name" if error.fix.startswith("rename") else "the job"
+    own = error.path.removeprefix(f"{path}.") if error.path != path else whole
     return replace(error, path=own, expected=error.expected.replace(f"{path}.", ""), fix=fix)
 
 
@@ -193,8 +196,9 @@ def submit(
     else:
         for name in prepared.settings.jobs:
             console.print(f"job {prepared.published.namespace}/{name} was submitted")
+            word = deployed.word_for(JobPlace(name, prepared.published.namespace, prepared.published.team))
             for command, option in (("status", "--watch"), ("logs", "--follow"), ("explain", ""), ("cancel", "")):
-                line = f"  multislice {command} {name} {deployed.options} {option}"
+                line = f"  multislice {command} {word} {deployed.options} {option}"
                 console.print(line.rstrip(), style="dim", soft_wrap=True)
     return 0
 
@@ -239,10 +243,11 @@ def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool
         deployed.api.request("POST", JOBSETS.format(namespace), manifest, query)
     except ApiError as error:
         if error.status == _CONFLICT:
+            word = deployed.word_for(JobPlace(name, namespace, ""))
             raise Halt(
                 f"expected a new name, got {name}, which a job in namespace {namespace} has; nothing was submitted."
-                f" Choose another name, or remove that job: multislice cancel {name} {deployed.options}, or if it has"
-                f" ended: kubectl delete jobset {name} -n {namespace}",
+                f" Choose another name, or remove that job: multislice cancel {word} {deployed.options}, or if it has"
+                f" ended: {deployed.reader.kubectl} delete jobset {name} -n {namespace}",
                 NEGATIVE,
             ) from None
         raise Halt(f"the API server refuses job {name} in namespace {namespace}: {error}", NEGATIVE) from None

@@ -47,6 +47,8 @@ class Reader:
     """Options with which their commands choose the stack, such as `-s dev --sandbox` or `--namespace team`."""
     engine_options: Sequence[str] = ()
     """Those options that choose the engine, such as `--sandbox`."""
+    kubectl: str = "kubectl"
+    """Beginning of their command lines of kubectl, which chooses the cluster."""
 
     @property
     def is_member(self) -> bool:
@@ -59,6 +61,11 @@ class Reader:
             return f"ask the owner of stack {self.stack} to run: {self._of_owner(name, *words)}"
         options = ("-s", self.stack) if name in OF_FILES else shlex.split(self.options)
         return shlex.join(("multislice", name, *words, *options))
+
+    def run(self, name: str) -> str:
+        """Return the advice to run a command, or advice to ask the owner."""
+        command = self.command(name)
+        return command if command.startswith("ask ") else f"run: {command}"
 
     def up(self, *options: str) -> str:
         """Return the command line that deploys the stack, which only its owner can run."""

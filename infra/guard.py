@@ -31,11 +31,12 @@ from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
 from infra.queues import flavor_name
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
+from infra.settings.values import NAMESPACE
 
 type Texts = Mapping[str, str]
 """Settings as text, by path."""
 
-_ACCEPT = "accept the loss: pulumi config set allow_interruption true"
+_ACCEPT = f"accept the loss: write {NAMESPACE}:allow_interruption: true below config in the stack file"
 _WIDENED_IN_PLACE = "network.nodes"
 _EXISTING, _LOCATION = "cluster.existing.name", "cluster.existing.location"
 _TEAMS = "teams/"

@@ -150,7 +150,7 @@ def _specified(jobset: Object, section: str, name: str) -> object:
     """Return a setting of a training job's specification; `None` if the job has none."""
     try:
         return json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])[section][name]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -320,9 +320,13 @@ class Pod:
 
 
 def host_of(pod: Object) -> str:
-    """Return the name of the pod's host within its JobSet: `<replicated job>-<slice>-<host>`."""
-    labels = pod["metadata"]["labels"]
-    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, COMPLETION_INDEX_LABEL))
+    """Return the name of the pod's host within its JobSet: `<replicated job>-<slice>-<host>`.
+
+    Pods of a Job that is not indexed have no number. The random end of the pod's name is then that of its host.
+    """
+    labels, random = pod["metadata"]["labels"], pod["metadata"]["name"].rpartition("-")[2]
+    host = labels.get(COMPLETION_INDEX_LABEL, random)
+    return f"{labels[REPLICATED_JOB_LABEL]}-{labels[JOB_INDEX_LABEL]}-{host}"
 
 
 def restarts_before(found: Object) -> int:
@@ -359,12 +363,13 @@ def pod_of(found: Object, at: float) -> Pod:
 
 def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
     """Return the newest pod of each host: a head first, then in the order of slices and hosts."""
-    found: dict[tuple[str, int, int], Pod] = {}
+    found: dict[tuple[str, int, int, str], Pod] = {}
     for each in pods:
-        labels = each["metadata"]["labels"]
+        labels, pod = each["metadata"]["labels"], pod_of(each, at)
+        number = int(labels.get(COMPLETION_INDEX_LABEL, 0))
         # In this order a head precedes all slices.
-        key = labels[REPLICATED_JOB_LABEL], int(labels[JOB_INDEX_LABEL]), int(labels[COMPLETION_INDEX_LABEL])
-        pod, known = pod_of(each, at), found.get(key)
+        key = labels[REPLICATED_JOB_LABEL], int(labels[JOB_INDEX_LABEL]), number, pod.host
+        known = found.get(key)
         if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
             found[key] = pod
     return tuple(found[key] for key in sorted(found))

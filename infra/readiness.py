@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pulumi
 
+from infra.commands import command_line
 from infra.cost import price_table
 from infra.settings.errors import FieldError, SettingsError
 from infra.settings.jobs import Job
@@ -16,7 +17,6 @@ from workloads.spec import token_folders
 EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})
 """Projects and buckets of the stack files in `stacks/`."""
 _NO_DIGEST = f"@sha256:{'0' * 64}"
-_DESTROY = "pulumi destroy"
 
 
 def now() -> datetime:
@@ -24,13 +24,13 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def expiry_errors(budget: Budget | None, at: datetime) -> list[FieldError]:
-    """Return the errors of a stack whose time is over."""
+def expiry_errors(budget: Budget | None, at: datetime, stack: str) -> list[FieldError]:
+    """Return the errors of a stack whose time is over. `stack` is its name."""
     errors: list[FieldError] = []
     if budget and budget.expires_on and at.date() > budget.expires_on:
         expected, fix = (
             f"a day that is not past on {at.date()}",
-            f"set a later one, or destroy the stack: {_DESTROY}",
+            f"set a later one, or destroy the stack: {command_line('down', stack)}",
         )
         errors.append(FieldError("budget.expires_on", expected, str(budget.expires_on), fix))
     return errors
@@ -46,7 +46,7 @@ def require_time_left(budget: Budget | None, at: datetime) -> list[pulumi.Resour
     ends = {"expires_on": str(budget.expires_on)} if budget and budget.expires_on else {}
     if not ends:
         return []
-    errors = expiry_errors(budget, at)
+    errors = expiry_errors(budget, at, pulumi.get_stack())
     # The record changes when the time is over, so that there is an update to refuse even if nothing else changes.
     record = {**ends, "expired": bool(errors)}
     hook = _refusal("has-not-expired", errors, in_previews=True)

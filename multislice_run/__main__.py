@@ -47,6 +47,8 @@ class Trial:
         self._command, self._folder, self._seconds = command, folder, seconds
         self._address = socket.gethostbyname("localhost")
         self._heartbeat = folder / "heartbeat"
+        self._program: subprocess.Popen[bytes] | None = None
+        """The newest attempt."""
 
     def kill_after_a_save(self) -> int:
         """Run the first attempt until steps and a save are recorded, then kill it. Return the saved step."""
@@ -98,7 +100,17 @@ class Trial:
             "TPU_WORKER_ID": "0",
             "TPU_WORKER_HOSTNAMES": "localhost",
         }
-        return subprocess.Popen(self._command, env={**os.environ, **variables}, start_new_session=True)
+        try:
+            self._program = subprocess.Popen(self._command, env={**os.environ, **variables}, start_new_session=True)
+        except OSError as error:
+            raise Broken(f"expected a program that can be started, got {error}; correct the command") from None
+        return self._program
+
+    def close(self) -> None:
+        """End the newest attempt if it still runs."""
+        if self._program and self._program.poll() is None:
+            os.killpg(self._program.pid, signal.SIGKILL)
+            self._program.wait()
 
     def _wait(self, program: subprocess.Popen[bytes], is_true: Callable[[], bool], what: str, advice: str) -> None:
         until = time.monotonic() + self._seconds
@@ -171,6 +183,13 @@ def check(command: list[str], folder: Path, seconds: float) -> None:
         Broken: the program does not keep a part of the contract.
     """
     trial = Trial(command, folder, seconds)
+    try:
+        _check(trial)
+    finally:
+        trial.close()
+
+
+def _check(trial: Trial) -> None:
     saved = trial.kill_after_a_save()
     print(f"ok: records, heartbeat and metrics; killed after the save of step {saved}", flush=True)
     saved = trial.resume_and_terminate(saved)

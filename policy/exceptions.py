@@ -1,5 +1,6 @@
 """Exceptions from rules, which are part of a stack's policy file: for which resources, why, and until when."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -104,7 +105,7 @@ def file_errors(policy_file: object, rules: Iterable[About]) -> Iterator[tuple[s
     """Yield the place and the text of every error in the content of a policy file. Places are keys, such as
     `rule.exceptions[0].expires_on`; empty for the whole file."""
     if not isinstance(policy_file, Mapping):
-        yield "", f"expected rules with their settings, got {policy_file!r}; write {{}} for none"
+        yield "", f"expected rules with their settings, got {_shown(policy_file)}; write {{}} for none"
         return
     known = {about.id: about for about in rules}
     successors = {former: about.id for about in known.values() for former in about.replaces}
@@ -125,19 +126,19 @@ def _settings_errors(settings: object, *, excusable: bool) -> Iterator[tuple[str
     levels = ("advisory", "mandatory", "remediate", "disabled")
     if isinstance(settings, str):
         if settings not in levels:
-            yield "", f"expected one of the levels {', '.join(levels)}, got {settings!r}"
+            yield "", f"expected one of the levels {', '.join(levels)}, got {_shown(settings)}"
         return
     if not isinstance(settings, Mapping):
-        yield "", f"expected a level, or a mapping with {KEY}, got {settings!r}"
+        yield "", f"expected a level, or a mapping with {KEY}, got {_shown(settings)}"
         return
     section = cast(Mapping[str, object], settings)
     for key in section.keys() - {KEY, "enforcementLevel"}:
         yield f".{key}", f"expected one of the keys {KEY} and enforcementLevel, got {key!r}"
     if (level := section.get("enforcementLevel", levels[0])) not in levels:
-        yield ".enforcementLevel", f"expected one of the levels {', '.join(levels)}, got {level!r}"
+        yield ".enforcementLevel", f"expected one of the levels {', '.join(levels)}, got {_shown(level)}"
     entries = section.get(KEY, [])
     if not isinstance(entries, list):
-        yield f".{KEY}", f"expected a list of exceptions, got {entries!r}"
+        yield f".{KEY}", f"expected a list of exceptions, got {_shown(entries)}"
         return
     if entries and not excusable:
         yield f".{KEY}", "expected none, since this rule allows no exceptions; remove them"
@@ -149,7 +150,7 @@ def _settings_errors(settings: object, *, excusable: bool) -> Iterator[tuple[str
 def _exception_errors(entry: object) -> Iterator[tuple[str, str]]:
     names = tuple(SCHEMA["items"]["properties"])
     if not isinstance(entry, Mapping):
-        yield "", f"expected a mapping with {', '.join(names)}, got {entry!r}"
+        yield "", f"expected a mapping with {', '.join(names)}, got {_shown(entry)}"
         return
     written = cast(Mapping[str, object], entry)
     for key in sorted(written.keys() - {*names}):
@@ -157,8 +158,9 @@ def _exception_errors(entry: object) -> Iterator[tuple[str, str]]:
     for name in names:
         value = written.get(name)
         if not isinstance(value, str) or not value:
-            got = "nothing" if name not in written else repr(value)
-            yield f".{name}", f"expected {name} of the exception, got {got}"
+            quoted = "; put it in quotation marks" if isinstance(value, date | int | float) else ""
+            got = _shown(value) if name in written else "nothing"
+            yield f".{name}", f"expected {name} of the exception, got {got}{quoted}"
     day = written.get("expires_on")
     if isinstance(day, str) and day and not _is_day(day):
         yield ".expires_on", f"expected a day such as 2027-01-31, got {day!r}"
@@ -169,3 +171,8 @@ def _is_day(text: str) -> bool:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
+
+
+def _shown(value: object) -> str:
+    """Return a value as it is written in a policy file. Only a file that is not JSON has dates."""
+    return str(value) if isinstance(value, date) else json.dumps(value, default=str)

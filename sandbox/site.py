@@ -61,6 +61,10 @@ class Storage:
         }
 
 
+KUBECONFIG = "kubeconfig"
+"""File of the cluster administrator in the folder of a sandbox."""
+
+
 @dataclass(frozen=True)
 class Site:
     """Paths and addresses of one sandbox. Nothing here touches disk or network."""
@@ -113,7 +117,7 @@ class Site:
     @property
     def kubeconfig(self) -> Path:
         """Return the path of the kubeconfig of the cluster administrator, for people and for the sandbox itself."""
-        return self.root / "kubeconfig"
+        return self.root / KUBECONFIG
 
     @property
     def cloud(self) -> Path:

@@ -53,7 +53,7 @@ def quotas(scope: Scope) -> Findings:
 def google_quota(scope: Scope) -> Findings:
     """Check that Google grants the chips of each slice group."""
     if scope.settings is None:
-        yield skipped("TPU quota", f"stacks/Pulumi.{scope.stack}.yaml, which has the number of chips, is missing")
+        yield skipped("TPU quota", "the stack file, which has the number of chips, cannot be read")
         return
     found = scope.in_google()
     groups = scope.settings.slices

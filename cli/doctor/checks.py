@@ -1,6 +1,7 @@
 """Defines a check and its result, and gives checks access to the cluster, the stack file and Google Cloud."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -78,7 +79,9 @@ def token(*login: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotAsked(f"gcloud does not answer: {error}") from None
     if asked.returncode:
-        said = (asked.stderr.strip().splitlines() or ["no reason given"])[-1]
+        # Advice to log in follows the reason.
+        said = (asked.stderr.strip().splitlines() or ["no reason given"])[0]
+        said = re.sub(r"^ERROR: \(\S+\) ", "", said)
         raise NotLoggedIn(f"gcloud has no credentials: {said}; run `gcloud {' '.join(login)} login`")
     return asked.stdout.strip()
 
@@ -117,6 +120,8 @@ class Scope:
     sandbox: Path | None
     """Folder of the sandbox that has the stack. None: Google Cloud."""
     google: Google | NotAsked
+    unread: str = ""
+    """Why `settings` is None."""
     silent: bool = False
     """Whether the cluster did not answer an earlier check, so that no other check waits for it."""
 

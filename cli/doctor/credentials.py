@@ -3,6 +3,7 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
+from infra.commands import command_line
 from infra.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
@@ -20,6 +21,13 @@ _RIGHTS = (("submit jobs", JOBSET_GROUP, "jobsets", "create"), ("cancel jobs", J
 """Description, API group, resource and verb of each right."""
 _GROUPS = {"JobSet": JOBSET_API_VERSION, "Kueue": KUEUE_API_VERSION}
 _MOST_SERVICES = "200"
+
+
+def stack_file(scope: Scope) -> Findings:
+    """Check that the stack file can be read."""
+    if scope.settings is None:
+        says, *_ = scope.unread.splitlines()
+        yield failed("stack file", says, f"see all its errors: {command_line('review', scope.stack)}")
 
 
 def stack(scope: Scope) -> Findings:

@@ -19,6 +19,7 @@ from infra.stacks import StacksError
 
 GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "credentials": (
+        credentials.stack_file,
         credentials.stack,
         credentials.rights,
         credentials.bucket,
@@ -63,7 +64,12 @@ def examine(scope: Scope) -> Iterator[Check]:
                 said = f"the cluster does not answer: {error}"
                 checks = [failed(subject, said, "check the network and the group DNS below, then try again")]
                 scope = replace(scope, silent=True)
-            yield from (check.model_copy(update={"group": group}) for check in checks)
+            yield from (check.model_copy(update={"group": group, "fix": _here(scope, check.fix)}) for check in checks)
+
+
+def _here(scope: Scope, fix: str) -> str:
+    """Return a fix whose commands of kubectl reach the cluster of the stack."""
+    return fix.replace("kubectl ", f"{scope.deployed.reader.kubectl} ") if scope.deployed else fix
 
 
 def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) -> list[Check]:
@@ -84,11 +90,11 @@ def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) 
 
 def scope_of(stack: str, sandbox: Path | None) -> Scope:
     """Return the stack that checks examine. What is missing is a result of the checks."""
+    settings, unread, found, missing = None, "", None, ""
     try:
         settings = stack_file.read(stack_file.find(stack))
-    except Halt:
-        settings = None
-    found, missing = None, ""
+    except Halt as error:
+        unread = str(error)
     try:
         found = deployed(stack, sandbox)
     except (Halt, StacksError) as error:
@@ -96,13 +102,13 @@ def scope_of(stack: str, sandbox: Path | None) -> Scope:
     if sandbox is not None:
         cloud = NotAsked("the sandbox has no Google Cloud")
     elif settings is None:
-        cloud = NotAsked("the stack file, which has the name of the project, is missing")
+        cloud = NotAsked("the stack file, which has the name of the project, cannot be read")
     else:
         try:
             cloud = google(settings.cloud.project, settings.cloud.region)
         except NotAsked as why:
             cloud = why
-    return Scope(stack, settings, found, missing, sandbox, cloud)
+    return Scope(stack, settings, found, missing, sandbox, cloud, unread)
 
 
 def _table(stack: str, checks: tuple[Check, ...]) -> Table:

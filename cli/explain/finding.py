@@ -56,12 +56,23 @@ class Finding:
     """What to do, with commands. Empty: nothing."""
 
 
-def submit_again(snapshot: Snapshot, job: Job) -> str:
-    """Return the command that resubmits a job that failed, was cancelled or will not be admitted again."""
+def submit_again(reader: Reader, job: Job) -> str:
+    """Return how to resubmit a job that failed, was cancelled or will not be admitted again."""
     name = job.place.name
     if not job.declared:
-        return f"kubectl delete jobset {name} -n {job.place.namespace}, then submit it again"
-    return snapshot.reader.up(*replacing(job_resource(name)))
+        return f"{reader.kubectl} delete jobset {name} -n {job.place.namespace}, then submit it again"
+    options = replacing(job_resource(name))
+    return reader.run_up(*options) if reader.is_member else reader.up(*options)
+
+
+def after_change(reader: Reader, job: Job, change: str) -> str:
+    """Return the advice to change a job, such as `raise max_hours`, and to submit it with the change.
+
+    `up` submits only the jobs of the stack file.
+    """
+    if job.declared:
+        return f"{change} in the stack file of {reader.stack}, then {reader.run_up()}"
+    return f"{change} in its file, then {submit_again(reader, job)}"
 
 
 @dataclass(frozen=True)
@@ -70,26 +81,27 @@ class Meaning:
 
     what: str
     next: str
-    """What to do. `{job}` is the job's name, `{run_up}` says how to deploy the stack, `{previous}` is the option for
-    logs of the attempt before the newest one if it is meant, and every other word in braces is that command of
-    `multislice` as the reader can run it: `{doctor}` about the stack, `{logs}` about the job."""
+    """What to do. `{previous}` is the option for logs of the attempt before the newest one if it is meant, and every
+    other word in braces is that command of `multislice` as the reader can run it: `{doctor}` about the stack, `{logs}`
+    about the job."""
+    change: str = ""
+    """What to change of the job after that, and to submit it again. Empty: nothing."""
 
 
 _LOG = "read its log: {logs} --all{previous}"
-_REPAIR = "fix the stack file and {run_up}, which submits the job again"
 
 MEANINGS: dict[int, Meaning] = {
     ExitCode.DONE: Meaning("it completed", "nothing to do"),
     ExitCode.CRASH: Meaning("its program crashed", _LOG),
-    ExitCode.INVALID_SPEC: Meaning("the job's settings or data are invalid, so a restart cannot help", _REPAIR),
+    ExitCode.INVALID_SPEC: Meaning("the job's settings or data are invalid, so a restart cannot help", "", "fix them"),
     ExitCode.OUT_OF_MEMORY: Meaning(
         "the step does not fit in the memory of the chips, so a restart cannot help",
         "find a size that fits: {preflight}",
     ),
     ExitCode.DIVERGED: Meaning(
         "loss or gradients stayed too large or not finite, so a restart cannot help",
-        "look at the losses: {report}. Set a lower `job.optimizer.learning_rate` with"
-        " `job.allow_changes: [optimizer.learning_rate]`, and {run_up}",
+        "look at the losses: {report}",
+        "set a lower `optimizer.learning_rate` with `allow_changes: [optimizer.learning_rate]`",
     ),
     ExitCode.BAD_HOST: Meaning(
         "it failed the check of its chips; the nodes of its slice are marked, and no job is placed on them",
@@ -148,12 +160,16 @@ def meaning(code: int, kind: Kind, *, recorded: bool = False) -> Meaning:
     return MEANINGS.get(code, _OTHER)
 
 
-def advise(found: Meaning, reader: Reader, job: str, *, previous: bool = True) -> str:
+def advise(found: Meaning, snapshot: Snapshot, job: Job, *, previous: bool = True) -> tuple[str, ...]:
     """Return what to do after a host of a job has ended, with commands that the reader can run.
 
     `previous`: another attempt has followed.
     """
-    about_job = {command: reader.command(command, job) for command in ("logs", "report")}
+    reader, word = snapshot.reader, snapshot.word_for(job)
+    # `report` finds jobs of the stack file by name.
+    losses = reader.command("report", job.place.name) if job.declared else reader.command("status", word)
+    about_job = {"logs": reader.command("logs", word), "report": losses}
     about_stack = {command: reader.command(command) for command in ("doctor", "preflight")}
+    change = after_change(reader, job, found.change) if found.change else ""
     option = " --previous" if previous else ""
-    return found.next.format(job=job, run_up=reader.run_up(), previous=option, **about_job, **about_stack)
+    return tuple(filter(None, (found.next.format(previous=option, **about_job, **about_stack), change)))

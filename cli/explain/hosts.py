@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from cli.explain.finding import Cause, Finding, advise, meaning, submit_again
+from cli.explain.finding import Cause, Finding, advise, after_change, meaning, submit_again
 from cli.observed.causes import first_cause, refusals
 from cli.observed.ends import HostEnd
 from cli.observed.scheduler import CORDONED, TAINTED
@@ -45,7 +45,7 @@ def _refused_objects(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if refusals and missing > 0:
         what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
-        advice = f"fix the cause in the stack file, then {snapshot.reader.run_up()}"
+        advice = after_change(snapshot.reader, job, "fix the cause")
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
@@ -65,13 +65,15 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
     since, advice = min(pod.created for pod in waiting), [doctor]
     if marked:
         what += ": the free nodes belong to a bad slice"
-        advice.append(f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-")
+        advice.append(
+            f"once the node works again: {_operate(snapshot, f'taint nodes {marked[0].name} {BAD_HOST_KEY}-')}"
+        )
     elif cordoned or away:
         why = [(cordoned, "cordoned"), (away, "not ready")]
         what += ": " + ", and ".join(f"{_names(nodes)} {words}" for nodes, words in why if nodes)
         if cordoned:
             names = " ".join(node.name for node in cordoned)
-            advice.append(f"once they work again: {_operate(snapshot, f'kubectl uncordon {names}')}")
+            advice.append(f"once they work again: {_operate(snapshot, f'uncordon {names}')}")
     elif CORDONED in said:
         # Members of a team see no nodes.
         what += ": nodes are cordoned"
@@ -109,13 +111,14 @@ def _elsewhere(snapshot: Snapshot, name: str) -> str:
     nodes = name if alone else f"-l {NODE_POOL_LABEL}={pool}"
     # JobSet places a slice by its first host, so one cordoned node does not keep it from the pool.
     what = "the node" if alone else "all nodes of its slice"
-    return f"to use another slice if one is free, cordon {what}: {_operate(snapshot, f'kubectl cordon {nodes}')}"
+    return f"to use another slice if one is free, cordon {what}: {_operate(snapshot, f'cordon {nodes}')}"
 
 
-def _operate(snapshot: Snapshot, command: str) -> str:
-    """Return a command about nodes, which members of a team may not run."""
+def _operate(snapshot: Snapshot, words: str) -> str:
+    """Return a command of kubectl about nodes, which members of a team may not run."""
     reader = snapshot.reader
-    return f"ask the owner of stack {reader.stack} to run: {command}" if reader.is_member else command
+    asked = f"ask the owner of stack {reader.stack} to run: kubectl {words}"
+    return asked if reader.is_member else f"{reader.kubectl} {words}"
 
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
@@ -137,7 +140,7 @@ def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if not held:
         return
     what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
-    advice = f"fix the image or the objects that the pod refers to, then {snapshot.reader.run_up()}"
+    advice = after_change(snapshot.reader, job, "fix the image or the objects that the pod refers to")
     evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
@@ -155,7 +158,7 @@ def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if unknown > 0:
         what = f"The job restarted {counted(unknown, 'time')} for an unknown reason."
         what += " The cluster forgets its events after an hour."
-        log = f"read its log: multislice logs {job.place.name} {snapshot.options} --previous"
+        log = f"read its log: multislice logs {snapshot.word_for(job)} {snapshot.options} --previous"
         yield Finding(Cause.RESTARTED, what, None, tuple(_said(job)), (log,))
 
 
@@ -170,7 +173,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     over = f" It had used up its {counted(job.max_restarts, 'restart')}." if job.used_up else ""
     what = f"The job has failed. {last.what if last else 'No host reported a cause.'}{over}"
     evidence = (*(last.evidence if last else ()), *words)
-    again = submit_again(snapshot, job)
+    again = submit_again(snapshot.reader, job)
     # The caller of a function has received the error.
     tries = {Kind.TRAINING: (f"try again from its last checkpoint: {again}",), Kind.CONTAINER: (f"try again: {again}",)}
     advice = (*(last.next if last else ()), *tries.get(job.kind, ()))
@@ -187,7 +190,7 @@ def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         yield _trains(snapshot, job)
     elif job.state is State.RUNNING:
         program = "the function" if job.kind is Kind.FUNCTION else "the program"
-        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
+        advice = f"see what they do: multislice logs {snapshot.word_for(job)} {snapshot.options} --all --since 10m"
         since = max((pod.started or 0.0 for pod in job.pods), default=None)
         yield Finding(Cause.RUNNING, f"All hosts run {program}.", since, (), (advice,))
 
@@ -198,7 +201,7 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
     if quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
-        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
+        advice = f"see what they do: multislice logs {snapshot.word_for(job)} {snapshot.options} --all --since 10m"
         hang = "after training.step_timeout_minutes, or a container's heartbeat.silence_seconds, the job restarts"
         return Finding(Cause.SILENT, what, at, (f"last {job.progress}",), (advice, hang))
     if at:
@@ -218,8 +221,7 @@ def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding
         )
     meant = meaning(ExitCode.PEER_LOST if end.code is None else end.code, job.kind, recorded=end.recorded)
     what = f"{which}{end.words(job.kind)}" + ("." if end.code is None else f": {meant.what}.")
-    advice = advise(meant, snapshot.reader, job.place.name, previous=bool(which))
-    return Finding(Cause.RESTARTED, what, end.at, end.evidence, (advice,))
+    return Finding(Cause.RESTARTED, what, end.at, end.evidence, advise(meant, snapshot, job, previous=bool(which)))
 
 
 def _said(job: Job) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from cli.explain.finding import Cause, Finding, submit_again
+from cli.explain.finding import Cause, Finding, after_change, submit_again
 from cli.observed.snapshot import Job, Queue, Snapshot
 from cli.render import counted
 from infra.job_state import Condition, Kind, State, Workload
@@ -35,7 +35,7 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     workload = job.workload
     if not job.uid:
         what = f"Namespace {job.place.namespace} has no JobSet {job.place.name}: it was deleted, or never submitted."
-        yield Finding(Cause.MISSING, what, None, next=(f"submit it: {submit_again(snapshot, job)}",))
+        yield Finding(Cause.MISSING, what, None, next=(f"submit it: {submit_again(snapshot.reader, job)}",))
     elif workload is None:
         if job.suspended:
             yield _no_workload(snapshot, job)
@@ -82,8 +82,8 @@ def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
 
 def _over_budget(snapshot: Snapshot, queue: Queue) -> Finding:
     advice = (
-        f"to resume its jobs, raise budget.usd_total in the stack file of {snapshot.stack}, then run: multislice"
-        f" enforce-budget {snapshot.options}"
+        f"to resume its jobs, raise budget.usd_total in the stack file of {snapshot.stack}, then"
+        f" {snapshot.reader.run('enforce-budget')}"
     )
     since = queue.active.since if queue.active else None
     what = f"Queue {queue.name} admits no job, because the budget of the stack is used up."
@@ -111,7 +111,8 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
     evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
     if found := _TOO_SMALL.search(said.message):
         what = f"{requests}, but its queue can have at most {found[2]}: it is never admitted."
-        advice = f"raise the team's quota or lower job.slices.count: {snapshot.reader.command('review')}"
+        fewer = "lower job.slices.count" if job.declared else "submit it again with fewer slices"
+        advice = f"raise the team's quota: {snapshot.reader.command('review')}; or {fewer}"
         return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (advice,))
     if found := _TAKEN.search(said.message):
         holders = _holders(snapshot, workload, found[1])
@@ -185,13 +186,14 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:
         what = "The job has used up its max_hours and will not be admitted again."
-        advice = f"raise job.max_hours, then {snapshot.reader.run_up()}"
+        advice = after_change(snapshot.reader, job, "raise max_hours")
     elif _TRIES_OVER in words or "re-queue" in words:
         what = "The job was evicted as often as scheduling.requeueing.limit allows and will not be admitted again."
-        advice = f"fix what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot, job)}"
+        again = submit_again(snapshot.reader, job)
+        advice = f"fix what kept its hosts from becoming ready, then submit it again: {again}"
     else:
         what = "The job was deactivated by a user and will not be admitted until its Workload is activated."
-        advice = f"kubectl patch workload {workload.name} -n {workload.namespace} --type merge"
+        advice = f"{snapshot.kubectl} patch workload {workload.name} -n {workload.namespace} --type merge"
         advice += """ -p '{"spec": {"active": true}}'"""
     evidence = (said.message, *times) if said else times
     # The caller still has the function, but its files may have been deleted.

@@ -84,6 +84,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         cluster=deployed.outputs.get("cluster", ""),
         at=at,
         engine_options=deployed.engine_options,
+        kubectl=deployed.reader.kubectl,
         answered=sum(map(len, reader.errors.values())) < len(found),
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),

@@ -58,7 +58,7 @@ def from_text(text: str) -> dict[int, HostEnd]:
     """Return the ends in an annotation by attempt; none if it has another form, because members may write it."""
     try:
         return {int(attempt): _read(**end) for attempt, end in json.loads(text or "{}").items()}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}
 
 

@@ -247,6 +247,8 @@ class Snapshot:
     at: float
     engine_options: tuple[str, ...] = ()
     """Those options that select the engine, such as `--sandbox`."""
+    kubectl: str = "kubectl"
+    """Beginning of kubectl's command lines, which selects the cluster."""
     answered: bool = True
     """Whether the cluster answered any request."""
     usd_per_hour: float | None = None
@@ -263,7 +265,13 @@ class Snapshot:
     @property
     def reader(self) -> Reader:
         """Return the person who reads this, for advice."""
-        return Reader(self.stack, self.options, self.engine_options)
+        return Reader(self.stack, self.options, self.engine_options, self.kubectl)
+
+    def word_for(self, job: Job) -> str:
+        """Return the word that selects a job in a command: its name, after its namespace if another team has one of
+        that name."""
+        same = [other for other in self.jobs if other.place.name == job.place.name]
+        return job.place.full_name if len(same) > 1 else job.place.name
 
 
 @dataclass(frozen=True)

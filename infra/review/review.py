@@ -138,7 +138,7 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
     return Review(
         stack=stack,
         made_on=known.at.date(),
-        refused=tuple(map(str, (*expiry_errors(settings.budget, known.at), *placeholders(settings)))),
+        refused=tuple(map(str, (*expiry_errors(settings.budget, known.at, stack), *placeholders(settings)))),
         doubts=tuple(map(str, doubts(settings))),
         existing=tuple(_existing(settings)),
         bill=costs,

@@ -27,6 +27,8 @@ _WORDS_OF_OTHERS = {
 }
 """Keys of other tools, each with the key that has the value here and how to write it."""
 _EXAMPLES = {"a whole number": "such as 16", "a number": "such as 0.5"}
+_FILLED_IN = frozenset(("name", "team"))
+"""Keys of a job that `infra.settings.read` fills in, although the class of the job requires them."""
 _MOST_SHOWN = 120
 """Number of characters to show of a value in the wrong place."""
 _KINDS = {
@@ -207,12 +209,19 @@ def _of_choice(place: str, choices: str, word: object, got: str) -> FieldError:
     if choices == "True":
         return FieldError(place, "true", got, "remove it or write true")
     meant = nearest(word, re.findall("'([^']*)'", choices)) if isinstance(word, str) else ""
-    return FieldError(place, f"one of {choices}", got, f"change {place} in the stack file", meant)
+    return FieldError(place, f"one of {choices}", got, write_one(meant), meant)
+
+
+def write_one(meant: str) -> str:
+    """Return how to repair a word that is not among the ones that exist; `meant` as in `FieldError`."""
+    return f"write {meant}" if meant else "write one of them"
 
 
 def _of_type(place: str, expected: str, got: object, inner: type[BaseModel] | None) -> FieldError:
     """Return the error of a value of the wrong type. `inner` is the class of the mapping that is expected."""
-    keys = [name for name, field in inner.model_fields.items() if field.is_required()] if inner else []
+    fields = inner.model_fields if inner else {}
+    filled_in = _FILLED_IN if fields.keys() >= _FILLED_IN else ()
+    keys = [name for name, field in fields.items() if field.is_required() and name not in filled_in]
     fix = repair(expected, place.rpartition(".")[2], got, keys)
     example = f"write {expected}, {_EXAMPLES[expected]}" if expected in _EXAMPLES else ""
     return FieldError(place, expected, show(got), fix or example or f"change {place} in the stack file")

@@ -24,6 +24,7 @@ from infra.settings.errors import (
     no_entries,
     show,
     unknown_key,
+    write_one,
 )
 from infra.settings.jobs import (
     SWEEP_KEY,
@@ -66,6 +67,8 @@ KEYS = frozenset({*Settings.model_fields, SHORT_FORM})
 
 _KINDS: Mapping[str, type[AnyJob]] = {"training": TrainingJob, "container": ContainerJob}
 _DEFAULT_KIND = "training"
+_STAND_IN = "job"
+"""Name of a job whose own name is wrong."""
 _MOVE = "move it into jobs, below its name"
 
 
@@ -160,10 +163,10 @@ def read_values(values: Mapping[str, object], stack: str) -> Settings:
         settings, errors = None, error.errors
     if found.faults:
         # Other sections depend on the stand-ins for the wrong values, so they are only checked by themselves.
-        own = Sections({name: value for name, value in found.sections.items() if name not in found.derived})
-        read_draft(own)
-        certain = (each for each in errors if found.is_certain(each) or each.path in own.raw.keys() - KEYS)
-        errors = (*certain, *(each for each in own.errors if each.path.partition(".")[0] in own.raw))
+        sections, own = Sections(found.sections), found.sections.keys() - found.derived
+        read_draft(sections)
+        certain = (each for each in errors if found.is_certain(each) or each.path in own - KEYS)
+        errors = (*certain, *(each for each in sections.errors if each.path.partition(".")[0] in own))
     refuse([*found.faults, *map(found.as_written, errors)])
     assert settings, "values without errors are settings"
     return settings
@@ -297,7 +300,8 @@ def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
         for name, value in sorted(_entries(raw[JOBS]).items(), key=lambda item: str(item[0]))
         for job in _sweep_or_job(sections, name, value)
     ]
-    sections.errors += _same_names(found)
+    wrong = {error.path for error in sections.errors}
+    sections.errors += _same_names([job for job in found if job.path not in wrong])
     return tuple(found)
 
 
@@ -317,7 +321,7 @@ def _short_form(sections: Sections) -> Iterator[DraftJob]:
         sections.errors.append(FieldError(f"{SHORT_FORM}.{SWEEP_KEY}", expected, "a sweep", _MOVE))
     kind = written.get("kind")
     model = (_KINDS.get(kind) if isinstance(kind, str) else None) or TrainingJob
-    job, errors = read_section(_with_defaults(value, sections, _default_name(written)), SHORT_FORM, model)
+    job, errors = _read_job(_with_defaults(value, sections, _default_name(written)), SHORT_FORM, model)
     errors = [error for error in errors if error.path != f"{SHORT_FORM}.kind"]
     sections.errors += _keys_of_other_kinds(errors, SHORT_FORM, model)
     yield DraftJob(SHORT_FORM, written, job)
@@ -370,11 +374,11 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
     kind = _kind(written)
     model = _KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        expected, fix = f"one of the kinds {', '.join(_KINDS)}", f"change {path}.kind in the stack file"
-        sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), fix, nearest(kind, _KINDS)))
+        expected, meant = f"one of the kinds {', '.join(_KINDS)}", nearest(kind, _KINDS)
+        sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), write_one(meant), meant))
         return DraftJob(path, written, None)
     without_name = {key: item for key, item in written.items() if key != "name"} if written else value
-    job, errors = read_section(_with_defaults(without_name, sections, name), path, model)
+    job, errors = _read_job(_with_defaults(without_name, sections, name), path, model)
     sections.errors += [
         FieldError(path, error.expected, error.got, _rename(error.meant), error.meant)
         if error.path == f"{path}.name"
@@ -382,6 +386,15 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
         for error in _keys_of_other_kinds(errors, path, model)
     ]
     return DraftJob(path, written, job)
+
+
+def _read_job(value: object, path: str, model: type[AnyJob]) -> tuple[AnyJob | None, list[FieldError]]:
+    """Return a job and its errors. A job with a wrong name has a valid one instead, since most rules name the job."""
+    job, errors = read_section(value, path, model)
+    wrong = next((error for error in errors if error.path == f"{path}.name"), None)
+    if wrong and isinstance(value, Mapping):
+        job, _ = read_section({**cast(Section, value), "name": wrong.meant or _STAND_IN}, path, model)
+    return job, errors
 
 
 def _keys_of_other_kinds(errors: Iterable[FieldError], path: str, model: type[AnyJob]) -> Iterator[FieldError]:

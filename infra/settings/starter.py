@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -48,6 +48,8 @@ _SOURCES: Mapping[str, frozenset[str]] = {
     "slices": frozenset(("generation", "topology")),
 }
 """Values of the starter from which a section, or a value of it, is made."""
+_BETWEEN = ("teams", "job")
+"""Sections that only another section of the file can make wrong."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Expanded:
             return replace(error, path="the stack", fix="rename it, or write the section cluster", meant="")
         if section == "slices":
             return replace(error, path="generation, topology")
+        if section in _BETWEEN:
+            return replace(error, path=section, fix=f"write the section {section} so that it fits the other sections")
         plain = {"path": error.path, "expected": error.expected, "fix": error.fix}
         return replace(error, **{key: text.replace("cloud.", "") for key, text in plain.items()})
 
@@ -104,6 +108,9 @@ def expand(values: Mapping[str, object], stack: str) -> Expanded:
     found = sections(starter, cluster_of(stack))
     if "jobs" in written:
         del found["job"]
+    elif "teams" in written:
+        # If the file has one team, it is that of the job.
+        found["job"] = {key: value for key, value in cast(Mapping[str, object], found["job"]).items() if key != "team"}
     stand_ins = {each.path for each in wrong} | (set(required) - given.keys())
     return Expanded(found | written, frozenset(found.keys() - written.keys()), tuple(faults), frozenset(stand_ins))
 

@@ -4,6 +4,7 @@ The rules are those of the stack file, on the sections that the stack has publis
 a team's namespace to the jobs of the stack file, but not to submitted ones, so their rights have limits."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 from infra.published import Published
@@ -30,10 +31,17 @@ def read_submitted(name: str, section: Section, published: Published) -> Setting
     errors = [*sections.errors, *check_jobs(draft)]
     errors += each(*(limit for path, job in draft.readable_jobs for limit in _limits(path, job, published)))
     if errors:
-        raise SettingsError(dict.fromkeys(errors))
+        raise SettingsError(dict.fromkeys(_of_member(f"{JOBS}.{name}.", error) for error in errors))
     own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
     jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
     return Settings(**(own | jobs))
+
+
+def _of_member(prefix: str, error: FieldError) -> FieldError:
+    """Return an error with a fix that a member can follow, who can add no secret to the stack."""
+    if error.path.removeprefix(prefix) in ("secrets", "trackers.wandb"):
+        return replace(error, fix=f"remove it, {_ASK}")
+    return error
 
 
 def _limits(path: str, job: AnyJob, published: Published) -> Iterator[Iterator[FieldError]]:
@@ -74,7 +82,7 @@ def _trainer_image(path: str, job: AnyJob, published: Published) -> Iterator[Fie
             f"{path}.{field}",
             "a job without the trainer's image, which the stack lacks",
             job.kind,
-            "add image to the stack file",
+            "ask the owner of the stack to add the section image",
         )
 
 

@@ -19,6 +19,8 @@ _MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
 
 An alias counts as many values as its anchor has."""
 _TEXT, _MERGE, _NULL = (f"tag:yaml.org,2002:{kind}" for kind in ("str", "merge", "null"))
+_SWEEP = "sweep"
+"""Key of a job with lists of values by the paths of its settings."""
 _INDEX = re.compile(r"\[?(\d+)\]?(?:\.|$|(?=\[))")
 
 
@@ -215,7 +217,7 @@ def _step(node: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | Non
             return None
         item = node.value[int(index[1])]
         return _line(item), item, path[index.end() :]
-    entries = list(_entries(node))
+    entries = list(_with_swept(_entries(node)))
     # Names may contain dots, and sections may be written with or without the prefix.
     names = {name: entry for entry in entries for name in (entry[0].value.removeprefix(PREFIX), entry[0].value)}
     found = [name for name in names if re.match(rf"{re.escape(name)}(\.|\[|$)", path)]
@@ -226,6 +228,16 @@ def _step(node: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | Non
     key, value = names[name]
     rest = path[len(name) :] if found else path.partition(".")[2]
     return _line(key), value, rest.removeprefix(".")
+
+
+def _with_swept(
+    entries: Iterable[tuple[yaml.ScalarNode, yaml.Node]],
+) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+    """Yield the entries of a mapping, and those of a job's sweep, which are settings of the job."""
+    for key, value in entries:
+        yield key, value
+        if key.value == _SWEEP:
+            yield from _entries(value)
 
 
 def _entries(node: yaml.Node | None) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:

@@ -20,7 +20,7 @@ def test_a_preview_that_would_replace_slices_of_a_running_job_is_refused(stack: 
     assert "slices.trillium.capacity.kind: on-demand -> spot" in told
     assert f"job {JOB} in namespace research runs on trillium-" in told
     assert "its last checkpoint is step" in told
-    assert "pulumi config set allow_interruption true" in told
+    assert "write tpu-multislice:allow_interruption: true" in told
 
 
 @pytest.mark.costs(cpu_seconds=30)

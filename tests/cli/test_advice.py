@@ -12,8 +12,10 @@ import typer
 
 from cli.explain.finding import MEANINGS, advise
 from cli.multislice import app
+from cli.observed.snapshot import Snapshot
 from cli.options import ClusterCommand
 from infra.commands import FOR_MEMBERS, Reader
+from tests.cli.explain.cases import JOB, NOW
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("cli", "infra", "multislice", "workloads")
@@ -96,7 +98,8 @@ def test_members_are_advised_exactly_the_commands_that_need_only_a_kubeconfig() 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("code", sorted(MEANINGS))
 def test_the_advice_after_each_exit_code_can_be_run_by_its_reader(code: int, reader: Reader) -> None:
-    text = advise(MEANINGS[code], reader, "tiny")
+    seen = Snapshot("dev", reader.options, "dev", NOW, tuple(reader.engine_options), jobs=(JOB,))
+    text = "; ".join(advise(MEANINGS[code], seen, JOB))
     assert "{" not in text
     for words in _IN_TEXT.findall(text):
         parsed(words)

@@ -7,6 +7,8 @@ import pytest
 
 from cli.answer import Halt
 from cli.deployed import Deployed, JobPlace, Kubectl, deployed, deployed_by_kubeconfig, published_for
+from cli.explain.finding import submit_again
+from cli.observed.cluster import read_cluster
 from cli.observed.observe import folder_of
 from cli.observed.snapshot import Job
 from infra.kubernetes import ApiServer
@@ -17,7 +19,7 @@ from infra.stacks import StacksError
 from sandbox.site import Site, administrator
 from tests.cli import api_objects, standing
 from tests.cli.api_objects import JOBSETS
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played, client, playing
 from tests.cli.standing import running
 from tests.infra.recording import stack_values
 
@@ -229,6 +231,18 @@ def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) 
         played.refused[f"{at}/{PUBLISHED}"] = 403
         with pytest.raises(Halt, match="a team that you are a member of"):
             deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+
+
+def test_kubectl_is_advised_with_the_cluster_of_the_stack(tmp_path: Path) -> None:
+    there, config = stack(ONE), str(tmp_path / "my config")
+    assert there.reader.kubectl == "kubectl"
+    in_sandbox = replace(there, sandbox=tmp_path)
+    assert in_sandbox.reader.kubectl == f"KUBECONFIG={Site(tmp_path, 64).kubeconfig} kubectl"
+    of_member = replace(there, kubectl=Kubectl(config, "team", "research"))
+    assert of_member.reader.kubectl == f"kubectl --kubeconfig '{config}' --context team"
+    with playing(running()) as played:
+        seen = read_cluster(replace(of_member, api=client(played)), 0.0)
+        assert submit_again(seen.reader, seen.jobs[-1]).startswith(f"kubectl --kubeconfig '{config}' --context team ")
 
 
 def test_a_submitted_job_has_its_files_in_the_folder_of_its_team() -> None:

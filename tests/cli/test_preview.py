@@ -123,6 +123,7 @@ def test_a_stack_without_settings_of_the_rules_is_held_to_all_of_them(
         ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is now part of no-cluster-admin"),
         ("{", r"dev\.json:1: expected YAML with the settings of rules"),
         ("[]", r"dev\.json:1: expected rules with their settings, got \[\]"),
+        ('{"all": "advisory",\n}', r"dev\.json:[12]: expected JSON, got: "),
         ('{"all": "advisory",\n"all": "mandatory",\n"no-kesy": {}}', r"json:2: the key 'all' .*\n.*json:3: no-kesy: "),
     ],
 )

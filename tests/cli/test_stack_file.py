@@ -203,6 +203,12 @@ def test_an_error_of_a_missing_key_has_the_line_of_its_section(tmp_path: Path) -
     assert lines_of(refused(spoilt(tmp_path, "    preset: tiny\n", ""))) == [(28, "job.preset")]
 
 
+def test_an_error_of_a_swept_value_has_the_line_of_the_sweep(tmp_path: Path) -> None:
+    path = spoilt(tmp_path, "    preset: tiny\n", "    preset: tiny\n    sweep:\n      training.steps: [1, -1]\n")
+    path.write_text(path.read_text().replace("job:\n    name: tiny\n", "jobs:\n   tiny:\n"))
+    assert lines_of(refused(path)) == [(36, "jobs.tiny.training.steps")]
+
+
 def test_an_error_in_a_section_with_a_misspelt_name_has_its_own_line(tmp_path: Path) -> None:
     path = spoilt(tmp_path, "tpu-multislice:cloud:", "tpu-multislice:clouds:")
     path.write_text(path.read_text().replace("region: us-east5", "region: us-east-5"))

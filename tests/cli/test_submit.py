@@ -7,7 +7,13 @@ from typer.testing import CliRunner
 
 from cli.answer import Halt
 from cli.multislice import app
-from cli.submit import Flags, read_wish
+from cli.submit import Flags, prepare, read_wish
+from infra.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
+from infra.published import Published
+from infra.settings.read import parse
+from tests.cli.api_server import playing
+from tests.cli.standing import running, stack
+from tests.infra.recording import stack_values
 
 NONE = Flags(None, None, None, None, None, None)
 
@@ -91,6 +97,25 @@ def test_a_file_that_is_no_job_is_refused_with_the_line(text: str, words: str, t
     path.write_text(text)
     found = CliRunner().invoke(app, ["submit", str(path), "-n", "team"])
     assert (found.exit_code, words in found.stderr) == (1, True)
+
+
+def test_errors_of_a_job_are_those_of_its_file_and_name_who_can_change_the_rest(tmp_path: Path) -> None:
+    path, text = tmp_path / "job.yaml", "name: mine\npreset: tiny\nslices: {group: trillium, count: 9}\n"
+    path.write_text(text)
+    record = Published.of("dev", parse(stack_values("local")), "research", "trainer@sha256:0")
+    about = {"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.model_dump_json()}}
+    played = running()
+    played.collections[CONFIG_MAPS.format("research")] = [about]
+    with playing(played):
+        with pytest.raises(Halt) as halted:
+            prepare(stack(played, tmp_path), read_wish([str(path)], NONE))
+        path.write_text(text.replace("mine", "Mine"))
+        with pytest.raises(Halt, match=r"job.yaml:1: name: did you mean mine\?"):
+            prepare(stack(played, tmp_path), read_wish([str(path)], NONE))
+    *errors, last = str(halted.value).splitlines()
+    places = [error.removeprefix(f"{path}:").split(": ")[:2] for error in errors]
+    assert places == [["1", "the job"], ["1", "teams.research.quota.trillium"], ["3", "slices.count"]]
+    assert "owner of stack dev" in last
 
 
 @pytest.mark.parametrize("command", ["status", "list", "logs", "explain", "cancel", "profile", "render"])

@@ -1,5 +1,6 @@
 """The commands of the documents run as they stand, in a clone. Those that need a cloud are parsed."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -79,7 +80,8 @@ def check_chat(folder: Path, _: str) -> None:
 def check_weights(folder: Path, output: str) -> None:
     (file,) = (folder / "hugging-face").glob("model-*.safetensors")
     assert "model.layers.1.mlp.down_proj.weight" in load_file(file)
-    assert output.count("step 20/20 loss") == 3
+    # The command of the section on meshes has trained the run that the second one finds complete.
+    assert output.count("step 20/20 loss") == 2
     (ledger,) = [path for path in (folder / "train").rglob("*.jsonl") if "initial_weights" in path.read_text()]
     assert str(folder / "weights") in ledger.read_text()
 
@@ -132,7 +134,10 @@ def test_a_program_has_the_options_and_files_of_a_command_line(line: str) -> Non
         words[0] = sys.executable
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     names = list(takewhile(lambda word: word == "-m" or not word.startswith("-"), words))
-    helped = subprocess.run([*names, "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # Without the variable, Pulumi does not list its experimental options.
+    environment = {**os.environ, "PULUMI_EXPERIMENTAL": "true"}
+    asked = subprocess.run([*names, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    helped = asked.stdout
     assert [option for option in options if option not in helped] == []
     files = [word for word in words if word.split("/")[0] in REPOSITORY and not word.startswith(".")]
     assert [file for file in files if not (ROOT / file).exists()] == []

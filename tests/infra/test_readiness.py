@@ -132,6 +132,7 @@ BUDGET = Budget(expires_on=date(2026, 3, 1))
 def test_a_budget_whose_last_day_is_past_is_reported_with_its_end(
     budget: Budget | None, at: datetime, got: list[str]
 ) -> None:
-    found = expiry_errors(budget, at)
+    found = expiry_errors(budget, at, "dev")
     assert paths(found) == ["budget.expires_on"] * len(got)
     assert all(f"got {words}" in str(error) for error, words in zip(found, got, strict=True))
+    assert all("multislice down -s dev" in error.fix for error in found)

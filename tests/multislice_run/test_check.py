@@ -44,6 +44,22 @@ def test_a_program_that_keeps_the_contract_passes(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["ok"] * 3
 
 
+@pytest.mark.costs(cpu_seconds=10)
+def test_a_program_that_breaks_it_does_not_run_on(tmp_path: Path) -> None:
+    noted = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(__import__('os').getpid()))\nwith Attempt"
+    done = check(tmp_path, PROGRAM.replace(RESTORES, "step = 0").replace("with Attempt", noted), minutes=0.5)
+    assert "restore the newest checkpoint" in done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_command_that_is_no_program_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "multislice_run", "check", "--", str(tmp_path / "none")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.startswith("broken: expected a program")) == (1, True)
+
+
 @pytest.mark.complete
 @pytest.mark.parametrize(("here", "there", "said"), BREAKS.values(), ids=BREAKS)
 def test_a_program_that_breaks_it_is_told_what_to_change(tmp_path: Path, here: str, there: str, said: str) -> None:

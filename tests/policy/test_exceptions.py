@@ -78,3 +78,10 @@ def test_every_error_of_a_policy_file_is_reported_with_its_place() -> None:
 @pytest.mark.parametrize("content", [[], None, "{}", 3])
 def test_a_policy_file_that_is_no_mapping_is_one_error(content: object) -> None:
     assert "write {} for none" in errors(content)[""]
+
+
+def test_values_are_shown_as_they_are_written() -> None:
+    day = {"resource": "cluster", "reason": "Because.", "expires_on": date(2027, 1, 1)}
+    found = errors({"no-keys": {"exceptions": [day]}, "no-cluster-admin": None})
+    assert "got 2027-01-01; put it in quotation marks" in found["no-keys.exceptions[0].expires_on"]
+    assert found["no-cluster-admin"].endswith("got null")

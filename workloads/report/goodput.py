@@ -208,6 +208,9 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
             pieces.append(_Piece(step.time, Cause.PRODUCTIVE))
     yield from sorted(pieces, key=lambda piece: piece.until)
     last = ENDINGS.get(start.ending, Cause.LOST)
+    if last is Cause.SAVE and not start.steps:
+        # A host that gets SIGTERM before its first step has nothing to save.
+        last = Cause.START if ready == inf else Cause.COMPILE
     if not start.opened:
         # It had nothing to lose or save.
         last = Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START

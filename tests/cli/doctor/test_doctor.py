@@ -236,6 +236,16 @@ def test_a_stack_that_does_not_stand_fails_once_and_the_rest_is_not_asked(tmp_pa
         assert faults(gone) == [("credentials", "stack", "expected stack 'local' to be up", "Bring it up")]
 
 
+def test_a_stack_file_with_errors_fails_and_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    with scope(healthy(), tmp_path) as found:
+        wrong = replace(found, settings=None, unread="Pulumi.local.yaml:9: slices: wrong\n1 error")
+        (fault,) = faults(wrong)
+        skipped = [check.says for check in examined(wrong) if check.subject == "TPU quota"]
+    assert fault[:3] == ("credentials", "stack file", "Pulumi.local.yaml:9: slices: wrong")
+    assert fault[3].endswith("multislice review -s local")
+    assert skipped == ["the stack file, which has the number of chips, cannot be read"]
+
+
 def test_a_cluster_that_does_not_answer_is_one_fault_and_is_not_waited_for_again(tmp_path: Path) -> None:
     with scope(healthy(), tmp_path) as found:
         pass

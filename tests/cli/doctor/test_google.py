@@ -188,7 +188,7 @@ def test_what_google_refuses_is_not_asked_and_no_fault(cloud: Google) -> None:
 
 def test_a_gcloud_without_credentials_is_reported_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _without_logins(tmp_path, monkeypatch)
-    with pytest.raises(NotAsked, match="You do not have an active account.; run `gcloud auth login`"):
+    with pytest.raises(NotAsked, match="credentials: You do not have an active account.; run `gcloud auth login`"):
         google("p", "us-east5")
 
 
@@ -198,9 +198,17 @@ def test_without_gcloud_google_cloud_is_not_called(tmp_path: Path, monkeypatch: 
         google("p", "us-east5")
 
 
+_NO_LOGIN = """ERROR: (gcloud.auth.print-access-token) You do not have an active account.
+Please run:
+
+  $ gcloud auth login
+
+to obtain new credentials."""
+
+
 def _without_logins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a gcloud without a login on the PATH."""
     program = folder / "gcloud"
-    program.write_text("#!/bin/sh\necho 'You do not have an active account.' >&2\nexit 1\n")
+    program.write_text(f"#!/bin/sh\necho '{_NO_LOGIN}' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")

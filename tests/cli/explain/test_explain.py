@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from cli.deployed import JobPlace
 from cli.explain.explain import command, explain
 from cli.explain.finding import Cause
+from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Event, Job, Queue, Snapshot
 from infra.job_state import Kind
 from tests.cli.api_objects import WORKLOADS
@@ -33,6 +35,7 @@ from tests.cli.explain.cases import (
 )
 from tests.cli.shown import read_output
 from tests.cli.standing import running, stack, waiting
+from workloads.spec import ExitCode
 
 
 def test_a_missing_job_is_submitted_again() -> None:
@@ -118,7 +121,9 @@ def test_a_queue_that_a_used_up_budget_stopped_is_reported_with_how_to_raise_the
     queue = Queue("research", "research", (), 1, 0, (stopped,), over_budget=used)
     (found,) = explain(Snapshot("dev", "-s dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
     assert (found.cause, found.evidence) == (Cause.QUEUE_CLOSED, (used,))
-    assert "multislice enforce-budget -s dev" in found.next[0]
+    assert "then run: multislice enforce-budget -s dev" in found.next[0]
+    (found,) = explain(Snapshot("dev", "--namespace research", "dev", NOW, queues=(queue,), jobs=(job,)), job)
+    assert "ask the owner of stack dev to run: multislice enforce-budget -s dev" in found.next[0]
 
 
 def test_a_job_that_rests_after_an_eviction_is_reported_when_it_is_looked_at_again() -> None:
@@ -164,7 +169,7 @@ def test_an_eviction_that_is_over_is_reported() -> None:
 @pytest.mark.parametrize(
     ("reason", "words", "advice"),
     [
-        ("DeactivatedDueToMaximumExecutionTimeExceeded", "has used up its max_hours", "raise job.max_hours"),
+        ("DeactivatedDueToMaximumExecutionTimeExceeded", "has used up its max_hours", "raise max_hours in"),
         ("DeactivatedDueToRequeuingLimitExceeded", "as often as scheduling.requeueing.limit allows", "--replace"),
         ("Deactivated", "until its Workload is activated", "kubectl patch workload jobset-tiny -n research"),
     ],
@@ -175,6 +180,37 @@ def test_a_job_that_is_never_admitted_again_is_reported_why(reason: str, words: 
     assert (found.cause, words in found.what) == (Cause.DEACTIVATED, True)
     assert advice in found.next[0]
     assert advice not in only(replace(JOB, kind=Kind.FUNCTION, workload=held)).next[0]
+
+
+_ENDED = Failure(9_100.0, "slice-0-0", ExitCode.INVALID_SPEC, "no such data", 0, 0)
+_TO_BE_CHANGED = (
+    *(
+        replace(JOB, terminal="Failed", files=Files(failures=(replace(_ENDED, code=code),)))
+        for code in (ExitCode.INVALID_SPEC, ExitCode.DIVERGED, ExitCode.CRASH)
+    ),
+    replace(
+        JOB,
+        workload=replace(
+            workload(said("Evicted", True, "DeactivatedDueToMaximumExecutionTimeExceeded", "deactivated")), active=False
+        ),
+    ),
+    replace(JOB, events=(Event(NOW, "Job", "tiny-slice-0", "FailedCreate", "pods are forbidden"),)),
+    replace(JOB, pods=(replace(PODS[0], phase="Pending", held_up="ImagePullBackOff: no such image"), *PODS[1:])),
+    replace(JOB, workload=workload(said("QuotaReserved", False, "Pending", TOO_LARGE))),
+)
+
+
+@pytest.mark.parametrize("job", _TO_BE_CHANGED)
+@pytest.mark.parametrize("options", ["-s dev", "--namespace research"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_job_that_must_be_changed_is_submitted_again_by_those_who_can(job: Job, options: str, declared: bool) -> None:
+    job = replace(job, declared=declared)
+    advice = explain(Snapshot("dev", options, "dev", NOW, nodes=NODES, jobs=(job,)), job)[0].next
+    for line in advice:
+        if not declared:
+            assert not re.search("stack file|multislice up", line)
+        elif "multislice up" in line and options != "-s dev":
+            assert "ask the owner of stack dev" in line
 
 
 def test_what_the_scheduler_says_of_hosts_without_a_node_is_reported() -> None:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from cli.explain.explain import explain
 from cli.explain.finding import MEANINGS, Cause
 from cli.observed.files import Failure, Files
-from cli.observed.snapshot import Event
+from cli.observed.snapshot import Event, Snapshot
 from infra.job_state import Kind
-from tests.cli.explain.cases import JOB, NOW, PODS, findings, only, said, training
+from tests.cli.explain.cases import JOB, NODES, NOW, PODS, findings, only, said, training
 from workloads.spec import ExitCode
 
 SUSPENDED = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
@@ -28,6 +29,15 @@ def test_a_restart_is_reported_by_the_host_that_failed_first_and_not_by_those_th
     assert restart.what == "Restart 1: host slice-1-1 exited 1 (crash): its program crashed."
     assert restart.evidence == ("slice-1-1: ValueError: no such row",)
     assert restart.next == ("read its log: multislice logs tiny -s dev --all --previous",)
+
+
+def test_a_command_about_a_job_names_the_team_if_another_one_has_a_job_of_that_name() -> None:
+    crashed = Files(failures=(Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError", 0, 1),))
+    job = replace(JOB, pods=PODS, restarts=1, files=crashed)
+    other = replace(JOB, place=replace(JOB.place, namespace="product"))
+    for jobs, name in (((job,), "tiny"), ((job, other), "research/tiny")):
+        found = explain(Snapshot("dev", "-s dev", "dev", NOW, nodes=NODES, jobs=jobs), job)
+        assert found[-1].next == (f"read its log: multislice logs {name} -s dev --all --previous",)
 
 
 def test_a_host_that_was_killed_left_no_record_and_is_reported_by_its_pod() -> None:

@@ -149,7 +149,12 @@ def test_who_may_not_keep_a_cause_sees_it_all_the_same(server: Played, tmp_path:
     assert words(seen(server, tmp_path)) == ["host slice-1-0 exited 137 (SIGKILL)"]
 
 
-@pytest.mark.parametrize("text", ["", "no", "[]", '{"0": {}}', '{"x": 1}', '{"0": {"host": "slice-0-0"}}'])
+_ENDLESS = '{"0": {"host": "slice-0-0", "code": Infinity, "at": 1, "evidence": [], "refused_by": ""}}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no", "[]", '{"0": {}}', '{"x": 1}', '{"0": {"host": "slice-0-0"}}', _ENDLESS, "[" * 100_000]
+)
 def test_an_annotation_that_says_nothing_is_ignored(text: str) -> None:
     assert from_text(text) == {}
 

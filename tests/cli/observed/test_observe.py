@@ -76,6 +76,17 @@ def test_a_job_whose_head_does_not_run_yet_is_starting(server: Played, tmp_path:
         assert named(Observer(stack(server, tmp_path)).look("tiny"), "tiny").state is State.STARTING
 
 
+def test_a_job_by_hand_whose_pods_have_no_numbers_hides_no_other_job(server: Played, tmp_path: Path) -> None:
+    for place, found in enumerate(server.collections[PODS]):
+        del found["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+        found["metadata"]["name"] = f"tiny-slice-{place // 2}-{'zab0'[place]}xyz"
+    seen = Observer(stack(server, tmp_path)).look()
+    assert [pod.host for pod in named(seen, "tiny").pods] == [
+        *("slice-0-axyz", "slice-0-zxyz", "slice-1-0xyz", "slice-1-bxyz")
+    ]
+    assert (named(seen, "tiny").running, named(seen, "other").position) == (4, 2)
+
+
 def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Path) -> None:
     other = named(Observer(stack(server, tmp_path)).look(), "other")
     assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")

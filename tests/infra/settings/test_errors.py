@@ -3,6 +3,7 @@
 import pytest
 
 from infra.settings.schema import SliceGroup
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values
 from tests.infra.spoiling import Spoil, errors_of, put, remove
 
@@ -32,6 +33,36 @@ def test_what_was_probably_meant_comes_first_and_once(values: Values, spoil: Spo
     text = errors_of(values)[path]
     assert text.startswith(f"{path}: did you mean {meant}?")
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("spoil", "path", "fix"),
+    [
+        (put("job.priority", "HIGH"), "job.priority", "write high"),
+        (put("cluster.release_channel", "regular"), "cluster.release_channel", "write REGULAR"),
+        (put("slices.trillium.capacity", "on_demand"), "slices.trillium.capacity", "write on-demand"),
+    ],
+)
+def test_a_word_that_was_probably_meant_is_what_to_write(values: Values, spoil: Spoil, path: str, fix: str) -> None:
+    spoil(values)
+    assert errors_of(values)[path].endswith(fix)
+
+
+@pytest.mark.parametrize("name", ["Tiny", "t" * 60])
+def test_a_wrong_name_of_a_job_hides_no_other_error_of_it(values: Values, name: str) -> None:
+    put("job.slices.count", 3)(values)
+    shown = errors_of(values).keys()
+    put("job.name", name)(values)
+    assert errors_of(values).keys() == {*shown, "job.name"}
+    values["jobs"] = {name: unnamed(values), "tiny": "nothing"}
+    assert errors_of(values).keys() >= {path.replace("job", f"jobs.{name}") for path in shown} | {f"jobs.{name}"}
+
+
+def test_the_keys_that_a_job_must_have_are_those_without_a_default(values: Values) -> None:
+    values["jobs"] = {"tiny": unnamed(values), "other": "nothing", "program": {"kind": "contaner"}}
+    found = errors_of(values)
+    assert found["jobs.other"].endswith("write other: {slices: ..., preset: ...}")
+    assert found["jobs.program.kind"].endswith("write container")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,30 @@ def test_sections_of_the_file_replace_those_of_the_starter() -> None:
     assert settings.labels["team"] == "a"
 
 
+def test_the_job_of_a_starter_belongs_to_the_only_team_of_the_file() -> None:
+    team = {"namespace": "ml", "quota": {"v5p": 16}}
+    assert read_values(VALUES | {"teams": {"ml": team}}, "first").jobs[JOB].team == "ml"
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"teams": {name: {"namespace": name, "quota": {"v5p": 8}} for name in ("a", "b")}}, {"job"}),
+        (
+            {"slices": {"big": {"generation": "v5p", "topology": "2x2x2", "count": 2, "capacity": "spot"}}},
+            {"teams", "job"},
+        ),
+    ],
+)
+def test_a_section_that_does_not_fit_those_of_the_starter_asks_for_the_others(
+    changes: dict[str, object], missing: set[str]
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read_values(VALUES | changes, "first")
+    assert {error.path for error in raised.value.errors} == missing
+    assert all(f"write the section {error.path}" in error.fix for error in raised.value.errors)
+
+
 def test_a_stack_file_without_a_starter_stays_as_it_is() -> None:
     assert expand({"cloud": {}}, "first") == Expanded({"cloud": {}})
 
@@ -97,6 +121,10 @@ def errors_in(**changes: object) -> dict[str, FieldError]:
         ({"project": "Acme", "region": "us-west1"}, ("project", "zone")),
         ({"project": "Acme", "bugdet": {}}, ("project", "bugdet")),
         ({"generation": ..., "teams": {"a": {"namespace": "a", "quota": {"v5p": 8}}}}, ("generation",)),
+        (
+            {"project": "Acme", "job": {"preset": "tiny", "slices": {"group": "v5p", "count": 1}, "max_hours": "4h"}},
+            ("project", "job.max_hours"),
+        ),
     ],
 )
 def test_an_error_of_a_starter_hides_no_other_error_and_makes_none(

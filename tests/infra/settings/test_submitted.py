@@ -101,6 +101,15 @@ def test_groups_are_in_the_order_of_the_teams_queue() -> None:
     assert "expected the order of the team's queue: trillium, other" in errors(turned, record)[0]
 
 
+def test_what_only_the_stack_file_can_have_is_not_asked_of_a_member() -> None:
+    record = published().model_copy(update={"image": None})
+    (image,) = errors(training(), record)
+    (secret,) = errors({**CONTAINER, "secrets": ["TOKEN"]})
+    (tracker,) = errors(training(trackers={"wandb": {"project": "mine"}}))
+    for error in (image, secret, tracker):
+        assert not re.search("to the stack file|add the secret|pulumi config", error)
+
+
 def test_its_files_queue_and_price_are_those_a_member_may_use() -> None:
     record = published(prices={"usd_per_chip_hour": {"trillium": 2}})
     settings = read_submitted("mine", training(), record)

@@ -131,11 +131,22 @@ def test_steps_that_a_start_goes_back_over_are_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "cause"),
-    [(ExitCode.HANG, Cause.HUNG), (ExitCode.CRASH, Cause.LOST), (ExitCode.PREEMPTED, Cause.SAVE)],
+    [(ExitCode.HANG, Cause.HUNG), (ExitCode.CRASH, Cause.LOST), (ExitCode.PREEMPTED, Cause.START)],
 )
 def test_the_last_piece_of_a_start_counts_for_how_it_ended(code: ExitCode, cause: Cause) -> None:
     start = Start(0, {0: (Event(0.0, "start", {"began": 0.0}),)}, failures=(Failure(0, "host-0", "why", code, 600.0),))
     assert [(part.cause, part.seconds) for part in goodput([start]).parts] == [(cause, 600.0)]
+
+
+def test_a_start_that_got_sigterm_saves_only_what_it_has_trained(tmp_path: Path) -> None:
+    stop = event(9.0, "stop", cause="Preempted", message="SIGTERM", code="PREEMPTED")
+    begin = [began(0.0), event(2.0, "RunStarted", outcome="new", step=0, steps=9)]
+    run = write_run(
+        tmp_path, {"0-0": [*begin, stop], "1-0": [began(9.0), stop | {"time": 20.0}]}, {"1-0": [step(1, 12.0)]}
+    )
+    first, second = goodput(history(run).starts).starts
+    assert {part.cause: part.seconds for part in first.parts} == {Cause.COMPILE: 9.0}
+    assert {part.cause: part.seconds for part in second.parts}[Cause.SAVE] == 8.0
 
 
 def test_a_start_that_vanished_is_named_in_the_time_that_the_run_was_down(tmp_path: Path) -> None:
