@@ -30,7 +30,7 @@ from infra.names import (
     secret_name,
 )
 from infra.objects import Manifest
-from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Pathways
+from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways
 from infra.submission import Submission
 from workloads.spec import (
     CALL_KEY_VARIABLE,
@@ -147,9 +147,7 @@ def _program(submission: Submission) -> Manifest:
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     task = {JOB_SPEC_VARIABLE: spec.model_dump_json(), JOB_FOLDER_VARIABLE: spec.storage.path}
     program = _python(submission, "workloads.training", task)
-    restarts, minutes = submission.job.max_restarts, spec.training.start_minutes
-    options = ["--in-advance", f"--max-restarts={restarts}", f"--start-minutes={minutes:g}"]
-    program["command"] = ["python", "-m", SUPERVISOR, *options, "--", *program["command"]]
+    program["command"] = [*_supervisor(submission.job, spec), "--", *program["command"]]
     if spec.libtpu_args:
         program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
     if spec.local_states_gib:
@@ -157,6 +155,14 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program["env"].append(_METRICS_ADDRESS)
     program["ports"].append(_METRICS)
     return program
+
+
+def _supervisor(job: Job, spec: JobSpec) -> list[str]:
+    """Return the command that runs the trainer, and starts it again in its pod."""
+    limits = [f"--max-restarts={job.max_restarts}", f"--start-minutes={spec.training.start_minutes}"]
+    if spec.slices.min_count is not None:
+        limits += [f"--min-slices={spec.slices.min_count}", f"--wait-seconds={job.slices.wait_seconds}"]
+    return ["python", "-m", SUPERVISOR, "--in-advance", *limits, f"--grace-seconds={job.grace_seconds}"]
 
 
 def _python(submission: Submission, module: str, task: Mapping[str, str]) -> dict[str, Any]:

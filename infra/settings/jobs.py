@@ -75,8 +75,10 @@ class JobSlices(Spec):
     count: PositiveInt
     """Number of slices of the group that the job uses."""
     min_count: PositiveInt | None = None
-    """Minimum number of slices on which the same specification may be started, by a JobSet with fewer replicas.
-    Default: `count`."""
+    """Minimum number of slices that train on if the others are missing, with the same global batch. Only for training
+    jobs. Default: `count`."""
+    wait_seconds: Annotated[Number, Field(ge=0, le=MOST_INT32)] = 60
+    """Time in seconds that they wait for the others at the start of an attempt."""
     fallback: tuple[str, ...] = ()
     """Groups of equal slices, in order, to use if those of `group` are busy. All slices come from the same group."""
 
