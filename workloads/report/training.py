@@ -44,6 +44,10 @@ class Training:
     """Uid of the attempt's JobSet. Empty: unknown."""
     restarts: int = 0
     """Number of restarts of the job before the attempt."""
+    slices: int = 0
+    """Number of slices that the attempt trains on. 0: unknown."""
+    asked_slices: int = 0
+    """Number of slices that the job asks for. 0: unknown."""
     began: float = 0.0
     """Time at which the first host of the attempt began."""
     ended: bool = False
@@ -69,7 +73,9 @@ class Training:
         """Return the progress in words. Empty: there is none, and the job is not `running`."""
         if self.step is not None:
             of = f" of {self.steps}" if self.steps else ""
-            return f"step {self.step}{of}" + (f" in attempt {self.attempt}" if self.restarts else "")
+            attempt = f" in attempt {self.attempt}" if self.restarts else ""
+            fewer = f" on {self.slices} of {self.asked_slices} slices" if self.slices < self.asked_slices else ""
+            return f"step {self.step}{of}{attempt}{fewer}"
         if self.checkpoint_step is None:
             return "waiting for the first step" if running else ""
         return f"{'restoring, ' if running else ''}last save at step {self.checkpoint_step}"
@@ -108,6 +114,8 @@ def _of_attempt(history: "History", newest: "Start") -> Training:
         last_step_at=last.time if last else None,
         submission=submission,
         restarts=restarts,
+        slices=newest.begin.facts.get("slices") or 0 if newest.begin else 0,
+        asked_slices=newest.begin.facts.get("asked_slices") or 0 if newest.begin else 0,
         began=newest.began[0],
         ended=newest.last("stop") is not None,
         failed=newest.ending not in (ExitCode.DONE.name, LAST),

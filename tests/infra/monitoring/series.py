@@ -35,6 +35,8 @@ HEALTHY: Series = {
     f"trainer_last_step_time_seconds{{{HOST_1}}}": "0+60x900",
     f"trainer_restarts{{{HOST_0}}}": "2x900",
     f"trainer_restarts{{{HOST_1}}}": "2x900",
+    f"trainer_slices{{{HOST_0}}}": "2x900",
+    f"trainer_asked_slices{{{HOST_0}}}": "2x900",
     f"trainer_skipped_steps_total{{{HOST_0}}}": "3x900",
     # A save every 10 minutes.
     f"trainer_safe_time_seconds{{{HOST_0}}}": " ".join(f"{600 * number}x9" for number in range(90)),
@@ -74,6 +76,7 @@ FIRING: Mapping[str, Case] = {
     "TrainerNoStep": _spoilt({f"{_LAST_STEP}{{{host}}}": "0+60x60 3600x300" for host in (HOST_0, HOST_1)}, "100m"),
     "TrainerLossNotFinite": _spoilt({f"trainer_skipped_steps_total{{{HOST_0}}}": "3x89 4x100"}, "95m"),
     "TrainerSaveTooOld": _spoilt({f"trainer_safe_time_seconds{{{HOST_0}}}": "0x900"}, "30m"),
+    "TrainerLacksSlices": _spoilt({f"trainer_slices{{{HOST_0}}}": "2x60 1x60"}, "90m"),
     "TrainerRestarts": _spoilt(
         {f"trainer_restarts{{{host}}}": "2x60 3x15 4x15 5x15" for host in (HOST_0, HOST_1)}, "100m"
     ),

@@ -31,6 +31,13 @@ def test_results_of_steps_that_are_repeated_do_not_count_until_they_are(tmp_path
     assert seen.words(running=True) == "step 2 of 9 in attempt 2"
 
 
+def test_an_attempt_that_lacks_slices_says_so(tmp_path: Path) -> None:
+    start = began(5) | {"slices": 3, "asked_slices": 4}
+    seen = summarize_training(history(write_run(tmp_path, {"0-0": [start, OPENED]}, {"0-0": [step(1, 10)]})))
+    assert (seen.slices, seen.asked_slices) == (3, 4)
+    assert seen.words(running=True) == "step 1 of 9 on 3 of 4 slices"
+
+
 def test_after_a_rollback_the_step_is_the_one_that_training_went_back_to(tmp_path: Path) -> None:
     back = event(16, "restore", step=2, batch=2)
     seen = found(tmp_path, [OPENED, SAVES[0], back], steps=(step(1, 10), step(2, 11), step(3, 13), step(4, 14)))
