@@ -87,12 +87,16 @@ class Failure:
         return cls(cause, details, host, code, time.time(), elsewhere=True)
 
 
+def silence_storage() -> None:
+    """Keep gcsfs from warning at every call that it found no default credentials. Real failures are raised anyway."""
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
+
+
 class Ending:
     """Ends a process that failed. Only the first thread that calls it counts."""
 
     def __init__(self, storage: epath.Path, start: Start, host: str):
-        # gcsfs warns at every call that it found no default credentials. Real failures are raised anyway.
-        logging.getLogger("gcsfs").setLevel(logging.ERROR)
+        silence_storage()
         name = f"{host}-{start.restart_attempt}-{int(start.began)}.json"
         self._record = storage / "failures" / start.run_id / name
         self._taken = threading.Lock()

@@ -26,7 +26,7 @@ from typing import NoReturn, TypeVar
 
 from etils import epath
 
-from multislice_run.ending import Ending, Failure
+from multislice_run.ending import Ending, Failure, silence_storage
 from multislice_run.place import Place
 from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, ExitCode, attempt_begins, exit_name
 from multislice_run.program import SIGNALLED, Program
@@ -77,6 +77,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]):
         """Raises KeyError if a variable of the pod is missing."""
+        silence_storage()
         now = time.time()
         self._settings = settings
         self._place = place = Place.of(environment)

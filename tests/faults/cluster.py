@@ -14,10 +14,19 @@ from sandbox.node_agent.pod import REFUSED, ImageError
 from sandbox.operators import program_of
 from sandbox.servers import TOLERATED_SECONDS
 from sandbox.site import BROKEN_ANNOTATION, PULLS_NO_IMAGES, REFUSES_PODS, SILENT_ANNOTATION, taken_ports
-from tests.chain.stack import Chain, ignore
-from tests.faults.fault import BETWEEN_SAVES, GONE, LEADER, PREEMPTED, UNDISTURBED, Expected, Fault
+from tests.chain.stack import STEPS, Chain, ignore
+from tests.faults.fault import (
+    BETWEEN_SAVES,
+    GONE,
+    LEADER,
+    PREEMPTED,
+    TAKE_STEP,
+    UNDISTURBED,
+    Expected,
+    Fault,
+)
 from tests.faults.hosts import at_least, between_saves
-from tests.faults.sabotage import add_sabotages
+from tests.faults.sabotage import Sabotage, add_sabotages
 from workloads.spec import ExitCode
 
 _SCALED_SECONDS = 60
@@ -253,7 +262,49 @@ def _away_for_minutes(chain: Chain, job: str) -> None:
         _silence(chain, node, silent=False)
 
 
+def _away(number: int) -> Callable[[Chain, str], None]:
+    """Lose the pods of a slice whose nodes then refuse pods, until the other slice has trained on without it."""
+
+    def strike(chain: Chain, job: str) -> None:
+        paths = [f"{names.NODES}/{name}" for name in _nodes_of_slice(chain, job, number)]
+        for path in paths:
+            chain.api.patch(path, {"metadata": {"annotations": {BROKEN_ANNOTATION: REFUSES_PODS}}})
+        try:
+            chain.send_to_pods(signal.SIGKILL, job, f"slice-{number}-0", f"slice-{number}-1")
+            chain.wait("an attempt without it", lambda: chain.world(job).slices == [1 - number], _NOTICED_SECONDS)
+            chain.wait("its first step", lambda: len(chain.history(job).starts) == 2, _NOTICED_SECONDS)
+            chain.wait_for_step(job, max(line["step"] for line in chain.steps(job)) + 1)
+        finally:
+            for path in paths:
+                chain.api.patch(path, {"metadata": {"annotations": {BROKEN_ANNOTATION: None}}})
+        chain.wait("an attempt with it", lambda: chain.world(job).slices == [0, 1], _NOTICED_SECONDS)
+
+    return strike
+
+
+def _nodes_of_slice(chain: Chain, job: str, number: int) -> list[str]:
+    return [pod["spec"]["nodeName"] for pod in chain.pods(job) if _name(pod).startswith(f"{job}-slice-{number}-")]
+
+
+def _slice_away(name: str, what: str, number: int) -> Fault:
+    pace = Sabotage("delay", TAKE_STEP, (LEADER, "slice-1-0"), calls=(1, STEPS), start=None, seconds=_SLOW_SECONDS)
+    return Fault(
+        name,
+        what,
+        # Fewer slices sum in another order.
+        Expected(starts=3, endings=GONE, loss_tolerance=0.01),
+        _away(number),
+        at_step=BETWEEN_SAVES,
+        job={"slices": {"group": "trillium", "count": 2, "min_count": 1, "wait_seconds": 5}},
+        edit=add_sabotages(pace),
+    )
+
+
+_SLOW_SECONDS = 4.0
+"""Time of a step that leaves enough of the job when the slice is back."""
 NODES = (
+    _slice_away("slice-away", "a slice is lost for a while, and the other one trains on", 1),
+    _slice_away("leader-slice-away", "the leading slice is lost for a while, and the other one trains on", 0),
     between_saves(
         "pod-refused",
         "a host is killed, and its node refuses the next pod",
