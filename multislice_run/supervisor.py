@@ -50,7 +50,7 @@ from multislice_run.worlds import (
 _Found = TypeVar("_Found")
 
 LOOKS_EVERY_SECONDS = 20.0
-"""Time after which a pod looks whether another one cannot take part in the present attempt."""
+"""Time after which a pod looks whether others have left the present attempt, or cannot take part in it."""
 
 _POLL_SECONDS = (0.1, 1.0)
 """Shortest and longest time between two looks at the storage while an attempt is formed."""
@@ -151,7 +151,8 @@ class Supervisor:
     def _watch(self, program: Program, world: World) -> int:
         """Return the exit code of the process when it has ended.
 
-        It gets SIGTERM, and is killed after its time, if a pod waits for the next attempt.
+        It gets SIGTERM, and is killed after its time, if it has not noticed that others have left the attempt, or if
+        a pod waits for the next one.
         """
         following = self._roll(world.number + 1)
         looked = time.monotonic()
@@ -163,14 +164,18 @@ class Supervisor:
                 if self._is_over(world, following):
                     code = self._stop(program)
                     if code in (ExitCode.PREEMPTED, ExitCode.PEER_LOST):
-                        self._note(program, world, "stopped, because pods wait for the next attempt", code)
+                        self._note(program, world, "stopped, because other pods wait for the next attempt", code)
                     return code
         return code
 
     def _is_over(self, world: World, following: Roll) -> bool:
-        """Return whether the attempt cannot go on, or all hosts of a further slice are there."""
+        """Return whether others have left the attempt, or all hosts of a further slice are there."""
+        first, last = world.slices[0] * self._hosts, (world.slices[-1] + 1) * self._hosts - 1
         # Whatever storage raises: it is asked again.
         with suppress(Exception):
+            # All others leave it together, so that two of them are enough.
+            if following.signed({first, last} - {self._place.process}):
+                return True
             if following.is_wanted():
                 ready = following.signed(range(self._slices * self._hosts))
                 members = [index for index in ready if index // self._hosts in world.slices]

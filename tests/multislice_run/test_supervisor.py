@@ -229,3 +229,13 @@ def test_each_end_has_one_record_which_is_of_its_attempt_and_its_process(tmp_pat
     assert pods.pods[0].stdout
     told = pods.pods[0].stdout.read().splitlines()
     assert [line for line in told if ATTEMPT_BEGINS.fullmatch(line)] == [attempt_begins(0), attempt_begins(1)]
+
+
+def test_a_program_that_stands_still_is_killed_when_the_others_have_ended(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2, "--grace-seconds=1")
+    pods.begun(0)
+    os.kill(pods.pid(1, 0), signal.SIGSTOP)
+    pods.exit(0, ExitCode.HANG)
+    pods.exit(1, 0, 0)
+    assert pods.ends() == [0, 0]
+    assert (pods.world().counted, pods.world().cause) == (1, "HANG")
