@@ -2,6 +2,7 @@
 
 import yaml
 
+from infra.names import SUPERVISOR
 from infra.readiness import placeholders
 from infra.settings.read import parse
 from tests.documents.pages import DOCS, blocks
@@ -11,7 +12,9 @@ from tests.infra.recording import stack_values
 def test_its_section_replaces_the_job_of_the_stack_local_and_has_no_example_value() -> None:
     values = stack_values("local")
     del values["job"]
-    (shown,) = blocks((DOCS / "how-to" / "your-trainer.md").read_text(), "yaml")
+    shown, supervised = blocks((DOCS / "how-to" / "your-trainer.md").read_text(), "yaml")
     values["jobs"] = yaml.safe_load(shown)["tpu-multislice:jobs"]
     settings = parse(values)
     assert (list(settings.jobs), placeholders(settings)) == (["first"], [])
+    values["jobs"]["first"] |= yaml.safe_load(supervised)
+    assert parse(values).jobs["first"].command[2] == SUPERVISOR  # pyright: ignore[reportAttributeAccessIssue]

@@ -69,7 +69,7 @@ def _kill(name: str, what: str, *hosts: str) -> Fault:
 
 def _lose(name: str, what: str, *hosts: str) -> Fault:
     expected = Expected(endings=GONE, killed=hosts)
-    return between_saves(name, what, expected, _send_to_pods(signal.SIGKILL, *hosts), anytime=True)
+    return between_saves(name, what, expected, _send_to_pods(signal.SIGKILL, *hosts))
 
 
 def _kill_twice(chain: Chain, job: str) -> None:

@@ -26,7 +26,7 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
     ("reservation", {}, "capacity.name", "a value, got nothing; add slices.trillium.capacity.name"),
     ("flex-start", {}, "capacity.max_run_hours", "got nothing; add slices.trillium.capacity.max_run_hours"),
     ("queued", {}, "capacity.max_run_hours", "got nothing; add slices.trillium.capacity.max_run_hours"),
-    ("cheap", {}, "capacity", "one of 'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'cheap'; change"),
+    ("cheap", {}, "capacity", "one of 'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'cheap'; write"),
     (7, {}, "capacity", "got 7; change slices.trillium.capacity"),
     (None, {}, "capacity", "got nothing; change slices.trillium.capacity"),
     ({"name": "chips"}, {}, "capacity.kind", "got nothing; add slices.trillium.capacity.kind"),

@@ -42,7 +42,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (remove("job.preset"), "job.preset", "a value, got nothing; add job.preset to the stack file"),
     (put("clouds", {}), "clouds", "scheduling, secrets, slices, teams, got 'clouds'; rename it to cloud"),
     (put("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "got 'topolgy'; rename it to topology"),
-    (put(f"{_SLICES}.grup", "a"), f"{_SLICES}.grup", "count, fallback, group, min_count, got 'grup'; rename it to"),
+    (
+        put(f"{_SLICES}.grup", "a"),
+        f"{_SLICES}.grup",
+        "count, fallback, group, min_count, wait_seconds, got 'grup'; rename it to",
+    ),
     (put("job.mesh", {"replica": 2, "fsdp": 8, "zebra": 1}), "job.mesh.zebra", "got 'zebra'; remove it"),
     (put("job", "tiny"), "job", "got 'tiny'; write job: {"),
     (
