@@ -52,6 +52,9 @@ _Found = TypeVar("_Found")
 LOOKS_EVERY_SECONDS = 20.0
 """Time after which a pod looks whether others have left the present attempt, or cannot take part in it."""
 
+_ALONE_SECONDS = 5.0
+"""Time in which a process ends whose peers have left the attempt. It may be about to leave it too."""
+
 _POLL_SECONDS = (0.1, 1.0)
 """Shortest and longest time between two looks at the storage while an attempt is formed."""
 
@@ -161,31 +164,33 @@ class Supervisor:
                 self._prepare()
             if time.monotonic() - looked >= LOOKS_EVERY_SECONDS:
                 looked = time.monotonic()
-                if self._is_over(world, following):
-                    code = self._stop(program)
+                if (seconds := self._seconds_left(world, following)) is not None:
+                    code = self._stop(program, seconds)
                     if code in (ExitCode.PREEMPTED, ExitCode.PEER_LOST):
                         self._note(program, world, "stopped, because other pods wait for the next attempt", code)
                     return code
         return code
 
-    def _is_over(self, world: World, following: Roll) -> bool:
-        """Return whether others have left the attempt, or all hosts of a further slice are there."""
+    def _seconds_left(self, world: World, following: Roll) -> float | None:
+        """Return the time in which the process has to end, because others have left the attempt, which it cannot save
+        without them, or because all hosts of a further slice are there. None: it may go on."""
         first, last = world.slices[0] * self._hosts, (world.slices[-1] + 1) * self._hosts - 1
         # Whatever storage raises: it is asked again.
         with suppress(Exception):
             # All others leave it together, so that two of them are enough.
             if following.signed({first, last} - {self._place.process}):
-                return True
+                return _ALONE_SECONDS
             if following.is_wanted():
                 ready = following.signed(range(self._slices * self._hosts))
-                members = [index for index in ready if index // self._hosts in world.slices]
-                back = {*complete_slices(ready, self._slices, self._hosts)} - {*world.slices}
-                return bool(members or back)
-        return False
+                if any(index // self._hosts in world.slices for index in ready):
+                    return _ALONE_SECONDS
+                if {*complete_slices(ready, self._slices, self._hosts)} - {*world.slices}:
+                    return self._settings.grace_seconds
+        return None
 
-    def _stop(self, program: Program) -> int:
+    def _stop(self, program: Program, seconds: float) -> int:
         program.send(signal.SIGTERM)
-        until = time.monotonic() + self._settings.grace_seconds
+        until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if (code := program.wait(left)) is not None:
                 return code

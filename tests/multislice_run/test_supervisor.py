@@ -232,7 +232,7 @@ def test_each_end_has_one_record_which_is_of_its_attempt_and_its_process(tmp_pat
 
 
 def test_a_program_that_stands_still_is_killed_when_the_others_have_ended(tmp_path: Path) -> None:
-    pods = Pods(tmp_path, 2, "--grace-seconds=1")
+    pods = Pods(tmp_path, 2)
     pods.begun(0)
     os.kill(pods.pid(1, 0), signal.SIGSTOP)
     pods.exit(0, ExitCode.HANG)
