@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from importlib import import_module
 
 from pydantic import ValidationError
 
@@ -60,8 +61,7 @@ def main() -> None:
     end_on_sigterm()
     if is_supervised():
         # Everything that needs no devices is done before the attempt begins.
-        import workloads.training.host  # noqa: F401
-
+        import_module("workloads.training.host")
         began = wait_for_start(os.environ)
     try:
         spec, start = submission(os.environ, began)
