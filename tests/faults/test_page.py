@@ -26,7 +26,7 @@ def test_a_run_fills_each_row_and_names_its_commit() -> None:
     found = rows(document)
     killed = "| 2 | 31 s | 1 | Completed: KILLED, DONE |"
     assert f"| `follower-killed` | the trainer of a host that leads nothing is killed {killed} passed |" in found
-    assert f"| `leader-killed` | the leading host is killed {killed} expected a/b; expected c |" in found
+    assert f"| `leader-killed` | the trainer of the leading host is killed {killed} expected a/b; expected c |" in found
     assert (
         f"{len(found) - 1} of {len(found)} faults passed in one run of 46 minutes at the commit `abc1234`." in document
     )
