@@ -43,6 +43,7 @@ from multislice_run.worlds import (
     began,
     complete_slices,
     next_world,
+    outlived,
     pause_seconds,
     pod_id,
 )
@@ -257,6 +258,8 @@ class Supervisor:
         signed = roll.signed(index for index in range(self._slices * self._hosts) if index not in found)
         # Pods that have ended with the job may have signed before.
         found |= {index: each for index, each in signed.items() if not ended or began(each.pod) > ended.time}
+        for index in outlived(found, before, self._hosts):
+            del found[index]
         slices = complete_slices(found, self._slices, self._hosts)
         waits = len(slices) < self._slices and time.monotonic() - since < self._settings.wait_seconds
         if waits or len(slices) < self._settings.min_slices or slices[0] != self._place.slice:

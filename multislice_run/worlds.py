@@ -240,6 +240,14 @@ def next_world(before: World | None, slices: Sequence[int], ready: Sequence[Read
     return World(before.number + 1, [*slices], pods, coordinator, counted, fruitless, cause)
 
 
+def outlived(ready: Mapping[int, Ready], before: World | None, hosts: int) -> list[int]:
+    """Return the hosts of which only the entry is left: JobSet replaces all pods of a slice together, so that one with
+    a pod that is not in `before` has no other pods."""
+    known = {*before.pods} if before else set[str]()
+    replaced = {index // hosts for index, each in ready.items() if each.pod not in known}
+    return [index for index, each in ready.items() if each.pod in known and index // hosts in replaced]
+
+
 def complete_slices(ready: Mapping[int, Ready], slices: int, hosts: int) -> list[int]:
     """Return the slices of which all hosts are ready."""
     return [index for index in range(slices) if all(index * hosts + host in ready for host in range(hosts))]

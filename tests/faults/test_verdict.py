@@ -55,7 +55,7 @@ def test_a_step_with_two_losses_is_reported() -> None:
     first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0),), followed=True)
     second = Start(1, {0: (started_at(1, 10.0, 0),)}, (step(1, 12, 5.5),))
     seen = observe({}, None, history(first, second), {1: 0}, struck=1.5)
-    assert seen.disagreements == {1: "step 1 was 5.0, then 5.5"}
+    assert seen.disagreements == {1: (5.0, 5.5)}
     assert (seen.terminal, seen.recovery_seconds) == ("running", None)
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_reported_if_everything_holds() -> None:
         (replace(GOOD, batches=(0, 1, 1)), "expected the batches 0, 1, 2, ... without gap or repetition"),
         (replace(GOOD, recovery_seconds=121.0), "expected training to go on within 120 s, got 121 s"),
         (replace(GOOD, recovery_seconds=None), "expected training to go on, got no further step"),
-        (replace(GOOD, disagreements={9: "step 9 was 1.0, then 2.0"}), "expected steps done twice to agree"),
+        (replace(GOOD, disagreements={9: (1.0, 2.0)}), "expected steps done twice to agree"),
         (replace(GOOD, losses=STEADY | {7: 4.3000000000000001e0 + 1e-12}), "expected the loss 4.3 at step 7"),
         (replace(GOOD, losses={}), "expected losses of 24 steps, got 0"),
     ],
@@ -167,6 +167,6 @@ def test_up_to_a_skipped_step_losses_are_the_same_bit_for_bit() -> None:
 
 def test_losses_that_a_fault_spoils_must_have_been_wrong_from_its_step_on_and_be_put_right() -> None:
     spoiled = replace(KILLED, spoiled_from=12)
-    assert check(spoiled, replace(GOOD, disagreements={13: "step 13 was 1.0, then 3.7"})) == ()
-    assert check(spoiled, replace(GOOD, disagreements={11: "step 11 was 1.0, then 3.9"}))[0].endswith("then 3.9")
+    assert check(spoiled, replace(GOOD, disagreements={13: (1.0, 3.7)})) == ()
+    assert check(spoiled, replace(GOOD, disagreements={11: (1.0, 3.9)}))[0].endswith("then 3.9")
     assert check(spoiled, GOOD) == ("expected losses from step 12 on to be put right, got none that were wrong",)

@@ -28,8 +28,8 @@ class Observed:
     """Failure records of its hosts, including attempts that opened no run."""
     losses: Mapping[int, float] = field(default_factory=dict[int, float])
     """Losses by step, of the steps that count."""
-    disagreements: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Sentences about steps that were done twice with different losses, by step."""
+    disagreements: Mapping[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
+    """Both losses of steps that were done twice with different losses, by step."""
     batches: tuple[int, ...] = ()
     """Batch numbers of the steps that count, in the order of the steps."""
     lost_steps: int = 0
@@ -82,13 +82,13 @@ def _charged(status: Mapping[str, Any]) -> int:
     return int(status.get("restartsCountTowardsMax", 0)) + sum(map(sum, single))
 
 
-def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, str]]:
+def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, tuple[float, float]]]:
     found: dict[int, float] = {}
-    disagreements: dict[int, str] = {}
+    disagreements: dict[int, tuple[float, float]] = {}
     for step in (step for start in starts for step in start.steps if not step.skipped and step.loss is not None):
         known = found.setdefault(step.step, step.loss or 0.0)
         if known != step.loss:
-            disagreements[step.step] = f"step {step.step} was {known!r}, then {step.loss!r}"
+            disagreements[step.step] = known, step.loss or 0.0
         found[step.step] = step.loss or 0.0
     return found, disagreements
 
@@ -185,7 +185,11 @@ def _work(expected: Expected, observed: Observed) -> Iterator[str]:
 
 def _wrong_losses(expected: Expected, observed: Observed, steady: Mapping[int, float]) -> Iterator[str]:
     whole = inf if expected.spoiled_from is None else expected.spoiled_from
-    twice = [text for step, text in sorted(observed.disagreements.items()) if step < whole]
+    twice = [
+        f"step {step} was {first!r}, then {then!r}"
+        for step, (first, then) in sorted(observed.disagreements.items())
+        if step < whole and abs(then - first) > expected.loss_tolerance * abs(first)
+    ]
     yield from (f"expected steps done twice to agree, got {text}" for text in twice[:3])
     if expected.spoiled_from is not None and len(twice) == len(observed.disagreements):
         yield f"expected losses from step {expected.spoiled_from} on to be put right, got none that were wrong"

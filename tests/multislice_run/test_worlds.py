@@ -6,7 +6,18 @@ import pytest
 from etils import epath
 
 from multislice_run.pod import ExitCode
-from multislice_run.worlds import Ended, Ready, Roll, World, Worlds, complete_slices, next_world, pause_seconds, pod_id
+from multislice_run.worlds import (
+    Ended,
+    Ready,
+    Roll,
+    World,
+    Worlds,
+    complete_slices,
+    next_world,
+    outlived,
+    pause_seconds,
+    pod_id,
+)
 from tests.workloads.hosts import wait_until
 
 FIRST = World(0, [0, 1], ["1000-a", "1000-b"])
@@ -111,6 +122,15 @@ def test_a_slice_that_is_missing_or_back_costs_no_restart() -> None:
     assert (without.slices, without.counted) == ([0], 0)
     back = following(without, ended(ExitCode.PREEMPTED, None))
     assert (back.slices, back.counted) == ([0, 1], 0)
+
+
+def test_the_entry_of_a_pod_is_not_taken_for_the_pod_that_replaces_it_with_its_slice() -> None:
+    before = World(0, [0, 1], ["1-a", "1-b", "1-c", "1-d"])
+    ready = {index: Ready("any", pod=pod) for index, pod in enumerate(before.pods)}
+    assert outlived(ready, before, hosts=2) == []
+    assert outlived(ready | {2: Ready("any", pod="2-c")}, before, hosts=2) == [3]
+    assert outlived(ready | {2: Ready("any", pod="2-c"), 3: Ready("any", pod="2-d")}, before, hosts=2) == []
+    assert outlived(ready, None, hosts=2) == []
 
 
 def test_a_slice_is_complete_with_all_of_its_hosts() -> None:
