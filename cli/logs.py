@@ -16,7 +16,8 @@ from cli.answer import NEGATIVE, Halt
 from cli.deployed import Deployed, JobPlace
 from cli.sandbox_folder import find_sandbox
 from infra.job_logs import WHOLE, Line, Source, Which, Window, follow, host, hosts, leader
-from infra.job_state import LEADER, Outcome, leader_of, newest, outcome_of, pods_of
+from infra.job_pods import newest, pods_of
+from infra.job_state import LEADER, Outcome, leader_of, outcome_of
 from infra.kubernetes import UNREACHABLE, ApiError, Json
 from infra.names import HEAD, JOBSETS
 from sandbox.site import Site

@@ -25,7 +25,8 @@ from cli.render import WIDTH
 from cli.sandbox_folder import StackOfSandbox, lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.commands import replacing
-from infra.job_state import DELETED, Kind, Outcome, Pod, State
+from infra.job_pods import Pod
+from infra.job_state import DELETED, Kind, Outcome, State
 from infra.names import QUEUE_LABEL, job_resource
 from infra.stacks import NO_RENEWAL, Renewal
 from sandbox import builds, certificates, daemon

@@ -17,7 +17,8 @@ from datetime import UTC, datetime, timedelta
 
 import urllib3
 
-from infra.job_state import DELETED, Object, Outcome, Pod, leader_of, newest, outcome_of, pod_of, pods_of
+from infra.job_pods import Pod, newest, pod_of, pods_of
+from infra.job_state import DELETED, Object, Outcome, leader_of, outcome_of
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines, shut
 from infra.names import JOBSET_LABEL, JOBSETS, PODS, SUPERVISOR
 from workloads.spec import ATTEMPT_BEGINS

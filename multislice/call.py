@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.job_logs import WHOLE, Source
-from infra.job_state import LEADER, State, Workload, host_of, newest, outcome_of, pods_of, state_of, workload_of
+from infra.job_pods import host_of, newest, pods_of
+from infra.job_state import LEADER, State, Workload, outcome_of, state_of, workload_of
 from infra.jobs import KEPT_SECONDS
 from infra.kubernetes import UNREACHABLE, Json
 from infra.names import HEAD, JOBSETS, WORKLOADS

@@ -12,7 +12,7 @@ from dataclasses import replace
 from cli.observed.ends import HostEnd, from_text, to_text
 from cli.observed.files import Begun, Failure
 from cli.observed.snapshot import WHOLE_SECOND, Event, Job
-from infra.job_state import Pod
+from infra.job_pods import Pod
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import RESTARTS_ANNOTATION, WORKLOADS
 from workloads.spec import cause_order

@@ -14,6 +14,7 @@ from cli.deployed import Deployed, JobPlace
 from cli.observed.events import job_restarts, warnings_of
 from cli.observed.snapshot import Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
+from infra.job_pods import newest
 from infra.job_state import (
     Object,
     Workload,
@@ -24,7 +25,6 @@ from infra.job_state import (
     is_true,
     kind_of,
     moment,
-    newest,
     steps_of,
     workload_of,
 )

@@ -7,7 +7,8 @@ from math import inf
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
 from infra.commands import Reader
-from infra.job_state import Condition, Kind, Pod, State, Workload, state_of
+from infra.job_pods import Pod
+from infra.job_state import Condition, Kind, State, Workload, state_of
 from workloads.report.training import Training
 from workloads.spec import ExitCode
 
