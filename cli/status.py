@@ -301,8 +301,7 @@ def _counted(job: Job) -> str:
     """Return how many restarts count. `max_restarts` limits those of processes, and those by JobSet."""
     if not job.processes_counted:
         return f"{job.restarts_counted} count towards {job.max_restarts}"
-    by_jobset = job.restarts_counted - job.processes_counted
-    return f"{job.processes_counted} of processes and {by_jobset} of pods count, each towards {job.max_restarts}"
+    return f"{job.processes_counted} of processes and {job.pods_counted} of pods count, each towards {job.max_restarts}"
 
 
 def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, RenderableType]]:

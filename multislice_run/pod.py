@@ -23,7 +23,8 @@ IMAGE_VARIABLE = "IMAGE"
 """Environment variable with the container image and its digest, for the record. Optional."""
 
 START_VARIABLE = "JOB_RESTART_ATTEMPT"
-"""Environment variable with the number of restarts before this attempt (JobSet's restart-attempt)."""
+"""Environment variable with the number of restarts before this attempt. It is JobSet's restart-attempt, or
+comes from the supervisor of a pod that stays."""
 
 PRICE_VARIABLE = "USD_PER_HOUR"
 """Environment variable with the price of all slices of the job in USD per hour, for the record. Optional."""

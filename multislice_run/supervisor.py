@@ -42,6 +42,7 @@ from multislice_run.worlds import (
     Worlds,
     began,
     complete_slices,
+    next_number,
     next_world,
     outlived,
     pause_seconds,
@@ -67,8 +68,8 @@ class Settings:
     command: Sequence[str]
     in_advance: bool
     max_restarts: int
-    min_slices: int
-    """Number of slices that may go on without the others."""
+    min_slices: int | None
+    """Number of slices that may go on without the others. None: all have to be there."""
     wait_seconds: float
     """Time that they wait for the others."""
     start_minutes: float
@@ -86,6 +87,9 @@ class Supervisor:
         self._settings = settings
         self._place = place = Place.of(environment)
         self._hosts, self._slices = len(place.hosts), place.slice_count
+        self._fewest = self._slices if settings.min_slices is None else settings.min_slices
+        self._may_make = place.worker == 0 and (place.slice == 0 or self._fewest < self._slices)
+        """Whether this host may be the first one of an attempt, which makes it."""
         self._start = Start.of(environment, now, place.slice_count)
         self._storage = epath.Path(environment[JOB_FOLDER_VARIABLE])
         self._worlds = Worlds(self._storage, self._start.run_id)
@@ -202,7 +206,7 @@ class Supervisor:
     def _form(self, before: World | None, ready: Ready) -> World:
         """Return the next world with this pod."""
         while True:
-            number = before.number + 1 if before else 0
+            number = next_number(before)
             self._start = replace(self._start, restart_attempt=number, began=time.time())
             roll, until = self._roll(number), self._deadline()
             signed = partial(self._sign, roll, ready, wants=ready.code is None and number > 0)
@@ -248,12 +252,12 @@ class Supervisor:
 
         `found` has the hosts that are ready. `since` is when this one was.
         """
-        if world := self._worlds.find(before.number + 1 if before else 0):
+        if world := self._worlds.find(next_number(before)):
             return world
         ended = roll.ended()
         if ended and ended.time > began(self._new.pod):
             self._end(ended.code, ended.cause)
-        if self._place.worker:
+        if not self._may_make:
             return None
         signed = roll.signed(index for index in range(self._slices * self._hosts) if index not in found)
         # Pods that have ended with the job may have signed before.
@@ -262,7 +266,7 @@ class Supervisor:
             del found[index]
         slices = complete_slices(found, self._slices, self._hosts)
         waits = len(slices) < self._slices and time.monotonic() - since < self._settings.wait_seconds
-        if waits or len(slices) < self._settings.min_slices or slices[0] != self._place.slice:
+        if waits or len(slices) < self._fewest or slices[0] != self._place.slice:
             return None
         # Slices that come back wait for those of the attempt before, which may still run without them.
         if before and not {*before.slices} & {*slices}:
@@ -272,7 +276,7 @@ class Supervisor:
     def _make(self, before: World | None, slices: Sequence[int], found: Mapping[int, Ready]) -> World:
         ready = [found[index * self._hosts + host] for index in slices for host in range(self._hosts)]
         world = next_world(before, slices, ready, self._settings.max_restarts)
-        number = before.number + 1 if before else 0
+        number = next_number(before)
         if isinstance(world, Ended):
             self._roll(number).end(world)
             self._end(world.code, world.cause)
@@ -344,17 +348,7 @@ def main() -> int:
     parser.add_argument("command", nargs="+", help="the program and its arguments, after --")
     given = parser.parse_args()
     try:
-        slices = Place.of(os.environ).slice_count if given.min_slices is None else given.min_slices
-        settings = Settings(
-            command=given.command,
-            in_advance=given.in_advance,
-            max_restarts=given.max_restarts,
-            min_slices=slices,
-            wait_seconds=given.wait_seconds,
-            start_minutes=given.start_minutes,
-            grace_seconds=given.grace_seconds,
-        )
-        supervisor = Supervisor(settings, os.environ)
+        supervisor = Supervisor(Settings(**vars(given)), os.environ)
     except (KeyError, ValueError) as fault:
         print(f"stopped: the variables of the pod are not valid: {fault}", file=sys.stderr)
         return int(ExitCode.INVALID_SPEC)

@@ -219,6 +219,11 @@ class Worlds:
         return world
 
 
+def next_number(before: World | None) -> int:
+    """Return the number of the attempt after `before`."""
+    return before.number + 1 if before else 0
+
+
 def next_world(before: World | None, slices: Sequence[int], ready: Sequence[Ready], max_restarts: int) -> World | Ended:
     """Return the world after `before`, of the hosts `ready` in these slices, or the end of the job.
 
@@ -237,7 +242,7 @@ def next_world(before: World | None, slices: Sequence[int], ready: Sequence[Read
         used = f"the job has used up its {max_restarts} restarts: attempt {before.number + 1} ended with {cause}"
         return Ended(int(ExitCode.RESTARTS_USED_UP), used, time.time())
     fruitless = 0 if any(each.saved for each in ready) else before.fruitless + 1
-    return World(before.number + 1, [*slices], pods, coordinator, counted, fruitless, cause)
+    return World(next_number(before), [*slices], pods, coordinator, counted, fruitless, cause)
 
 
 def outlived(ready: Mapping[int, Ready], before: World | None, hosts: int) -> list[int]:

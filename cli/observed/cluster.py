@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cli.deployed import Deployed, JobPlace
-from cli.observed.events import job_restarts, warnings_of
+from cli.observed.events import job_restarts, restarts_counted, warnings_of
 from cli.observed.snapshot import Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
 from infra.job_pods import newest
@@ -163,6 +163,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
         own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
         spec, status, replicated = jobset["spec"], jobset.get("status", {}), jobset["spec"]["replicatedJobs"]
         slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
+        of_slices = sum(job_restarts(jobset).values())
         made.append(
             Job(
                 place=place,
@@ -176,10 +177,9 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 slices=sum(job.get("replicas", 1) for job in slices),
                 hosts=_pods(slices),
                 heads=_pods(heads),
-                restarts=status.get("restarts", 0) + sum(job_restarts(jobset, "jobRestarts").values()),
-                restarts_of_slices=sum(job_restarts(jobset, "jobRestarts").values()),
-                restarts_counted=status.get("restartsCountTowardsMax", 0)
-                + sum(job_restarts(jobset, "jobRestartsCountTowardsMax").values()),
+                restarts=status.get("restarts", 0) + of_slices,
+                restarts_of_slices=of_slices,
+                restarts_counted=restarts_counted(status),
                 max_restarts=spec.get("failurePolicy", {}).get("maxRestarts", 0),
                 terminal=status.get("terminalState", ""),
                 conditions=conditions(jobset),

@@ -8,7 +8,7 @@ the job have its attempts (`Job.with_files`).
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from cli.observed.snapshot import Event
 from infra.job_pods import restarts_before
@@ -50,20 +50,26 @@ def warnings_of(
     status = jobset.get("status", {})
     # Between two attempts no Job exists. After its end a JobSet deletes those that still run.
     last = status.get("restarts", 0) - (0 if "terminalState" in status else 1)
-    alone = job_restarts(jobset, "jobRestarts")
+    alone = job_restarts(jobset)
     attempts = _attempts(found, jobs, pods, {name: last + alone.get(name, 0) for name in jobs_of})
     told = [_event(each, at, attempts) for each in found if each.get("type") == "Warning"]
     return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS])
 
 
-def job_restarts(jobset: Object, counter: Literal["jobRestarts", "jobRestartsCountTowardsMax"]) -> dict[str, int]:
+def job_restarts(jobset: Object) -> dict[str, int]:
     """Return how often single Jobs restarted, by the name of the Job."""
     listed: list[dict[str, Any]] = jobset.get("status", {}).get("replicatedJobsStatus", [])
     return {
         f"{jobset['metadata']['name']}-{each['name']}-{index}": count
         for each in listed
-        for index, count in enumerate(each.get(counter, ()))
+        for index, count in enumerate(each.get("jobRestarts", ()))
     }
+
+
+def restarts_counted(status: Mapping[str, Any]) -> int:
+    """Return how many restarts by JobSet count, of all slices and of single ones, by the status of the JobSet."""
+    single = (sum(each.get("jobRestartsCountTowardsMax", ())) for each in status.get("replicatedJobsStatus", ()))
+    return status.get("restartsCountTowardsMax", 0) + sum(single)
 
 
 def _names(jobset: Object) -> tuple[set[str], set[str]]:

@@ -176,8 +176,12 @@ class Job:
         """Whether no restart that counts is left."""
         if self.files.world and self.files.world.ended == ExitCode.RESTARTS_USED_UP:
             return True
-        by_jobset = self.restarts_counted - self.processes_counted
-        return max(self.processes_counted, by_jobset) >= self.max_restarts > 0
+        return max(self.processes_counted, self.pods_counted) >= self.max_restarts > 0
+
+    @property
+    def pods_counted(self) -> int:
+        """Number of restarts by JobSet that count."""
+        return self.restarts_counted - self.processes_counted
 
     @property
     def running(self) -> int:

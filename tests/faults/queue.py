@@ -102,16 +102,13 @@ _DEADLINE_SECONDS = 75
 _LEFT_ALONE_SECONDS = 10
 
 
-def _kill_for_good(chain: Chain, job: str) -> None:
-    chain.send(signal.SIGKILL, job, "slice-1-0")
-    chain.wait_for_end(job)
-    _require_checkpoint(chain, job, SAVE_EVERY)
+def _for_good(kill: Callable[[Chain, signal.Signals, str, str], None]) -> Callable[[Chain, str], None]:
+    def strike(chain: Chain, job: str) -> None:
+        kill(chain, signal.SIGKILL, job, "slice-1-0")
+        chain.wait_for_end(job)
+        _require_checkpoint(chain, job, SAVE_EVERY)
 
-
-def _lose_for_good(chain: Chain, job: str) -> None:
-    chain.send_to_pods(signal.SIGKILL, job, "slice-1-0")
-    chain.wait_for_end(job)
-    _require_checkpoint(chain, job, SAVE_EVERY)
+    return strike
 
 
 def _outlive_deadline(chain: Chain, job: str) -> None:
@@ -140,7 +137,7 @@ LIMITS = (
             culprit="slice-",
             cause="the process was killed by SIGKILL",
         ),
-        _kill_for_good,
+        _for_good(Chain.send),
         job={"max_restarts": 0},
     ),
     between_saves(
@@ -153,7 +150,7 @@ LIMITS = (
             endings=GONE | {LAST},
             condition="reaching max number of restarts",
         ),
-        _lose_for_good,
+        _for_good(Chain.send_to_pods),
         job={"max_restarts": 0},
     ),
     Fault(

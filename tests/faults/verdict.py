@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from cli.observed.events import restarts_counted
 from multislice_run.worlds import World
 from tests.chain.stack import SAVE_EVERY
 from tests.faults.fault import LEADER, SUSPENDED, Expected
@@ -64,7 +65,7 @@ def observe(
     held = any(suspended <= condition.items() for condition in status.get("conditions", ()))
     return Observed(
         terminal=str(status.get("terminalState", SUSPENDED if held else "running")),
-        charged=_charged(status) + (world.counted if world else 0),
+        charged=restarts_counted(status) + (world.counted if world else 0),
         endings=tuple(start.ending for start in starts),
         losses=losses,
         disagreements=disagreements,
@@ -74,12 +75,6 @@ def observe(
         lines=tuple(json.dumps({"event": event.name, **event.facts}) for event in events),
         recovery_seconds=_recovery(starts, struck),
     )
-
-
-def _charged(status: Mapping[str, Any]) -> int:
-    """Restarts of all slices and of single ones that count for JobSet."""
-    single = [each.get("jobRestartsCountTowardsMax", ()) for each in status.get("replicatedJobsStatus", ())]
-    return int(status.get("restartsCountTowardsMax", 0)) + sum(map(sum, single))
 
 
 def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, tuple[float, float]]]:

@@ -90,8 +90,14 @@ class Start:
         if begin is None or price is None:
             return None
         # The recorded price is for all slices that the job asks for.
-        there, asked = begin.facts.get("slices"), begin.facts.get("asked_slices")
+        there, asked = self.slices
         return price * min(there, asked) / asked if there and asked else price
+
+    @property
+    def slices(self) -> tuple[int, int]:
+        """Number of slices that this attempt runs on, and that the job asks for. 0: unknown."""
+        facts = self.begin.facts if self.begin else {}
+        return facts.get("slices") or 0, facts.get("asked_slices") or 0
 
     @property
     def begin(self) -> Event | None:
