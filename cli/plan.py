@@ -12,6 +12,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
 from cli.review import review_of
+from infra.commands import command_line
 from infra.review.review import JobReview, Pace, Review
 from infra.review.table import UNKNOWN, Table
 from workloads.preflight_result import QUOTED_EFFICIENCY
@@ -56,7 +57,8 @@ class Plan(Spec):
 def plan(stack: str, tokens: float | None, days: float | None, form: Form, console: Console) -> int:
     """Print the plan of a stack. Return 0 if each training job fits and meets the deadline of `days`, else 2.
 
-    `tokens` replaces the number of tokens that each job trains on. Raise Halt without an estimate for a job.
+    `tokens` replaces the number of tokens that each job trains on. Raise Halt with the jobs that have no estimate,
+    after the estimates of the others.
     """
     for option, value in (("--tokens", tokens), ("--days", days)):
         if value is not None and not (value > 0 and isfinite(value)):
@@ -65,11 +67,14 @@ def plan(stack: str, tokens: float | None, days: float | None, form: Form, conso
     jobs = [job for job in reviewed.jobs if job.plan.training]
     if not jobs:
         raise Halt(f"the stack {reviewed.stack} must have a training job, because others have no step to estimate")
-    if unknown := [*_unknown(reviewed.stack, jobs)]:
-        raise Halt("\n".join(unknown))
-    estimates = tuple(_estimate(job, tokens, days, reviewed.made_on) for job in jobs)
+    unknown = {job.plan.name: why for job in jobs if (why := _why_unknown(reviewed.stack, job))}
+    known = [job for job in jobs if job.plan.name not in unknown]
+    estimates = tuple(_estimate(job, tokens, days, reviewed.made_on) for job in known)
     found = Plan(stack=reviewed.stack, starts=reviewed.made_on, deadline_days=days, jobs=estimates)
-    write(found.model_dump_json(indent=1), [table(found, reviewed)], form, console)
+    if known:
+        write(found.model_dump_json(indent=1), [table(found, reviewed)], form, console)
+    if unknown:
+        raise Halt("\n".join(f"{name}: {why}" for name, why in unknown.items()))
     return 0 if found.succeeds else NEGATIVE
 
 
@@ -90,12 +95,11 @@ def table(found: Plan, reviewed: Review) -> Table:
     )
 
 
-def _unknown(stack: str, jobs: list[JobReview]) -> Iterator[str]:
-    for job in jobs:
-        if job.preflight is None:
-            yield f"{job.plan.name}: its step is not compiled yet; run multislice preflight -s {stack}"
-        elif job.preflight.unsupported:
-            yield f"{job.plan.name}: {job.preflight.unsupported}"
+def _why_unknown(stack: str, job: JobReview) -> str:
+    """Return why a job has no estimate; empty if it has one."""
+    if job.preflight is None:
+        return f"its step is not compiled yet; run `{command_line('preflight', stack)}`"
+    return job.preflight.unsupported or ""
 
 
 def _estimate(job: JobReview, tokens: float | None, days: float | None, starts: date) -> JobEstimate:

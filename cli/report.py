@@ -7,7 +7,8 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import Halt
 from cli.sandbox_folder import find_sandbox
-from workloads.report.command import Asked, NoReport
+from infra.names import jobs_folder
+from workloads.report.command import Asked, NoReport, answering, faults_of_storage
 from workloads.report.command import report as reported
 
 
@@ -25,7 +26,7 @@ def is_folder(target: str, stack: str | None) -> bool:
 
 
 def folder(job: str | None, stack: str, sandbox: Path | None) -> str:
-    """Return the folder of a stack's job, or of its only training job if `job` is None.
+    """Return the folder of a stack's job or of one that was submitted to it; of its only training job if `job` is None.
 
     `sandbox` is the folder of the sandbox that has the stack. None: the stack is in Google Cloud. Raise Halt unless it
     is one job.
@@ -34,6 +35,24 @@ def folder(job: str | None, stack: str, sandbox: Path | None) -> str:
     jobs = [job] if job else list(settings.recorded_jobs)
     if len(jobs) != 1:
         raise Halt(f"expected the name of one job with a report, because stack {stack} has {', '.join(jobs) or 'none'}")
-    if sandbox is None:
-        return f"gs://{settings.checkpoint_bucket}/{jobs[0]}"
-    return str(find_sandbox(sandbox, stack).buckets / settings.checkpoint_bucket / jobs[0])
+    storage = "gs:/" if sandbox is None else str(find_sandbox(sandbox, stack).buckets)
+    (name,) = jobs
+    bucket = f"{storage}/{settings.checkpoint_bucket}"
+    own = f"{bucket}/{name}"
+    if name in settings.jobs:
+        return own
+    submitted = [f"{bucket}/{jobs_folder(team.namespace)}/{name}" for team in settings.teams.values()]
+    found = [*filter(_exists, submitted)]
+    if len(found) > 1:
+        raise Halt(
+            f"expected the name of one job, because several teams have a {name}; write one of {', '.join(found)}"
+        )
+    return found[0] if found else own
+
+
+def _exists(place: str) -> bool:
+    """Return whether storage has this folder. Storage that does not answer says so when the report is read."""
+    try:
+        return answering(place).exists()
+    except faults_of_storage():
+        return False

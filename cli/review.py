@@ -8,8 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
@@ -24,6 +25,29 @@ from workloads.preflight_result import cache_folder, cached_all
 
 _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
+
+
+class _Metadata(TypedDict):
+    name: str
+    namespace: str
+    uid: str
+
+
+class _PodSet(TypedDict):
+    name: str
+    count: int
+    template: dict[str, Any]
+
+
+class _WorkloadSpec(TypedDict):
+    podSets: list[_PodSet]
+
+
+class _Workload(TypedDict):
+    """What every Workload of a cluster has, and an edited file may lack."""
+
+    metadata: _Metadata
+    spec: _WorkloadSpec
 
 
 def review(
@@ -72,6 +96,14 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
         raise Halt(f"{path} must be a list of objects, got {got}; create it with {_MAKE_WORKLOADS}")
     if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
         raise Halt(f"{path} must be a list of only Workloads; create it with {_MAKE_WORKLOADS}")
+    try:
+        TypeAdapter(list[_Workload]).validate_python(items)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise Halt(
+            f"{path} must be a list of whole Workloads, but items.{where} is missing or is of another type;"
+            f" create it with {_MAKE_WORKLOADS}"
+        ) from None
     return items
 
 

@@ -76,6 +76,7 @@ def _number(text: str, setting: str, *, whole: bool) -> str:
         number = float(found[1].replace(",", "").replace("_", "")) * units[unit]
     except ValueError:
         return ""
-    if not math.isfinite(number) or (whole and not number.is_integer()):
+    # No setting takes a negative number.
+    if not (math.isfinite(number) and number >= 0) or (whole and not number.is_integer()):
         return ""
     return f"{number:.0f}" if number.is_integer() else f"{number:.10g}"

@@ -15,6 +15,7 @@ from infra.settings.schema import SliceGroup
 from infra.settings.stack import Settings
 from infra.settings.values import ClusterName, ProjectName
 from infra.tpu import SliceShape, generations, interpret, resolve
+from infra.zones import ZONES
 from workloads.spec import Spec, load_preset
 
 TEAM, JOB = "research", "tiny"
@@ -133,7 +134,8 @@ def read_starter(given: Mapping[str, object]) -> tuple[Starter, list[FieldError]
         "generation": "v6e",
         "topology": "2x4",
         "zone": zone,
-        "region": region or zone.rpartition("-")[0] or _STAND_IN_REGION,
+        # A region that is given as the zone is an error of the zone alone.
+        "region": region or (zone if zone in ZONES else zone.rpartition("-")[0]) or _STAND_IN_REGION,
     }
     try:
         return Starter.model_validate({**values, **given}), []

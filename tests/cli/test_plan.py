@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -95,8 +96,20 @@ def test_a_job_that_does_not_fit_has_neither_days_nor_dollars(stack: Values) -> 
 
 @pytest.mark.usefixtures("stack")
 def test_a_step_that_was_never_compiled_is_reported_with_the_command_that_compiles_it() -> None:
-    with pytest.raises(Halt, match="pretrain: its step is not compiled yet; run multislice preflight -s prod"):
+    with pytest.raises(Halt, match="pretrain: its step is not compiled yet; run `multislice preflight -s prod`"):
         shown()
+
+
+def test_a_step_that_was_never_compiled_does_not_hide_the_estimate_of_another(stack: Values, tmp_path: Path) -> None:
+    compiled(stack)
+    job = {key: value for key, value in cast(Values, stack["job"]).items() if key != "name"}
+    others = {key: value for key, value in stack.items() if key != "job"}
+    written(tmp_path, {**others, "jobs": {"pretrain": job, "other": {**job, "preset": "llama-3.2-1b"}}})
+    console = Console(file=io.StringIO(), highlight=False)
+    with pytest.raises(Halt, match="^other: its step is not compiled yet") as caught:
+        plan("prod", None, None, Form.TEXT, console)
+    assert "pretrain takes 2.2 days" in read_output(console)
+    assert "pretrain" not in str(caught.value)
 
 
 def test_a_step_without_an_answer_is_reported_with_the_reason(stack: Values) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from cli.answer import Halt
 from cli.report import folder, is_folder, report
+from infra.names import jobs_folder
 from sandbox.site import create
 from tests.cli.shown import read_output
 from tests.workloads.report.runs import crashed_and_resumed
@@ -20,9 +21,20 @@ def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> 
     assert is_folder(str(tmp_path), None)
     assert not is_folder("tiny", None)
     assert folder(None, "dev", None) == "gs://my-project-multislice-dev-checkpoints/tiny"
-    assert folder("other", "dev", None) == "gs://my-project-multislice-dev-checkpoints/other"
     site = create(tmp_path / "sandbox")
     assert folder(None, "local", site.root) == str(site.buckets / "sandbox-local-checkpoints" / "tiny")
+    assert folder("other", "local", site.root) == str(site.buckets / "sandbox-local-checkpoints" / "other")
+
+
+def test_a_submitted_job_is_found_by_its_name_unless_several_teams_have_one(tmp_path: Path) -> None:
+    site = create(tmp_path / "sandbox")
+    bucket = site.buckets / "my-project-multislice-prod-checkpoints"
+    mine, theirs = (bucket / jobs_folder(team) / "sweep" for team in ("pretraining", "finetuning"))
+    mine.mkdir(parents=True)
+    assert folder("sweep", "prod", site.root) == str(mine)
+    theirs.mkdir(parents=True)
+    with pytest.raises(Halt, match=f"several teams have a sweep; write one of {mine}, {theirs}"):
+        folder("sweep", "prod", site.root)
 
 
 @pytest.mark.parametrize(

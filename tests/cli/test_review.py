@@ -112,6 +112,18 @@ def test_a_list_of_something_else_is_no_list_of_workloads(item: object, tmp_path
         review("prod", None, path, Form.TEXT, Console())
 
 
+@pytest.mark.parametrize(
+    ("lost", "named"), [("metadata", "items.1.metadata"), ("spec", "items.1.spec"), ("podSets", "items.1.spec.podSets")]
+)
+def test_a_workload_that_is_not_whole_is_named(lost: str, named: str, tmp_path: Path) -> None:
+    item = running("finetuning", "finetuning", "flavor", 4)
+    (item["spec"] if lost == "podSets" else item).pop(lost)
+    path = tmp_path / "workloads.json"
+    path.write_text(json.dumps({"items": [running("pretraining", "pretraining", "flavor", 4), item]}))
+    with pytest.raises(Halt, match=rf"{named} is missing"):
+        review("prod", None, path, Form.TEXT, Console())
+
+
 def test_a_bill_of_another_version_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "outputs.json"
     path.write_text('{"bill": {"groups": []}}')
