@@ -1,5 +1,5 @@
 """Random faults on one long job, which must still reach its last step with the right losses:
-`python -m tests.faults.long_run --random MINUTES --seed SEED`.
+`python -m tests.faults.long_run --random MINUTES --seed SEED`. With `--only NAME`, the same fault strikes every time.
 
 A seed determines the faults and their delays. The steps at which they strike depend on the machine.
 """
@@ -13,13 +13,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from statistics import median
 
 from tests.chain.stack import PATIENCE_SECONDS, Chain, sandbox_in
 from tests.faults.catalogue import CATALOGUE
 from tests.faults.fault import Expected, Fault
 from tests.faults.trial import declare, observed, submit
-from tests.faults.verdict import Observed, broken
+from tests.faults.verdict import Observed, broken, recovery
 from workloads.report.goodput import goodput, lost_steps
 
 SAVE_EVERY = 50
@@ -27,8 +29,12 @@ _START_SECONDS = 30.0
 """Maximum seconds from the time when all hosts have a process to a strike during start, compilation or restore."""
 _MOST_STEPS = 120
 """Maximum number of steps of the attempt before any other strike, between two saves or during one."""
+_STEPS_OF_ONLY = (20, 60)
+"""Number of steps of the attempt before a strike of a fault that was asked for."""
 _AT_START = 0.25
 """Fraction of strikes that do not wait for a step."""
+
+_BY_NAME = {fault.name: fault for fault in CATALOGUE}
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,15 @@ class Draw:
 
 
 @dataclass(frozen=True)
+class Strike:
+    """A fault that has struck."""
+
+    fault: Fault
+    at: float
+    """Unix time."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """A long run."""
 
@@ -51,6 +66,8 @@ class Plan:
     steps: int
     """Number of steps of the job, enough for these minutes."""
     local_save_every_steps: int | None = None
+    only: Sequence[Fault] = ()
+    """Faults that strike in turns, each among steps. Empty: faults are drawn at random, also for their moments."""
 
     def job(self, name: str) -> Fault:
         """Return the job of that name as a fault that does not strike."""
@@ -64,9 +81,11 @@ class Plan:
         return 60 * self.minutes + PATIENCE_SECONDS
 
 
-def draws(seed: int) -> Iterator[Draw]:
+def draws(seed: int, only: Sequence[Fault] = ()) -> Iterator[Draw]:
     """Yield an endless sequence of faults and their times."""
     drawn = random.Random(seed)
+    for fault in cycle(only):
+        yield Draw(fault, drawn.random(), drawn.randint(*_STEPS_OF_ONLY))
     faults = [fault for fault in CATALOGUE if fault.anytime]
     while True:
         fault = drawn.choice(faults)
@@ -86,30 +105,30 @@ def long_run(chain: Chain, plan: Plan) -> tuple[str, ...]:
     print(f"{len(steady)} steps without a fault", flush=True)
     submit(chain, plan.job(job))
     began = time.time()
-    strikes: list[Fault] = []
-    last = strike_at_random(chain, job, plan, strikes)
+    strikes = [*strike_at_random(chain, job, plan)]
     chain.wait_for_end(job, plan.longest_seconds)
+    last = strikes[-1].at if strikes else began
     seen, history = observed(chain, job, last), chain.history(job)
     lost_by_start = Counter(number for number, _ in lost_steps(history.starts))
     spent = {part.name: part.seconds for part in goodput(history.attempts).parts}
-    print(report(strikes, (last - began) / 60, seen, spent))
-    return verdict_of(job, strikes, seen, lost_by_start, steady)
+    recovered = [(strike.fault.name, recovery(history.starts, strike.at)) for strike in strikes]
+    print(report(recovered, (last - began) / 60, seen, spent))
+    return verdict_of(job, [strike.fault for strike in strikes], seen, lost_by_start, steady)
 
 
-def strike_at_random(chain: Chain, job: str, plan: Plan, strikes: list[Fault]) -> float:
-    """Strike until the time for strikes is over, append to `strikes`, and return the time of the last one."""
-    last = time.time()
-    until = last + 60 * plan.minutes
-    for draw in draws(plan.seed):
+def strike_at_random(chain: Chain, job: str, plan: Plan) -> Iterator[Strike]:
+    """Strike until the time for strikes is over, and yield each strike."""
+    until, count = time.time() + 60 * plan.minutes, 0
+    for draw in draws(plan.seed, plan.only):
         if not _moment(chain, job, draw, until):
             break
         # Between two attempts, while the job recovers from the last strike, there may be no process to strike.
         with suppress(ProcessLookupError):
+            at = time.time()
             draw.fault.strike(chain, job)
-            strikes.append(draw.fault)
-            last = time.time()
-            print(f"{len(strikes)}: {draw.fault.name} at step {_last_step(chain, job)}", flush=True)
-    return last
+            count += 1
+            print(f"{count}: {draw.fault.name} at step {_last_step(chain, job)}", flush=True)
+            yield Strike(draw.fault, at)
 
 
 def _moment(chain: Chain, job: str, draw: Draw, until: float) -> bool:
@@ -158,18 +177,32 @@ def verdict_of(
     return tuple(found)
 
 
-def report(strikes: Sequence[Fault], minutes: float, seen: Observed, spent: Mapping[str, float]) -> str:
-    """Return what became of the job: a summary, the faults, and where the time went, as Markdown."""
+def report(
+    strikes: Sequence[tuple[str, float | None]], minutes: float, seen: Observed, spent: Mapping[str, float]
+) -> str:
+    """Return what became of the job: a summary, the faults, and where the time went, as Markdown.
+
+    `strikes` has the name of each fault, and the seconds from its strike to the next new step.
+    """
     seconds = sum(spent.values())
     summary = (
         f"{seen.terminal}: {len(strikes)} random faults in {minutes:.0f} minutes, {len(seen.losses)} steps,"
         f" {len(seen.endings)} attempts, {seen.charged} counted restarts, {seen.lost_steps} repeated steps."
     )
-    struck = Counter(fault.name for fault in strikes)
-    faults = [f"| `{name}` | {times} |" for name, times in struck.most_common()]
+    found = {name: [each for other, each in strikes if other == name] for name, _ in strikes}
+    faults = [
+        f"| `{name}` | {len(every)} | {_median([each for each in every if each is not None])} |"
+        for name, every in sorted(found.items(), key=lambda item: -len(item[1]))
+    ]
     parts = [f"| {name} | {each:.0f} | {100 * each / seconds:.1f} % |" for name, each in spent.items()]
-    tables = ["| fault | times |", "|---|---:|", *faults, "", "| time went to | seconds | share |", "|---|---:|---:|"]
-    return "\n".join([summary, "", *tables, *parts])
+    tables = ["| fault | times | seconds to the next new step |", "|---|---:|---:|", *faults]
+    return "\n".join([summary, "", *tables, "", "| time went to | seconds | share |", "|---|---:|---:|", *parts])
+
+
+def _median(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return "-"
+    return f"{median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -179,13 +212,22 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=8, help="seed of the random faults (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=2000, help="steps of the job (default: %(default)s)")
     parser.add_argument("--local-save-every-steps", type=int, metavar="STEPS", help="save on the nodes so often, too")
+    parser.add_argument(
+        "--only", action="append", choices=sorted(_BY_NAME), metavar="FAULT", help="fault that strikes, in turns"
+    )
     return parser
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Return the exit status, 0 if all checks pass."""
     given = parser().parse_args(arguments)
-    plan = Plan(given.seed, given.random, given.steps, given.local_save_every_steps)
+    plan = Plan(
+        given.seed,
+        given.random,
+        given.steps,
+        given.local_save_every_steps,
+        [_BY_NAME[name] for name in given.only or ()],
+    )
     with sandbox_in(Path(tempfile.mkdtemp(prefix="long-run-"))) as chain:
         declare(chain)
         failed = long_run(chain, plan)

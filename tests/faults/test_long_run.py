@@ -31,6 +31,13 @@ def test_faults_of_all_kinds_strike_at_starts_and_among_steps() -> None:
     assert {draw.steps == 0 for draw in drawn(1)} == {True, False}
 
 
+def test_faults_that_were_asked_for_strike_in_turns_among_steps() -> None:
+    asked = [KNOWN["pod-lost"], KNOWN["follower-killed"]]
+    found = [*islice(draws(1, asked), 4)]
+    assert [draw.fault for draw in found] == asked * 2
+    assert all(draw.steps for draw in found)
+
+
 def test_a_strike_that_finds_no_process_does_not_count(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,12 +48,11 @@ def test_a_strike_that_finds_no_process_does_not_count(
         pass
 
     drawn_ones = [Draw(Fault(strike.__name__, "", Expected(), strike), 0, 0) for strike in (misses, hits, misses)]
-    monkeypatch.setattr(long_run, "draws", lambda _: drawn_ones)
+    monkeypatch.setattr(long_run, "draws", lambda *_: drawn_ones)
     monkeypatch.setattr(long_run, "_moment", lambda *_: True)
     monkeypatch.setattr(long_run, "_last_step", lambda *_: 5)
-    strikes = list[Fault]()
-    long_run.strike_at_random(cast(Chain, None), "random", Plan(1, 1, 100), strikes)
-    assert ([strike.name for strike in strikes], capsys.readouterr().out) == (["hits"], "1: hits at step 5\n")
+    strikes = [*long_run.strike_at_random(cast(Chain, None), "random", Plan(1, 1, 100))]
+    assert ([strike.fault.name for strike in strikes], capsys.readouterr().out) == (["hits"], "1: hits at step 5\n")
 
 
 STRUCK = (KNOWN["follower-killed"], KNOWN["host-preempted"])
@@ -82,6 +88,8 @@ def test_what_a_long_run_must_not_do_is_reported(seen: Observed, lost: dict[int,
 
 
 def test_the_report_says_where_the_time_went_and_which_faults_struck() -> None:
-    lines = report(STRUCK, 2.0, SURVIVED, {"productive steps": 90.0, "down after KILLED": 30.0}).splitlines()
-    assert lines[0].startswith("Completed: 2 random faults in 2 minutes, 2 steps, 3 attempts, 1 counted restarts,")
-    assert {"| `follower-killed` | 1 |", "| down after KILLED | 30 | 25.0 % |"} <= {*lines}
+    strikes = [("follower-killed", 9.0), ("host-stopped", None), ("follower-killed", 10.0)]
+    lines = report(strikes, 2.0, SURVIVED, {"productive steps": 90.0, "down after KILLED": 30.0}).splitlines()
+    assert lines[0].startswith("Completed: 3 random faults in 2 minutes, 2 steps, 3 attempts, 1 counted restarts,")
+    rows = {"| `follower-killed` | 2 | 9.5 (9.0 to 10.0) |", "| `host-stopped` | 1 | - |"}
+    assert rows | {"| down after KILLED | 30 | 25.0 % |"} <= {*lines}

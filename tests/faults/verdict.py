@@ -73,7 +73,7 @@ def observe(
         lost_steps=len(lost_steps(starts).keys() - skipped.keys()),
         skipped=frozenset(skipped.values()),
         lines=tuple(json.dumps({"event": event.name, **event.facts}) for event in events),
-        recovery_seconds=_recovery(starts, struck),
+        recovery_seconds=recovery(starts, struck),
     )
 
 
@@ -88,7 +88,8 @@ def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, tupl
     return found, disagreements
 
 
-def _recovery(starts: tuple[Start, ...], struck: float) -> float | None:
+def recovery(starts: Sequence[Start], struck: float) -> float | None:
+    """Return the seconds from a strike to a step beyond all before it took effect. None if there was no such step."""
     struck_ones = [place for place, start in enumerate(starts) if any(step.time <= struck for step in start.steps)]
     first_after = max(struck_ones, default=-1) + 1
     # A start may do some more steps before the strike takes effect; only the next attempt shows that the job recovered.
