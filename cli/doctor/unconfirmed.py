@@ -150,7 +150,7 @@ ASSUMPTIONS = (
     Assumption(
         2,
         "image",
-        "user 10001 may open the TPU devices of a host (if not: `run_as_user`, `privileged`)",
+        "user 10001 may open the TPU devices of a host, `/dev/vfio` (if not: `run_as_user`, `privileged`)",
         "a job that takes a step",
     ),
     Assumption(
@@ -191,7 +191,7 @@ ASSUMPTIONS = (
     Assumption(
         2,
         "Cloud Storage FUSE",
-        "the mount works",
+        "the mount works, and its sidecar meets the Pod Security level `restricted`",
         "a job of a stack with `datasets.mount`",
         lambda settings: settings.mounted_bucket,
     ),
