@@ -63,8 +63,7 @@ ASSUMPTIONS = (
     Assumption(
         0,
         "logins, roles, quota",
-        "the roles of the workflows contain every permission that the program needs, as in a public copy of "
-        "Google's role definitions",
+        "the roles of the workflows contain every permission that the program needs",
         "`multislice doctor -s STACK`",
     ),
     Assumption(
@@ -73,29 +72,29 @@ ASSUMPTIONS = (
     Assumption(
         0,
         "published plugins",
-        "a preview makes the same plan as in the sandbox, and read-only roles are enough",
+        "a preview makes the same plan as in the sandbox, with read-only roles",
         "`pulumi preview --stack STACK`",
     ),
     Assumption(0, "workflows on GitHub", "they behave as in their tests", "open a pull request"),
     Assumption(
         1,
         "APIs of a new project",
-        "an `up` may fail once while an API is being enabled; the next one succeeds",
+        "an `up` fails at most once while an API is being enabled",
         "`multislice up -s STACK`",
         _own_cluster,
     ),
     Assumption(
         1,
         "existing VPC or cluster",
-        "Google's answers have the form of the provider's documentation, and the commands that a preview prints "
-        "for [your own VPC or cluster](../how-to/existing-cluster.md) add what is missing",
+        "Google's answers are as documented, and the commands that a preview prints for "
+        "[your own VPC or cluster](../how-to/existing-cluster.md) add what is missing",
         "`pulumi preview --stack STACK`",
         _joins_existing,
     ),
     Assumption(
         1,
         "admission policies",
-        "the roles allow ValidatingAdmissionPolicies, which the dataset of roles does not name",
+        "the roles allow ValidatingAdmissionPolicies",
         "`multislice up -s STACK`",
     ),
     Assumption(
@@ -111,8 +110,7 @@ ASSUMPTIONS = (
         1,
         "`pulumi destroy`",
         "GKE's own namespaces are called `kube-*`, `gke-*`, `gmp-*` or `*-system`; the destroy refuses any other "
-        "that the stack did not make. The network can be deleted, because with load balancing off nothing adds "
-        "firewall rules",
+        "that the stack did not make. The network can be deleted",
         "`pulumi destroy --stack STACK`",
         _own_cluster,
     ),
@@ -125,15 +123,14 @@ ASSUMPTIONS = (
     Assumption(
         1,
         "folders of the teams",
-        "the trainer saves and restores with its rights on managed folders and `roles/storage.legacyBucketReader`"
-        " on the bucket, and cannot write another team's folder",
+        "the trainer saves and restores with its rights on managed folders, and cannot write another team's",
         "a job that saves",
         _trains,
     ),
     Assumption(
         1,
         "upgrade of JobSet and Kueue",
-        "published images behave as the charts' Go modules do in the sandbox",
+        "published images behave as their Go modules do in the sandbox",
         "upgrade them as documented",
     ),
     Assumption(
@@ -146,15 +143,14 @@ ASSUMPTIONS = (
     Assumption(
         2,
         "node pool",
-        "GKE accepts machine type, topology and placement of each generation. 7x needs a workload policy with the"
-        " topology and an empty placement type. Create timeouts of 60 minutes, plus 5 for each further pool, are "
-        "a guess",
+        "GKE accepts machine type, topology and placement of each generation, and for 7x a workload policy with an "
+        "empty placement type. Timeouts of 60 minutes, plus 5 for each further pool, suffice",
         "`multislice up -s STACK`",
     ),
     Assumption(
         2,
         "image",
-        "user 10001 may open the TPU devices of a host (if not: `run_as_user`, `privileged`)",
+        "user 10001 may open the TPU devices of a host, `/dev/vfio` (if not: `run_as_user`, `privileged`)",
         "a job that takes a step",
     ),
     Assumption(
@@ -174,30 +170,28 @@ ASSUMPTIONS = (
     Assumption(
         2,
         "speed",
-        "four estimates within 3 % of published times, all of another trainer",
+        "a step takes as long as estimated",
         "`multislice preflight -s STACK`, then a job",
         _trains,
     ),
     Assumption(
         2,
         "attention kernels",
-        "speed and precision of `fused` and `splash-2048`, which are correct on CPU devices. `training.attention:"
-        " auto` tries both against plain attention and `splash` before it uses one",
+        "`fused` and `splash-2048` are as fast and precise as expected",
         "a job with `training.attention: auto`",
         _trains,
     ),
     Assumption(
         2,
         "compile cache",
-        "a slice computes the same key as the compilation without chips, so a later attempt compiles in less than"
-        " half the time",
+        "a slice computes the same key as the compilation without chips",
         "a job that started twice",
         _trains,
     ),
     Assumption(
         2,
         "Cloud Storage FUSE",
-        "the mount works; only the API server has validated it",
+        "the mount works, and its sidecar meets the Pod Security level `restricted`",
         "a job of a stack with `datasets.mount`",
         lambda settings: settings.mounted_bucket,
     ),
@@ -218,8 +212,7 @@ ASSUMPTIONS = (
     Assumption(
         3,
         "slice check of containers",
-        "an init container gets chips from the device plugin, and returns them before the program starts, without"
-        " GKE's webhook",
+        "an init container gets chips from the device plugin, and returns them before the program starts",
         "a job with `check_slices`",
         _containers(lambda job: job.check_slices),
     ),
@@ -233,7 +226,7 @@ ASSUMPTIONS = (
     Assumption(
         3,
         "crash and restart",
-        "recovery takes as long as in the results of `make faults`, plus the time in which GKE replaces a host",
+        "recovery takes as long as in `make faults`, plus the time in which GKE replaces a host",
         "kill a host's process",
     ),
     Assumption(
@@ -254,8 +247,7 @@ ASSUMPTIONS = (
     Assumption(
         3,
         "Pathways",
-        "workers on several hosts are placed, and Google's servers run in them. The sandbox accepts and admits "
-        "the JobSet and places its head",
+        "workers on several hosts are placed, and Google's servers run in them",
         "a job with `pathways`, or a function with `backend='pathways'`",
         _containers(lambda job: job.pathways),
     ),
@@ -283,7 +275,7 @@ ASSUMPTIONS = (
     Assumption(
         4,
         "memory of Kueue and JobSet",
-        "0.16 MiB for each host, measured with up to 2,048 nodes; with smaller pods 414 and 321 MiB at 4,099 nodes",
+        "they need 0.16 MiB for each host, as measured with up to 2,048 nodes",
         "`kubectl top pods -n kueue-system`",
     ),
 )

@@ -14,8 +14,7 @@ _HEAD = f"""# Commands
 {MADE.format("tests/documents/how_to_index.py")}
 
 Every command, by the pages that describe it. The [command line reference](../reference/command-line.md)
-says what each command does and lists its options. A command exits with 0 on success and 1 on error; a few have
-[other exit codes](../reference/exit-codes.md#commands).
+has their options, and [exit codes](../reference/exit-codes.md#commands) what they return.
 
 | Page | Commands |
 |---|---|
@@ -28,10 +27,11 @@ def reference() -> str:
     """Return the page."""
     every = [*(each.words for each in targets()), *(f"multislice {each.words}" for each in commands())]
     described = {words: _pages_of(words) for words in every}
+    listed = {page: [f"`{words}`" for words in every if page in described[words]] for page in how_to_pages()}
     return _HEAD + "".join(
-        f"| [{title(page)}]({os.path.relpath(page, DOCS / 'how-to')}) |"
-        f" {', '.join(f'`{words}`' for words in every if page in described[words])} |\n"
-        for page in how_to_pages()
+        f"| [{title(page)}]({os.path.relpath(page, DOCS / 'how-to')}) | {', '.join(found)} |\n"
+        for page, found in listed.items()
+        if found
     )
 
 

@@ -8,8 +8,8 @@ _HEAD = f"""# Not confirmed
 {MADE.format("tests/documents/unconfirmed_reference.py")}
 
 Nothing in this repository has run on Google Cloud or on a TPU. These assumptions need such a run. Check the stages in
-order: each costs more than the one before. `multislice doctor -s STACK` lists the assumptions that a stack in Google
-Cloud depends on. If you have checked one, please open an issue with the template "Confirmation on a TPU".
+order: each costs more than the one before. `multislice doctor -s STACK` lists the assumptions that a stack depends on.
+If you have checked one, please open an issue with the template "Confirmation on a TPU".
 """
 _COLUMNS = "| Subject | Assumption | How to check |\n|---|---|---|\n"
 
