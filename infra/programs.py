@@ -162,7 +162,8 @@ def _supervisor(job: Job, spec: JobSpec) -> list[str]:
     limits = [f"--max-restarts={job.max_restarts}", f"--start-minutes={spec.training.start_minutes}"]
     if spec.slices.min_count is not None:
         limits += [f"--min-slices={spec.slices.min_count}", f"--wait-seconds={job.slices.wait_seconds}"]
-    return ["python", "-m", SUPERVISOR, "--in-advance", *limits, f"--grace-seconds={job.grace_seconds}"]
+    limits += [f"--grace-seconds={job.grace_seconds}", f"--slices={spec.slices.count}", f"--hosts={spec.slices.hosts}"]
+    return ["python", "-m", SUPERVISOR, "--in-advance", *limits]
 
 
 def _python(submission: Submission, module: str, task: Mapping[str, str]) -> dict[str, Any]:

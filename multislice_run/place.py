@@ -46,6 +46,19 @@ class Place:
         """Index among all processes, in JAX's order."""
         return self.slice * len(self.hosts) + self.worker
 
+    def faults(self, fewest: int, slices: int, hosts: int) -> list[str]:
+        """Return how the variables contradict a job of `fewest` to `slices` slices with `hosts` hosts each."""
+        found: list[str] = []
+        if not fewest <= self.slice_count <= slices:
+            expected = slices if fewest == slices else f"{fewest} to {slices}"
+            found.append(f"expected {expected} slices (MEGASCALE_NUM_SLICES), got {self.slice_count}")
+        if len(self.hosts) != hosts:
+            variables = "TPU_WORKER_HOSTNAMES or TPU_PROCESS_ADDRESSES"
+            found.append(f"expected {hosts} hosts per slice ({variables}), got {len(self.hosts)}")
+        if self.slice not in range(self.slice_count):
+            found.append(f"expected a MEGASCALE_SLICE_ID below {self.slice_count}, got {self.slice}")
+        return found
+
     @property
     def alone(self) -> bool:
         return len(self.hosts) * self.slice_count == 1

@@ -75,6 +75,10 @@ class Settings:
     start_minutes: float
     grace_seconds: float
     """Time in which the program ends after SIGTERM."""
+    slices: int | None
+    """Number of slices of the job. None: what the variables of the pod say."""
+    hosts: int | None
+    """Number of hosts of a slice. None: what the variables of the pod say."""
 
 
 class Supervisor:
@@ -101,6 +105,7 @@ class Supervisor:
     def run(self) -> int:
         """Run attempts until the pod has to end. Return its exit code."""
         on_sigterm(self._terminate)
+        self._check_place()
         ready, before = self._new, self._newest()
         while True:
             self._prepare()
@@ -112,6 +117,12 @@ class Supervisor:
                 return code
             print(f"attempt {world.number + 1} of the job ended with {exit_name(code)} on this host", flush=True)
             before = world
+
+    def _check_place(self) -> None:
+        """End the pod if its variables name other hosts than the job has, for which it would wait."""
+        slices, hosts = self._settings.slices or self._slices, self._settings.hosts or self._hosts
+        if faults := self._place.faults(slices, slices, hosts):
+            self._end(ExitCode.INVALID_SPEC, "; ".join(faults))
 
     def _newest(self) -> World | None:
         found = self._patiently(lambda: [self._worlds.newest()], self._deadline())
@@ -314,7 +325,7 @@ class Supervisor:
             os._exit(code)
         ending = Ending(self._storage, self._start, self._place.host)
         # The other codes follow from an exit that has a record.
-        elsewhere = code != ExitCode.HANG
+        elsewhere = code not in (ExitCode.HANG, ExitCode.INVALID_SPEC)
         ending.fail(Failure(cause, [], self._place.host, code, time.time(), elsewhere))
 
     def _roll(self, number: int) -> Roll:
@@ -345,6 +356,8 @@ def main() -> int:
     parser.add_argument("--wait-seconds", type=float, default=0.0, help="time that they wait for the others")
     parser.add_argument("--start-minutes", type=float, required=True, help="time in which all pods become ready")
     parser.add_argument("--grace-seconds", type=float, default=60.0, help="time in which the program ends on SIGTERM")
+    parser.add_argument("--slices", type=int, help="slices of the job; default: what the variables of the pod say")
+    parser.add_argument("--hosts", type=int, help="hosts of a slice; default: what the variables of the pod say")
     parser.add_argument("command", nargs="+", help="the program and its arguments, after --")
     given = parser.parse_args()
     try:

@@ -20,6 +20,7 @@ from multislice_run.pod import (
 )
 from multislice_run.worlds import Roll, World, Worlds
 from tests.workloads.hosts import wait_until
+from workloads.report.records import read_failures
 
 RUN = "run-1"
 PROGRAM = """
@@ -170,6 +171,14 @@ def test_missing_hosts_are_named_when_an_attempt_does_not_begin_in_time(tmp_path
     assert pods.pods[0].wait(60) == ExitCode.HANG
     assert pods.pods[0].stdout
     assert "1 of 2 hosts began, missing: slice 1 host 0" in pods.pods[0].stdout.read()
+
+
+def test_a_pod_whose_variables_name_other_hosts_than_the_job_has_ends_at_once(tmp_path: Path) -> None:
+    pods = Pods(tmp_path, 2, "--slices=3", "--hosts=2")
+    assert pods.ends() == [ExitCode.INVALID_SPEC] * 2
+    causes = {record.failure.cause for record in read_failures(epath.Path(tmp_path), [], run_ids=[RUN])}
+    expected = "expected 3 slices (MEGASCALE_NUM_SLICES), got 2; expected 2 hosts per slice"
+    assert [cause.partition(" (TPU")[0] for cause in causes] == [expected]
 
 
 def test_an_old_pod_ends_when_another_has_taken_its_place(tmp_path: Path) -> None:

@@ -30,17 +30,7 @@ def require_place(slices: SliceSpec, place: Place) -> None:
     Raises:
         InvalidSpec: too many or too few slices, another number of hosts, or a place outside of them.
     """
-    fewest = slices.fewest
-    faults: list[str] = []
-    if not fewest <= place.slice_count <= slices.count:
-        expected = slices.count if fewest == slices.count else f"{fewest} to {slices.count}"
-        faults.append(f"expected {expected} slices (MEGASCALE_NUM_SLICES), got {place.slice_count}")
-    if len(place.hosts) != slices.hosts:
-        variables = "TPU_WORKER_HOSTNAMES or TPU_PROCESS_ADDRESSES"
-        faults.append(f"expected {slices.hosts} hosts per slice ({variables}), got {len(place.hosts)}")
-    if place.slice not in range(place.slice_count):
-        faults.append(f"expected a MEGASCALE_SLICE_ID below {place.slice_count}, got {place.slice}")
-    if faults:
+    if faults := place.faults(slices.fewest, slices.count, slices.hosts):
         raise InvalidSpec(
             f"host {place.host}: {'; '.join(faults)}; submit the job again with a specification for"
             f" {slices.count} slices of {slices.topology}"
