@@ -36,7 +36,7 @@ def published_records(
     def record(team: str) -> pulumi.Output[str]:
         stack = pulumi.get_stack()
         found = pulumi.Output.from_input(image)
-        return found.apply(lambda known: Published.of(stack, settings, team, known).model_dump_json(indent=1))
+        return found.apply(lambda known: Published.of(stack, settings, team, known).text)
 
     return [
         kubernetes.core.v1.ConfigMap(

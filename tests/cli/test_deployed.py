@@ -206,7 +206,7 @@ def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) 
     config = tmp_path / "config"
     at = "/api/v1/namespaces/research/configmaps"
     played.collections[at] = [
-        {"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.model_dump_json()}}
+        {"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.text}}
     ]
     host, port = played.server_address[:2]
     content = {
