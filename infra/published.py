@@ -36,6 +36,7 @@ _FACTS: dict[str, Any] = {
     "functions": True,
 }
 """Settings that are published, by section of the stack file. The others are not the members' concern."""
+_UPDATE = "run `git pull` and `pip install .` in the checkout of this program"
 
 
 class RecordError(ValueError):
@@ -182,12 +183,12 @@ def read_published(api: ApiServer, namespace: str) -> Published | None:
             return Published.model_validate_json(text, extra="ignore")
     except (ValidationError, KeyError, TypeError):
         raise RecordError(
-            f"expected {where} to have the record of a stack, got other data; ask the stack's owner to run"
-            " `multislice up -s STACK --refresh`"
+            f"expected {where} to have the record of a stack, got other data; {_UPDATE}, and if the newest one cannot"
+            " read it either, ask the stack's owner to run `multislice up -s STACK --refresh`"
         ) from None
     raise RecordError(
-        f"expected {where} in version {MAJOR} of the record, which this program reads, got version {record.version};"
-        " run `git pull` and `pip install .` in the checkout of this program"
+        f"expected a record of version {MAJOR} in {where}, which this program reads, got version {record.version};"
+        f" {_UPDATE}"
     )
 
 
