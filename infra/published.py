@@ -9,14 +9,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.controllers import Resources
 from infra.cost import BILL_OUTPUT, group_bill, stack_bill
 from infra.kubernetes import ApiServer
 from infra.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.settings.jobs import Functions, PodLevel
-from infra.settings.schema import Budget, Cloud, Cluster, Datasets, Placement, Prices, Scheduling, SliceGroup, Team
+from infra.settings.schema import Budget, Cloud, Cluster, Datasets, Prices, Scheduling, SliceGroup, Team
 from infra.settings.stack import LEAST_HEAD_LIMIT, Settings
-from infra.submission import slice_spec
+from infra.submission import FleetPlace, slice_spec
 from workloads.spec import SliceSpec
 
 MAJOR, MINOR = 1, 0
@@ -138,17 +137,17 @@ class Published(_Versioned):
         return f"{self.cluster.name}-" if self.cluster.existing else ""
 
     @property
-    def placement(self) -> Placement:
-        return self.scheduling.placement
-
-    @property
-    def mounted_bucket(self) -> str | None:
-        """Bucket that the hosts mount as the folder /datasets."""
-        return self.datasets.bucket if self.datasets and self.datasets.mount else None
-
-    @property
-    def head_limit(self) -> Resources:
-        return Resources(self.head_millicores, self.head_memory_mib)
+    def fleet(self) -> FleetPlace:
+        """Return the fleet that function calls run on."""
+        return FleetPlace(
+            cloud=self.cloud,
+            slices=self.slices,
+            teams=self.teams,
+            bucket=self.bucket,
+            scheduling=self.scheduling,
+            datasets=self.datasets,
+            prefix=self.prefix,
+        )
 
     @property
     def outputs(self) -> dict[str, Any]:

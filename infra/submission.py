@@ -131,7 +131,12 @@ def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None
 
 
 def submission_to(
-    place: FleetPlace, job: AnyJob, image: "pulumi.Input[str] | None", *, files: str, secrets: Sequence[str]
+    place: FleetPlace,
+    job: AnyJob | FunctionJob,
+    image: "pulumi.Input[str] | None",
+    *,
+    files: str,
+    secrets: Sequence[str],
 ) -> Submission:
     """Return a job as a submission to a fleet. Its files are in the folder of its name below the URL `files`."""
     namespace, groups = place.teams[job.team].namespace, place.groups_of(job)

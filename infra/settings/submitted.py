@@ -113,10 +113,9 @@ def _rights(path: str, job: AnyJob, published: Published) -> Iterator[FieldError
 def _head(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
     if job.pathways is None:
         return
-    limit = published.head_limit
     for name, got, most in (
-        ("head_vcpus", job.pathways.head_vcpus, limit.millicores // 1000),
-        ("head_memory_gib", job.pathways.head_memory_gib, limit.memory_mib // 1024),
+        ("head_vcpus", job.pathways.head_vcpus, published.head_millicores // 1000),
+        ("head_memory_gib", job.pathways.head_memory_gib, published.head_memory_mib // 1024),
     ):
         if got > most:
             expected = f"at most {most}, the largest head of the stack's own jobs in this namespace"

@@ -90,7 +90,7 @@ def test_records_of_several_teams_are_those_of_one_who_may_read_them(shared: Val
 
 def test_a_stack_without_a_version_in_its_record_is_read_and_takes_jobs() -> None:
     found = read({PUBLISHED_KEY: OLD})
-    assert (found.version, found.jobs, found.mounted_bucket) == ("1.0", ("tiny",), "ours")
+    assert (found.version, found.jobs, found.head_millicores) == ("1.0", ("tiny",), 6000)
     assert [*read_submitted("mine", JOB, found).jobs] == ["mine"]
 
 
