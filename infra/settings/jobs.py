@@ -191,6 +191,7 @@ class TrainingJob(CompilerSpec, _JobInTrainerImage):
     preset: str
     """Name of a file of `workloads/presets`."""
     pathways: ClassVar[None] = None
+    """The trainer is one program on every host, whereas with Pathways one program drives all hosts."""
     existing_run: ExistingRun = "resume"
     """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it. `new`
     means the same as `anew`."""
