@@ -24,7 +24,7 @@ from infra.objects import KubernetesObject, mark_ours
 from infra.queues import local_queue
 from infra.settings import rules_jobs, rules_teams
 from infra.settings.errors import FieldError
-from infra.settings.jobs import AnyJob, TrainingJob
+from infra.settings.jobs import AnyJob
 from infra.settings.jobs import Job as AnyKind
 from infra.settings.read import refuse
 from infra.settings.stack import Draft, DraftJob, Settings
@@ -103,7 +103,7 @@ class JobArgs:
         yield from rules_teams.check(draft, shapes)
         yield from rules_jobs.check(draft, shapes)
         yield from rules_jobs.check_secrets(dict.fromkeys(self.secrets, HIDDEN))
-        if self.image is None and (isinstance(job, TrainingJob) or job.check_slices):
+        if self.image is None and (job.image is None or job.check_slices):
             yield FieldError("image", "the trainer's image by digest", "nothing", "pass image, or a container job")
 
 

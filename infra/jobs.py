@@ -18,7 +18,7 @@ from infra.objects import Manifest, marks
 from infra.published import Published
 from infra.settings.jobs import AnyJob, FunctionJob, Functions, JobSlices, Priority
 from infra.settings.stack import Settings
-from infra.submission import FleetPlace, Submission, submission_to
+from infra.submission import FleetPlace, submission_to
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec
 
 KEPT_SECONDS = 24 * 60 * 60
@@ -36,7 +36,7 @@ def published_records(
     def record(team: str) -> pulumi.Output[str]:
         stack = pulumi.get_stack()
         found = pulumi.Output.from_input(image)
-        return found.apply(lambda known: Published.of(stack, settings, team, known).model_dump_json(indent=1))
+        return found.apply(lambda known: Published.of(stack, settings, team, known).text)
 
     return [
         kubernetes.core.v1.ConfigMap(
@@ -75,24 +75,9 @@ class CallJob:
 
 def call_jobset(call: CallJob, settings: Published) -> dict[str, Any]:
     """Return the JobSet of a call."""
-    assert settings.image, "multislice.place refuses a stack without an image"
-    submitted = Submission(
-        job=_function_job(call, settings.functions),
-        slices=call.spec.slices,
-        spec=None,
-        folder=call.spec.folder,
-        image=settings.image,
-        checking_image=None,
-        namespace=settings.namespaces[call.team],
-        queue=call.team,
-        groups={call.group: settings.slices[call.group]},
-        placement=settings.placement,
-        mounted_bucket=settings.mounted_bucket,
-        compile_cache=None,
-        secrets=(CALL_KEY_VARIABLE,),
-        prefix=settings.prefix,
-    )
-    manifest: dict[str, Any] = jobset.render(submitted)
+    job, files = _function_job(call, settings.functions), call.spec.folder.removesuffix(f"/{call.spec.id}")
+    usual = submission_to(settings.fleet, job, settings.image, files=files, secrets=(CALL_KEY_VARIABLE,))
+    manifest: dict[str, Any] = jobset.render(replace(usual, queue=call.team))
     manifest["metadata"].setdefault("annotations", {})[FUNCTION_ANNOTATION] = call.function
     manifest["spec"]["ttlSecondsAfterFinished"] = KEPT_SECONDS
     return manifest

@@ -33,18 +33,16 @@ from infra.names import (
     JOBSET_API_VERSION,
     MAX_TIME_LABEL,
     PRIORITY_LABEL,
-    PROGRAM,
     QUEUE_LABEL,
     SLICE_CHECK,
     SLICES,
-    TRAINER,
     WORKER,
 )
 from infra.objects import Manifest, manifest
 from infra.pods import Pods, render_pods, way
-from infra.settings.jobs import ContainerJob, Job
+from infra.settings.jobs import AnyJob, FunctionJob
 from infra.submission import Submission
-from workloads.spec import FATAL_CODES, UNCOUNTED_CODES, ExitCode
+from workloads.spec import FATAL_CODES, ExitCode
 
 _SECONDS_PER_HOUR = 3600
 _DISRUPTED = "^Pod .* has condition DisruptionTarget matching FailJob rule"
@@ -75,7 +73,7 @@ def render(submission: Submission) -> Manifest:
 
 
 def _slices(submission: Submission, pods: Pods) -> Manifest:
-    job = _slice_job(submission, _container(submission.job), pods.slices)
+    job = _slice_job(submission, submission.job.container, pods.slices)
     return {
         "successPolicy": {"operator": "All"},
         "replicatedJobs": [_add_replicas(SLICES, submission.slices.count, job)],
@@ -83,7 +81,7 @@ def _slices(submission: Submission, pods: Pods) -> Manifest:
 
 
 def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods) -> Manifest:
-    head = _indexed_job(submission, _container(submission.job), 1, head_template, _REFUSALS)
+    head = _indexed_job(submission, submission.job.container, 1, head_template, _REFUSALS)
     slices = _slice_job(submission, WORKER, pods.slices)
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
     if submission.shares_host:
@@ -150,12 +148,11 @@ def _failure_policy(submission: Submission) -> Manifest:
     """
     job = submission.job
     fatal, uncounted = [], [_DISRUPTED]
-    if not isinstance(job, ContainerJob) or job.records:
-        container = _container(job)
-        fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(container, FATAL_CODES)])]
-        uncounted = [_exit_message(container, _uncounted(job)), *uncounted]
+    if job.records:
+        fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(job.container, FATAL_CODES)])]
+        uncounted = [_exit_message(job.container, job.uncounted_codes), *uncounted]
     if submission.spec and submission.restarts_slices:
-        rules = [*fatal, *_rules_of_slices(_container(job))]
+        rules = [*fatal, *_rules_of_slices(job.container)]
     else:
         rules = [
             *fatal,
@@ -203,37 +200,26 @@ def _failure_rule(name: str, action: str, messages: list[str]) -> Manifest:
     }
 
 
-def _container(job: Job) -> str:
-    return PROGRAM if isinstance(job, ContainerJob) else TRAINER
-
-
-def _uncounted(job: Job) -> tuple[ExitCode, ...]:
-    # Only the trainer marks the nodes of a bad host. Without the mark, the job could restart on them without end.
-    return (ExitCode.PREEMPTED,) if isinstance(job, ContainerJob) else UNCOUNTED_CODES
-
-
 def _exit_message(container: str, codes: Iterable[ExitCode]) -> str:
     alternatives = "|".join(str(int(code)) for code in codes)
     return f"^Container {container} for pod .* failed with exit code ({alternatives}) matching FailJob rule"
 
 
-def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
+def _pod_failure_rules(job: AnyJob | FunctionJob, container: str) -> list[Manifest]:
     """Return rules that fail the Job with a message that names the first failed pod and its exit code."""
     # Eviction, preemption or a deleted node, whatever exit code the dying process returned.
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     # The last rule is for any other code. Without it the Job would count the pod as one that never ran, and its message
     # would not name it.
-    checked = isinstance(job, ContainerJob) and job.check_slices
-    checks = [_exit_rule(SLICE_CHECK, (ExitCode.DONE,), "NotIn")] if checked else []
-    if container == WORKER or (isinstance(job, ContainerJob) and not job.records):
+    checks = [_exit_rule(SLICE_CHECK, (ExitCode.DONE,), "NotIn")] if job.check_slices else []
+    if container == WORKER or not job.records:
         return [disrupted, *checks, _exit_rule(container, (ExitCode.DONE,), "NotIn")]
-    uncounted = _uncounted(job)
     return [
         _exit_rule(container, FATAL_CODES),
         disrupted,
         *checks,
-        _exit_rule(container, uncounted),
-        _exit_rule(container, (*FATAL_CODES, *uncounted), "NotIn"),
+        _exit_rule(container, job.uncounted_codes),
+        _exit_rule(container, (*FATAL_CODES, *job.uncounted_codes), "NotIn"),
     ]
 
 

@@ -38,7 +38,7 @@ from infra.names import (
 )
 from infra.objects import Manifest
 from infra.programs import Containers, containers
-from infra.settings.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
+from infra.settings.jobs import HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.submission import Submission
 from infra.tpu import SliceShape
@@ -121,7 +121,7 @@ class Pods:
 def render_pods(submission: Submission) -> Pods:
     """Return the pods of a job."""
     on_slices, on_head = containers(submission)
-    runtime = submission.pathways
+    runtime = submission.job.pathways
     return Pods(
         slices=_slice_template(submission, on_slices),
         head=_head_template(submission, runtime, on_head) if runtime and on_head else None,
@@ -132,14 +132,10 @@ def render_pods(submission: Submission) -> Pods:
 
 def _slice_template(submission: Submission, on_slices: Containers) -> Manifest:
     annotations = _pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
-    share, portion = _DEFAULT_SHARE, _REQUESTED_SHARE
-    if submission.shares_host:
-        portion = _SHARED_HOST_SHARE
-    elif isinstance(submission.job, ContainerJob):
-        share = submission.job.resources
-    own = {"resources": resources(submission.shape, share, portion)}
+    portion = _SHARED_HOST_SHARE if submission.shares_host else _REQUESTED_SHARE
+    own = {"resources": resources(submission.shape, submission.job.resources, portion)}
     main, before = on_slices.main | own, [each | own for each in on_slices.before]
-    with_data = submission.pathways is None
+    with_data = submission.job.pathways is None
     mounted = _mount_annotations(submission) if with_data else {}
     return _template(submission, annotations | mounted, _place(submission), main, before, with_data=with_data)
 
@@ -204,12 +200,10 @@ def _container_context(job: Job) -> Manifest:
 
 def _own_folders(submission: Submission) -> Mapping[str, ScratchVolume]:
     """Return the folders that only some jobs have, by the names of their volumes."""
-    if isinstance(submission.job, ContainerJob):
-        # Prefixed, so that no volume of the stack file has the name of a built-in one.
-        return {f"own-{name}": each for name, each in submission.job.volumes.items()}
     if submission.spec and (gib := submission.spec.local_states_gib):
         return {_LOCAL_CHECKPOINTS: ScratchVolume(path=LOCAL_CHECKPOINTS_FOLDER, size_gib=gib, medium="memory")}
-    return {}
+    # Prefixed, so that no volume of the stack file has the name of a built-in one.
+    return {f"own-{name}": each for name, each in submission.job.volumes.items()}
 
 
 def _empty_folder(name: str, volume: ScratchVolume) -> Manifest:
@@ -349,7 +343,7 @@ def _pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[s
 
 
 def _place(submission: Submission) -> Manifest:
-    colocated = submission.pathways is not None and submission.shares_host
+    colocated = submission.job.pathways is not None and submission.shares_host
     affinity = pod_affinity(submission.groups, submission.placement, colocated=colocated)
     return {
         "nodeSelector": node_selector(submission.groups),

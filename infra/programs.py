@@ -20,17 +20,15 @@ from infra.names import (
     LOCAL_CHECKPOINTS_FOLDER,
     METRICS_PORT_NAME,
     PRICE_KEY,
-    PROGRAM,
     SLICE_CHECK,
     SLICES,
     SUPERVISOR,
-    TRAINER,
     WORKER,
     price_name,
     secret_name,
 )
 from infra.objects import Manifest
-from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways
+from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways, TrainingJob
 from infra.submission import Submission
 from workloads.spec import (
     CALL_KEY_VARIABLE,
@@ -128,7 +126,7 @@ class Containers:
 def containers(submission: Submission) -> tuple[Containers, Containers | None]:
     """Return the containers of the pods with the chips, and of the head, which only a job with Pathways has."""
     program = _program(submission)
-    if runtime := submission.pathways:
+    if runtime := submission.job.pathways:
         return Containers(_pathways_worker(submission, runtime)), Containers(
             program, _pathways_servers(submission, runtime)
         )
@@ -136,12 +134,14 @@ def containers(submission: Submission) -> tuple[Containers, Containers | None]:
 
 
 def _program(submission: Submission) -> Manifest:
-    if isinstance(submission.job, ContainerJob):
-        return _container(submission, submission.job)
-    if isinstance(submission.job, FunctionJob):
-        return _python(submission, "workloads.call", {CALL_SPEC_VARIABLE: submission.job.call.model_dump_json()})
-    assert submission.spec, "a training job has a specification"
-    return _trainer(submission, submission.spec)
+    match submission.job:
+        case ContainerJob() as job:
+            return _container(submission, job)
+        case FunctionJob() as job:
+            return _python(submission, "workloads.call", {CALL_SPEC_VARIABLE: job.call.model_dump_json()})
+        case TrainingJob():
+            assert submission.spec, "a training job has a specification"
+            return _trainer(submission, submission.spec)
 
 
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
@@ -168,9 +168,9 @@ def _supervisor(job: Job, spec: JobSpec) -> list[str]:
 
 def _python(submission: Submission, module: str, task: Mapping[str, str]) -> dict[str, Any]:
     """Return a container that runs a module of the trainer's image, with the variables of its task."""
-    cache, by_pathways = submission.compile_cache, submission.pathways is not None
+    cache, by_pathways = submission.compile_cache, submission.job.pathways is not None
     return {
-        "name": TRAINER,
+        "name": submission.job.container,
         "image": submission.image,
         "command": ["python", "-m", module],
         "env": [
@@ -195,7 +195,7 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
     defaults = {"HOME": _DEFAULT_VARIABLES["HOME"]} if by_pathways else _DEFAULT_VARIABLES
     named = {name: list(words) for name, words in (("command", job.command), ("args", job.args)) if words}
     return {
-        "name": PROGRAM,
+        "name": job.container,
         "image": submission.image,
         **named,
         "env": [

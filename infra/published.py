@@ -5,57 +5,63 @@ prices and limits that concern their team. It contains no members, secrets or ne
 groups of which the team has no quota. Only the stack writes it (`infra.access`)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.controllers import Resources
 from infra.cost import BILL_OUTPUT, group_bill, stack_bill
 from infra.kubernetes import ApiServer
 from infra.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.settings.jobs import Functions, PodLevel
-from infra.settings.schema import (
-    Budget,
-    Cloud,
-    Cluster,
-    Datasets,
-    Members,
-    Placement,
-    Prices,
-    Scheduling,
-    SliceGroup,
-    Team,
-)
-from infra.settings.stack import Settings
-from infra.submission import slice_spec
-from workloads.spec import SliceSpec, Spec
+from infra.settings.schema import Budget, Cloud, Cluster, Datasets, Prices, Scheduling, SliceGroup, Team
+from infra.settings.stack import LEAST_HEAD_LIMIT, Settings
+from infra.submission import FleetPlace, slice_spec
+from workloads.spec import SliceSpec
 
-_OF_THE_CLUSTER = ("name", "existing")
-"""Settings of the cluster that are published. The others are not the members' concern."""
-_SECTIONS = (
-    "cloud",
-    "cluster",
-    "slices",
-    "teams",
-    "scheduling",
-    "prices",
-    "datasets",
-    "budget",
-    "functions",
-)
+MAJOR, MINOR = 1, 0
+"""Version of the records that this program writes. The minor number rises with each new fact. The major number rises
+if programs of the version before would misread a record, for example by a new value such as a kind of capacity."""
+_GROUP = ("generation", "topology", "machine_type", "count", "capacity", "zone", "boot_disk_gb", "existing")
+_TEAM = ("namespace", "quota", "weight", "preemption", "admission")
+_FACTS: dict[str, Any] = {
+    "cloud": True,
+    "cluster": {"name", "existing"},
+    "slices": {"__all__": {*_GROUP}},
+    "teams": {"__all__": {*_TEAM}},
+    "scheduling": {"placement", "fair_sharing"},
+    "prices": True,
+    "datasets": True,
+    "budget": {"usd_total", "expires_on"},
+    "functions": True,
+}
+"""Settings that are published, by section of the stack file. The others are not the members' concern."""
+_UPDATE = "run `git pull` and `pip install .` in the checkout of this program"
 
 
 class RecordError(ValueError):
-    """Raised when another version of the program published the record."""
+    """Raised when a record has a version that this program cannot read, or is damaged."""
 
 
-class Published(Spec):
-    """The record of one team. Sections have the names and the schema of a stack file."""
+class _Versioned(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "1.0"
+    """Version of the record, MAJOR.MINOR. The default is that of the first records, which did not name it."""
+
+    @property
+    def major(self) -> int:
+        return int(self.version.partition(".")[0])
+
+
+class Published(_Versioned):
+    """The record of one team. Sections have the names of a stack file, but only the facts that members need. Keys that
+    this version does not know are ignored at every level, and those that an older version did not write have defaults.
+    """
 
     stack: str
     team: str
     """Team whose namespace has this record."""
-    image: str | None
+    image: str | None = None
     """Trainer's image by digest, in which functions also run. `None` if the stack has none."""
     bucket: str
     """Name of the checkpoint bucket. It contains the files of jobs and calls in the folders of their teams."""
@@ -65,54 +71,56 @@ class Published(Spec):
     """Slice groups of which the team has a quota."""
     teams: Mapping[str, Team]
     """The team, and the others with a quota of the same groups, whose idle chips it may borrow."""
-    scheduling: Scheduling
-    prices: Prices
-    datasets: Datasets | None
-    budget: Budget | None
-    functions: Functions
+    scheduling: Scheduling = Scheduling()
+    prices: Prices = Prices()
+    datasets: Datasets | None = None
+    budget: Budget | None = None
+    functions: Functions = Functions()
     """How function calls run."""
-    jobs: tuple[str, ...]
+    jobs: tuple[str, ...] = ()
     """Names of the stack's own jobs in the namespace."""
-    pod_level: PodLevel
+    pod_level: PodLevel = "restricted"
     """Pod Security level of the namespace."""
-    host_network: bool
+    host_network: bool = False
     """Whether a job of the stack in this namespace uses the network of its hosts."""
-    head_millicores: int
-    head_memory_mib: int
+    head_millicores: int = LEAST_HEAD_LIMIT.millicores
+    head_memory_mib: int = LEAST_HEAD_LIMIT.memory_mib
     """CPU and memory that the head of a Pathways job may request in this namespace."""
 
     @classmethod
     def of(cls, stack: str, settings: Settings, name: str, image: str | None) -> Self:
         """Return the record of the team `name`."""
-        team, head = settings.teams[name], settings.head_limits[name]
-        groups = {group: settings.slices[group] for group in team.quota}
-        prices = {group: usd for group, usd in settings.prices.usd_per_chip_hour.items() if group in groups}
-        budget = settings.budget
-        return cls(
-            stack=stack,
-            team=name,
-            image=image,
-            bucket=settings.checkpoint_bucket,
-            cloud=settings.cloud,
-            cluster=Cluster.model_validate(settings.cluster.model_dump(include={*_OF_THE_CLUSTER})),
-            slices=groups,
-            teams={other: kept for other, each in settings.teams.items() if (kept := _without_members(each, groups))},
-            scheduling=settings.scheduling,
-            prices=Prices(usd_per_chip_hour=prices),
-            datasets=settings.datasets,
-            budget=Budget(usd_total=budget.usd_total, expires_on=budget.expires_on) if budget else None,
-            functions=settings.functions,
-            jobs=tuple(job.name for job in settings.jobs.values() if job.team == name),
-            pod_level=settings.pod_levels[name],
-            host_network=name in settings.host_network_teams,
-            head_millicores=head.millicores,
-            head_memory_mib=head.memory_mib,
-        )
+        groups, head = settings.teams[name].quota, settings.head_limits[name]
+        facts = settings.model_dump(mode="json", include=_FACTS)
+        for team in facts["teams"].values():
+            team["quota"] = {group: share for group, share in team["quota"].items() if group in groups}
+        contracts = facts["prices"]["usd_per_chip_hour"].items()
+        own: dict[str, Any] = {
+            "version": f"{MAJOR}.{MINOR}",
+            "stack": stack,
+            "team": name,
+            "image": image,
+            "bucket": settings.checkpoint_bucket,
+            "slices": {group: facts["slices"][group] for group in groups},
+            "teams": {other: team for other, team in facts["teams"].items() if team["quota"]},
+            "prices": {"usd_per_chip_hour": {group: usd for group, usd in contracts if group in groups}},
+            "jobs": [job.name for job in settings.jobs.values() if job.team == name],
+            "pod_level": settings.pod_levels[name],
+            "host_network": name in settings.host_network_teams,
+            "head_millicores": head.millicores,
+            "head_memory_mib": head.memory_mib,
+        }
+        return cls.model_validate(facts | own)
+
+    @property
+    def text(self) -> str:
+        """Return the record as JSON, with nothing but the facts."""
+        return self.model_dump_json(indent=1, exclude_unset=True)
 
     @property
     def sections(self) -> dict[str, Any]:
         """Sections of a stack file with only what is published."""
-        return self.model_dump(mode="json", include={*_SECTIONS}, exclude_none=True)
+        return self.model_dump(mode="json", include={*_FACTS}, exclude_unset=True, exclude_none=True)
 
     @property
     def namespace(self) -> str:
@@ -129,17 +137,17 @@ class Published(Spec):
         return f"{self.cluster.name}-" if self.cluster.existing else ""
 
     @property
-    def placement(self) -> Placement:
-        return self.scheduling.placement
-
-    @property
-    def mounted_bucket(self) -> str | None:
-        """Bucket that the hosts mount as the folder /datasets."""
-        return self.datasets.bucket if self.datasets and self.datasets.mount else None
-
-    @property
-    def head_limit(self) -> Resources:
-        return Resources(self.head_millicores, self.head_memory_mib)
+    def fleet(self) -> FleetPlace:
+        """Return the fleet that function calls run on."""
+        return FleetPlace(
+            cloud=self.cloud,
+            slices=self.slices,
+            teams=self.teams,
+            bucket=self.bucket,
+            scheduling=self.scheduling,
+            datasets=self.datasets,
+            prefix=self.prefix,
+        )
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -156,30 +164,31 @@ class Published(Spec):
         return slice_spec(self.slices[group].shape, count)
 
 
-def _without_members(team: Team, groups: Mapping[str, SliceGroup]) -> Team | None:
-    """Return the team with its quota of these groups only. `None`: it has none of them."""
-    quota = {group: share for group, share in team.quota.items() if group in groups}
-    return team.model_copy(update={"quota": quota, "members": Members()}) if quota else None
-
-
 def read_published(api: ApiServer, namespace: str) -> Published | None:
     """Return the record in a namespace. `None`: there is none, because the namespace is not that of a team.
 
     Raises:
-        RecordError: Another version of the program wrote it.
+        RecordError: The record has a newer major version, or is damaged.
         UNREACHABLE: The API server does not answer, or refuses.
     """
     found = api.find(f"{CONFIG_MAPS.format(namespace)}/{PUBLISHED}")
     if found is None:
         return None
+    where = f"the ConfigMap {PUBLISHED} in namespace {namespace}"
     try:
-        return Published.model_validate_json(found["data"][PUBLISHED_KEY])
+        text = found["data"][PUBLISHED_KEY]
+        record = _Versioned.model_validate_json(text)
+        if record.major <= MAJOR:
+            return Published.model_validate_json(text, extra="ignore")
     except (ValidationError, KeyError, TypeError):
         raise RecordError(
-            f"expected the ConfigMap {PUBLISHED} in namespace {namespace} in the format of this version, got another;"
-            " install the version with which the stack was deployed, or let its owner run `multislice up -s STACK` with"
-            " this one"
+            f"expected {where} to have the record of a stack, got other data; {_UPDATE}, and if the newest one cannot"
+            " read it either, ask the stack's owner to run `multislice up -s STACK --refresh`"
         ) from None
+    raise RecordError(
+        f"expected a record of version {MAJOR} in {where}, which this program reads, got version {record.version};"
+        f" {_UPDATE}"
+    )
 
 
 def join_records(found: Sequence[Published]) -> Published:

@@ -16,7 +16,6 @@ import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
 from infra.project import CHECKOUT, find_project
-from infra.settings.jobs import ContainerJob
 from infra.settings.schema import Image
 from infra.settings.stack import Settings
 
@@ -163,8 +162,8 @@ def foreign_repositories(settings: Settings) -> dict[str, RepositoryPlace]:
     """Return the project's other repositories that contain images of its jobs, each by a name."""
     project, own = settings.cloud.project, RepositoryPlace(settings.cloud.region, settings.cluster.name)
     trainer = _foreign(settings.image.reference or "", project, own) if settings.image else None
-    containers = [image for job in settings.jobs.values() if isinstance(job, ContainerJob) for image in job.images]
-    others = {place for image in containers if (place := _foreign(image, project, own))} - {trainer}
+    images = [image for job in settings.jobs.values() for image in job.images]
+    others = {place for image in images if (place := _foreign(image, project, own))} - {trainer}
     named = {f"images-{place.location}-{place.repository_id}": place for place in others}
     return ({"foreign-images": trainer} if trainer else {}) | dict(sorted(named.items()))
 

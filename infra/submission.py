@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from infra.names import programs_folder
-from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, Job, Pathways, TrainingJob
+from infra.settings.jobs import AnyJob, FunctionJob, Job, TrainingJob
 from infra.settings.schema import Cloud, Datasets, Placement, Prices, Scheduling, SliceGroup, Team
 from infra.settings.stack import Settings
 from infra.tpu import SliceShape
@@ -63,11 +63,6 @@ class Submission:
     def shape(self) -> SliceShape:
         """Return the shape of one slice, equal in all groups."""
         return self.groups[self.job.slices.group].shape
-
-    @property
-    def pathways(self) -> Pathways | None:
-        """Return the Pathways runtime of the job; `None` if it runs without Pathways."""
-        return None if isinstance(self.job, TrainingJob) else self.job.pathways
 
     @property
     def shares_host(self) -> bool:
@@ -136,11 +131,16 @@ def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None
 
 
 def submission_to(
-    place: FleetPlace, job: AnyJob, image: "pulumi.Input[str] | None", *, files: str, secrets: Sequence[str]
+    place: FleetPlace,
+    job: AnyJob | FunctionJob,
+    image: "pulumi.Input[str] | None",
+    *,
+    files: str,
+    secrets: Sequence[str],
 ) -> Submission:
     """Return a job as a submission to a fleet. Its files are in the folder of its name below the URL `files`."""
     namespace, groups = place.teams[job.team].namespace, place.groups_of(job)
-    own = job.image if isinstance(job, ContainerJob) else image
+    own = job.image or image
     assert own is not None, "infra.settings.read requires the trainer's image if a job needs it"
     shape = groups[job.slices.group].shape
     training = isinstance(job, TrainingJob)
@@ -151,7 +151,7 @@ def submission_to(
         spec=assemble(job, shape, load_preset(job.preset), files) if training else None,
         folder=f"{files}/{job.name}",
         image=own,
-        checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
+        checking_image=image if job.check_slices else None,
         namespace=namespace,
         queue=job.queue,
         groups=groups,

@@ -118,12 +118,17 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
 
 
 def _of_kubeconfig(stack: str) -> Place | None:
-    """Return the stack of the kubeconfig's current context. None: it is another stack, or there is none."""
+    """Return the stack of the kubeconfig's current context. None: it is another stack, or there is none.
+
+    Raise NoSuchStack if the record cannot be read.
+    """
     try:
         api, namespace = ApiServer.of_kubeconfig(None, None)
         found = read_published(api, namespace)
-    except (*UNREACHABLE, RecordError):
+    except UNREACHABLE:
         return None
+    except RecordError as error:
+        raise NoSuchStack(str(error)) from None
     if found is None or found.stack != stack:
         return None
     near = storage_beside(api.url)

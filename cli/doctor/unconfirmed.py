@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from infra.review.table import Table
-from infra.settings.jobs import ContainerJob, TrainingJob
+from infra.settings.jobs import AnyJob
 from infra.settings.stack import Settings
 
 STAGES = (
@@ -44,19 +44,15 @@ def _own_cluster(settings: Settings) -> bool:
 
 
 def _trains(settings: Settings) -> bool:
-    return any(isinstance(job, TrainingJob) for job in settings.jobs.values())
-
-
-def _several_slices(settings: Settings) -> bool:
-    return any(job.slices.count > 1 for job in settings.jobs.values())
+    return bool(settings.training_jobs)
 
 
 def _capacity(kind: str) -> Callable[[Settings], bool]:
     return lambda settings: any(group.capacity.kind == kind for group in settings.slices.values())
 
 
-def _containers(wanted: Callable[[ContainerJob], object]) -> Callable[[Settings], bool]:
-    return lambda settings: any(isinstance(job, ContainerJob) and wanted(job) for job in settings.jobs.values())
+def _jobs(wanted: Callable[[AnyJob], object]) -> Callable[[Settings], bool]:
+    return lambda settings: any(map(wanted, settings.jobs.values()))
 
 
 ASSUMPTIONS = (
@@ -207,14 +203,14 @@ ASSUMPTIONS = (
         "`MEGASCALE_*`",
         "GKE sets them for each host of a JobSet; a host without them refuses to train",
         "a job on several slices",
-        _several_slices,
+        _jobs(lambda job: job.slices.count > 1),
     ),
     Assumption(
         3,
         "slice check of containers",
         "an init container gets chips from the device plugin, and returns them before the program starts",
         "a job with `check_slices`",
-        _containers(lambda job: job.check_slices),
+        _jobs(lambda job: job.check_slices),
     ),
     Assumption(
         3,
@@ -249,7 +245,7 @@ ASSUMPTIONS = (
         "Pathways",
         "workers on several hosts are placed, and Google's servers run in them",
         "a job with `pathways`, or a function with `backend='pathways'`",
-        _containers(lambda job: job.pathways),
+        _jobs(lambda job: job.pathways),
     ),
     Assumption(
         4,

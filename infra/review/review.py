@@ -183,7 +183,7 @@ def _plan(settings: Settings, job: AnyJob, spec: JobSpec | None) -> JobPlan:
         groups=job.slices.groups,
         slices=job.slices.count,
         chips=job.slices.count * settings.group_of(job).shape.chips,
-        training=_training(job, spec) if isinstance(job, TrainingJob) and spec else None,
+        training=_training(settings.training_jobs[job.name], spec) if spec else None,
     )
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from itertools import pairwise, product
 from math import prod
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from infra.names import PROGRAM, TRAINER
 from infra.settings.errors import FieldError
 from infra.settings.values import (
     MOST_INT32,
@@ -22,10 +23,12 @@ from infra.settings.values import (
     VolumeName,
 )
 from workloads.spec import (
+    UNCOUNTED_CODES,
     Backend,
     CallSpec,
     CompilerSpec,
     DataSpec,
+    ExitCode,
     Flag,
     MeshSpec,
     Number,
@@ -148,12 +151,47 @@ class Job(Spec):
         return sweep_of(self.name, self.sweep)
 
 
-class TrainingJob(CompilerSpec, Job):
+class HostShare(Spec):
+    """CPU and memory that each pod requests of its host. A pod gets all chips of the host in any case."""
+
+    vcpus: PositiveInt | None = None
+    """Number of vCPUs. Default: three quarters of the machine's vCPUs."""
+    memory_gib: PositiveInt | None = None
+    """GiB of memory. Default: three quarters of the machine's memory."""
+
+
+class ScratchVolume(Spec):
+    """A folder that the program may write to. It is empty at each start and is deleted with the pod."""
+
+    path: MountPath
+    """Path at which the program sees the folder."""
+    size_gib: PositiveInt
+    """Size in GiB. A pod that writes more to the disk is evicted, which counts against `max_restarts`."""
+    medium: Literal["disk", "memory"] = "disk"
+    """Where the folder is stored. `disk`: on the boot disk of the node. `memory`: in memory that the pod requests."""
+
+
+class _JobInTrainerImage(Job):
+    """A job whose program is in the trainer's image. It answers what a `ContainerJob` may choose."""
+
+    container: ClassVar[str] = TRAINER
+    uncounted_codes: ClassVar[tuple[ExitCode, ...]] = UNCOUNTED_CODES
+    image: ClassVar[None] = None
+    images: ClassVar[tuple[str, ...]] = ()
+    resources: ClassVar[HostShare] = HostShare()
+    volumes: ClassVar[Mapping[str, ScratchVolume]] = {}
+    check_slices: ClassVar[bool] = False
+    records: ClassVar[bool] = True
+
+
+class TrainingJob(CompilerSpec, _JobInTrainerImage):
     """Trains a model with the trainer of this repository."""
 
     kind: Literal["training"] = "training"
     preset: str
     """Name of a file of `workloads/presets`."""
+    pathways: ClassVar[None] = None
+    """The trainer is one program on every host, whereas with Pathways one program drives all hosts."""
     existing_run: ExistingRun = "resume"
     """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it. `new`
     means the same as `anew`."""
@@ -196,26 +234,6 @@ class Pathways(Spec):
     head_memory_gib: Annotated[WholeNumber, Field(ge=7)] = 217
     """GiB of memory that the head requests: a seventh for the resource manager, three sevenths each for proxy and
     program. On a slice of one host this must not be set."""
-
-
-class HostShare(Spec):
-    """CPU and memory that each pod requests of its host. A pod gets all chips of the host in any case."""
-
-    vcpus: PositiveInt | None = None
-    """Number of vCPUs. Default: three quarters of the machine's vCPUs."""
-    memory_gib: PositiveInt | None = None
-    """GiB of memory. Default: three quarters of the machine's memory."""
-
-
-class ScratchVolume(Spec):
-    """A folder that the program may write to. It is empty at each start and is deleted with the pod."""
-
-    path: MountPath
-    """Path at which the program sees the folder."""
-    size_gib: PositiveInt
-    """Size in GiB. A pod that writes more to the disk is evicted, which counts against `max_restarts`."""
-    medium: Literal["disk", "memory"] = "disk"
-    """Where the folder is stored. `disk`: on the boot disk of the node. `memory`: in memory that the pod requests."""
 
 
 class Heartbeat(Spec):
@@ -273,13 +291,18 @@ class ContainerJob(Job):
     `max_hours`."""
     pathways: Pathways | None = None
     """Pathways runtime. Required with `backend: pathways`, and not allowed otherwise."""
+    container: ClassVar[str] = PROGRAM
+    """Name of the container with the program."""
+    uncounted_codes: ClassVar[tuple[ExitCode, ...]] = (ExitCode.PREEMPTED,)
+    """Exit codes with which a program with records restarts without a count. Only the trainer marks the nodes of a bad
+    host. Without the mark, the job could restart on them without end."""
 
     @property
     def images(self) -> tuple[str, ...]:
         return (self.image, *((self.pathways.server_image, self.pathways.proxy_image) if self.pathways else ()))
 
 
-class FunctionJob(Job):
+class FunctionJob(_JobInTrainerImage):
     """Executes one function call. The caller creates it; it is not part of a stack file. See
     `docs/how-to/functions.md`."""
 

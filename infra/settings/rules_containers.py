@@ -32,6 +32,8 @@ _TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
 def check_container(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     """Yield the errors of one job."""
     yield from each(
+        _pathways(path, job),
+        _with_head(path, job, draft, shapes),
         _direct_only(path, job),
         _variables(path, job, draft),
         _ports(path, job),
@@ -143,22 +145,8 @@ def _sum(job: ContainerJob, medium: str) -> int:
     return sum(volume.size_gib for volume in job.volumes.values() if volume.medium == medium)
 
 
-def check_pathways(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of a job of any kind that concern Pathways."""
-    yield from each(_pathways(path, job), _with_head(path, job, draft, shapes))
-
-
-def _pathways(path: str, job: Job) -> Iterator[FieldError]:
+def _pathways(path: str, job: ContainerJob) -> Iterator[FieldError]:
     by_pathways = job.backend == "pathways"
-    if not isinstance(job, ContainerJob):
-        if by_pathways:
-            yield FieldError(
-                f"{path}.backend",
-                "direct: the trainer is one program on every host, whereas with Pathways one program drives all hosts",
-                job.backend,
-                "remove it, or write a job of kind container with a program that calls pathwaysutils.initialize()",
-            )
-        return
     if by_pathways and not job.pathways:
         expected = "server_image and proxy_image by digest, both for the version of JAX in the program's image"
         yield FieldError(
@@ -169,8 +157,8 @@ def _pathways(path: str, job: Job) -> Iterator[FieldError]:
         yield FieldError(f"{path}.pathways", f"no such section with backend: {job.backend}", "the section", fix)
 
 
-def _with_head(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    if not isinstance(job, ContainerJob) or not job.pathways or job.backend != "pathways":
+def _with_head(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    if not job.pathways or job.backend != "pathways":
         return
     yield from each(_runtime(path, job), _placement(path, draft, "backend: direct for the job"))
     if shape := shapes.get(job.slices.group):

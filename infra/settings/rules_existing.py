@@ -6,7 +6,7 @@ What only Google Cloud or the cluster can answer is checked in `infra.existing`,
 from collections.abc import Iterator, Sequence
 
 from infra.settings.errors import FieldError, show
-from infra.settings.jobs import AnyJob, ContainerJob
+from infra.settings.jobs import AnyJob
 from infra.settings.partial import each
 from infra.settings.schema import ExistingCluster, SliceGroup
 from infra.settings.stack import Draft
@@ -65,7 +65,7 @@ def _place(draft: Draft, found: ExistingCluster) -> Iterator[FieldError]:
 
 
 def _heads(path: str, job: AnyJob, draft: Draft) -> Iterator[FieldError]:
-    if not isinstance(job, ContainerJob) or job.pathways is None:
+    if job.pathways is None:
         return
     if any(draft.slices[group].shape.multi_host for group in job.slices.groups if group in draft.slices):
         expected = "no Pathways on slices of several hosts, since its head needs the system nodes of a stack's cluster"

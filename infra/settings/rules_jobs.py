@@ -13,7 +13,7 @@ from infra.pods import requested_of_host
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.settings import rules_containers
 from infra.settings.errors import FieldError, expectation, from_validation, nearest
-from infra.settings.jobs import ContainerJob, HostShare, Job, Section, TrainingJob, group_order
+from infra.settings.jobs import AnyJob, ContainerJob, HostShare, Job, Section, TrainingJob, group_order
 from infra.settings.partial import WrongValueError, each
 from infra.settings.schema import DATASETS_FOLDER, SliceGroup
 from infra.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
@@ -53,7 +53,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     yield from each(*(_order(team, draft) for team in draft.written_teams))
 
 
-def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+def _job(path: str, job: AnyJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     rights = rules_containers.check_rights(path, job, draft, (job.team,))
     yield from each(_name(path, job), _mounts(path, job, draft), _secrets(path, job, draft), rights)
     with suppress(WrongValueError):
@@ -64,14 +64,11 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
             _capacities(path, groups),
             *([_fallback(path, job, groups, shape)] if shape else []),
         )
-    yield from rules_containers.check_pathways(path, job, draft, shapes)
     match job:
         case TrainingJob():
             yield from _training(path, job, draft, shapes)
         case ContainerJob():
             yield from rules_containers.check_container(path, job, draft, shapes)
-        case _:
-            raise AssertionError(job)
 
 
 def shape_of(job: Job, shapes: Shapes) -> SliceShape | None:
@@ -198,11 +195,22 @@ def _preset(entry: DraftJob) -> Iterator[FieldError]:
 def _training(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     """Yield the errors of a training job."""
     yield from each(
+        _backend(path, job),
         _data(path, job),
         _sections(path, job, shapes),
         _allowed_changes(path, job),
         _tracker(path, job, draft.secrets),
     )
+
+
+def _backend(path: str, job: TrainingJob) -> Iterator[FieldError]:
+    if job.backend == "pathways":
+        yield FieldError(
+            f"{path}.backend",
+            "direct: the trainer is one program on every host, whereas with Pathways one program drives all hosts",
+            job.backend,
+            "remove it, or write a job of kind container with a program that calls pathwaysutils.initialize()",
+        )
 
 
 def _data(path: str, job: TrainingJob) -> Iterator[FieldError]:

@@ -169,7 +169,7 @@ class Settings(Options):
     @property
     def recorded_jobs(self) -> list[str]:
         """Return the names of the jobs that write the files of a report."""
-        return [name for name, job in self.jobs.items() if not isinstance(job, ContainerJob) or job.records]
+        return [name for name, job in self.jobs.items() if job.records]
 
     @property
     def host_network_teams(self) -> frozenset[str]:
@@ -193,7 +193,7 @@ class Settings(Options):
         of_calls = self.functions.pathways
         heads = {name: [LEAST_HEAD_LIMIT, *([_head_size(of_calls)] if of_calls else [])] for name in self.teams}
         for job in self.jobs.values():
-            if isinstance(job, ContainerJob) and job.pathways:
+            if job.pathways:
                 heads[job.team].append(_head_size(job.pathways))
         return {
             name: Resources(max(each.millicores for each in sizes), max(each.memory_mib for each in sizes))

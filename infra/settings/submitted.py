@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from infra.published import Published
 from infra.settings.errors import FieldError, SettingsError
-from infra.settings.jobs import AnyJob, ContainerJob, PodLevel, Section, TrainingJob
+from infra.settings.jobs import AnyJob, PodLevel, Section
 from infra.settings.partial import each
 from infra.settings.read import JOBS, Sections, check_jobs, read_draft
 from infra.settings.stack import Settings, join_names
@@ -76,8 +76,8 @@ def _not_paused(path: str, job: AnyJob) -> Iterator[FieldError]:
 
 
 def _trainer_image(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
-    if published.image is None and (isinstance(job, TrainingJob) or job.check_slices):
-        field = "kind" if isinstance(job, TrainingJob) else "check_slices"
+    if published.image is None and (job.image is None or job.check_slices):
+        field = "check_slices" if job.image else "kind"
         yield FieldError(
             f"{path}.{field}",
             "a job without the trainer's image, which the stack lacks",
@@ -111,12 +111,11 @@ def _rights(path: str, job: AnyJob, published: Published) -> Iterator[FieldError
 
 
 def _head(path: str, job: AnyJob, published: Published) -> Iterator[FieldError]:
-    if not isinstance(job, ContainerJob) or job.pathways is None:
+    if job.pathways is None:
         return
-    limit = published.head_limit
     for name, got, most in (
-        ("head_vcpus", job.pathways.head_vcpus, limit.millicores // 1000),
-        ("head_memory_gib", job.pathways.head_memory_gib, limit.memory_mib // 1024),
+        ("head_vcpus", job.pathways.head_vcpus, published.head_millicores // 1000),
+        ("head_memory_gib", job.pathways.head_memory_gib, published.head_memory_mib // 1024),
     ):
         if got > most:
             expected = f"at most {most}, the largest head of the stack's own jobs in this namespace"

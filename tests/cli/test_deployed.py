@@ -205,9 +205,7 @@ def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) 
     played = running()
     config = tmp_path / "config"
     at = "/api/v1/namespaces/research/configmaps"
-    played.collections[at] = [
-        {"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.model_dump_json()}}
-    ]
+    played.collections[at] = [{"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.text}}]
     host, port = played.server_address[:2]
     content = {
         "current-context": "any",
@@ -225,6 +223,9 @@ def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) 
         assert published_for(found, None) == record
         with pytest.raises(Halt, match="expected one of the teams of stack dev .research., got 'sales'"):
             published_for(found, "sales")
+        played.collections[at][0]["data"] = {PUBLISHED_KEY: '{"version": "99.0"}'}
+        with pytest.raises(Halt, match="got version 99.0; "):
+            deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
         played.collections[at] = [{"metadata": {"name": "other", "uid": "2"}}]
         with pytest.raises(Halt, match="expected the namespace of a team, got 'research'"):
             deployed_by_kubeconfig(Kubectl(str(config), None, "research"))

@@ -103,7 +103,7 @@ def test_errors_of_a_job_are_those_of_its_file_and_name_who_can_change_the_rest(
     path, text = tmp_path / "job.yaml", "name: mine\npreset: tiny\nslices: {group: trillium, count: 9}\n"
     path.write_text(text)
     record = Published.of("dev", parse(stack_values("local")), "research", "trainer@sha256:0")
-    about = {"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.model_dump_json()}}
+    about = {"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.text}}
     played = running()
     played.collections[CONFIG_MAPS.format("research")] = [about]
     with playing(played):

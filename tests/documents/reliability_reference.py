@@ -1,10 +1,9 @@
 """Generates parts of docs/explanation/reliability.md: exit codes from the enum, and the faults of the catalogue."""
 
-from infra.jobset import UNCOUNTED_CODES
 from tests.documents.model_fields import enum_meanings, one_line
 from tests.faults.page import with_catalogue
 from tests.made_part import with_part
-from workloads.spec import FATAL_CODES, ExitCode
+from workloads.spec import FATAL_CODES, UNCOUNTED_CODES, ExitCode
 
 BEGIN, END = "<!-- exit codes: made by tests/documents/reliability_reference.py -->\n", "<!-- end of exit codes -->\n"
 

@@ -39,7 +39,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Played]
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("multislice.place.gcs", dict)
-    data = {PUBLISHED_KEY: settings(product="product").model_dump_json()}
+    data = {PUBLISHED_KEY: settings(product="product").text}
     played.collections[RECORDS] = [{"metadata": {"name": PUBLISHED, "uid": "1"}, "data": data}]
     with playing(played):
         yield played
@@ -56,6 +56,12 @@ def test_another_stack_or_one_without_a_record_is_not_taken_for_it(server: Playe
         place("prod", None)
     server.collections[RECORDS] = [{"metadata": {"name": "other", "uid": "2"}}]
     with pytest.raises(NoSuchStack, match="stack local cannot be read"):
+        place("local", None)
+
+
+def test_a_record_that_cannot_be_read_is_reported_as_such(server: Played) -> None:
+    server.collections[RECORDS][0]["data"] = {PUBLISHED_KEY: '{"version": "99.0"}'}
+    with pytest.raises(NoSuchStack, match="got version 99.0; "):
         place("local", None)
 
 
