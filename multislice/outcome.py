@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from multislice.errors import CallError, FunctionRaised, HostTraceback, ResultDamaged
+from multislice_run.exit_codes import cause_order, exit_name
 from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
-from workloads.spec import ExitCode, cause_order
 from workloads.terminal import inert
 
 _FOLDER = "failures"
@@ -101,8 +101,8 @@ def host_failure(folder: CallFolder) -> str | None:
     if not own:
         return None
     first = min(own, key=lambda record: cause_order(record.code, record.time))
-    code = ExitCode(first.code).name if first.code in list(ExitCode) else first.code
-    return inert("\n".join([f"host {first.host} ended ({code}): {first.cause}", *first.details[:_SHOWN_LINES]]))
+    ended = f"host {first.host} ended ({exit_name(first.code)}): {first.cause}"
+    return inert("\n".join([ended, *first.details[:_SHOWN_LINES]]))
 
 
 class _Record(BaseModel):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from multislice_run.exit_codes import ExitCode
 from multislice_run.pod import (
     HEARTBEAT_VARIABLE,
     JOB_FOLDER_VARIABLE,
@@ -26,7 +27,6 @@ from multislice_run.pod import (
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    ExitCode,
 )
 
 DESCRIPTION = """\

@@ -32,9 +32,9 @@ from typing import Any, NoReturn, Self
 from etils import epath
 
 from multislice_run.ending import LINGER_SECONDS, Ending, Failure
+from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import HostsHang, Stopped, exit_code
 from multislice_run.failures import Preempted as Preempted
-from multislice_run.ledger import Ledger, StepFile, next_start, write_whole
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from multislice_run.place import Place
 from multislice_run.pod import (
@@ -43,8 +43,8 @@ from multislice_run.pod import (
     JOB_FOLDER_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    ExitCode,
 )
+from multislice_run.records.ledger import Ledger, StepFile, next_start, write_whole
 from multislice_run.sigterm import NOTHING_TO_SAVE, jax_client, jax_heard_sigterm, on_sigterm
 from multislice_run.standstill import HANG_MINUTES, Standstill, stacks
 from multislice_run.start import Start

@@ -26,8 +26,8 @@ from typing import Any, NoReturn, Protocol, Self
 
 from etils import epath
 
+from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import Stopped, exit_code, is_peer_lost
-from multislice_run.pod import ExitCode
 from multislice_run.start import Start
 from multislice_run.supervised import is_supervised
 

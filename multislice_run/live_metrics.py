@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from multislice_run import exposition
-from multislice_run.causes import ENDS_A_PIECE, Cause
 from multislice_run.exposition import Exposition
 from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
+from multislice_run.records.causes import ENDS_A_PIECE, Cause
 from multislice_run.start import PastEnd, Start, past_ends
 from multislice_run.supervised import SAVED, STEPPED, tell
 

@@ -9,12 +9,12 @@ from typing import Self
 
 from etils import epath
 
+from multislice_run.exit_codes import exit_name
 from multislice_run.pod import (
     IMAGE_VARIABLE,
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    exit_name,
 )
 
 

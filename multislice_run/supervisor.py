@@ -27,14 +27,14 @@ from typing import NoReturn, TypeVar
 from etils import epath
 
 from multislice_run.ending import Ending, Failure, silence_storage
+from multislice_run.exit_codes import ENDS_THE_POD, ExitCode, exit_name
 from multislice_run.place import Place
-from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, ExitCode, attempt_begins, exit_name
+from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, attempt_begins
 from multislice_run.program import SIGNALLED, Program
 from multislice_run.sigterm import on_sigterm
 from multislice_run.start import Start
 from multislice_run.supervised import SAVED, STEPPED
 from multislice_run.worlds import (
-    ENDS_THE_POD,
     Ended,
     Ready,
     Roll,

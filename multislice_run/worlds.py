@@ -30,17 +30,14 @@ from typing import TypeVar
 
 from etils import epath
 
-from multislice_run.ledger import create, write_whole
-from multislice_run.pod import FATAL_CODES, UNCOUNTED_CODES, ExitCode, cause_order, exit_name
+from multislice_run.exit_codes import UNCOUNTED_CODES, ExitCode, cause_order, exit_name
+from multislice_run.records.ledger import create, write_whole
 
 _Record = TypeVar("_Record")
 
 LONGEST_PAUSE_SECONDS = 60.0
 _READS_AT_ONCE = 32
 _KEY_BYTES = 32
-
-ENDS_THE_POD = (ExitCode.DONE, ExitCode.BAD_HOST, *FATAL_CODES)
-"""Exit codes of a process after which its pod ends too: nothing is left to do, or the pod has to leave its node."""
 
 
 @dataclass(frozen=True)

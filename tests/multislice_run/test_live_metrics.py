@@ -12,9 +12,9 @@ import pytest
 from etils import epath
 
 from multislice_run import live_metrics as module
-from multislice_run.causes import ENDS_A_PIECE, Cause
 from multislice_run.exposition import FAMILIES
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
+from multislice_run.records.causes import ENDS_A_PIECE, Cause
 from multislice_run.start import PastEnd, Start
 from tests.workloads.exposed import Numbers, numbers
 from tests.workloads.hosts import wait_until

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from etils import epath
 
+from multislice_run.exit_codes import ExitCode
 from multislice_run.pod import (
     ATTEMPT_BEGINS,
     JOB_FOLDER_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    ExitCode,
     attempt_begins,
 )
 from multislice_run.worlds import Roll, World, Worlds

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum, inf
 
-from multislice_run.causes import ENDS_A_PIECE, Cause
+from multislice_run.records.causes import ENDS_A_PIECE, Cause
 from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
 
-ENDINGS = {
-    ExitCode.DONE.name: Cause.OTHER,
-    ExitCode.PREEMPTED.name: Cause.SAVE,
-    ExitCode.HANG.name: Cause.HUNG,
-    LAST: Cause.OTHER,
-}
+ENDINGS = {LAST: Cause.OTHER, **{code.name: code.meaning.last for code in ExitCode}}
 """Cause of an attempt's last piece, by how the attempt ended. For other endings it is lost work."""
 
 NO_LOSS = (ExitCode.DONE.name, LAST)
@@ -213,7 +208,7 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
         last = Cause.START if ready == inf else Cause.COMPILE
     if not start.opened:
         # It had nothing to lose or save.
-        last = Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
+        last = Cause.HUNG if last is Cause.HUNG else Cause.START
     yield _Piece(start.ended, last, "" if start.ending in NO_LOSS else start.ending)
     if following and not _is_resubmitted(start, following):
         yield _Piece(following.began[0], Cause.DOWN, start.ending)

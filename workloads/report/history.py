@@ -7,7 +7,6 @@ facts.
 
 import json
 import re
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing import Any
 
 from etils import epath
 
-from multislice_run.pod import exit_name
+from multislice_run.exit_codes import SIGKILL, exit_name
 from workloads.report.mesh_text import Placement
 from workloads.report.records import (
     Event,
@@ -37,7 +36,6 @@ KILLED = "KILLED"
 LAST = "no end recorded"
 """Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
 
-_SIGKILLED = 128 + signal.SIGKILL
 _START_FILE = re.compile(r"[0-9]+\.json")
 
 
@@ -155,7 +153,7 @@ class Start:
             return KILLED
         if self.failures:
             code = self._first.code
-            if code == _SIGKILLED:
+            if code == SIGKILL:
                 return KILLED
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
         stop = self.last("stop")

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from multislice_run.ledger import Ledger
 from multislice_run.live_metrics import LiveMetrics
+from multislice_run.records.ledger import Ledger
 from multislice_run.start import Start
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec

@@ -15,8 +15,8 @@ from dataclasses import asdict
 
 import jax
 
-from multislice_run.ledger import Ledger
 from multislice_run.live_metrics import LiveMetrics
+from multislice_run.records.ledger import Ledger
 from multislice_run.start import Start
 from workloads.progress import (
     CheckpointSaved,

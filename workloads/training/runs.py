@@ -32,7 +32,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from multislice_run.ledger import next_start, write_whole
+from multislice_run.records.ledger import next_start, write_whole
 from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runtime import Processes

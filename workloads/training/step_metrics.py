@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import jax
 
-from multislice_run.ledger import StepFile
+from multislice_run.records.ledger import StepFile
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
 from workloads.training.pace import Pace

@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 from pydantic import ValidationError
 
-from multislice_run.ledger import add_unstored
+from multislice_run.records.ledger import add_unstored
 from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import ALONE
 from workloads.spec import JobSpec, StorageSpec

@@ -14,8 +14,8 @@ from typing import Self
 
 from etils import epath
 
+from multislice_run.exit_codes import exit_name
 from multislice_run.failures import exit_code
-from multislice_run.pod import exit_name
 
 SHORTEST_INTERVAL_SECONDS = 2.0
 

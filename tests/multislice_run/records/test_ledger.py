@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from multislice_run import ledger as metrics
-from multislice_run.ledger import Ledger, LineFile, StepFile, add_unstored
+from multislice_run.records import ledger as metrics
+from multislice_run.records.ledger import Ledger, LineFile, StepFile, add_unstored
 from tests.workloads.hosts import wait_until
 from workloads.training.failures import Preempted
 

@@ -1,0 +1,1 @@
+"""The files that a run leaves: their writers and readers."""
