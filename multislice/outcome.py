@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from multislice.errors import CallError, FunctionRaised, HostTraceback, ResultDamaged
 from multislice_run.exit_codes import cause_order, exit_name
+from multislice_run.records.lines import FailureRecord
+from multislice_run.records.shapes import parse
 from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
 from workloads.terminal import inert
 
@@ -105,19 +105,8 @@ def host_failure(folder: CallFolder) -> str | None:
     return inert("\n".join([ended, *first.details[:_SHOWN_LINES]]))
 
 
-class _Record(BaseModel):
-    """Failure record of a host, as `multislice_run.ending` writes it."""
-
-    host: str
-    code: int
-    cause: str
-    details: list[str]
-    time: float
-    elsewhere: bool
-
-
-def _record(folder: CallFolder, name: str) -> _Record | None:
-    with suppress(ValidationError, Damaged):
+def _record(folder: CallFolder, name: str) -> FailureRecord | None:
+    with suppress(ValueError, RecursionError, Damaged):
         content = folder.read(name, _MOST_RECORD_BYTES)
-        return None if content is None else _Record.model_validate_json(content)
+        return None if content is None else parse(FailureRecord, json.loads(content))
     return None

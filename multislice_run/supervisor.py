@@ -144,7 +144,7 @@ class Supervisor:
     def _note(self, program: Program, world: World, cause: str, code: int) -> None:
         """Record the end of a process that did not do it, or does not know why it was stopped."""
         start = replace(self._start, restart_attempt=world.number, began=program.began)
-        Ending(self._storage, start, self._place.host).note(Failure(cause, [], self._place.host, code, time.time()))
+        Ending(self._storage, start, self._place.host).note(Failure(cause, self._place.host, code, time.time()))
 
     def _variables(self, world: World) -> dict[str, str]:
         variables = {START_VARIABLE: str(world.number)}
@@ -315,7 +315,7 @@ class Supervisor:
         ending = Ending(self._storage, self._start, self._place.host)
         # The other codes follow from an exit that has a record.
         elsewhere = code != ExitCode.HANG
-        ending.fail(Failure(cause, [], self._place.host, code, time.time(), elsewhere))
+        ending.fail(Failure(cause, self._place.host, code, time.time(), elsewhere=elsewhere))
 
     def _roll(self, number: int) -> Roll:
         return Roll(self._storage, self._start.run_id, number)

@@ -32,6 +32,7 @@ from etils import epath
 
 from multislice_run.exit_codes import UNCOUNTED_CODES, ExitCode, cause_order, exit_name
 from multislice_run.records.ledger import create, write_whole
+from multislice_run.records.shapes import parse
 
 _Record = TypeVar("_Record")
 
@@ -263,6 +264,6 @@ def pause_seconds(fruitless: int) -> float:
 
 def _read(path: epath.Path, kind: type[_Record]) -> _Record | None:
     try:
-        return kind(**json.loads(path.read_text()))
+        return parse(kind, json.loads(path.read_text()))
     except FileNotFoundError:
         return None

@@ -9,9 +9,9 @@ from workloads.report.training import Training, summarize_training
 if TYPE_CHECKING:
     from etils import epath
 
+    from multislice_run.records.reader import World
     from workloads.report.goodput import Goodput
     from workloads.report.history import Start
-    from workloads.report.records import World
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ def read_files(folder: str, run: str | None = None, submission: str = "") -> Fil
 
     `run` is the folder name of the job's run. None: the current one. `submission` is the uid of its JobSet.
     """
+    from multislice_run.records.reader import read_world
     from workloads.report.command import NoReport, answering, faults_of_storage, find_run
     from workloads.report.goodput import goodput
     from workloads.report.history import read_history
-    from workloads.report.records import read_world
 
     notes: list[str] = []
     try:
@@ -124,7 +124,7 @@ def read_files(folder: str, run: str | None = None, submission: str = "") -> Fil
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
     """Return the failures of all hosts. `starts` has the times at which the known starts began, in whole seconds."""
-    from workloads.report.records import group_by_start, read_failures
+    from multislice_run.records.reader import group_by_start, read_failures
 
     return tuple(
         Failure(fail.time, fail.host, fail.code, (fail.cause.splitlines() or [""])[0], fail.attempt, number)

@@ -1,4 +1,4 @@
-"""What the time of a run is spent on, and the events at the ends of its pieces."""
+"""What the time of a run is spent on."""
 
 from enum import StrEnum
 
@@ -19,16 +19,3 @@ class Cause(StrEnum):
     HUNG = "hung"
     DOWN = "down"
     OTHER = "other"
-
-
-ENDS_A_PIECE = {
-    "start": Cause.START,
-    "restore": Cause.RESTORE,
-    "compile": Cause.COMPILE,
-    "save": Cause.SAVE,
-    "slices_agree": Cause.COMPARE,
-    "Evaluation": Cause.EVALUATION,
-    # At the end, and after SIGTERM, the loop waits until the last checkpoint is complete.
-    "RunSummary": Cause.SAVE,
-}
-"""Cause of a piece of the leader's time, by the event at its end. Other events end none."""

@@ -9,13 +9,16 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from etils import epath
 
 from multislice_run.exit_codes import exit_name
 from multislice_run.failures import exit_code
+from multislice_run.records import numbered
+from multislice_run.records.events import EventName
+from multislice_run.records.lines import StepLine
 
 SHORTEST_INTERVAL_SECONDS = 2.0
 
@@ -55,9 +58,9 @@ class LineFile:
         """Lines that are not in storage yet."""
         return self.entries[self._stored :]
 
-    def add(self, **facts: object) -> None:
+    def add(self, facts: Mapping[str, Any]) -> None:
         """Add a line, which is written in the background."""
-        self.entries.append(json.dumps(facts))
+        self.entries.append(json.dumps(numbered(facts)))
 
     def _write_in_background(self) -> None:
         pause = SHORTEST_INTERVAL_SECONDS
@@ -85,11 +88,11 @@ class Ledger(LineFile):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         cause = "done" if error is None else type(error).__name__
         code = 0 if error is None else exit_code(error)
-        self.record("stop", cause=cause, message=str(error or ""), code=exit_name(code))
+        self.record(EventName.STOP, cause=cause, message=str(error or ""), code=exit_name(code))
         super().__exit__(kind, error, trace)
 
-    def record(self, event: str, **facts: object) -> None:
-        self.add(time=round(time.time(), 3), event=event, **facts)
+    def record(self, event: EventName, **facts: object) -> None:
+        self.add({"time": round(time.time(), 3), "event": event, **facts})
 
 
 class StepFile:
@@ -107,12 +110,12 @@ class StepFile:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._lines.__exit__(kind, error, trace)
 
-    def add(self, **facts: object) -> None:
+    def add(self, line: StepLine) -> None:
         if len(self._lines.entries) >= ENTRIES_PER_PART:
             self._lines.__exit__(None, None, None)
             self._part += 1
             self._lines = self._part_file().__enter__()
-        self._lines.add(**facts)
+        self._lines.add(line.facts())
 
     @property
     def unstored(self) -> list[str]:
@@ -146,6 +149,13 @@ def _numbered(folder: epath.Path) -> list[epath.Path]:
         if not _NUMBERED.fullmatch(path.name):
             print(f"{path} is not a ledger or a file of steps, and is passed over; remove it", flush=True)
     return [path for path in found if _NUMBERED.fullmatch(path.name)]
+
+
+def write_current(storage: epath.Path, run: str) -> None:
+    """Name the run that the next attempt continues."""
+    path, text = storage / "current.json", json.dumps(numbered({"run": run}))
+    if not (path.exists() and path.read_text() == text):
+        write_whole(path, text)
 
 
 def create(path: epath.Path, text: str) -> bool:

@@ -13,12 +13,12 @@ from infra.jobset import render
 from infra.kubernetes import Json
 from infra.settings.read import parse
 from infra.submission import submission
+from multislice_run.records.reader import Failure, read_failures
 from multislice_run.worlds import Worlds
 from tests.chain.stack import JOB, JOBSETS, NAMESPACE, Chain, ignore
 from tests.faults.fault import SUSPENDED, Fault
 from tests.faults.verdict import Observed, broken, observe
 from tests.infra.recording import Values, stack_values
-from workloads.report.records import Failure, read_failures
 
 STEADY = "steady"
 """Name of the job of the stack, which no fault strikes."""

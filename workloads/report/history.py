@@ -5,29 +5,30 @@ cut any of them short, so the reader leaves out what it cannot read and adds a n
 facts.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from etils import epath
 
 from multislice_run.exit_codes import SIGKILL, exit_name
-from workloads.report.mesh_text import Placement
-from workloads.report.records import (
+from multislice_run.records.events import EventName
+from multislice_run.records.lines import Manifest, StepLine
+from multislice_run.records.reader import (
     Event,
     Failure,
-    Manifest,
     ProcessFailure,
-    Step,
     World,
     group_by_start,
     read_failures,
+    read_lines,
     read_record,
     read_world,
 )
+from multislice_run.records.shapes import parse
+from workloads.report.mesh_text import Placement
 from workloads.spec import FATAL_CODES, ExitCode, cause_order
 
 KILLED = "KILLED"
@@ -46,7 +47,7 @@ class Start:
     number: int
     ledgers: dict[int, tuple[Event, ...]]
     """Events of each process."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepLine, ...] = ()
     failures: tuple[Failure, ...] = ()
     """Failures of its hosts, oldest first."""
     followed: bool = False
@@ -76,7 +77,7 @@ class Start:
     @property
     def restored_locally(self) -> Event | None:
         """The event of a start from the memory of the pods, and not from a checkpoint."""
-        return self.last("RestoredLocally")
+        return self.last(EventName.RESTORED_LOCALLY)
 
     @cached_property
     def usd_per_hour(self) -> float | None:
@@ -100,7 +101,9 @@ class Start:
     @property
     def begin(self) -> Event | None:
         """The event `start` of any host. All hosts record the same facts that matter here."""
-        return next((event for events in self.ledgers.values() for event in events if event.name == "start"), None)
+        return next(
+            (event for events in self.ledgers.values() for event in events if event.name == EventName.START), None
+        )
 
     @cached_property
     def attempt(self) -> tuple[str, int] | None:
@@ -117,9 +120,9 @@ class Start:
     def began(self) -> tuple[float, float]:
         """When the first and the last host began. A host that did not record this counts from its first event."""
         first = [event for events in self.ledgers.values() for event in events[:1]]
-        recorded = [event.facts.get("began") if event.name == "start" else None for event in first]
+        recorded = [event.facts.get("began") if event.name == EventName.START else None for event in first]
         times = [event.time if time is None else time for event, time in zip(first, recorded, strict=True)]
-        times = times or [step.time - step.seconds for step in self.steps[:1]] or self.host_begins
+        times = times or [step.time - step.step_seconds for step in self.steps[:1]] or self.host_begins
         return (min(times), max(times)) if times else (0.0, 0.0)
 
     @cached_property
@@ -139,7 +142,7 @@ class Start:
         """
         if self.attempt and self.attempt != (ended.run_id, ended.failure.attempt):
             return False
-        begins = [event.facts for events in self.ledgers.values() for event in events if event.name == "start"]
+        begins = [event.facts for events in self.ledgers.values() for event in events if event.name == EventName.START]
         own = [facts.get("began") for facts in begins if facts.get("host") == ended.failure.host]
         known = [int(began) for began in own if began is not None]
         if known:
@@ -156,7 +159,7 @@ class Start:
             if code == SIGKILL:
                 return KILLED
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
-        stop = self.last("stop")
+        stop = self.last(EventName.STOP)
         if stop is None:
             return KILLED if self.followed else LAST
         return str(stop.facts.get("code", LAST))
@@ -171,7 +174,10 @@ class Start:
 
         They are those that recorded no end. Empty if there is another cause.
         """
-        stops = {process: [each for each in events if each.name == "stop"] for process, events in self.ledgers.items()}
+        stops = {
+            process: [each for each in events if each.name == EventName.STOP]
+            for process, events in self.ledgers.items()
+        }
         codes = {str(stop.facts.get("code")) for found in stops.values() for stop in found}
         codes |= {exit_name(failure.code) for failure in self.failures}
         if codes != {ExitCode.PEER_LOST.name}:
@@ -189,7 +195,7 @@ class Start:
             return f"{' or '.join(self.lost_hosts)}: ended without a record, so it was killed or its machine was lost"
         if self.failures:
             return f"{self._first.host}: {(self._first.cause.splitlines() or [''])[0]}"
-        stop = self.last("stop")
+        stop = self.last(EventName.STOP)
         if stop is None or stop.facts.get("cause") == "done":
             return ""
         return f"{stop.facts.get('cause')}: {(str(stop.facts.get('message', '')).splitlines() or [''])[0]}"
@@ -197,7 +203,7 @@ class Start:
 
 def _host_of(events: Sequence[Event]) -> str:
     """Return the name of the host that recorded these events. Empty: it is not among them."""
-    return next((str(event.facts.get("host") or "") for event in events if event.name == "start"), "")
+    return next((str(event.facts.get("host") or "") for event in events if event.name == EventName.START), "")
 
 
 @dataclass(frozen=True)
@@ -256,18 +262,17 @@ class _Reader:
     def history(self) -> History:
         ledgers: dict[int, dict[int, tuple[Event, ...]]] = {}
         for (start, process), path in self._files("ledger"):
-            ledgers.setdefault(start, {})[process] = tuple(self._lines(path, Event.parse))
-        steps: dict[int, list[Step]] = {}
+            ledgers.setdefault(start, {})[process] = tuple(read_lines(path, Event.parse, self.notes))
+        steps: dict[int, list[StepLine]] = {}
         for (start, _), path in self._files("steps"):
-            steps.setdefault(start, []).extend(self._lines(path, Step.model_validate))
+            steps.setdefault(start, []).extend(read_lines(path, partial(parse, StepLine), self.notes))
         bare = [
             Start(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
             for number in sorted({*ledgers, *steps})
         ]
         starts, unopened = self._ends(bare)
-        manifest = read_record(self.run / "manifest.json", Manifest, self.notes)
-        facts = manifest.model_dump() if manifest else {}
-        found = History(self.run, facts, starts, self._placement(), unopened=unopened)
+        manifest = read_record(self.run / "manifest.json", _manifest, self.notes)
+        found = History(self.run, manifest or {}, starts, self._placement(), unopened=unopened)
         submission = found.attempts[-1].submission if found.attempts else None
         world = read_world(self.run.parent.parent, submission, self.notes) if submission else None
         return replace(found, world=world, notes=tuple(self.notes))
@@ -284,13 +289,6 @@ class _Reader:
             if path.name.endswith(".jsonl") and first.isdecimal() and second.isdecimal():
                 files[int(first), int(second)] = path
         return sorted(files.items())
-
-    def _lines[Kind](self, path: epath.Path, parse: Callable[[Any], Kind]) -> Iterator[Kind]:
-        for number, text in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):
-            try:
-                yield parse(json.loads(text))
-            except (ValueError, RecursionError):
-                self.notes.append(f"{path.parent.name}/{path.name}, line {number} cannot be read: {text[:40]!r}")
 
     def _ends(self, starts: Sequence[Start]) -> tuple[tuple[Start, ...], tuple[Start, ...]]:
         """Return the attempts with their failures, and the attempts that failed before they opened the run."""
@@ -314,7 +312,17 @@ class _Reader:
         folder = self.run / "placement"
         paths = [path for path in folder.iterdir() if _START_FILE.fullmatch(path.name)] if folder.exists() else []
         newest = max(paths, key=lambda path: int(path.stem), default=None)
-        return read_record(newest, Placement, self.notes) if newest else None
+        return read_record(newest, Placement.model_validate, self.notes) if newest else None
+
+
+def _manifest(document: Any) -> dict[str, Any]:
+    """Return the whole document, of which only a part is checked.
+
+    Raises:
+        ValueError: the document is not valid.
+    """
+    parse(Manifest, document)
+    return document
 
 
 def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) -> Start:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from etils import epath
 
+from multislice_run.records.lines import StepLine
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE
 from workloads.spec import TrackersSpec, WandbSpec
 from workloads.training.runs import Run
-from workloads.training.trackers import CURVES, trackers_of
+from workloads.training.trackers import trackers_of
 
 
 @dataclass
@@ -55,7 +56,7 @@ def start(folder: Path, number: int, steps: dict[int, float], *, completed: bool
     trackers = trackers_of(job, run, ALONE)
     trackers.open(pytest.fail)
     for step, loss in steps.items():
-        trackers.step(step, dict[str, object](dict.fromkeys(CURVES) | {"loss": loss}))
+        trackers.step(StepLine(step=step, time=0.0, loss=loss))
     trackers.held_out(max(steps), 4.75)
     trackers.close(completed=completed)
 
