@@ -7,23 +7,19 @@ docs/reference/exit-codes.md.
 
 import signal
 from dataclasses import dataclass
-from enum import Enum, IntEnum, auto
-from typing import Self
+from enum import IntEnum, StrEnum
+from functools import partial
 
 from multislice_run.records.causes import Cause
 
 
-class Reaction(Enum):
-    """What JobSet does when a pod ends."""
+class Reaction(StrEnum):
+    """What JobSet does when a pod ends. Where it cannot restart one slice, it restarts all of them."""
 
-    COMPLETE = auto()
-    """It marks the slice as done."""
-    FAIL = auto()
-    """It fails the job at once, because a restart cannot help."""
-    RESTART_SLICE = auto()
-    """It restarts the slice, or all slices where JobSet cannot restart one."""
-    RESTART_JOB = auto()
-    """It restarts all slices."""
+    COMPLETE = "marks the slice as done"
+    FAIL = "fails the job at once"
+    RESTART_SLICE = "restarts the slice"
+    RESTART_JOB = "restarts the job"
 
 
 @dataclass(frozen=True)
@@ -49,12 +45,8 @@ class Meaning:
     last: Cause = Cause.LOST
     """What the time between the last event of an attempt and this end was spent on."""
 
-    @classmethod
-    def final(cls, what: str, next: str, change: str = "", *, follows: bool = False) -> Self:  # noqa: A002 - the field
-        """Return the meaning of a code after which the job fails."""
-        return cls(what, next, change, Reaction.FAIL, stays=False, counts=False, follows=follows)
 
-
+_final = partial(Meaning, reaction=Reaction.FAIL, stays=False, counts=False)
 _LOG = "read its log: {logs} --all{previous}"
 
 
@@ -72,10 +64,8 @@ class ExitCode(IntEnum):
     SILENT_DAMAGE = 26
     FUNCTION_RAISED = 27
     RESTARTS_USED_UP = 28
-    PEER_LOST = 134
-    """SIGABRT, with which JAX aborts a host that lost another one."""
-    PREEMPTED = 143
-    """SIGTERM."""
+    PEER_LOST = 134  # SIGABRT, with which JAX aborts a host that lost another one
+    PREEMPTED = 143  # SIGTERM
 
     @property
     def meaning(self) -> Meaning:
@@ -90,14 +80,12 @@ MEANINGS = {
         "it completed", "nothing to do", reaction=Reaction.COMPLETE, stays=False, counts=False, last=Cause.OTHER
     ),
     ExitCode.CRASH: Meaning("its program crashed", _LOG),
-    ExitCode.INVALID_SPEC: Meaning.final(
-        "the job's settings or data are invalid, so a restart cannot help", "", "fix them"
-    ),
-    ExitCode.OUT_OF_MEMORY: Meaning.final(
+    ExitCode.INVALID_SPEC: _final("the job's settings or data are invalid, so a restart cannot help", "", "fix them"),
+    ExitCode.OUT_OF_MEMORY: _final(
         "the step does not fit in the memory of the chips, so a restart cannot help",
         "find a size that fits: {preflight}",
     ),
-    ExitCode.DIVERGED: Meaning.final(
+    ExitCode.DIVERGED: _final(
         "loss or gradients stayed too large or not finite, so a restart cannot help",
         "look at the losses: {report}",
         "set a lower `optimizer.learning_rate` with `allow_changes: [optimizer.learning_rate]`",
@@ -117,7 +105,7 @@ MEANINGS = {
         reaction=Reaction.RESTART_JOB,
         last=Cause.HUNG,
     ),
-    ExitCode.NO_CHECKPOINT: Meaning.final(
+    ExitCode.NO_CHECKPOINT: _final(
         "none of the run's checkpoints can be used, and a restart would begin at step 0",
         "restore one from its copy in the bucket, or start a new run with `job.existing_run: anew`",
     ),
@@ -125,11 +113,11 @@ MEANINGS = {
         "slices had different values that must be equal; the restart continues from a good checkpoint",
         "find out whether the same slice differs again: {doctor}",
     ),
-    ExitCode.FUNCTION_RAISED: Meaning.final(
+    ExitCode.FUNCTION_RAISED: _final(
         "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
         "the caller gets the exception; it is also in the log of the host: {logs} --all",
     ),
-    ExitCode.RESTARTS_USED_UP: Meaning.final(
+    ExitCode.RESTARTS_USED_UP: _final(
         "its processes failed more often than `max_restarts` allows",
         "find out how its attempts ended: {report}",
         follows=True,

@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields
 from string import Formatter
 from typing import Any, ClassVar, Literal, Self
 
-from multislice_run.records.events import EventName
-
 Outcome = Literal["new", "resumed", "already complete"]
 """What an attempt found: no checkpoint, a checkpoint to continue from, or a finished run."""
 
@@ -25,8 +23,6 @@ class Line:
     """Base of the records. `template` is used for printing and for parsing."""
 
     template: ClassVar[str]
-    event: ClassVar[EventName | None] = None
-    """Event of the ledger that has the same facts. None: the ledger has none."""
 
     def line(self) -> str:
         """Return the record as one line of text."""
@@ -48,7 +44,6 @@ class Line:
 class RunStarted(Line):
     """The run that this attempt works on, and its first step."""
 
-    event = EventName.RUN_STARTED
     template: ClassVar[str] = "run {run}: {outcome} at step {step} of {steps}"
 
     run: str
@@ -61,7 +56,6 @@ class RunStarted(Line):
 class FewerSlices(Line):
     """This attempt runs on fewer slices than the job has, with the same global batch."""
 
-    event = EventName.FEWER_SLICES
     template: ClassVar[str] = (
         "on {slices} of {asked} slices: accumulation {accumulation} keeps the global batch of {global_batch} sequences,"
         " padding rows: {padding_rows}"
@@ -79,7 +73,6 @@ class FewerSlices(Line):
 class AttentionTried(Line):
     """An attention kernel that computes correctly on this job's chips."""
 
-    event = EventName.ATTENTION_TRIED
     template: ClassVar[str] = (
         "attention kernel {kernel}: {milliseconds:.3f} ms for a layer, forward and backward;"
         " it differs from plain attention by {difference:.4f}"
@@ -94,7 +87,6 @@ class AttentionTried(Line):
 class AttentionPassedOver(Line):
     """An attention kernel that this job cannot use."""
 
-    event = EventName.ATTENTION_PASSED_OVER
     template: ClassVar[str] = "attention kernel {kernel} is passed over: {reason}"
 
     kernel: str
@@ -105,7 +97,6 @@ class AttentionPassedOver(Line):
 class AttentionChosen(Line):
     """The attention kernel that `training.attention: auto` chose."""
 
-    event = EventName.ATTENTION_CHOSEN
     template: ClassVar[str] = "attention kernel {kernel} is used on {chips}: {reason}"
 
     kernel: str
@@ -118,7 +109,6 @@ class AttentionChosen(Line):
 class AttentionChanged(Line):
     """A run continues with another attention kernel than before on chips of the same kind."""
 
-    event = EventName.ATTENTION_CHANGED
     template: ClassVar[str] = (
         "WARNING: the run used attention kernel {earlier} on {chips} and cannot use it any more; it continues with"
         " {kernel}, so its losses from here on are not bit by bit those of an uninterrupted run"
@@ -133,7 +123,6 @@ class AttentionChanged(Line):
 class SettingsChanged(Line):
     """A run continues with another last step or other optimizer settings than those of its checkpoint."""
 
-    event = EventName.SETTINGS_CHANGED
     template: ClassVar[str] = (
         "changed since the checkpoint at step {step}: {changes}; the learning rate of the next step is"
         " {learning_rate:.4g}, and would have been {earlier_learning_rate:.4g}"
@@ -164,7 +153,6 @@ class StepProgress(Line):
 class Evaluation(Line):
     """Loss on the held-out text after `step` steps."""
 
-    event = EventName.EVALUATION
     template: ClassVar[str] = "evaluation at step {step} loss {loss!r}"
 
     step: int
@@ -175,7 +163,6 @@ class Evaluation(Line):
 class CheckpointSaved(Line):
     """A checkpoint that is complete in storage."""
 
-    event = EventName.CHECKPOINT_SAVED
     template: ClassVar[str] = "checkpoint at step {step} saved to {folder}"
 
     step: int
@@ -186,7 +173,6 @@ class CheckpointSaved(Line):
 class CheckpointSkipped(Line):
     """A checkpoint that could not be used. Training continues from the one before it."""
 
-    event = EventName.CHECKPOINT_SKIPPED
     template: ClassVar[str] = "checkpoint at step {step} cannot be used: {reason}; moved to {folder}"
 
     step: int
@@ -198,7 +184,6 @@ class CheckpointSkipped(Line):
 class LocalCheckpointWritten(Line):
     """Cost of the first local checkpoint of an attempt, on the leading host."""
 
-    event = EventName.LOCAL_CHECKPOINT_WRITTEN
     template: ClassVar[str] = (
         "local checkpoint at step {step}: {mib:.0f} MiB in the memory of this pod; the devices waited"
         " {waited_ms:.1f} ms, and writing in the background took {write_ms:.1f} ms"
@@ -214,7 +199,6 @@ class LocalCheckpointWritten(Line):
 class RestoredLocally(Line):
     """The state that an attempt continues from was in the memory of the pods."""
 
-    event = EventName.RESTORED_LOCALLY
     template: ClassVar[str] = (
         "step {step} is restored from the memory of {hosts} of {of_hosts} pods; the newest checkpoint is of step"
         " {saved}"
@@ -232,7 +216,6 @@ class RestoredLocally(Line):
 class LocalCheckpointSkipped(Line):
     """A state in the memory of the pods that could not be used, or a part of it."""
 
-    event = EventName.LOCAL_CHECKPOINT_SKIPPED
     template: ClassVar[str] = "local checkpoint at step {step} cannot be used: {reason}"
 
     step: int
@@ -243,7 +226,6 @@ class LocalCheckpointSkipped(Line):
 class RolledBack(Line):
     """A rollback after too many skipped steps in a row. Training continues from an earlier step with later data."""
 
-    event = EventName.ROLLED_BACK
     template: ClassVar[str] = (
         "rollback {number} of {most}: after step {from_step} back to step {step},"
         " batches {first_left_out} to {last_left_out} are left out"
@@ -263,7 +245,6 @@ class RolledBack(Line):
 class RunSummary(Line):
     """The last line of a run that reached its last step."""
 
-    event = EventName.RUN_SUMMARY
     template: ClassVar[str] = "run {run} finished at step {step}: evaluation loss {evaluation_loss!r}, {seconds:.1f} s"
 
     run: str

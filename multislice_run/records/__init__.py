@@ -2,7 +2,7 @@
 
 `events` has the names of events, `lines` the type of each line and file, `ledger` the writers, `reader` the readers.
 Every line of `ledger/` and `steps/`, and every record in `failures/`, `current.json` and `manifest.json`, has the
-number of its format. Format 1 had no number and other names of some events (`events.FORMER_NAMES`). Readers ignore keys
+number of its format. Format 1 had no number and other names of some events (`events.BY_CLASS`). Readers ignore keys
 that they do not know, and read a newer format as far as they can.
 """
 

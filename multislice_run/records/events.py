@@ -35,8 +35,9 @@ class EventName(StrEnum):
     STOP = "stop"
 
 
-FORMER_NAMES = {name.title().replace("_", ""): name for name in EventName}
-"""Names of events by those in format 1, such as `RunStarted`."""
+BY_CLASS = {name.title().replace("_", ""): name for name in EventName}
+"""Names of events by that of the class of `workloads.progress` with their facts, such as `RunStarted`. In format 1,
+these were the names of events."""
 
 ENDS_A_PIECE: dict[str, Cause] = {
     EventName.START: Cause.START,

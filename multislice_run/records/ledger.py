@@ -27,7 +27,7 @@ ENTRIES_PER_PART = 5000
 
 IDLE_PER_WRITE = 20
 """Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
-_NUMBERED = re.compile(r"[0-9]+-[0-9]+\.jsonl")
+_NUMBERED = re.compile(r"([0-9]{1,9})-([0-9]{1,9})\.jsonl")
 
 
 class LineFile:
@@ -128,8 +128,8 @@ class StepFile:
 
 def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
     """Add to the files of steps of an attempt that was killed those of its last `lines` that they lack."""
-    parts = [path for path in _numbered(folder) if path.name.startswith(f"{start}-")]
-    last = max(parts, key=lambda path: int(path.stem.split("-")[1]), default=folder / f"{start}-0.jsonl")
+    parts = [path for (first, _), path in _files(folder).items() if first == start]
+    last = parts[-1] if parts else folder / f"{start}-0.jsonl"
     stored = last.read_text().splitlines() if parts else []
     newest = json.loads(stored[-1])["time"] if stored else 0.0
     if lacking := [line for line in lines if json.loads(line)["time"] > newest]:
@@ -139,16 +139,26 @@ def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
 
 def next_start(ledgers: epath.Path) -> int:
     """Return the number of the latest attempt that left a ledger, plus one."""
-    return max((int(path.name.split("-")[0]) + 1 for path in _numbered(ledgers)), default=0)
+    return max((start + 1 for start, _ in _files(ledgers)), default=0)
 
 
-def _numbered(folder: epath.Path) -> list[epath.Path]:
-    """Return the files `<number>-<number>.jsonl`, and report other files of that kind, which are passed over."""
-    found = [path for path in folder.iterdir() if path.name.endswith(".jsonl")] if folder.exists() else []
-    for path in found:
-        if not _NUMBERED.fullmatch(path.name):
-            print(f"{path} is not a ledger or a file of steps, and is passed over; remove it", flush=True)
-    return [path for path in found if _NUMBERED.fullmatch(path.name)]
+_Numbers = tuple[int, int]
+
+
+def numbered_files(folder: epath.Path) -> tuple[dict[_Numbers, epath.Path], list[epath.Path]]:
+    """Return the files `<number>-<number>.jsonl` by their numbers, in order, and other files of that kind."""
+    paths = [path for path in folder.iterdir() if path.name.endswith(".jsonl")] if folder.exists() else []
+    found = {path: _NUMBERED.fullmatch(path.name) for path in paths}
+    files = {(int(name[1]), int(name[2])): path for path, name in found.items() if name}
+    return dict(sorted(files.items())), [path for path, name in found.items() if not name]
+
+
+def _files(folder: epath.Path) -> dict[_Numbers, epath.Path]:
+    """Return the numbered files, and report others, which are passed over."""
+    files, others = numbered_files(folder)
+    for path in others:
+        print(f"{path} is not a ledger or a file of steps, and is passed over; remove it", flush=True)
+    return files
 
 
 def write_current(storage: epath.Path, run: str) -> None:

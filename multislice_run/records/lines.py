@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from multislice_run.records.events import EventName
-from multislice_run.records.shapes import Pattern, Range
+from multislice_run.records.shapes import matching, within
 
 _LARGEST = 1e100
 """Limit of all numbers. It is above every measurement, and small enough to add and to draw."""
 
-Moment = Annotated[float, Range(0, 253_402_300_799)]
+Moment = Annotated[float, within(0, 253_402_300_799)]
 """Unix seconds, up to the year 9999, the latest that `datetime` can represent."""
-Number = Annotated[float, Range(-_LARGEST, _LARGEST)]
-Positive = Annotated[float, Range(0, _LARGEST)]
-Count = Annotated[int, Range(0, 2**53)]
-Slices = Annotated[int, Range(1, 2**53)]
-FileName = Annotated[str, Pattern(r"[\w-][\w.-]{0,199}")]
+Number = Annotated[float, within(-_LARGEST, _LARGEST)]
+Positive = Annotated[float, within(0, _LARGEST)]
+Count = Annotated[int, within(0, 2**53)]
+Slices = Annotated[int, within(1, 2**53)]
+FileName = Annotated[str, matching(r"[\w-][\w.-]{0,199}")]
 """Name of a folder, which leads to no other one."""
 
 
@@ -54,17 +54,16 @@ class StepLine:
 
     def facts(self) -> dict[str, Any]:
         """Return the values as JSON has them, which has neither NaN nor infinities."""
-        known = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: value if _is_finite(value) else None for name, value in known.items()}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in vars(self).items()
+            if value is not None
+        }
 
     @property
     def peak_bytes(self) -> int | None:
         """Largest peak of the host's devices. `None` if unknown."""
         return max(filter(None, self.device_peak_bytes_in_use or ()), default=None)
-
-
-def _is_finite(value: object) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,6 @@ class Current:
 
     run: FileName
     """Run that the next attempt continues."""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What readers use of the file `manifest.json`. The trainer writes more."""
-
-    spec: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Specification of the job, with its `name`."""
 
 
 @dataclass(frozen=True)

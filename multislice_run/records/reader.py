@@ -13,9 +13,9 @@ from typing import Annotated, Any, Self, TypeVar
 from etils import epath
 
 from multislice_run.records import FORMAT
-from multislice_run.records.events import FORMER_NAMES
+from multislice_run.records.events import BY_CLASS
 from multislice_run.records.lines import FACTS, Count, FailureRecord, LedgerLine, Moment
-from multislice_run.records.shapes import Range, parse
+from multislice_run.records.shapes import parse, within
 from multislice_run.worlds import Roll, Worlds
 
 _Kind = TypeVar("_Kind")
@@ -40,7 +40,7 @@ class Event:
             ValueError: the line is not valid.
         """
         found = parse(LedgerLine, line)
-        name = FORMER_NAMES.get(found.event, found.event)
+        name = BY_CLASS.get(found.event, found.event)
         if name in FACTS:
             parse(FACTS[name], line)
         return cls(found.time, name, {key: value for key, value in line.items() if key not in _OF_EVERY_LINE})
@@ -53,7 +53,7 @@ _OF_EVERY_LINE = ("format", "time", "event")
 class World:
     """The newest attempt that the pods of a submission agreed on (`multislice_run.worlds`)."""
 
-    number: Annotated[int, Range(0, _MOST_ATTEMPTS)]
+    number: Annotated[int, within(0, _MOST_ATTEMPTS)]
     """Number of attempts before it."""
     counted: Count
     """Restarts of processes that count towards `max_restarts`."""
@@ -118,25 +118,16 @@ _NAME = re.compile(r".+-(?P<attempt>[0-9]{1,9})-(?P<began>[0-9]{1,10})\.json")
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Failure of a host, with its cause."""
-
-    attempt: int
-    host: str
-    cause: str
-    code: int
-    time: float
-
-
-@dataclass(frozen=True)
 class ProcessFailure:
     """A failure and the process that it ended."""
 
     run_id: str
     """The submission."""
+    attempt: int
+    """Number of restarts of the job before it."""
     began: int
     """Start time of the process, in whole Unix seconds."""
-    failure: Failure
+    failure: FailureRecord
 
 
 def read_failures(
@@ -157,7 +148,7 @@ def group_by_start(early: Iterable[ProcessFailure], others: Sequence[float]) -> 
     `others` are the times when the other attempts began. A host fails once in an attempt, and attempts do not overlap.
     """
     found: list[list[ProcessFailure]] = []
-    for ended in sorted(early, key=lambda ended: (ended.run_id, ended.failure.attempt, ended.began)):
+    for ended in sorted(early, key=lambda ended: (ended.run_id, ended.attempt, ended.began)):
         if found and _same_start(found[-1], ended, others):
             found[-1].append(ended)
         else:
@@ -167,7 +158,7 @@ def group_by_start(early: Iterable[ProcessFailure], others: Sequence[float]) -> 
 
 def _same_start(hosts: Sequence[ProcessFailure], ended: ProcessFailure, others: Sequence[float]) -> bool:
     first = hosts[0]
-    attempt = (first.run_id, first.failure.attempt) == (ended.run_id, ended.failure.attempt)
+    attempt = (first.run_id, first.attempt) == (ended.run_id, ended.attempt)
     again = any(each.failure.host == ended.failure.host for each in hosts)
     return attempt and not again and not any(first.began < other <= ended.began for other in others)
 
@@ -178,5 +169,4 @@ def _read_all(paths: Iterable[epath.Path], notes: list[str]) -> Iterator[Process
         if name is None:
             notes.append(f"failures/{path.parent.name}/{path.name}: expected the name <host>-<restart>-<second>.json")
         elif (record := read_record(path, partial(parse, FailureRecord), notes)) and not record.elsewhere:
-            failure = Failure(int(name["attempt"]), record.host, record.cause, record.code, record.time)
-            yield ProcessFailure(path.parent.name, int(name["began"]), failure)
+            yield ProcessFailure(path.parent.name, int(name["attempt"]), int(name["began"]), record)

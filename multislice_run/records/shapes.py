@@ -1,37 +1,27 @@
 """Reads a record from JSON. A dataclass says which keys it has, of which types and in which ranges."""
 
+import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import cache
-from re import fullmatch
 from types import UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _Kind = TypeVar("_Kind")
+_Check = Callable[[Any], bool]
 
 _LARGEST_WHOLE = 2**1000
 """Limit of integers where a float is expected. `float` can represent it."""
 
 
-@dataclass(frozen=True)
-class Range:
-    """Least and greatest value of a number. NaN is in no range."""
-
-    least: float
-    most: float
-
-    def allows(self, value: float) -> bool:
-        return self.least <= value <= self.most
+def within(least: float, most: float) -> _Check:
+    """Return the check of a number for `Annotated`. NaN is in no range."""
+    return lambda value: least <= value <= most
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """Regular expression of a text."""
-
-    expression: str
-
-    def allows(self, value: str) -> bool:
-        return fullmatch(self.expression, value) is not None
+def matching(expression: str) -> _Check:
+    """Return the check of a text for `Annotated`."""
+    return lambda value: re.fullmatch(expression, value) is not None
 
 
 def parse(kind: type[_Kind], document: Any) -> _Kind:
@@ -44,52 +34,38 @@ def parse(kind: type[_Kind], document: Any) -> _Kind:
     """
     if not isinstance(document, dict):
         raise ValueError(f"expected an object, got {document!r:.40}")
-    found: dict[str, Any] = {}
-    for key in _keys(kind):
-        if key.name in document:
-            value = found[key.name] = document[key.name]
-            if not key.fits(value):
-                raise ValueError(f"{key.name}: expected {key.expected}, got {value!r:.40}")
-        elif key.required:
-            raise ValueError(f"{key.name} is missing")
-    return kind(**found)
-
-
-class _Key(NamedTuple):
-    name: str
-    required: bool
-    fits: Callable[[Any], bool]
-    expected: str
+    checks = _checks(kind)
+    for name, (required, check) in checks.items():
+        if name not in document:
+            if required:
+                raise ValueError(f"{name} is missing")
+        elif not check(document[name]):
+            raise ValueError(f"{name}: expected another value than {document[name]!r:.40}")
+    return kind(**{name: document[name] for name in checks if name in document})
 
 
 @cache
-def _keys(kind: Any) -> tuple[_Key, ...]:
+def _checks(kind: Any) -> dict[str, tuple[bool, _Check]]:
+    """Return for each key whether it must be there, and the check of its value."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        _Key(
-            field.name,
-            field.default is MISSING and field.default_factory is MISSING,
-            _check(hints[field.name]),
-            str(field.type),
-        )
-        for field in fields(kind)
-    )
+    return {
+        each.name: (each.default is MISSING and each.default_factory is MISSING, _check(hints[each.name]))
+        for each in fields(kind)
+    }
 
 
-def _check(hint: Any) -> Callable[[Any], bool]:
+def _check(hint: Any) -> _Check:
     """Return the check that a value has this type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        inner, limit = _check(args[0]), args[1]
-        return lambda value: inner(value) and limit.allows(value)
+        of_type, limit = _check(args[0]), args[1]
+        return lambda value: of_type(value) and limit(value)
     if origin in (Union, UnionType):
-        inners = [*map(_check, args)]
-        return lambda value: any(inner(value) for inner in inners)
+        choices = [*map(_check, args)]
+        return lambda value: any(choice(value) for choice in choices)
     if origin is list:
         of_item = _check(args[0])
         return lambda value: isinstance(value, list) and all(map(of_item, value))
-    if origin is dict:
-        return lambda value: isinstance(value, dict)
     if hint is float:
         return lambda value: type(value) is float or (type(value) is int and abs(value) < _LARGEST_WHOLE)
     return lambda value: type(value) is hint

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from cli.answer import INTERRUPTED, UNREAD
-from multislice_run.exit_codes import OTHER, ExitCode, Meaning
+from multislice_run.exit_codes import OTHER, ExitCode, Meaning, Reaction
 from tests.documents.command_line_reference import Command, commands
 from tests.documents.pages import MADE, ROOT
 from tests.infra.job_failure import action
@@ -30,11 +30,11 @@ _REST = """| any other, such as 137 | | killed, or ended by a signal | {again} |
 
 """
 _ACTIONS = {
-    "FailJobSet": "fails the job at once",
-    "RestartJobSet": "restarts the job; counts",
-    "RestartJobSetAndIgnoreMaxRestarts": "restarts the job; does not count",
-    "RestartJob": "restarts the slice; counts",
-    "RestartJobAndIgnoreMaxRestarts": "restarts the slice; does not count",
+    "FailJobSet": f"{Reaction.FAIL}",
+    "RestartJobSet": f"{Reaction.RESTART_JOB}; counts",
+    "RestartJobSetAndIgnoreMaxRestarts": f"{Reaction.RESTART_JOB}; does not count",
+    "RestartJob": f"{Reaction.RESTART_SLICE}; counts",
+    "RestartJobAndIgnoreMaxRestarts": f"{Reaction.RESTART_SLICE}; does not count",
 }
 _COMMANDS = f"""## Commands
 
@@ -78,17 +78,13 @@ def _mappings(value: Any) -> list[Any]:
 
 
 def _row(code: ExitCode) -> str:
+    what = code.meaning.what
     follows = (
-        "marks the slice as done; the job is done when all slices are"
+        f"{Reaction.COMPLETE}; the job is done when all slices are"
         if code == ExitCode.DONE
         else _ACTIONS[action(_jobset(), code)]
     )
-    return f"| {code:d} | `{code.name}` | {sentence(code)} | {_supervised(code.meaning)} | {follows} |\n"
-
-
-def sentence(code: ExitCode) -> str:
-    """Return the meaning of a code, which begins with a capital letter."""
-    return code.meaning.what[0].upper() + code.meaning.what[1:]
+    return f"| {code:d} | `{code.name}` | {what[0].upper()}{what[1:]} | {_supervised(code.meaning)} | {follows} |\n"
 
 
 def _supervised(meaning: Meaning) -> str:

@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 from etils import epath
 
-from multislice_run.records.lines import StepLine
+from multislice_run.records.lines import FailureRecord, StepLine
 from tests.faults.fault import LEADER, Expected
 from tests.faults.verdict import Observed, broken, event_of_kill, observe
-from workloads.report.history import Event, Failure, History, Start
+from workloads.report.history import Event, History, Start
 
 STATUS = {"terminalState": "Completed", "restartsCountTowardsMax": 1}
 
@@ -115,7 +115,7 @@ def test_on_another_shape_losses_may_differ_by_what_the_entry_says() -> None:
 def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
     expected = Expected(endings=frozenset({"CRASH"}), culprit="slice-1-1", cause="ValueError of {job}")
     crashed = replace(GOOD, endings=("CRASH", "DONE"))
-    record = Failure(attempt=0, host="job-slice-1-1.job", cause="ValueError of job", code=1, time=0.0)
+    record = FailureRecord(host="job-slice-1-1.job", cause="ValueError of job", code=1, time=0.0)
     assert check(expected, replace(crashed, failures=(record,))) == ()
     assert check(expected, crashed) == ("expected a failure record of job-slice-1-1, got none",)
     other = replace(record, cause="KeyError: 3")

@@ -6,7 +6,7 @@ facts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,10 +15,10 @@ from etils import epath
 
 from multislice_run.exit_codes import SIGKILL, exit_name
 from multislice_run.records.events import EventName
-from multislice_run.records.lines import Manifest, StepLine
+from multislice_run.records.ledger import numbered_files
+from multislice_run.records.lines import FailureRecord, StepLine
 from multislice_run.records.reader import (
     Event,
-    Failure,
     ProcessFailure,
     World,
     group_by_start,
@@ -48,7 +48,7 @@ class Start:
     ledgers: dict[int, tuple[Event, ...]]
     """Events of each process."""
     steps: tuple[StepLine, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailureRecord, ...] = ()
     """Failures of its hosts, oldest first."""
     followed: bool = False
     """Whether there is a later attempt."""
@@ -140,7 +140,7 @@ class Start:
         the host distinguishes them. A supervisor that records the end of a process knows only when it started it. A
         host without a ledger belongs to the attempt that the other hosts were in while it ran.
         """
-        if self.attempt and self.attempt != (ended.run_id, ended.failure.attempt):
+        if self.attempt and self.attempt != (ended.run_id, ended.attempt):
             return False
         begins = [event.facts for events in self.ledgers.values() for event in events if event.name == EventName.START]
         own = [facts.get("began") for facts in begins if facts.get("host") == ended.failure.host]
@@ -165,7 +165,7 @@ class Start:
         return str(stop.facts.get("code", LAST))
 
     @property
-    def _first(self) -> Failure:
+    def _first(self) -> FailureRecord:
         return min(self.failures, key=lambda failure: cause_order(failure.code, failure.time))
 
     @cached_property
@@ -277,23 +277,16 @@ class _Reader:
         world = read_world(self.run.parent.parent, submission, self.notes) if submission else None
         return replace(found, world=world, notes=tuple(self.notes))
 
-    def _files(self, folder: str) -> list[tuple[tuple[int, int], epath.Path]]:
-        """Return the files `<number>-<number>.jsonl`, in order."""
+    def _files(self, folder: str) -> Iterable[tuple[tuple[int, int], epath.Path]]:
         where = self.run / folder
         if not where.exists():
             self.notes.append(f"{folder}/ is missing")
-            return []
-        files: dict[tuple[int, int], epath.Path] = {}
-        for path in where.iterdir():
-            first, _, second = path.name.removesuffix(".jsonl").partition("-")
-            if path.name.endswith(".jsonl") and first.isdecimal() and second.isdecimal():
-                files[int(first), int(second)] = path
-        return sorted(files.items())
+        return numbered_files(where)[0].items()
 
     def _ends(self, starts: Sequence[Start]) -> tuple[tuple[Start, ...], tuple[Start, ...]]:
         """Return the attempts with their failures, and the attempts that failed before they opened the run."""
         run_ids = {self.run.name, *(start.attempt[0] for start in starts if start.attempt)}
-        ends: dict[int, list[Failure]] = {}
+        ends: dict[int, list[FailureRecord]] = {}
         early: list[ProcessFailure] = []
         for ended in read_failures(self.run.parent.parent, self.notes, run_ids):
             if owner := next((start for start in starts if start.has_failure(ended)), None):
@@ -316,12 +309,8 @@ class _Reader:
 
 
 def _manifest(document: Any) -> dict[str, Any]:
-    """Return the whole document, of which only a part is checked.
-
-    Raises:
-        ValueError: the document is not valid.
-    """
-    parse(Manifest, document)
+    if not isinstance(document, dict) or not isinstance(document.get("spec", {}), dict):
+        raise ValueError("expected an object with the specification of the job")
     return document
 
 
@@ -338,5 +327,5 @@ def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) ->
         followed=following is not None,
         host_begins=begins,
         neighbour=neighbour,
-        failed_attempt=(hosts[0].run_id, hosts[0].failure.attempt),
+        failed_attempt=(hosts[0].run_id, hosts[0].attempt),
     )

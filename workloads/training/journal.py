@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from multislice_run.live_metrics import LiveMetrics
-from multislice_run.records.events import EventName
+from multislice_run.records.events import BY_CLASS, EventName
 from multislice_run.records.ledger import Ledger
 from multislice_run.records.lines import Pace
 from multislice_run.start import Start
@@ -84,8 +84,8 @@ class Journal:
         """Print and record an event, only on the leader, because it is the same in every process."""
         if self.processes.leads:
             print(line.line(), flush=True)
-            if line.event:
-                self.record(line.event, **vars(line))
+            if not isinstance(line, StepProgress):  # a step is in the step metrics instead
+                self.record(BY_CLASS[type(line).__name__], **vars(line))
 
     def warn(self, message: str) -> None:
         self.record(EventName.WARNING, message=message)

@@ -8,8 +8,8 @@ import pytest
 from etils import epath
 
 from multislice_run.records import FORMAT
-from multislice_run.records.lines import StepLine
-from multislice_run.records.reader import Event, Failure, ProcessFailure, read_failures, read_lines, read_record
+from multislice_run.records.lines import FailureRecord, StepLine
+from multislice_run.records.reader import Event, ProcessFailure, read_failures, read_lines, read_record
 from multislice_run.records.shapes import parse
 from tests.workloads.report.runs import failure
 
@@ -24,7 +24,9 @@ def write(storage: Path, submission: str, name: str, time: float, **facts: objec
 def test_the_name_of_a_record_has_attempt_and_begin_of_its_process(tmp_path: Path) -> None:
     write(tmp_path, "one", "job-slice-0-1-2-1790000000.json", 1_790_000_009.0)
     (recorded,) = read_failures(epath.Path(tmp_path), [])
-    assert recorded == ProcessFailure("one", 1_790_000_000, Failure(2, "job-slice-0-1", "why", 1, 1_790_000_009.0))
+    assert recorded == ProcessFailure(
+        "one", 2, 1_790_000_000, FailureRecord("why", "job-slice-0-1", 1, 1_790_000_009.0)
+    )
 
 
 def test_failures_of_all_submissions_or_of_some_come_by_their_time(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multislice_run.records.lines import StepLine
+from multislice_run.records.lines import FailureRecord, StepLine
 from tests.workloads.report.runs import (
     began,
     crashed_and_resumed,
@@ -16,7 +16,7 @@ from tests.workloads.report.runs import (
     write_run,
 )
 from workloads.report.goodput import Cause, Goodput, goodput, lost_steps
-from workloads.report.history import Event, Failure, Start
+from workloads.report.history import Event, Start
 from workloads.spec import ExitCode
 
 
@@ -110,7 +110,7 @@ def test_work_is_lost_after_what_the_run_went_back_for() -> None:
         done = [
             StepLine(step=step, time=at + 2 + place, step_seconds=1.0, loss=1.0) for place, step in enumerate(steps)
         ]
-        end = Failure(number, "host", "why", code, at + 50)
+        end = FailureRecord("why", "host", code, at + 50)
         return Start(number, {0: begun}, tuple(done), (end,), followed=True)
 
     starts = [
@@ -137,7 +137,9 @@ def test_steps_that_a_start_goes_back_over_are_lost(tmp_path: Path) -> None:
     [(ExitCode.HANG, Cause.HUNG), (ExitCode.CRASH, Cause.LOST), (ExitCode.PREEMPTED, Cause.START)],
 )
 def test_the_last_piece_of_a_start_counts_for_how_it_ended(code: ExitCode, cause: Cause) -> None:
-    start = Start(0, {0: (Event(0.0, "start", {"began": 0.0}),)}, failures=(Failure(0, "host-0", "why", code, 600.0),))
+    start = Start(
+        0, {0: (Event(0.0, "start", {"began": 0.0}),)}, failures=(FailureRecord("why", "host-0", code, 600.0),)
+    )
     assert [(part.cause, part.seconds) for part in goodput([start]).parts] == [(cause, 600.0)]
 
 
@@ -215,7 +217,7 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_reported_as_suc
 
 
 def test_a_start_that_hung_before_it_opened_the_run_hung() -> None:
-    hang = Failure(0, "host-0", "no peers", ExitCode.HANG, 600.0)
+    hang = FailureRecord("no peers", "host-0", ExitCode.HANG, 600.0)
     (part,) = goodput([Start(0, {}, failures=(hang,), host_begins=(0,))]).parts
     assert (part.name, part.seconds) == ("hung after HANG", 600.0)
 
@@ -253,7 +255,7 @@ steps = st.builds(
 
 
 def unopened(neighbour: Start) -> st.SearchStrategy[Start]:
-    ends = st.builds(lambda code, time: Failure(0, "host", "why", code, time), st.sampled_from([23, 24, 143]), times)
+    ends = st.builds(lambda code, time: FailureRecord("why", "host", code, time), st.sampled_from([23, 24, 143]), times)
     return st.builds(
         lambda begins, failures: Start(
             neighbour.number, {}, failures=tuple(failures), host_begins=tuple(begins), neighbour=neighbour
@@ -279,7 +281,8 @@ def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
             },
             tuple(draw(st.lists(steps, max_size=6))),
             tuple(
-                Failure(0, "host", "why", code, draw(times)) for code in draw(st.lists(st.sampled_from([1, 24, 143])))
+                FailureRecord("why", "host", code, draw(times))
+                for code in draw(st.lists(st.sampled_from([1, 24, 143])))
             ),
             followed=number < count - 1,
         )

@@ -72,6 +72,8 @@ def test_all_starts_of_a_run_continue_one_run_there_by_the_step_of_training(
     assert (first.options["project"], first.options["entity"], first.options["name"]) == ("llm", "research", "test")
     assert first.options["config"]["spec"]["preset"] == "tiny"
     assert first.axes == {"*": "step"}
-    assert first.logged == [{"step": 1, "loss": 5.0}, {"step": 2, "loss": 4.0}, {"step": 2, "held_out_loss": 4.75}]
-    assert second.logged[0] == {"step": 2, "loss": 4.5}
+    others = {"skipped": 0.0, "step_seconds": 0.0}
+    steps = [{"step": 1, "loss": 5.0, **others}, {"step": 2, "loss": 4.0, **others}]
+    assert first.logged == [*steps, {"step": 2, "held_out_loss": 4.75}]
+    assert second.logged[0] == {"step": 2, "loss": 4.5, **others}
     assert [run.exit_code for run in runs] == [1, 0]
