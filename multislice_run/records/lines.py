@@ -85,8 +85,8 @@ class FailureRecord:
 class Current:
     """The file `current.json`."""
 
-    run: FileName
-    """Run that the next attempt continues."""
+    run: Annotated[str, matching(r"(?!\.\.?\Z)[^/]{1,200}")]
+    """Run that the next attempt continues. It leads to no folder but its own."""
 
 
 @dataclass(frozen=True)

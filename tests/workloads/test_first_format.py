@@ -32,18 +32,12 @@ def test_its_ledger_and_steps_are_reported() -> None:
     assert spent.productive == pytest.approx(0.34, abs=0.01)
 
 
-def test_events_with_names_of_the_first_format_have_their_present_names() -> None:
+def test_its_events_have_their_present_names() -> None:
+    assert '"event": "RunStarted"' in (RUN / "ledger" / "0-0.jsonl").read_text()
     history = read_history(epath.Path(RUN))
-    names = {event.name for event in history.starts[0].leader}
-    assert {"RunStarted", "CheckpointSaved", "Evaluation", "RunSummary"} <= _names_in(RUN / "ledger" / "0-0.jsonl")
-    assert names <= {*EventName}
+    assert {event.name for event in history.starts[0].leader} <= {*EventName}
     training = summarize_training(history)
     assert (training.run, training.steps, training.checkpoint_step) == ("new", 26, 26)
-    assert training.held_out_loss == pytest.approx(2.95, abs=0.01)
-
-
-def _names_in(ledger: Path) -> set[str]:
-    return {json.loads(line)["event"] for line in ledger.read_text().splitlines()}
 
 
 def test_the_same_job_continues_it(tmp_path: Path) -> None:

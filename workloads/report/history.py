@@ -101,9 +101,7 @@ class Start:
     @property
     def begin(self) -> Event | None:
         """The event `start` of any host. All hosts record the same facts that matter here."""
-        return next(
-            (event for events in self.ledgers.values() for event in events if event.name == EventName.START), None
-        )
+        return next(filter(None, map(_begin_of, self.ledgers.values())), None)
 
     @cached_property
     def attempt(self) -> tuple[str, int] | None:
@@ -142,8 +140,8 @@ class Start:
         """
         if self.attempt and self.attempt != (ended.run_id, ended.attempt):
             return False
-        begins = [event.facts for events in self.ledgers.values() for event in events if event.name == EventName.START]
-        own = [facts.get("began") for facts in begins if facts.get("host") == ended.failure.host]
+        begins = filter(None, map(_begin_of, self.ledgers.values()))
+        own = [event.facts.get("began") for event in begins if event.facts.get("host") == ended.failure.host]
         known = [int(began) for began in own if began is not None]
         if known:
             return any(ended.began <= began <= ended.failure.time for began in known)
@@ -183,10 +181,9 @@ class Start:
         if codes != {ExitCode.PEER_LOST.name}:
             return ()
         failed = {failure.host for failure in self.failures}
-        begins = {process: _host_of(events) for process, events in self.ledgers.items()}
-        return tuple(
-            host for process, host in sorted(begins.items()) if host and not stops[process] and host not in failed
-        )
+        begins = [_begin_of(events) for process, events in sorted(self.ledgers.items()) if not stops[process]]
+        hosts = [begin.facts.get("host") for begin in begins if begin]
+        return tuple(host for host in hosts if host and host not in failed)
 
     @cached_property
     def cause(self) -> str:
@@ -201,9 +198,8 @@ class Start:
         return f"{stop.facts.get('cause')}: {(str(stop.facts.get('message', '')).splitlines() or [''])[0]}"
 
 
-def _host_of(events: Sequence[Event]) -> str:
-    """Return the name of the host that recorded these events. Empty: it is not among them."""
-    return next((str(event.facts.get("host") or "") for event in events if event.name == EventName.START), "")
+def _begin_of(events: Sequence[Event]) -> Event | None:
+    return next((event for event in events if event.name == EventName.START), None)
 
 
 @dataclass(frozen=True)
