@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
-from types import UnionType
+from inspect import formatannotation
+from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _Kind = TypeVar("_Kind")
@@ -34,14 +35,16 @@ def parse(kind: type[_Kind], document: Any) -> _Kind:
     """
     if not isinstance(document, dict):
         raise ValueError(f"expected an object, got {document!r:.40}")
-    checks = _checks(kind)
-    for name, (required, check) in checks.items():
-        if name not in document:
-            if required:
-                raise ValueError(f"{name} is missing")
-        elif not check(document[name]):
-            raise ValueError(f"{name}: expected another value than {document[name]!r:.40}")
-    return kind(**{name: document[name] for name in checks if name in document})
+    found: dict[str, Any] = {}
+    for name, (required, check) in _checks(kind).items():
+        if name in document:
+            value = found[name] = document[name]
+            if not check(value):
+                expected = formatannotation(get_type_hints(kind)[name])
+                raise ValueError(f"{name}: expected {expected} in its range, got {value!r:.40}")
+        elif required:
+            raise ValueError(f"{name} is missing")
+    return kind(**found)
 
 
 @cache
@@ -55,14 +58,14 @@ def _checks(kind: Any) -> dict[str, tuple[bool, _Check]]:
 
 
 def _check(hint: Any) -> _Check:
-    """Return the check that a value has this type."""
+    """Return the check that a value has this type: a plain one, a list, or one of them or None."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         of_type, limit = _check(args[0]), args[1]
         return lambda value: of_type(value) and limit(value)
     if origin in (Union, UnionType):
-        choices = [*map(_check, args)]
-        return lambda value: any(choice(value) for choice in choices)
+        (of_known,) = (_check(each) for each in args if each is not NoneType)
+        return lambda value: value is None or of_known(value)
     if origin is list:
         of_item = _check(args[0])
         return lambda value: isinstance(value, list) and all(map(of_item, value))
