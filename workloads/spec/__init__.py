@@ -8,7 +8,7 @@ that the pod returns. It imports neither JAX nor Pulumi, so both sides can impor
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from multislice_run.exit_codes import CONSEQUENCES, FATAL_CODES, UNCOUNTED_CODES, ExitCode, cause_order
+from multislice_run.exit_codes import CONSEQUENCES, FATAL_CODES, ExitCode, cause_order
 from multislice_run.pod import (
     API_ACCESS_PATH,
     ATTEMPT_BEGINS,
