@@ -42,7 +42,7 @@ from infra.objects import Manifest, manifest
 from infra.pods import Pods, render_pods, way
 from infra.settings.jobs import AnyJob, FunctionJob
 from infra.submission import Submission
-from workloads.spec import FATAL_CODES, ExitCode
+from multislice_run.exit_codes import FATAL_CODES, ExitCode, Reaction, codes
 
 _SECONDS_PER_HOUR = 3600
 _DISRUPTED = "^Pod .* has condition DisruptionTarget matching FailJob rule"
@@ -170,16 +170,18 @@ def _failure_policy(submission: Submission) -> Manifest:
 def _rules_of_slices(container: str) -> list[Manifest]:
     """Return the rules of a trainer whose pods stay when its processes end, so that a pod's end is its slice's own."""
     return [
-        # The nodes of the slice are marked, and every host has this exit code.
         _failure_rule(
-            "RestartAllUncounted", "RestartJobSetAndIgnoreMaxRestarts", [_exit_message(container, [ExitCode.BAD_HOST])]
+            "RestartAllUncounted",
+            "RestartJobSetAndIgnoreMaxRestarts",
+            [_exit_message(container, codes(Reaction.RESTART_JOB, counts=False))],
         ),
-        # All pods that are ready wait for the same missing one.
-        _failure_rule("RestartAll", "RestartJobSet", [_exit_message(container, [ExitCode.HANG])]),
+        _failure_rule(
+            "RestartAll", "RestartJobSet", [_exit_message(container, codes(Reaction.RESTART_JOB, counts=True))]
+        ),
         _failure_rule(
             "RestartUncounted",
             "RestartJobAndIgnoreMaxRestarts",
-            [_exit_message(container, [ExitCode.PREEMPTED]), _DISRUPTED],
+            [_exit_message(container, codes(Reaction.RESTART_SLICE, counts=False)), _DISRUPTED],
         ),
         _never_ran("RestartJobAndIgnoreMaxRestarts"),
         {"name": "RestartSlice", "action": "RestartJob"},

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from multislice.errors import CallError, FunctionRaised, HostTraceback, ResultDamaged
+from multislice_run.exit_codes import cause_order, exit_name
+from multislice_run.records.lines import FailureRecord
+from multislice_run.records.shapes import parse
 from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
-from workloads.spec import ExitCode, cause_order
 from workloads.terminal import inert
 
 _FOLDER = "failures"
@@ -101,23 +101,12 @@ def host_failure(folder: CallFolder) -> str | None:
     if not own:
         return None
     first = min(own, key=lambda record: cause_order(record.code, record.time))
-    code = ExitCode(first.code).name if first.code in list(ExitCode) else first.code
-    return inert("\n".join([f"host {first.host} ended ({code}): {first.cause}", *first.details[:_SHOWN_LINES]]))
+    ended = f"host {first.host} ended ({exit_name(first.code)}): {first.cause}"
+    return inert("\n".join([ended, *first.details[:_SHOWN_LINES]]))
 
 
-class _Record(BaseModel):
-    """Failure record of a host, as `multislice_run.ending` writes it."""
-
-    host: str
-    code: int
-    cause: str
-    details: list[str]
-    time: float
-    elsewhere: bool
-
-
-def _record(folder: CallFolder, name: str) -> _Record | None:
-    with suppress(ValidationError, Damaged):
+def _record(folder: CallFolder, name: str) -> FailureRecord | None:
+    with suppress(ValueError, RecursionError, Damaged):
         content = folder.read(name, _MOST_RECORD_BYTES)
-        return None if content is None else _Record.model_validate_json(content)
+        return None if content is None else parse(FailureRecord, json.loads(content))
     return None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from multislice_run.exit_codes import ExitCode
 from multislice_run.pod import (
     HEARTBEAT_VARIABLE,
     JOB_FOLDER_VARIABLE,
@@ -26,8 +27,8 @@ from multislice_run.pod import (
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    ExitCode,
 )
+from multislice_run.records.events import EventName
 
 DESCRIPTION = """\
 Check that a program keeps records as a job with `records: true` needs them. Use a small model that saves a few times
@@ -153,7 +154,7 @@ class Trial:
             )
 
     def _opened(self, attempt: int) -> Mapping[str, Any]:
-        found = [line for line in self._lines("ledger", attempt) if line["event"] == "RunStarted"]
+        found = [line for line in self._lines("ledger", attempt) if line["event"] == EventName.RUN_STARTED]
         if not found:
             raise Broken(
                 "expected the start of the run in the records; call attempt.resumed(step) before the first step"
@@ -161,7 +162,7 @@ class Trial:
         return found[-1]
 
     def _saved(self, attempt: int) -> int:
-        saves = [line for line in self._lines("ledger", attempt) if line["event"] == "CheckpointSaved"]
+        saves = [line for line in self._lines("ledger", attempt) if line["event"] == EventName.CHECKPOINT_SAVED]
         return max((line["step"] for line in saves), default=0)
 
     def _last(self, attempt: int) -> int:

@@ -20,21 +20,20 @@ that of a `Stopped`, or of what the exception means.
 """
 
 import json
-import math
 import os
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from etils import epath
 
 from multislice_run.ending import LINGER_SECONDS, Ending, Failure
+from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import HostsHang, Stopped, exit_code
 from multislice_run.failures import Preempted as Preempted
-from multislice_run.ledger import Ledger, StepFile, next_start, write_whole
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from multislice_run.place import Place
 from multislice_run.pod import (
@@ -43,8 +42,11 @@ from multislice_run.pod import (
     JOB_FOLDER_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    ExitCode,
 )
+from multislice_run.records import numbered
+from multislice_run.records.events import EventName
+from multislice_run.records.ledger import Ledger, StepFile, next_start, write_current, write_whole
+from multislice_run.records.lines import StepLine
 from multislice_run.sigterm import NOTHING_TO_SAVE, jax_client, jax_heard_sigterm, on_sigterm
 from multislice_run.standstill import HANG_MINUTES, Standstill, stacks
 from multislice_run.start import Start
@@ -122,8 +124,7 @@ class Attempt:
         look_back(self._live, self.job_folder, self._start)
         if self.leads:
             self._open()
-        facts = {name: value for name, value in vars(self._start).items() if name != "image"}
-        self._record("start", **facts, host=self._place.host, slices=self._place.slice_count)
+        self._record(EventName.START, **self._start.facts(self._place.host, self._place.slice_count))
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         return self
 
@@ -144,14 +145,14 @@ class Attempt:
         self._resumed = True
         self.last_step = step
         if step:
-            self._record("restore", step=step)
+            self._record(EventName.RESTORE, step=step)
         outcome = "new" if not step else "resumed" if step < self.steps else "already complete"
-        self._record("RunStarted", run=self.folder.name, outcome=outcome, step=step, steps=self.steps)
+        self._record(EventName.RUN_STARTED, run=self.folder.name, outcome=outcome, step=step, steps=self.steps)
 
     def compiled(self) -> None:
         """Record that the time since the last record was compilation. It is optional: without it, compilation counts
         as part of the first step."""
-        self._record("compile")
+        self._record(EventName.COMPILE)
 
     def step(
         self,
@@ -178,29 +179,28 @@ class Attempt:
         self._stepped = True
         seconds = self._cut()
         self._skipped += skipped
-        line: dict[str, Any] = {
-            "step": number,
-            "time": round(time.time(), 3),
-            # JSON has neither NaN nor infinities.
-            **({} if loss is None else {"loss": float(loss) if math.isfinite(loss) else None}),
-            "skipped": skipped,
-            "skipped_steps": self._skipped,
-            "step_seconds": seconds,
-            "host_seconds": min(waited_seconds, seconds),
-            "tokens_per_second": tokens / seconds if tokens and seconds else None,
-        }
+        line = StepLine(
+            step=number,
+            time=round(time.time(), 3),
+            loss=None if loss is None else float(loss),
+            skipped=skipped,
+            skipped_steps=self._skipped,
+            step_seconds=seconds,
+            host_seconds=min(waited_seconds, seconds),
+            tokens_per_second=tokens / seconds if tokens and seconds else None,
+        )
         self._live.record_step(line)
         if self._files:
-            self._files[1].add(**line)
+            self._files[1].add(line)
 
     def saved(self, step: int) -> None:
         """Record that the checkpoint of `step` is complete. The time since the last record counts as saving."""
-        self._record("save", step=step)
-        self._record("CheckpointSaved", step=step, folder=str(self.folder))
+        self._record(EventName.SAVE, step=step)
+        self._record(EventName.CHECKPOINT_SAVED, step=step, folder=str(self.folder))
 
     def evaluated(self, step: int, loss: float) -> None:
         """Record the loss on held-out data. The time since the last record counts as evaluation."""
-        self._record("Evaluation", step=step, loss=float(loss))
+        self._record(EventName.EVALUATION, step=step, loss=float(loss))
 
     def stopping(self, step: int | None = None) -> bool:
         """Return whether the job received SIGTERM: save, then raise `Preempted`. Ask after every step.
@@ -253,12 +253,12 @@ class Attempt:
         number = next_start(self.folder / "ledger")
         self.folder.mkdir(parents=True, exist_ok=True)
         facts = {"spec": {"name": self.job_folder.name}, "image": self._environment.get(IMAGE_VARIABLE)}
-        write_whole(self.folder / "manifest.json", json.dumps(facts, indent=2) + "\n")
-        write_whole(self.job_folder / "current.json", json.dumps({"run": self.folder.name}))
+        write_whole(self.folder / "manifest.json", json.dumps(numbered(facts), indent=2) + "\n")
+        write_current(self.job_folder, self.folder.name)
         ledger = Ledger(self.folder / "ledger" / f"{number}-0.jsonl").__enter__()
         self._files = ledger, StepFile(self.folder / "steps", number).__enter__()
 
-    def _record(self, event: str, **facts: object) -> None:
+    def _record(self, event: EventName, **facts: object) -> None:
         self._cut()
         self._live.record_event(event, facts)
         if self._files:

@@ -21,13 +21,15 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NoReturn, Protocol, Self
 
 from etils import epath
 
+from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import Stopped, exit_code, is_peer_lost
-from multislice_run.pod import ExitCode
+from multislice_run.records import numbered
+from multislice_run.records.lines import FailureRecord
 from multislice_run.start import Start
 from multislice_run.supervised import is_supervised
 
@@ -49,18 +51,8 @@ class Others(Protocol):
         """Tell them the failure of this process. Return when they have heard it, unless this process lingers anyway."""
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(FailureRecord):
     """Why a host ends. It is written to storage and published to the other hosts."""
-
-    cause: str
-    details: list[str]
-    """Lines of the traceback or of the stacks."""
-    host: str
-    code: int
-    time: float
-    elsewhere: bool = False
-    """Whether it is another host's failure."""
 
     @classmethod
     def of(cls, error: BaseException, host: str) -> Self:
@@ -70,12 +62,12 @@ class Failure:
         if is_peer_lost(error):
             cause = f"{_GONE}: {cause}"
         details = [] if known else "".join(traceback.format_exception(error)).splitlines()
-        return cls(cause, details, host, exit_code(error), time.time())
+        return cls(cause, host, exit_code(error), time.time(), details)
 
     @classmethod
     def of_lost_host(cls, lost: str, host: str) -> Self:
         """Return the failure of `host` because it has lost its connection to the host `lost`."""
-        return cls(f"{_GONE}: the connection to {lost} has ended", [], host, ExitCode.PEER_LOST, time.time())
+        return cls(f"{_GONE}: the connection to {lost} has ended", host, ExitCode.PEER_LOST, time.time())
 
     @classmethod
     def from_other_host(cls, other: Mapping[str, Any], stacks: str, host: str) -> Self:
@@ -84,7 +76,7 @@ class Failure:
         code = int(other["code"])
         details = stacks.splitlines() if code == ExitCode.HANG else []
         cause = f"host {other['host']} failed: {other['cause']}"
-        return cls(cause, details, host, code, time.time(), elsewhere=True)
+        return cls(cause, host, code, time.time(), details, elsewhere=True)
 
 
 def silence_storage() -> None:
@@ -134,7 +126,7 @@ class Ending:
         # The log already has it, and nothing may keep the process from ending.
         with suppress(Exception):
             self._record.parent.mkdir(parents=True, exist_ok=True)
-            self._record.write_text(json.dumps(asdict(failure), indent=2) + "\n")
+            self._record.write_text(json.dumps(numbered(asdict(failure)), indent=2) + "\n")
 
 
 def _linger(until: float) -> None:

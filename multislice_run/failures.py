@@ -5,7 +5,7 @@
 
 from typing import ClassVar
 
-from multislice_run.pod import ExitCode
+from multislice_run.exit_codes import ExitCode
 
 
 class Stopped(Exception):

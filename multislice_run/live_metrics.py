@@ -17,9 +17,11 @@ from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from multislice_run import exposition
-from multislice_run.causes import ENDS_A_PIECE, Cause
 from multislice_run.exposition import Exposition
 from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
+from multislice_run.records.causes import Cause
+from multislice_run.records.events import ENDS_A_PIECE, EventName
+from multislice_run.records.lines import StepLine
 from multislice_run.start import PastEnd, Start, past_ends
 from multislice_run.supervised import SAVED, STEPPED, tell
 
@@ -57,50 +59,51 @@ class LiveMetrics(Exposition):
             self.set(exposition.ENDS, end.count, code)
             self.set(exposition.LAST_END, end.last, code)
 
-    def record_event(self, event: str, values: Mapping[str, Any]) -> None:
+    def record_event(self, event: EventName, values: Mapping[str, Any]) -> None:
         if cause := ENDS_A_PIECE.get(event):
             self.add(exposition.SECONDS, self._cut_now(), cause)
-        if event in ("RunStarted", "restore"):
+        if event in (EventName.RUN_STARTED, EventName.RESTORE):
             # No work after this point is lost yet.
             self.set(exposition.STEP, values["step"])
             self.set(exposition.SAFE_SINCE, self._clock())
-        elif event == "CheckpointSaved":
+        elif event == EventName.CHECKPOINT_SAVED:
             self.set(exposition.SAVED_STEP, values["step"])
             self.set(exposition.SAFE_SINCE, self._clock())
             tell(SAVED)
-        elif event == "LocalCheckpointWritten":
+        elif event == EventName.LOCAL_CHECKPOINT_WRITTEN:
             tell(SAVED)
-        elif event == "Evaluation":
+        elif event == EventName.EVALUATION:
             self.set(exposition.HELD_OUT_LOSS, values["loss"])
-        elif event == "RolledBack":
+        elif event == EventName.ROLLED_BACK:
             self.set(exposition.ROLLBACKS, values["number"])
 
-    def record_step(self, line: Mapping[str, Any]) -> None:
-        """Count the step of a line of `steps/`. What the program does not know may be missing in it."""
+    def record_step(self, line: StepLine) -> None:
+        """Count the step of a line of `steps/`."""
         tell(STEPPED)
         self.add(exposition.STEPS, 1)
-        self.add(exposition.STEP_SECONDS, line["step_seconds"])
-        self.add(exposition.HOST_SECONDS, line["host_seconds"])
+        self.add(exposition.STEP_SECONDS, line.step_seconds)
+        self.add(exposition.HOST_SECONDS, line.host_seconds)
         self.set(exposition.LAST_STEP, self._clock())
-        self.set(exposition.STEP, line["step"])
-        for family, name in ((exposition.LOSS, "loss"), (exposition.GRADIENT_NORM, "gradient_norm")):
-            if name in line:
-                # JSON has no NaN, so the line has null in its place.
-                self.set(family, math.nan if line[name] is None else line[name])
-        for family, name in ((exposition.TOKENS_PER_SECOND, "tokens_per_second"), (exposition.MFU, "mfu")):
-            if line.get(name) is not None:
-                self.set(family, line[name])
-        self.set(exposition.SKIPPED_STEPS, line["skipped_steps"])
-        for family, name in _OF_DEVICES:
-            used = [each for each in line.get(name, ()) if each is not None]
-            if used:
+        self.set(exposition.STEP, line.step)
+        for family, value in ((exposition.LOSS, line.loss), (exposition.GRADIENT_NORM, line.gradient_norm)):
+            if value is not None:
+                self.set(family, value if math.isfinite(value) else math.nan)
+        for family, value in ((exposition.TOKENS_PER_SECOND, line.tokens_per_second), (exposition.MFU, line.mfu)):
+            if value is not None:
+                self.set(family, value)
+        self.set(exposition.SKIPPED_STEPS, line.skipped_steps)
+        for family, values in (
+            (exposition.MEMORY, line.device_bytes_in_use),
+            (exposition.PEAK_MEMORY, line.device_peak_bytes_in_use),
+        ):
+            if used := [each for each in values or () if each is not None]:
                 self.set(family, max(used))
         seconds = self._cut_now()
-        saved = min(seconds, line.get("local_save_seconds", 0.0))
-        waited = min(seconds - saved, line["host_seconds"])
+        saved = min(seconds, line.local_save_seconds or 0.0)
+        waited = min(seconds - saved, line.host_seconds)
         self.add(exposition.SECONDS, saved, Cause.SAVE)
         self.add(exposition.SECONDS, waited, Cause.INPUT)
-        self.add(exposition.SECONDS, seconds - saved - waited, Cause.LOST if line["skipped"] else Cause.PRODUCTIVE)
+        self.add(exposition.SECONDS, seconds - saved - waited, Cause.LOST if line.skipped else Cause.PRODUCTIVE)
 
     def _cut_now(self) -> float:
         """Return the seconds since the last call. Never negative, even if the machine's clock is set back."""
@@ -109,10 +112,6 @@ class LiveMetrics(Exposition):
         return max(0.0, seconds)
 
 
-_OF_DEVICES = (
-    (exposition.MEMORY, "device_bytes_in_use"),
-    (exposition.PEAK_MEMORY, "device_peak_bytes_in_use"),
-)
 _COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.INPUT, Cause.PRODUCTIVE, Cause.LOST)
 """Causes that an attempt can know while it runs."""
 

@@ -1,7 +1,6 @@
-"""The interface between the plan and a running pod: environment variables in, exit codes out."""
+"""What the plan passes to a running pod: environment variables, paths and ports."""
 
 import re
-from enum import IntEnum
 
 JOB_SPEC_VARIABLE = "JOB_SPEC"
 """Environment variable of the pod that holds the JobSpec as JSON."""
@@ -64,66 +63,6 @@ BAD_HOST_KEY = "tpu-multislice.dev/bad-host"
 BAD_HOST_CHARACTERS = 1024
 """Longest text of the annotation, in characters."""
 
-
-class ExitCode(IntEnum):
-    """Exit codes of a host process. `infra.jobset` turns them into failure policy rules."""
-
-    DONE = 0
-    CRASH = 1
-    """Unknown failure: restart, counts against `max_restarts`."""
-    INVALID_SPEC = 20
-    """The JobSpec or its data cannot work here: fail the job at once."""
-    OUT_OF_MEMORY = 21
-    """The step does not fit the chips: fail the job at once."""
-    DIVERGED = 22
-    """Loss or gradients stay infinite, NaN or too large: fail the job at once."""
-    BAD_HOST = 23
-    """A host failed its checks and the nodes of its slice are marked: restart without using up `max_restarts`."""
-    HANG = 24
-    """No step finished in time, not all hosts joined, or each waits for others: restart, counts against
-    `max_restarts`."""
-    NO_CHECKPOINT = 25
-    """The run has checkpoints, but none can be used: fail the job at once, because a restart would begin at step 0."""
-    SILENT_DAMAGE = 26
-    """Slices hold or receive different numbers where they must be equal: restart from a good checkpoint, counts against
-    `max_restarts`."""
-    FUNCTION_RAISED = 27
-    """The function of a call raised an exception, or its result cannot be sent: fail the job at once."""
-    RESTARTS_USED_UP = 28
-    """The processes of the job failed more often than `max_restarts` allows: fail the job at once."""
-    PEER_LOST = 134
-    """SIGABRT: JAX aborts a host that lost another one, whose own exit has the cause: restart, counts against
-    `max_restarts`."""
-    PREEMPTED = 143
-    """SIGTERM: restart without using up `max_restarts`."""
-
-
-UNCOUNTED_CODES = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
-"""Exit codes after which a restart does not count against `max_restarts`, because the job did not cause them."""
-
-FATAL_CODES = (
-    ExitCode.INVALID_SPEC,
-    ExitCode.OUT_OF_MEMORY,
-    ExitCode.DIVERGED,
-    ExitCode.NO_CHECKPOINT,
-    ExitCode.FUNCTION_RAISED,
-    ExitCode.RESTARTS_USED_UP,
-)
-"""Exit codes after which a restart cannot help. The job fails at once."""
-
-
-CONSEQUENCES = (ExitCode.PEER_LOST, ExitCode.RESTARTS_USED_UP)
-"""Exit codes that follow from the exit of another process."""
-
-
-def cause_order(code: int, at: float) -> tuple[bool, float]:
-    """Return a sort key of the exits of hosts: the exit that caused the others comes first.
-
-    The exit of a host that lost another one is never the cause, whenever it ended.
-    """
-    return code in CONSEQUENCES, at
-
-
 ATTEMPT_BEGINS = re.compile(r"attempt (\d{1,9}) of the job begins")
 """Line in the log of a pod that stays, before those of each attempt."""
 
@@ -131,8 +70,3 @@ ATTEMPT_BEGINS = re.compile(r"attempt (\d{1,9}) of the job begins")
 def attempt_begins(attempt: int) -> str:
     """Return the line before those of an attempt, which `attempt` others precede."""
     return f"attempt {attempt + 1} of the job begins"
-
-
-def exit_name(code: int) -> str:
-    """Return the name of an exit code in records, such as `HANG`; its digits if it has none."""
-    return ExitCode(code).name if code in set(ExitCode) else str(code)

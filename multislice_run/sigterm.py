@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from multislice_run.pod import ExitCode
+from multislice_run.exit_codes import ExitCode
 
 LEADER_STAYS_SECONDS = 2.0
 """Time that the leader stays after SIGTERM, because JAX's coordination service, from which the others hear of it once a

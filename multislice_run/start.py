@@ -1,21 +1,25 @@
 """The facts of one attempt of a job that its processes get, and how earlier attempts of its submission ended."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import Self
+from typing import Any, Self
 
 from etils import epath
 
+from multislice_run.exit_codes import exit_name
 from multislice_run.pod import (
     IMAGE_VARIABLE,
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    exit_name,
 )
+from multislice_run.records.lines import FailureRecord
+from multislice_run.records.reader import read_record
+from multislice_run.records.shapes import parse
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,10 @@ class Start:
         run_id, restarts = environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
         image, price = environment.get(IMAGE_VARIABLE), usd_per_hour(environment)
         return cls(run_id, restarts, began, image, asked_slices, price)
+
+    def facts(self, host: str, slices: int) -> dict[str, Any]:
+        """Return the facts of the event `start` of a host in an attempt that runs on `slices` slices."""
+        return {name: value for name, value in vars(self).items() if name != "image"} | {"host": host, "slices": slices}
 
 
 def usd_per_hour(environment: Mapping[str, str]) -> float | None:
@@ -74,7 +82,7 @@ def past_ends(storage: epath.Path, start: Start) -> dict[str, PastEnd]:
     return ends
 
 
-def _first_words(folder: epath.Path, restarts: int) -> Iterator["_Record"]:
+def _first_words(folder: epath.Path, restarts: int) -> Iterator[FailureRecord]:
     """Yield for each earlier restart the record of a host that failed itself. After a hang, every host has a record."""
     if not folder.exists():
         return
@@ -94,19 +102,8 @@ def _restart_and_second(path: epath.Path) -> tuple[int, int]:
     return int(restart), int(second)
 
 
-@dataclass(frozen=True)
-class _Record:
-    """The facts of a failure record that count here. `ending` writes it."""
-
-    code: int
-    time: float
-    elsewhere: bool
-
-
-def _read(path: epath.Path) -> _Record | None:
-    try:
-        facts = json.loads(path.read_bytes())
-        return _Record(int(facts["code"]), float(facts["time"]), bool(facts.get("elsewhere", False)))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        # It is being written or damaged. The other records of this attempt have the same failure.
-        return None
+def _read(path: epath.Path) -> FailureRecord | None:
+    # If it is being written or damaged, the other records of this attempt have the same failure.
+    with suppress(OSError):
+        return read_record(path, partial(parse, FailureRecord), [])
+    return None

@@ -27,14 +27,14 @@ from typing import NoReturn, TypeVar
 from etils import epath
 
 from multislice_run.ending import Ending, Failure, silence_storage
+from multislice_run.exit_codes import ENDS_THE_POD, ExitCode, exit_name
 from multislice_run.place import Place
-from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, ExitCode, attempt_begins, exit_name
+from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, attempt_begins
 from multislice_run.program import SIGNALLED, Program
 from multislice_run.sigterm import on_sigterm
 from multislice_run.start import Start
 from multislice_run.supervised import SAVED, STEPPED
 from multislice_run.worlds import (
-    ENDS_THE_POD,
     Ended,
     Ready,
     Roll,
@@ -155,7 +155,7 @@ class Supervisor:
     def _note(self, program: Program, world: World, cause: str, code: int) -> None:
         """Record the end of a process that did not do it, or does not know why it was stopped."""
         start = replace(self._start, restart_attempt=world.number, began=program.began)
-        Ending(self._storage, start, self._place.host).note(Failure(cause, [], self._place.host, code, time.time()))
+        Ending(self._storage, start, self._place.host).note(Failure(cause, self._place.host, code, time.time()))
 
     def _variables(self, world: World) -> dict[str, str]:
         variables = {START_VARIABLE: str(world.number)}
@@ -326,7 +326,7 @@ class Supervisor:
         ending = Ending(self._storage, self._start, self._place.host)
         # The other codes follow from an exit that has a record.
         elsewhere = code not in (ExitCode.HANG, ExitCode.INVALID_SPEC)
-        ending.fail(Failure(cause, [], self._place.host, code, time.time(), elsewhere))
+        ending.fail(Failure(cause, self._place.host, code, time.time(), elsewhere=elsewhere))
 
     def _roll(self, number: int) -> Roll:
         return Roll(self._storage, self._start.run_id, number)

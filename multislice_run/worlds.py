@@ -30,17 +30,15 @@ from typing import TypeVar
 
 from etils import epath
 
-from multislice_run.ledger import create, write_whole
-from multislice_run.pod import FATAL_CODES, UNCOUNTED_CODES, ExitCode, cause_order, exit_name
+from multislice_run.exit_codes import UNCOUNTED_CODES, ExitCode, cause_order, exit_name
+from multislice_run.records.ledger import create, write_whole
+from multislice_run.records.shapes import parse
 
 _Record = TypeVar("_Record")
 
 LONGEST_PAUSE_SECONDS = 60.0
 _READS_AT_ONCE = 32
 _KEY_BYTES = 32
-
-ENDS_THE_POD = (ExitCode.DONE, ExitCode.BAD_HOST, *FATAL_CODES)
-"""Exit codes of a process after which its pod ends too: nothing is left to do, or the pod has to leave its node."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +264,6 @@ def pause_seconds(fruitless: int) -> float:
 
 def _read(path: epath.Path, kind: type[_Record]) -> _Record | None:
     try:
-        return kind(**json.loads(path.read_text()))
+        return parse(kind, json.loads(path.read_text()))
     except FileNotFoundError:
         return None

@@ -117,9 +117,9 @@ COMMANDS = (
 
 WORKLOADS = (
     *_of(
-        "workloads/report/goodput.py",
+        "multislice_run/records/events.py",
         "tests/workloads/report/test_goodput.py",
-        {"goodput-last-save": ('"RunSummary": Cause.SAVE', '"RunSummary": Cause.OTHER')},
+        {"goodput-last-save": ("RUN_SUMMARY: Cause.SAVE", "RUN_SUMMARY: Cause.OTHER")},
     ),
     *_of(
         "workloads/training/data.py",

@@ -1,15 +1,13 @@
-"""Findings about a job, each with its cause, its evidence and what to do, and the meanings of exit codes."""
+"""Findings about a job, each with its cause, its evidence and what to do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cli.observed.snapshot import Job, Snapshot
 from infra.commands import Reader, replacing
 from infra.job_state import Kind
 from infra.names import job_resource
-from workloads.spec import ExitCode
-
-_SIGKILL, _SIGSEGV = 137, 139
+from multislice_run.exit_codes import MEANINGS, OTHER, SIGKILL, SIGSEGV, Meaning
 
 
 class Cause(StrEnum):
@@ -75,89 +73,20 @@ def after_change(reader: Reader, job: Job, change: str) -> str:
     return f"{change} in its file, then {submit_again(reader, job)}"
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """Meaning of an exit code."""
-
-    what: str
-    next: str
-    """What to do. `{previous}` is the option for logs of the attempt before the newest one if it is meant, and every
-    other word in braces is that command of `multislice` as the reader can run it: `{doctor}` about the stack, `{logs}`
-    about the job."""
-    change: str = ""
-    """What to change of the job after that, and to submit it again. Empty: nothing."""
-
-
-_LOG = "read its log: {logs} --all{previous}"
-
-MEANINGS: dict[int, Meaning] = {
-    ExitCode.DONE: Meaning("it completed", "nothing to do"),
-    ExitCode.CRASH: Meaning("its program crashed", _LOG),
-    ExitCode.INVALID_SPEC: Meaning("the job's settings or data are invalid, so a restart cannot help", "", "fix them"),
-    ExitCode.OUT_OF_MEMORY: Meaning(
-        "the step does not fit in the memory of the chips, so a restart cannot help",
-        "find a size that fits: {preflight}",
-    ),
-    ExitCode.DIVERGED: Meaning(
-        "loss or gradients stayed too large or not finite, so a restart cannot help",
-        "look at the losses: {report}",
-        "set a lower `optimizer.learning_rate` with `allow_changes: [optimizer.learning_rate]`",
-    ),
-    ExitCode.BAD_HOST: Meaning(
-        "it failed the check of its chips; the nodes of its slice are marked, and no job is placed on them",
-        "look at the marked nodes: {doctor}",
-    ),
-    ExitCode.HANG: Meaning(
-        "no step finished in time, a call's function did not end in time, or hosts were missing",
-        "compare the hosts' stacks in their failure records: {logs} --all{previous}",
-    ),
-    ExitCode.NO_CHECKPOINT: Meaning(
-        "none of the run's checkpoints can be used, and a restart would begin at step 0",
-        "restore one from its copy in the bucket, or start a new run with `job.existing_run: anew`",
-    ),
-    ExitCode.SILENT_DAMAGE: Meaning(
-        "slices had different values that must be equal; the restart continues from a good checkpoint",
-        "find out whether the same slice differs again: {doctor}",
-    ),
-    ExitCode.FUNCTION_RAISED: Meaning(
-        "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
-        "the caller gets the exception; it is also in the log of the host: {logs} --all",
-    ),
-    ExitCode.RESTARTS_USED_UP: Meaning(
-        "its processes failed more often than max_restarts allows",
-        "find out how its attempts ended: {report}",
-    ),
-    ExitCode.PEER_LOST: Meaning(
-        "that host was killed or lost with its machine, and left no record",
-        "look at the nodes: {doctor}",
-    ),
-    ExitCode.PREEMPTED: Meaning(
-        "the cluster stopped it after it had saved; this does not count towards max_restarts",
-        "nothing to do: the job continues from its checkpoint",
-    ),
-    _SIGKILL: Meaning(
-        "it was killed by the kernel for lack of memory, by a user, or with its machine",
-        "look at the host's memory, and at its node: {doctor}",
-    ),
-    _SIGSEGV: Meaning("its program crashed in native code", _LOG),
-}
-"""Meanings by exit code, including those of common signals."""
-
 _PROCESS_KILLED = Meaning(
     "its process was killed, by the kernel for lack of memory or by a user, and its pod stayed",
     "look at the host's memory, and read its log: {logs} --all{previous}",
 )
-_OTHER = Meaning("its program exited with a code that the trainer does not use", _LOG)
-_OF_OTHERS = Meaning("its program exited with a code of its own", _LOG)
+_OF_OTHERS = replace(OTHER, what="its program exited with a code of its own")
 
 
 def meaning(code: int, kind: Kind, *, recorded: bool = False) -> Meaning:
     """Return the meaning of the exit code of a host in a job of this kind; `recorded` as in `HostEnd`."""
-    if recorded and code == _SIGKILL:
+    if recorded and code == SIGKILL:
         return _PROCESS_KILLED
     if kind is Kind.CONTAINER:
-        return MEANINGS[code] if code in (_SIGKILL, _SIGSEGV) else _OF_OTHERS
-    return MEANINGS.get(code, _OTHER)
+        return MEANINGS[code] if code in (SIGKILL, SIGSEGV) else _OF_OTHERS
+    return MEANINGS.get(code, OTHER)
 
 
 def advise(found: Meaning, snapshot: Snapshot, job: Job, *, previous: bool = True) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from workloads.report.training import Training, summarize_training
 if TYPE_CHECKING:
     from etils import epath
 
+    from multislice_run.records.reader import World
     from workloads.report.goodput import Goodput
     from workloads.report.history import Start
-    from workloads.report.records import World
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,10 @@ class Failure:
 class Begun:
     """A start of the job."""
 
-    number: int
     began: float
     ended: float
     """Time of the last record of the start."""
-    ending: str
-    """Name of the exit code with which it ended."""
     cause: str
-    first_step: int | None
-    last_step: int | None
     submission: str = ""
     """Uid of the JobSet. Empty: no host recorded it."""
     attempt: int = 0
@@ -92,10 +87,10 @@ def read_files(folder: str, run: str | None = None, submission: str = "") -> Fil
 
     `run` is the folder name of the job's run. None: the current one. `submission` is the uid of its JobSet.
     """
+    from multislice_run.records.reader import read_world
     from workloads.report.command import NoReport, answering, faults_of_storage, find_run
     from workloads.report.goodput import goodput
     from workloads.report.history import read_history
-    from workloads.report.records import read_world
 
     notes: list[str] = []
     try:
@@ -124,29 +119,23 @@ def read_files(folder: str, run: str | None = None, submission: str = "") -> Fil
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
     """Return the failures of all hosts. `starts` has the times at which the known starts began, in whole seconds."""
-    from workloads.report.records import group_by_start, read_failures
+    from multislice_run.records.reader import group_by_start, read_failures
 
     return tuple(
-        Failure(fail.time, fail.host, fail.code, (fail.cause.splitlines() or [""])[0], fail.attempt, number)
+        Failure(fail.time, fail.host, fail.code, (fail.cause.splitlines() or [""])[0], each.attempt, number)
         for number, hosts in enumerate(group_by_start(read_failures(folder, notes), starts))
-        for fail in (each.failure for each in hosts)
+        for each, fail in ((each, each.failure) for each in hosts)
     )
 
 
 def _begun(start: "Start") -> Begun:
     from workloads.report.history import KILLED
 
-    steps = [step.step for step in start.steps]
-    first, last = min(steps, default=None), max(steps, default=None)
     submission, attempt = start.attempt or ("", 0)
     return Begun(
-        number=start.number,
         began=start.began[0],
         ended=start.ended,
-        ending=start.ending,
         cause=start.cause,
-        first_step=first,
-        last_step=last,
         submission=submission,
         attempt=attempt,
         killed=start.ending == KILLED,

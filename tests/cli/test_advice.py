@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import typer
 
-from cli.explain.finding import MEANINGS, advise
+from cli.explain.finding import advise
 from cli.multislice import app
 from cli.observed.snapshot import Snapshot
 from cli.options import ClusterCommand
 from infra.commands import FOR_MEMBERS, Reader
+from multislice_run.exit_codes import MEANINGS
 from tests.cli.explain.cases import JOB, NOW
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ def deployed(server: Played, tmp_path: Path) -> Deployed:
     """A stack whose job `tiny` runs and has saved a checkpoint."""
     run = trained(tmp_path)
     with (run / "ledger" / "1-0.jsonl").open("a") as ledger:
-        ledger.write(json.dumps(event(40, "CheckpointSaved", step=4)) + "\n")
+        ledger.write(json.dumps(event(40, "checkpoint_saved", step=4)) + "\n")
     return stack(server, tmp_path)
 
 

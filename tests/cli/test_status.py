@@ -53,7 +53,7 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
 def saved_nothing(storage: Path) -> Path:
     """Write the records of a first attempt that has done two steps."""
     at = api_objects.START + 60
-    opened = [began(at, at=at, run_id="uid-tiny"), event(at, "RunStarted", run="one", outcome="new", step=0, steps=5)]
+    opened = [began(at, at=at, run_id="uid-tiny"), event(at, "run_started", run="one", outcome="new", step=0, steps=5)]
     return write_run(storage / "tiny", {"0-0": opened}, {"0-0": [step(1, at + 1), step(2, at + 2)]})
 
 
@@ -71,7 +71,7 @@ def test_a_kill_is_suggested_only_once_a_checkpoint_exists(terminal: bool, serve
 
     assert "kill -9 42" not in drawn()
     with (run / "ledger" / "0-0.jsonl").open("a") as ledger:
-        ledger.write(json.dumps(event(40, "CheckpointSaved", step=2)) + "\n")
+        ledger.write(json.dumps(event(40, "checkpoint_saved", step=2)) + "\n")
     assert "try: kill -9 42" in drawn()
 
 
@@ -86,7 +86,7 @@ def test_a_log_has_the_suggestion_once_although_the_job_has_no_other_news(server
         add(event(50, "stop", cause="done", message="", code="DONE"))
         finish(server)
 
-    happens = iter([lambda: add(event(40, "CheckpointSaved", step=2)), lambda: None, end])
+    happens = iter([lambda: add(event(40, "checkpoint_saved", step=2)), lambda: None, end])
     watch = Watch(stack(server, tmp_path), "tiny", shown, hint="kill -9 42", wait=lambda _: next(happens)())
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("cli.observed.observe.FILES_SECONDS", 0.0)

@@ -1,18 +1,15 @@
 """Renders the exit codes of hosts, with the reaction of the JobSet that `dev` renders, and those of commands."""
 
-import re
 from functools import cache
 from typing import Any
 
 import yaml
 
 from cli.answer import INTERRUPTED, UNREAD
-from multislice_run.worlds import ENDS_THE_POD
+from multislice_run.exit_codes import OTHER, ExitCode, Meaning, Reaction
 from tests.documents.command_line_reference import Command, commands
-from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import MADE, ROOT
 from tests.infra.job_failure import action
-from workloads.spec import UNCOUNTED_CODES, ExitCode
 
 _HEAD = f"""# Exit codes
 
@@ -33,11 +30,11 @@ _REST = """| any other, such as 137 | | killed, or ended by a signal | {again} |
 
 """
 _ACTIONS = {
-    "FailJobSet": "fails the job at once",
-    "RestartJobSet": "restarts the job; counts",
-    "RestartJobSetAndIgnoreMaxRestarts": "restarts the job; does not count",
-    "RestartJob": "restarts the slice; counts",
-    "RestartJobAndIgnoreMaxRestarts": "restarts the slice; does not count",
+    "FailJobSet": f"{Reaction.FAIL}",
+    "RestartJobSet": f"{Reaction.RESTART_JOB}; counts",
+    "RestartJobSetAndIgnoreMaxRestarts": f"{Reaction.RESTART_JOB}; does not count",
+    "RestartJob": f"{Reaction.RESTART_SLICE}; counts",
+    "RestartJobAndIgnoreMaxRestarts": f"{Reaction.RESTART_SLICE}; does not count",
 }
 _COMMANDS = f"""## Commands
 
@@ -61,7 +58,7 @@ def reference() -> str:
     parts = [_HEAD, *map(_row, ExitCode)]
     disrupted, refused = action(_jobset(), 137, disrupted=True), action(_jobset(), None)
     other = _ACTIONS[action(_jobset(), 137)]
-    again = _supervised(137)
+    again = _supervised(OTHER)
     parts.append(_REST.format(again=again, other=other, disrupted=_ACTIONS[disrupted], refused=_ACTIONS[refused]))
     return "".join([*parts, _COMMANDS, *map(_statuses, commands())])
 
@@ -81,20 +78,19 @@ def _mappings(value: Any) -> list[Any]:
 
 
 def _row(code: ExitCode) -> str:
-    # The last column has the reaction, which comes from the JobSet.
-    meaning = re.split(r": (?:restart|fail)", one_line(enum_meanings(ExitCode).get(code.name, "")))[0].removesuffix(".")
+    what = code.meaning.what
     follows = (
-        "marks the slice as done; the job is done when all slices are"
+        f"{Reaction.COMPLETE}; the job is done when all slices are"
         if code == ExitCode.DONE
         else _ACTIONS[action(_jobset(), code)]
     )
-    return f"| {code:d} | `{code.name}` | {meaning or 'Trained to the last step'} | {_supervised(code)} | {follows} |\n"
+    return f"| {code:d} | `{code.name}` | {what[0].upper()}{what[1:]} | {_supervised(code.meaning)} | {follows} |\n"
 
 
-def _supervised(code: int) -> str:
-    if code in ENDS_THE_POD:
+def _supervised(meaning: Meaning) -> str:
+    if not meaning.stays:
         return "ends the pod"
-    return "starts the trainer again; " + ("does not count" if code in UNCOUNTED_CODES else "counts")
+    return "starts the trainer again; " + ("counts" if meaning.counts else "does not count")
 
 
 def _statuses(command: Command) -> str:

@@ -4,7 +4,6 @@ import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from datetime import date
-from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
@@ -135,11 +134,6 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
         if issubclass(base, BaseModel) and base is not BaseModel:
             texts |= _texts_below(base)
     return texts
-
-
-def enum_meanings(kind: type[Enum]) -> dict[str, str]:
-    """Return the docstring below each member of an enum."""
-    return _texts_below(kind)
 
 
 def _texts_below(kind: type) -> dict[str, str]:

@@ -13,7 +13,6 @@ from tests.documents import (
     job_spec_reference,
     llama_stack,
     policy_reference,
-    reliability_reference,
     settings_reference,
     tpu_table_reference,
     trainer_metrics_reference,
@@ -21,6 +20,7 @@ from tests.documents import (
 )
 from tests.documents.command_line_reference import Command
 from tests.documents.pages import DOCS, generated, hold, name_of
+from tests.faults.page import with_catalogue
 
 MAKERS: dict[str, Callable[[], str]] = {
     "reference/stack-file.md": settings_reference.reference,
@@ -31,9 +31,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "explanation/benchmarks.md": lambda: benchmarks_reference.with_designs(
         (DOCS / "explanation" / "benchmarks.md").read_text()
     ),
-    "explanation/reliability.md": lambda: reliability_reference.reference(
-        (DOCS / "explanation" / "reliability.md").read_text()
-    ),
+    "explanation/reliability.md": lambda: with_catalogue((DOCS / "explanation" / "reliability.md").read_text()),
     "tutorials/llama-on-v6e.md": lambda: llama_stack.with_figures(llama_stack.TUTORIAL.read_text()),
     "reference/exit-codes.md": exit_codes_reference.reference,
     "reference/command-line.md": command_line_reference.reference,

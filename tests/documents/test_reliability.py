@@ -3,9 +3,7 @@
 import re
 
 from tests.documents.pages import DOCS
-from tests.documents.reliability_reference import BEGIN, END
 from tests.faults.catalogue import CATALOGUE
-from tests.made_part import with_part
 from workloads.report.history import KILLED, LAST
 from workloads.spec import ExitCode
 
@@ -14,7 +12,7 @@ KNOWN = {fault.name for fault in CATALOGUE}
 
 def section(title: str) -> str:
     """What people wrote below a heading."""
-    text = with_part((DOCS / "explanation" / "reliability.md").read_text(), BEGIN, "", END)
+    text = (DOCS / "explanation" / "reliability.md").read_text()
     return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 

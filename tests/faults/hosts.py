@@ -105,7 +105,7 @@ HOSTS = (
     between_saves(
         "killed-with-local-state",
         "the trainer of a host is killed, and the pods keep the newest state",
-        Expected(endings=GONE, culprit="slice-1-1", lost_steps=1, warning="RestoredLocally"),
+        Expected(endings=GONE, culprit="slice-1-1", lost_steps=1, warning="restored_locally"),
         _send(signal.SIGKILL, "slice-1-1"),
         job={"training": {"local_save_every_steps": 1}},
     ),

@@ -175,7 +175,7 @@ def _damage_each(chain: Chain, job: str) -> None:
     steps = {int(folder.name) for folder in struck}
 
     def are_skipped() -> bool:
-        reported = {event.facts["step"] for event in chain.history(job).events("CheckpointSkipped")}
+        reported = {event.facts["step"] for event in chain.history(job).events("checkpoint_skipped")}
         away = {int(folder.name.split("-")[2]) for folder in chain.run_folder(job).glob("unusable-checkpoint-*")}
         return reported & away == steps
 
@@ -239,7 +239,7 @@ def _stop_for_a_while(chain: Chain, job: str) -> None:
     back = time.time()
 
     def is_saved() -> bool:
-        saves = chain.history(job).events("CheckpointSaved")
+        saves = chain.history(job).events("checkpoint_saved")
         return any(event.time > back for event in saves if event.facts["step"] == _SECOND)
 
     chain.wait(f"the checkpoint of step {_SECOND}, since then", is_saved, _SAVED_SECONDS)

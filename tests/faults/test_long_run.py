@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
+from multislice_run.records.lines import FailureRecord
 from tests.chain.stack import Chain
 from tests.faults import long_run
 from tests.faults.catalogue import CATALOGUE
 from tests.faults.fault import Expected, Fault
 from tests.faults.long_run import Draw, Plan, draws, report, verdict_of
 from tests.faults.verdict import Observed
-from workloads.report.history import Failure
 
 KNOWN = {fault.name: fault for fault in CATALOGUE}
 
@@ -60,7 +60,7 @@ STEADY = {1: 5.0, 2: 4.0}
 SURVIVED = Observed(
     terminal="Completed",
     endings=("KILLED", "PREEMPTED", "DONE"),
-    failures=(Failure(attempt=0, host="random-1-slice-0-0", cause="another host is gone", code=134, time=1.0),),
+    failures=(FailureRecord(host="random-1-slice-0-0", cause="another host is gone", code=134, time=1.0),),
     losses=STEADY,
     batches=(0, 1),
     charged=1,

@@ -4,19 +4,20 @@ from dataclasses import replace
 import pytest
 from etils import epath
 
+from multislice_run.records.lines import FailureRecord, StepLine
 from tests.faults.fault import LEADER, Expected
 from tests.faults.verdict import Observed, broken, event_of_kill, observe
-from workloads.report.history import Event, Failure, History, Start, Step
+from workloads.report.history import Event, History, Start
 
 STATUS = {"terminalState": "Completed", "restartsCountTowardsMax": 1}
 
 
-def step(number: int, time: float, loss: float) -> Step:
-    return Step(step=number, time=time, step_seconds=1.0, loss=loss)
+def step(number: int, time: float, loss: float) -> StepLine:
+    return StepLine(step=number, time=time, step_seconds=1.0, loss=loss)
 
 
 def started_at(number: int, time: float, resumed: int) -> Event:
-    return Event(time, "RunStarted", {"step": resumed, "began": time, "number": number})
+    return Event(time, "run_started", {"step": resumed, "began": time, "number": number})
 
 
 def history(*starts: Start) -> History:
@@ -32,7 +33,7 @@ def test_a_start_that_was_killed_and_one_that_went_on_are_read_together() -> Non
     assert seen.losses == {1: 5.0, 2: 4.0, 3: 3.0, 4: 2.0}
     assert (seen.disagreements, seen.batches) == ({}, (0, 1, 2, 3))
     assert (seen.lost_steps, seen.recovery_seconds) == (1, 9.5)
-    assert any('"event": "RunStarted"' in line for line in seen.lines)
+    assert any('"event": "run_started"' in line for line in seen.lines)
 
 
 def test_steps_that_a_host_does_before_it_leaves_are_no_recovery() -> None:
@@ -43,7 +44,7 @@ def test_steps_that_a_host_does_before_it_leaves_are_no_recovery() -> None:
 
 
 def test_a_skipped_step_is_no_lost_work() -> None:
-    skipped = step(2, 2, 4.0).model_copy(update={"loss": None, "skipped": True})
+    skipped = replace(step(2, 2, 4.0), loss=None, skipped=True)
     seen = observe(
         {}, None, history(Start(0, {}, (step(1, 1, 5.0), skipped, step(3, 3, 4.0)))), {1: 0, 2: 1, 3: 2}, 0.0
     )
@@ -114,7 +115,7 @@ def test_on_another_shape_losses_may_differ_by_what_the_entry_says() -> None:
 def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
     expected = Expected(endings=frozenset({"CRASH"}), culprit="slice-1-1", cause="ValueError of {job}")
     crashed = replace(GOOD, endings=("CRASH", "DONE"))
-    record = Failure(attempt=0, host="job-slice-1-1.job", cause="ValueError of job", code=1, time=0.0)
+    record = FailureRecord(host="job-slice-1-1.job", cause="ValueError of job", code=1, time=0.0)
     assert check(expected, replace(crashed, failures=(record,))) == ()
     assert check(expected, crashed) == ("expected a failure record of job-slice-1-1, got none",)
     other = replace(record, cause="KeyError: 3")

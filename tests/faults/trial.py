@@ -13,12 +13,13 @@ from infra.jobset import render
 from infra.kubernetes import Json
 from infra.settings.read import parse
 from infra.submission import submission
+from multislice_run.records.lines import FailureRecord
+from multislice_run.records.reader import read_failures
 from multislice_run.worlds import Worlds
 from tests.chain.stack import JOB, JOBSETS, NAMESPACE, Chain, ignore
 from tests.faults.fault import SUSPENDED, Fault
 from tests.faults.verdict import Observed, broken, observe
 from tests.infra.recording import Values, stack_values
-from workloads.report.records import Failure, read_failures
 
 STEADY = "steady"
 """Name of the job of the stack, which no fault strikes."""
@@ -85,7 +86,7 @@ def observed(chain: Chain, job: str, struck: float) -> Observed:
     return replace(seen, conditions=_conditions(chain, job), events=tuple(events), failures=tuple(failures(chain, job)))
 
 
-def failures(chain: Chain, job: str) -> list[Failure]:
+def failures(chain: Chain, job: str) -> list[FailureRecord]:
     """Return failure records of the job's hosts, including attempts that opened no run."""
     uid = chain.jobset(job).get("metadata", {}).get("uid", "none")
     return [record.failure for record in read_failures(epath.Path(chain.job_folder(job)), [], run_ids=[uid])]

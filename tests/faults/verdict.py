@@ -8,11 +8,12 @@ from math import inf
 from typing import Any
 
 from cli.observed.events import restarts_counted
+from multislice_run.records.lines import FailureRecord
 from multislice_run.worlds import World
 from tests.chain.stack import SAVE_EVERY
 from tests.faults.fault import LEADER, SUSPENDED, Expected
 from workloads.report.goodput import lost_steps
-from workloads.report.history import Failure, History, Start
+from workloads.report.history import History, Start
 from workloads.spec import ExitCode
 
 
@@ -25,7 +26,7 @@ class Observed:
     """Restarts that counted toward `max_restarts`."""
     endings: tuple[str, ...] = ()
     """Ending of each attempt, the first one first."""
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailureRecord, ...] = ()
     """Failure records of its hosts, including attempts that opened no run."""
     losses: Mapping[int, float] = field(default_factory=dict[int, float])
     """Losses by step, of the steps that count."""

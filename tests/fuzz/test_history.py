@@ -36,7 +36,7 @@ def _write(storage: Path) -> None:
     (storage / PLACEMENT).write_text(placed.model_dump_json())
     (storage / CURRENT).write_text('{"run": "one"}')
     pace = event(14, "pace", host="host-0", step=4, step_seconds=1.0, host_seconds=0.1)
-    skipped = event(9, "CheckpointSkipped", step=2)
+    skipped = event(9, "checkpoint_skipped", step=2)
     with (storage / LEDGER).open("a") as ledger:
         ledger.write("".join(json.dumps(line) + "\n" for line in (skipped, pace)))
 

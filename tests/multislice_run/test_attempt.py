@@ -10,7 +10,7 @@ import pytest
 from etils import epath
 
 from multislice_run.attempt import Attempt, NoJobFolder
-from multislice_run.pod import ExitCode
+from multislice_run.exit_codes import ExitCode
 from tests.workloads.hosts import wait_until
 from workloads.report.command import find_run
 from workloads.report.goodput import Cause, goodput
@@ -20,7 +20,7 @@ from workloads.report.training import summarize_training
 PROGRAM = """
 import json, sys, time
 from multislice_run.attempt import Attempt, Preempted
-from multislice_run.ledger import write_whole
+from multislice_run.records.ledger import write_whole
 
 with Attempt(steps=int(sys.argv[1]), save_every_minutes=1) as attempt:
     saved = attempt.folder / "saved"

@@ -2,19 +2,19 @@ import http.client
 import math
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from etils import epath
 
 from multislice_run import live_metrics as module
-from multislice_run.causes import ENDS_A_PIECE, Cause
 from multislice_run.exposition import FAMILIES
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
+from multislice_run.records.causes import Cause
+from multislice_run.records.events import ENDS_A_PIECE, EventName
+from multislice_run.records.lines import StepLine
 from multislice_run.start import PastEnd, Start
 from tests.workloads.exposed import Numbers, numbers
 from tests.workloads.hosts import wait_until
@@ -38,21 +38,17 @@ class Clock:
         return self.now
 
 
-def line(step: int, **changed: Any) -> Mapping[str, Any]:
-    return {
-        "step": step,
-        "loss": 2.5,
-        "gradient_norm": 0.5,
-        "skipped": False,
-        "skipped_steps": 0,
-        "step_seconds": 2.0,
-        "host_seconds": 0.5,
-        "tokens_per_second": 1000.0,
-        "mfu": None,
-        "device_bytes_in_use": [3, 7],
-        "device_peak_bytes_in_use": [8, 9],
-        **changed,
-    }
+LINE = StepLine(
+    step=7,
+    time=1002.0,
+    loss=2.5,
+    gradient_norm=0.5,
+    step_seconds=2.0,
+    host_seconds=0.5,
+    tokens_per_second=1000.0,
+    device_bytes_in_use=[3, 7],
+    device_peak_bytes_in_use=[8, 9],
+)
 
 
 @pytest.fixture
@@ -71,7 +67,7 @@ def by_cause(found: Numbers) -> dict[str, float]:
 
 def test_a_step_is_recorded(live: LiveMetrics, clock: Clock) -> None:
     clock.now = 1002.0
-    live.record_step(line(7))
+    live.record_step(LINE)
     found = numbers(live.text())
     assert found["trainer_step"] == {"": 7}
     assert found["trainer_loss"] == {"": 2.5}
@@ -79,7 +75,7 @@ def test_a_step_is_recorded(live: LiveMetrics, clock: Clock) -> None:
     assert found["trainer_hbm_used_bytes"] == {"": 7}
     assert found["trainer_hbm_peak_bytes"] == {"": 9}
     assert "trainer_mfu_ratio" not in found
-    live.record_step(line(8, loss=None, mfu=0.4))
+    live.record_step(replace(LINE, step=8, loss=math.inf, mfu=0.4))
     found = numbers(live.text())
     assert math.isnan(found["trainer_loss"][""])
     assert found["trainer_mfu_ratio"] == {"": 0.4}
@@ -87,15 +83,21 @@ def test_a_step_is_recorded(live: LiveMetrics, clock: Clock) -> None:
 
 
 def test_time_counts_for_the_causes_of_the_report(live: LiveMetrics, clock: Clock) -> None:
-    pieces: list[tuple[str, float]] = [("start", 30), ("restore", 20), ("compile", 10), ("save", 4), ("Evaluation", 6)]
-    for event, seconds in pieces:
+    pieces = {
+        EventName.START: 30,
+        EventName.RESTORE: 20,
+        EventName.COMPILE: 10,
+        EventName.SAVE: 4,
+        EventName.EVALUATION: 6,
+    }
+    for event, seconds in pieces.items():
         clock.now += seconds
         live.record_event(event, {"step": 3, "loss": 1.0})
         assert by_cause(numbers(live.text()))[ENDS_A_PIECE[event]] == pytest.approx(seconds)
     clock.now += 2
-    live.record_step(line(4))
+    live.record_step(LINE)
     clock.now += 2
-    live.record_step(line(5, skipped=True, loss=None, skipped_steps=1))
+    live.record_step(replace(LINE, skipped=True, loss=math.nan, skipped_steps=1))
     spent = by_cause(numbers(live.text()))
     assert (spent[Cause.PRODUCTIVE], spent[Cause.INPUT], spent[Cause.LOST]) == (1.5, 1.0, 1.5)
     assert sum(spent.values()) == pytest.approx(clock.now - START.began)
@@ -103,13 +105,13 @@ def test_time_counts_for_the_causes_of_the_report(live: LiveMetrics, clock: Cloc
 
 def test_a_local_save_before_a_step_counts_as_a_save(live: LiveMetrics, clock: Clock) -> None:
     clock.now += 3
-    live.record_step(line(4, local_save_seconds=1.0))
+    live.record_step(replace(LINE, local_save_seconds=1.0))
     assert by_cause(numbers(live.text())) == {Cause.SAVE: 1.0, Cause.INPUT: 0.5, Cause.PRODUCTIVE: 1.5}
 
 
 def test_a_clock_that_is_set_back_takes_no_time_away(live: LiveMetrics, clock: Clock) -> None:
     clock.now = 500.0
-    live.record_event("compile", {})
+    live.record_event(EventName.COMPILE, {})
     assert by_cause(numbers(live.text())) == {}
 
 
@@ -118,12 +120,12 @@ def test_work_is_safe_from_the_first_step_on_and_from_each_complete_save(live: L
         return numbers(live.text())["trainer_safe_time_seconds"][""]
 
     clock.now = 1100.0
-    live.record_event("RunStarted", {"step": 3})
+    live.record_event(EventName.RUN_STARTED, {"step": 3})
     assert safe_since() == 1100
     clock.now = 1200.0
-    live.record_event("save", {"step": 5})
+    live.record_event(EventName.SAVE, {"step": 5})
     assert safe_since() == 1100
-    live.record_event("CheckpointSaved", {"step": 5})
+    live.record_event(EventName.CHECKPOINT_SAVED, {"step": 5})
     assert safe_since() == 1200
     assert numbers(live.text())["trainer_saved_step"] == {"": 5}
 
@@ -131,7 +133,7 @@ def test_work_is_safe_from_the_first_step_on_and_from_each_complete_save(live: L
 def test_what_is_the_same_for_the_job_is_reported_only_by_its_leader(clock: Clock) -> None:
     hosts = {leads: LiveMetrics(START, leads=leads, clock=clock) for leads in (True, False)}
     for metrics in hosts.values():
-        metrics.record_step(line(1))
+        metrics.record_step(LINE)
         metrics.set_past_ends({"HANG": PastEnd(1, 900.0)})
     leader, other = (set(numbers(metrics.text())) for metrics in hosts.values())
     assert other == leader - {family.name for family in FAMILIES if family.leader_only}

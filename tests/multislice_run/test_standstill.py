@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from multislice_run.pod import ExitCode
+from multislice_run.exit_codes import ExitCode
 from multislice_run.standstill import MainThread
 from tests.workloads.hosts import wait_until
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from etils import epath
 
+from multislice_run.exit_codes import ExitCode
 from multislice_run.pod import (
     ATTEMPT_BEGINS,
     JOB_FOLDER_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
-    ExitCode,
     attempt_begins,
 )
+from multislice_run.records.reader import read_failures
 from multislice_run.worlds import Roll, World, Worlds
 from tests.workloads.hosts import wait_until
-from workloads.report.records import read_failures
 
 RUN = "run-1"
 PROGRAM = """

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from multislice_run.pod import ExitCode
+from multislice_run.exit_codes import ExitCode
 from multislice_run.worlds import (
     Ended,
     Ready,

@@ -22,7 +22,7 @@ def history(storage: Path) -> tuple[list[int], list[int]]:
                 case "restore":
                     batches = batches[: event["step"]]
                     left_out = [batch for batch in left_out if batch < event["batch"]]
-                case "RolledBack":
+                case "rolled_back":
                     left_out += range(event["first_left_out"], event["last_left_out"] + 1)
                 case None:
                     assert event["step"] == len(batches) + 1

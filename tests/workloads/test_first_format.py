@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from etils import epath
 
+from multislice_run.records.events import EventName
 from workloads.report.goodput import Cause, goodput
 from workloads.report.history import read_history
+from workloads.report.training import summarize_training
 from workloads.spec import JobSpec
 from workloads.training.runs import DataRecord, manifest, open_run
 from workloads.training.runtime import Processes
@@ -28,6 +30,14 @@ def test_its_ledger_and_steps_are_reported() -> None:
     assert [event.facts["step"] for event in history.events("save")] == [25, 26]
     assert {Cause.COMPILE, Cause.PRODUCTIVE, Cause.SAVE, Cause.EVALUATION} <= {part.cause for part in spent.parts}
     assert spent.productive == pytest.approx(0.34, abs=0.01)
+
+
+def test_its_events_have_their_present_names() -> None:
+    assert '"event": "RunStarted"' in (RUN / "ledger" / "0-0.jsonl").read_text()
+    history = read_history(epath.Path(RUN))
+    assert {event.name for event in history.starts[0].leader} <= {*EventName}
+    training = summarize_training(history)
+    assert (training.run, training.steps, training.checkpoint_step) == ("new", 26, 26)
 
 
 def test_the_same_job_continues_it(tmp_path: Path) -> None:

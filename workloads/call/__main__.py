@@ -22,8 +22,8 @@ Run one host process of a call of a function. There are no arguments; environmen
   {RUN_ID_VARIABLE:<20} name of this submission of the call
   {START_VARIABLE:<20} number of restarts before this attempt
 
-and GKE's variables, as for python -m workloads.training. For the exit codes, see ExitCode in
-multislice_run/pod.py.
+and GKE's variables, as for python -m workloads.training. For the exit codes, see
+multislice_run/exit_codes.py.
 """
 
 

@@ -203,5 +203,5 @@ def _fail(caller: _Caller, error: BaseException) -> NoReturn:
     }
     caller.seals.write_raised(processes.index, json.dumps(record).encode())
     cause = type(error).__name__ + (f": {error}" if str(error) else "")
-    failure = Failure(cause, own_traceback(error), caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time())
+    failure = Failure(cause, caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time(), own_traceback(error))
     caller.host.ending.fail(failure, processes)

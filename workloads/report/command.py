@@ -19,11 +19,13 @@ import fsspec
 from etils import epath
 from rich.console import Console
 
+from multislice_run.records.lines import Current
+from multislice_run.records.reader import read_failures
+from multislice_run.records.shapes import parse
 from workloads.report.goodput import Goodput, goodput, lost_steps
 from workloads.report.history import History, Start, read_history
 from workloads.report.mesh_text import counted
 from workloads.report.page import page
-from workloads.report.records import read_failures
 from workloads.report.tables import duration, write
 from workloads.spec import Spec
 from workloads.terminal import Terminal, inert
@@ -244,10 +246,9 @@ def find_run(folder: epath.Path, name: str | None = None) -> epath.Path:
     runs = folder / "runs"
     names = sorted(path.name for path in runs.iterdir()) if runs.exists() else []
     try:
-        written = json.loads((folder / "current.json").read_bytes())
+        current = parse(Current, json.loads((folder / "current.json").read_bytes())).run
     except (FileNotFoundError, ValueError, RecursionError):
-        written = None
-    current = str(written.get("run", "")) if isinstance(written, dict) else ""
+        current = ""
     if current in names:
         return runs / current
     if len(names) == 1:

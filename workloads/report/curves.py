@@ -4,16 +4,17 @@ Marks show restarts and faults.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
 from itertools import pairwise
 from math import isfinite
 
+from multislice_run.records.events import EventName
+from multislice_run.records.lines import Pace, StepLine
+from multislice_run.records.shapes import parse
 from workloads.report.chart import Bar, Line, Mark, Point, bars, line_chart
 from workloads.report.goodput import lost_steps
 from workloads.report.history import History
 from workloads.report.mesh_text import counted
-from workloads.report.records import Step
-from workloads.training.pace import Pace, compare
+from workloads.training.pace import compare
 
 HOSTS_SHOWN = 12
 
@@ -25,7 +26,7 @@ def loss_chart(history: History) -> str:
     """Draw the training loss and the held-out loss."""
     found = {
         int(event.facts["step"]): float(event.facts["loss"])
-        for event in history.events("Evaluation")
+        for event in history.events(EventName.EVALUATION)
         if isfinite(event.facts["loss"])
     }
     held_out = [(float(step), loss) for step, loss in sorted(found.items())]
@@ -85,14 +86,13 @@ def hosts_chart(history: History) -> tuple[str, str] | None:
 def _latest_paces(history: History) -> list[Pace]:
     """Return each host's means over its last steps, from the newest attempt that has any."""
     for start in reversed(history.starts):
-        latest = [[event for event in ledger if event.name == "pace"][-1:] for ledger in start.ledgers.values()]
-        facts = [event.facts for events in latest for event in events]
-        if paces := [Pace(**{field.name: each[field.name] for field in fields(Pace)}) for each in facts]:
+        latest = [[event for event in ledger if event.name == EventName.PACE][-1:] for ledger in start.ledgers.values()]
+        if paces := [parse(Pace, event.facts) for events in latest for event in events]:
             return paces
     return []
 
 
-def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:
+def _pieces(history: History, value: Callable[[StepLine], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:
     """Return the productive steps and the steps that trained nothing, each cut where a value is missing."""
     lost = lost_steps(history.starts)
     kept: list[list[Point]] = []
@@ -112,7 +112,7 @@ def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[li
 def _restarts(history: History) -> list[Mark]:
     marks: list[Mark] = []
     for before, start in pairwise(history.starts):
-        resumed = start.last("RunStarted")
+        resumed = start.last(EventName.RUN_STARTED)
         step = float(resumed.facts["step"] if resumed else before.steps[-1].step if before.steps else 0)
         words = f"start {start.number} at step {step:g}, after {before.ending} {before.cause}"
         marks.append(Mark(step, words, "restart"))
@@ -128,6 +128,6 @@ def _faults(history: History) -> list[Mark]:
     ]
     found += [
         Mark(float(event.facts["step"]), f"checkpoint at step {event.facts['step']} could not be used", "fault")
-        for event in history.events("CheckpointSkipped")
+        for event in history.events(EventName.CHECKPOINT_SKIPPED)
     ]
     return found[:MARKS_SHOWN]

@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum, inf
 
-from multislice_run.causes import ENDS_A_PIECE, Cause
+from multislice_run.records.causes import Cause
+from multislice_run.records.events import ENDS_A_PIECE, EventName
 from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
 
-ENDINGS = {
-    ExitCode.DONE.name: Cause.OTHER,
-    ExitCode.PREEMPTED.name: Cause.SAVE,
-    ExitCode.HANG.name: Cause.HUNG,
-    LAST: Cause.OTHER,
-}
+ENDINGS = {LAST: Cause.OTHER, **{code.name: code.meaning.last for code in ExitCode}}
 """Cause of an attempt's last piece, by how the attempt ended. For other endings it is lost work."""
 
 NO_LOSS = (ExitCode.DONE.name, LAST)
@@ -163,7 +159,7 @@ def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
             if step.skipped or after:
                 lost[start.number, place] = SKIPPED if step.skipped else str(after)
             go_back(step.step, ROLLBACK)
-        if resumed := start.last("RunStarted"):
+        if resumed := start.last(EventName.RUN_STARTED):
             go_back(int(resumed.facts["step"]) + 1, ROLLBACK)
     return lost
 
@@ -188,7 +184,7 @@ def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
 def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple[int, int], str]) -> Iterator[_Piece]:
     """Yield the pieces of an attempt that came after the ending `before`, until the attempt `following` it."""
     yield _Piece(start.began[1], Cause.WAITING, before)
-    ready = next((event.time for event in start.leader if event.name == "RunStarted"), inf)
+    ready = next((event.time for event in start.leader if event.name == EventName.RUN_STARTED), inf)
     pieces: list[_Piece] = []
     for event in start.leader:
         if cause := ENDS_A_PIECE.get(event.name):
@@ -201,7 +197,7 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
         else:
             # Times are rounded, so that a step may seem to begin before what precedes it has ended.
             earlier = bisect_left(ends, step.time)
-            began = step.time - step.seconds
+            began = step.time - step.step_seconds
             if step.local_save_seconds:
                 pieces.append(_Piece(max([*ends[earlier - 1 : earlier], began]), Cause.SAVE))
             pieces.append(_Piece(max([*ends[earlier - 1 : earlier], began + step.host_seconds]), Cause.INPUT))
@@ -213,7 +209,7 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
         last = Cause.START if ready == inf else Cause.COMPILE
     if not start.opened:
         # It had nothing to lose or save.
-        last = Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
+        last = Cause.HUNG if last is Cause.HUNG else Cause.START
     yield _Piece(start.ended, last, "" if start.ending in NO_LOSS else start.ending)
     if following and not _is_resubmitted(start, following):
         yield _Piece(following.began[0], Cause.DOWN, start.ending)

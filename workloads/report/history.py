@@ -5,30 +5,30 @@ cut any of them short, so the reader leaves out what it cannot read and adds a n
 facts.
 """
 
-import json
 import re
-import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from etils import epath
 
-from multislice_run.pod import exit_name
-from workloads.report.mesh_text import Placement
-from workloads.report.records import (
+from multislice_run.exit_codes import SIGKILL, exit_name
+from multislice_run.records.events import EventName
+from multislice_run.records.ledger import numbered_files
+from multislice_run.records.lines import FailureRecord, StepLine
+from multislice_run.records.reader import (
     Event,
-    Failure,
-    Manifest,
     ProcessFailure,
-    Step,
     World,
     group_by_start,
     read_failures,
+    read_lines,
     read_record,
     read_world,
 )
+from multislice_run.records.shapes import parse
+from workloads.report.mesh_text import Placement
 from workloads.spec import FATAL_CODES, ExitCode, cause_order
 
 KILLED = "KILLED"
@@ -37,7 +37,6 @@ KILLED = "KILLED"
 LAST = "no end recorded"
 """Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
 
-_SIGKILLED = 128 + signal.SIGKILL
 _START_FILE = re.compile(r"[0-9]+\.json")
 
 
@@ -48,8 +47,8 @@ class Start:
     number: int
     ledgers: dict[int, tuple[Event, ...]]
     """Events of each process."""
-    steps: tuple[Step, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    steps: tuple[StepLine, ...] = ()
+    failures: tuple[FailureRecord, ...] = ()
     """Failures of its hosts, oldest first."""
     followed: bool = False
     """Whether there is a later attempt."""
@@ -78,7 +77,7 @@ class Start:
     @property
     def restored_locally(self) -> Event | None:
         """The event of a start from the memory of the pods, and not from a checkpoint."""
-        return self.last("RestoredLocally")
+        return self.last(EventName.RESTORED_LOCALLY)
 
     @cached_property
     def usd_per_hour(self) -> float | None:
@@ -102,7 +101,7 @@ class Start:
     @property
     def begin(self) -> Event | None:
         """The event `start` of any host. All hosts record the same facts that matter here."""
-        return next((event for events in self.ledgers.values() for event in events if event.name == "start"), None)
+        return next(filter(None, map(_begin_of, self.ledgers.values())), None)
 
     @cached_property
     def attempt(self) -> tuple[str, int] | None:
@@ -119,9 +118,9 @@ class Start:
     def began(self) -> tuple[float, float]:
         """When the first and the last host began. A host that did not record this counts from its first event."""
         first = [event for events in self.ledgers.values() for event in events[:1]]
-        recorded = [event.facts.get("began") if event.name == "start" else None for event in first]
+        recorded = [event.facts.get("began") if event.name == EventName.START else None for event in first]
         times = [event.time if time is None else time for event, time in zip(first, recorded, strict=True)]
-        times = times or [step.time - step.seconds for step in self.steps[:1]] or self.host_begins
+        times = times or [step.time - step.step_seconds for step in self.steps[:1]] or self.host_begins
         return (min(times), max(times)) if times else (0.0, 0.0)
 
     @cached_property
@@ -139,10 +138,10 @@ class Start:
         the host distinguishes them. A supervisor that records the end of a process knows only when it started it. A
         host without a ledger belongs to the attempt that the other hosts were in while it ran.
         """
-        if self.attempt and self.attempt != (ended.run_id, ended.failure.attempt):
+        if self.attempt and self.attempt != (ended.run_id, ended.attempt):
             return False
-        begins = [event.facts for events in self.ledgers.values() for event in events if event.name == "start"]
-        own = [facts.get("began") for facts in begins if facts.get("host") == ended.failure.host]
+        begins = filter(None, map(_begin_of, self.ledgers.values()))
+        own = [event.facts.get("began") for event in begins if event.facts.get("host") == ended.failure.host]
         known = [int(began) for began in own if began is not None]
         if known:
             return any(ended.began <= began <= ended.failure.time for began in known)
@@ -155,16 +154,16 @@ class Start:
             return KILLED
         if self.failures:
             code = self._first.code
-            if code == _SIGKILLED:
+            if code == SIGKILL:
                 return KILLED
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
-        stop = self.last("stop")
+        stop = self.last(EventName.STOP)
         if stop is None:
             return KILLED if self.followed else LAST
         return str(stop.facts.get("code", LAST))
 
     @property
-    def _first(self) -> Failure:
+    def _first(self) -> FailureRecord:
         return min(self.failures, key=lambda failure: cause_order(failure.code, failure.time))
 
     @cached_property
@@ -173,16 +172,18 @@ class Start:
 
         They are those that recorded no end. Empty if there is another cause.
         """
-        stops = {process: [each for each in events if each.name == "stop"] for process, events in self.ledgers.items()}
+        stops = {
+            process: [each for each in events if each.name == EventName.STOP]
+            for process, events in self.ledgers.items()
+        }
         codes = {str(stop.facts.get("code")) for found in stops.values() for stop in found}
         codes |= {exit_name(failure.code) for failure in self.failures}
         if codes != {ExitCode.PEER_LOST.name}:
             return ()
         failed = {failure.host for failure in self.failures}
-        begins = {process: _host_of(events) for process, events in self.ledgers.items()}
-        return tuple(
-            host for process, host in sorted(begins.items()) if host and not stops[process] and host not in failed
-        )
+        begins = [_begin_of(events) for process, events in sorted(self.ledgers.items()) if not stops[process]]
+        hosts = [begin.facts.get("host") for begin in begins if begin]
+        return tuple(host for host in hosts if host and host not in failed)
 
     @cached_property
     def cause(self) -> str:
@@ -191,15 +192,14 @@ class Start:
             return f"{' or '.join(self.lost_hosts)}: ended without a record, so it was killed or its machine was lost"
         if self.failures:
             return f"{self._first.host}: {(self._first.cause.splitlines() or [''])[0]}"
-        stop = self.last("stop")
+        stop = self.last(EventName.STOP)
         if stop is None or stop.facts.get("cause") == "done":
             return ""
         return f"{stop.facts.get('cause')}: {(str(stop.facts.get('message', '')).splitlines() or [''])[0]}"
 
 
-def _host_of(events: Sequence[Event]) -> str:
-    """Return the name of the host that recorded these events. Empty: it is not among them."""
-    return next((str(event.facts.get("host") or "") for event in events if event.name == "start"), "")
+def _begin_of(events: Sequence[Event]) -> Event | None:
+    return next((event for event in events if event.name == EventName.START), None)
 
 
 @dataclass(frozen=True)
@@ -258,46 +258,31 @@ class _Reader:
     def history(self) -> History:
         ledgers: dict[int, dict[int, tuple[Event, ...]]] = {}
         for (start, process), path in self._files("ledger"):
-            ledgers.setdefault(start, {})[process] = tuple(self._lines(path, Event.parse))
-        steps: dict[int, list[Step]] = {}
+            ledgers.setdefault(start, {})[process] = tuple(read_lines(path, Event.parse, self.notes))
+        steps: dict[int, list[StepLine]] = {}
         for (start, _), path in self._files("steps"):
-            steps.setdefault(start, []).extend(self._lines(path, Step.model_validate))
+            steps.setdefault(start, []).extend(read_lines(path, partial(parse, StepLine), self.notes))
         bare = [
             Start(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
             for number in sorted({*ledgers, *steps})
         ]
         starts, unopened = self._ends(bare)
-        manifest = read_record(self.run / "manifest.json", Manifest, self.notes)
-        facts = manifest.model_dump() if manifest else {}
-        found = History(self.run, facts, starts, self._placement(), unopened=unopened)
+        manifest = read_record(self.run / "manifest.json", _manifest, self.notes)
+        found = History(self.run, manifest or {}, starts, self._placement(), unopened=unopened)
         submission = found.attempts[-1].submission if found.attempts else None
         world = read_world(self.run.parent.parent, submission, self.notes) if submission else None
         return replace(found, world=world, notes=tuple(self.notes))
 
-    def _files(self, folder: str) -> list[tuple[tuple[int, int], epath.Path]]:
-        """Return the files `<number>-<number>.jsonl`, in order."""
+    def _files(self, folder: str) -> Iterable[tuple[tuple[int, int], epath.Path]]:
         where = self.run / folder
         if not where.exists():
             self.notes.append(f"{folder}/ is missing")
-            return []
-        files: dict[tuple[int, int], epath.Path] = {}
-        for path in where.iterdir():
-            first, _, second = path.name.removesuffix(".jsonl").partition("-")
-            if path.name.endswith(".jsonl") and first.isdecimal() and second.isdecimal():
-                files[int(first), int(second)] = path
-        return sorted(files.items())
-
-    def _lines[Kind](self, path: epath.Path, parse: Callable[[Any], Kind]) -> Iterator[Kind]:
-        for number, text in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):
-            try:
-                yield parse(json.loads(text))
-            except (ValueError, RecursionError):
-                self.notes.append(f"{path.parent.name}/{path.name}, line {number} cannot be read: {text[:40]!r}")
+        return numbered_files(where)[0].items()
 
     def _ends(self, starts: Sequence[Start]) -> tuple[tuple[Start, ...], tuple[Start, ...]]:
         """Return the attempts with their failures, and the attempts that failed before they opened the run."""
         run_ids = {self.run.name, *(start.attempt[0] for start in starts if start.attempt)}
-        ends: dict[int, list[Failure]] = {}
+        ends: dict[int, list[FailureRecord]] = {}
         early: list[ProcessFailure] = []
         for ended in read_failures(self.run.parent.parent, self.notes, run_ids):
             if owner := next((start for start in starts if start.has_failure(ended)), None):
@@ -316,7 +301,13 @@ class _Reader:
         folder = self.run / "placement"
         paths = [path for path in folder.iterdir() if _START_FILE.fullmatch(path.name)] if folder.exists() else []
         newest = max(paths, key=lambda path: int(path.stem), default=None)
-        return read_record(newest, Placement, self.notes) if newest else None
+        return read_record(newest, Placement.model_validate, self.notes) if newest else None
+
+
+def _manifest(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict) or not isinstance(document.get("spec", {}), dict):
+        raise ValueError("expected an object with the specification of the job")
+    return document
 
 
 def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) -> Start:
@@ -332,5 +323,5 @@ def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) ->
         followed=following is not None,
         host_begins=begins,
         neighbour=neighbour,
-        failed_attempt=(hosts[0].run_id, hosts[0].failure.attempt),
+        failed_attempt=(hosts[0].run_id, hosts[0].attempt),
     )

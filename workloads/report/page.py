@@ -12,6 +12,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
+from multislice_run.records.events import EventName
 from workloads.report.chart import Bar, amount, element, long_bar, style_sheet
 from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
 from workloads.report.goodput import Cause, Goodput, Spent, goodput, lost_steps
@@ -203,7 +204,7 @@ def _start_row(start: Start, lost: int) -> Sequence[str]:
     if start.restored_locally:
         steps += ", from the memory of the pods"
     lasted = duration(start.ended - start.began[0])
-    compiled = start.last("compile")
+    compiled = start.last(EventName.COMPILE)
     chosen = [compiled.facts.get(name, "") if compiled else "" for name in ("attention", "compute_dtype")]
     number = str(start.number) if start.opened else f"before {start.number}"
     cells = (number, began, lasted, *chosen, steps, lost, start.ending, start.cause)

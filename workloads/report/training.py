@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from multislice_run.records.events import EventName
 from workloads.spec import ExitCode
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _of_attempt(history: "History", newest: "Start") -> Training:
 
     step = _reached(newest)
     last = newest.steps[-1] if newest.steps and newest.steps[-1].step == step else None
-    counts = [event.facts.get("steps") for event in history.events("RunStarted")]
+    counts = [event.facts.get("steps") for event in history.events(EventName.RUN_STARTED)]
     saved, saved_at = _last_save(history)
     submission, restarts = newest.attempt or ("", 0)
     return Training(
@@ -106,7 +107,7 @@ def _of_attempt(history: "History", newest: "Start") -> Training:
         steps=next((steps for steps in reversed(counts) if isinstance(steps, int)), 0),
         loss=last.loss if last else None,
         tokens_per_second=(last.tokens_per_second or 0.0) if last else 0.0,
-        step_ms=last.seconds * 1000 if last else 0.0,
+        step_ms=last.step_seconds * 1000 if last else 0.0,
         held_out_loss=_held_out(history, step),
         checkpoint_step=saved,
         losses=_curve(history, step),
@@ -117,7 +118,7 @@ def _of_attempt(history: "History", newest: "Start") -> Training:
         slices=newest.slices[0],
         asked_slices=newest.slices[1],
         began=newest.began[0],
-        ended=newest.last("stop") is not None,
+        ended=newest.last(EventName.STOP) is not None,
         failed=newest.ending not in (ExitCode.DONE.name, LAST),
     )
 
@@ -130,19 +131,21 @@ def _reached(start: "Start") -> int | None:
     return max(moves, key=lambda move: move[0])[1] if moves else None
 
 
-_POSITIONS = ("RunStarted", "restore")
+_POSITIONS = (EventName.RUN_STARTED, EventName.RESTORE)
 """Events whose step is the position of the run."""
 
 
 def _beginning(start: "Start") -> str:
-    opened, restored = start.last("RunStarted"), start.last("restore")
+    opened, restored = start.last(EventName.RUN_STARTED), start.last(EventName.RESTORE)
     outcome = str(opened.facts.get("outcome", "")) if opened else "resumed" if restored else ""
     found = opened or restored
     return f"resumed at step {found.facts['step']}" if outcome == "resumed" and found else outcome
 
 
 def _held_out(history: "History", step: int | None) -> float | None:
-    found = [event.facts.get("loss") for event in history.events("Evaluation") if event.facts["step"] <= (step or 0)]
+    found = [
+        event.facts.get("loss") for event in history.events(EventName.EVALUATION) if event.facts["step"] <= (step or 0)
+    ]
     return found[-1] if found else None
 
 
@@ -151,9 +154,9 @@ def _last_save(history: "History") -> tuple[int | None, float | None]:
     saves: dict[int, float] = {}
     for event in (event for start in history.starts for event in start.leader):
         step = int(event.facts.get("step", 0)) if event.name in _OF_SAVES else 0
-        if event.name == "CheckpointSkipped":
+        if event.name == EventName.CHECKPOINT_SKIPPED:
             saves.pop(step, None)
-        elif event.name == "CheckpointSaved":
+        elif event.name == EventName.CHECKPOINT_SAVED:
             saves.pop(step, None)
             saves[step] = event.time
         elif step and event.facts.get("source") != "memory":
@@ -162,7 +165,7 @@ def _last_save(history: "History") -> tuple[int | None, float | None]:
     return next(reversed(saves.items()), (None, None))
 
 
-_OF_SAVES = ("CheckpointSaved", "CheckpointSkipped", "restore")
+_OF_SAVES = (EventName.CHECKPOINT_SAVED, EventName.CHECKPOINT_SKIPPED, EventName.RESTORE)
 
 
 def _curve(history: "History", reached: int | None) -> tuple[tuple[int, float], ...]:
@@ -172,7 +175,7 @@ def _curve(history: "History", reached: int | None) -> tuple[tuple[int, float], 
     """
     curve: dict[int, float] = {}
     for start in history.starts:
-        if opened := start.last("RunStarted"):
+        if opened := start.last(EventName.RUN_STARTED):
             curve = {step: loss for step, loss in curve.items() if step <= int(opened.facts["step"])}
         curve |= {step.step: step.loss for step in start.steps if step.loss is not None}
     return _thinned(sorted((step, loss) for step, loss in curve.items() if step <= (reached or 0)))

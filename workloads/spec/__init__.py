@@ -8,6 +8,7 @@ that the pod returns. It imports neither JAX nor Pulumi, so both sides can impor
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
+from multislice_run.exit_codes import CONSEQUENCES, FATAL_CODES, ExitCode, cause_order
 from multislice_run.pod import (
     API_ACCESS_PATH,
     ATTEMPT_BEGINS,
@@ -15,8 +16,6 @@ from multislice_run.pod import (
     BAD_HOST_KEY,
     CALL_KEY_VARIABLE,
     CALL_SPEC_VARIABLE,
-    CONSEQUENCES,
-    FATAL_CODES,
     HEARTBEAT_VARIABLE,
     IMAGE_VARIABLE,
     JOB_FOLDER_VARIABLE,
@@ -31,10 +30,7 @@ from multislice_run.pod import (
     RUN_ID_VARIABLE,
     SLICES_VARIABLE,
     START_VARIABLE,
-    UNCOUNTED_CODES,
     XPROF_FOLDER,
-    ExitCode,
-    cause_order,
 )
 from workloads.spec.base import NUMBER, Flag, Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.compiler import LIBTPU_VARIABLE, CompilerSpec, rendered

@@ -41,7 +41,7 @@ Training has no arguments; environment variables set everything:
   MEGASCALE_COORDINATOR_ADDRESS  first host of the first slice (label of JobSet)
   JAX_COMPILATION_CACHE_DIR      folder that keeps compiled programs between attempts (optional)
 
-For the exit codes, see ExitCode in multislice_run/pod.py.
+For the exit codes, see multislice_run/exit_codes.py.
 """
 
 

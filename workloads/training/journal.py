@@ -9,12 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from multislice_run.ledger import Ledger
 from multislice_run.live_metrics import LiveMetrics
+from multislice_run.records.events import BY_CLASS, EventName
+from multislice_run.records.ledger import Ledger
+from multislice_run.records.lines import Pace
 from multislice_run.start import Start
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
-from workloads.training.pace import Pace, compare
+from workloads.training.pace import compare
 from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
 from workloads.training.step import StepResult
@@ -69,13 +71,12 @@ class Journal:
         """Record the start of this attempt, and whether it has fewer slices than the job."""
         slices, batch = spec.slices.count, spec.training.global_batch
         self.live.set_schedule(self.schedule.steps, self.schedule.save_every_minutes * 60, slices)
-        about = {name: value for name, value in asdict(start).items() if name != "image"}
-        self.record("start", **about, host=self.processes.host, slices=slices)
+        self.record(EventName.START, **start.facts(self.processes.host, slices))
         if slices < start.asked_slices:
             accumulation = spec.training.accumulation
             self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch, spec.padding_rows))
 
-    def record(self, event: str, **values: Any) -> None:
+    def record(self, event: EventName, **values: Any) -> None:
         self.ledger.record(event, **values)
         self.live.record_event(event, values)
 
@@ -84,10 +85,10 @@ class Journal:
         if self.processes.leads:
             print(line.line(), flush=True)
             if not isinstance(line, StepProgress):  # a step is in the step metrics instead
-                self.record(type(line).__name__, **vars(line))
+                self.record(BY_CLASS[type(line).__name__], **vars(line))
 
     def warn(self, message: str) -> None:
-        self.record("warning", message=message)
+        self.record(EventName.WARNING, message=message)
         if self.processes.leads:
             print(message, flush=True)
 
@@ -105,9 +106,9 @@ class Journal:
         line = self.metrics.add(step.before, result, seconds, host_seconds, saving)
         self.live.record_step(line)
         if self.processes.leads:
-            self.trackers.step(step.number, line)
-        rate, steps = line["tokens_per_second"], self.schedule.steps
-        self.announce(StepProgress(step.number, steps, result.loss, rate, seconds * 1000))
+            self.trackers.step(line)
+        rate = line.tokens_per_second or 0.0
+        self.announce(StepProgress(step.number, self.schedule.steps, result.loss, rate, seconds * 1000))
         if result.skipped:
             self.warn(
                 f"step {step.number}: loss {result.loss} or gradient norm {result.gradient_norm} is not finite or above"
@@ -117,13 +118,13 @@ class Journal:
     def compare_hosts(self, step: int) -> None:
         """Publish this host's pace. The leader compares the paces published so far, without waiting."""
         pace = self.metrics.pace(step)
-        self.record("pace", **asdict(pace))
+        self.record(EventName.PACE, **asdict(pace))
         self.processes.put("pace", asdict(pace))
         paces = [Pace(**each) for each in self.processes.read_all("pace")] if self.processes.leads else []
         if not paces:
             return
         found = compare(paces)
-        self.record("hosts", step=step, **asdict(found))
+        self.record(EventName.HOSTS, step=step, **asdict(found))
         if found.straggles:
             self.warn(
                 f"step {step}: host {found.slowest} keeps the others waiting, {found.slowest_seconds * 1000:.0f} ms a"

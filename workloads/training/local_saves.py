@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from multislice_run.ledger import add_unstored
+from multislice_run.records.ledger import add_unstored
 from workloads.progress import LocalCheckpointWritten, RestoredLocally
 from workloads.training.fingerprint import Fingerprints, Replicas
 from workloads.training.journal import Journal

@@ -15,8 +15,9 @@ from dataclasses import asdict
 
 import jax
 
-from multislice_run.ledger import Ledger
 from multislice_run.live_metrics import LiveMetrics
+from multislice_run.records.events import EventName
+from multislice_run.records.ledger import Ledger
 from multislice_run.start import Start
 from workloads.progress import (
     CheckpointSaved,
@@ -154,7 +155,7 @@ class Training:
         """
         self._announce_start(start)
         outcome = self._begin()
-        self.journal.record("compile", seconds=self.program.prepare(), **self.program.functions.choices)
+        self.journal.record(EventName.COMPILE, seconds=self.program.prepare(), **self.program.functions.choices)
         self.journal.restart_clock()
         last = self.schedule.steps
         self._position = Position.of(self._state)
@@ -199,7 +200,7 @@ class Training:
         position = Position.of(state)
         if source == "storage":
             self._stored_step = position.step
-        self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began, source=source)
+        self.journal.record(EventName.RESTORE, **asdict(position), seconds=time.monotonic() - began, source=source)
         if self.processes.leads:
             earlier = earlier or read_record(self.run.checkpoints / str(position.step)).manifest
             if change := settings_change(earlier, self.run, state):
@@ -221,7 +222,7 @@ class Training:
     def _reading(self, weights: InitialWeights) -> Generator[None]:
         began = time.monotonic()
         yield
-        self.journal.record("initial_weights", folder=str(weights.folder), seconds=time.monotonic() - began)
+        self.journal.record(EventName.INITIAL_WEIGHTS, folder=str(weights.folder), seconds=time.monotonic() - began)
 
     def _advance(self) -> None:
         """Give the devices the next step, then finish the previous one."""
@@ -325,7 +326,7 @@ class Training:
         self._safe_step = self._stored_step = position.step
         self._save_waits = False
         self._timer.restart(position.batch)
-        self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began)
+        self.journal.record(EventName.RESTORE, **asdict(position), seconds=time.monotonic() - began)
         self.journal.restart_clock()
 
     def _evaluate(self, step: int) -> float:
@@ -355,7 +356,7 @@ class Training:
         agreed = self.replicas.require_equal(step, self.program.fingerprints(self._state))
         self.checkpoints.save(step, self._state, agreed, self.run.manifest)
         self._safe_step = step
-        self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
+        self.journal.record(EventName.SAVE, step=step, blocking_seconds=time.monotonic() - began)
         self.journal.restart_clock()
 
     def _compare_slices(self, step: int) -> None:
@@ -363,7 +364,7 @@ class Training:
             return  # Its save has compared them.
         began = time.monotonic()
         self.replicas.require_equal(step, self.program.fingerprints(self._state))
-        self.journal.record("slices_agree", step=step, seconds=time.monotonic() - began)
+        self.journal.record(EventName.SLICES_AGREE, step=step, seconds=time.monotonic() - began)
         self.journal.restart_clock()
 
     def _leave_on_sigterm(self) -> None:

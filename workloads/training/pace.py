@@ -9,19 +9,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from multislice_run.records.lines import Pace
+
 STRAGGLING_SHARE = 0.1
 """Share of a step by which a straggler's own time exceeds that of the median host."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Mean times of one host over its last steps."""
-
-    host: str
-    step: int
-    step_seconds: float
-    host_seconds: float
-    """Part of it in which the devices waited for this host to give them the step."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 The layout below the storage path is:
 
-    current.json                   {"run": id} of the run that `resume` continues
+    current.json                   the run that `resume` continues
     runs/<run>/manifest.json       specification, data, image, commit and versions of its first attempt, with the
                                    optimizer of its newest attempt and the newest attention kernel on each generation
                                    of chips
     runs/<run>/checkpoints/        see `checkpoint`
-    runs/<run>/ledger/             see `metrics`
+    runs/<run>/ledger/             see `multislice_run.records`
     runs/<run>/steps/              see `step_metrics`
     runs/<run>/tensorboard/        see `tensorboard`
     runs/<run>/placement/          see `workloads.report.mesh_text`
@@ -22,7 +22,6 @@ so each checkpoint has the manifest of the attempt that saved it.
 import json
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,13 +31,13 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from multislice_run.ledger import next_start, write_whole
+from multislice_run.records import numbered
+from multislice_run.records.ledger import next_start, write_current, write_whole
+from multislice_run.records.lines import Current
+from multislice_run.records.shapes import parse
 from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runtime import Processes
-
-_RUN_NAME = re.compile(r"[\w-][\w.-]*")
-"""Name of a run, which is a folder and leads to no other one."""
 
 RECORDED_PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain")
 
@@ -113,7 +112,7 @@ def manifest(
     `kernel` is the attention kernel that it really uses; `frozen` is the digest of the weights that it trains adapters
     for.
     """
-    return {
+    facts = {
         "spec": spec.model_dump(),
         "attention": {spec.slices.generation: kernel},
         **({"frozen_weights": frozen} if frozen else {}),
@@ -127,6 +126,7 @@ def manifest(
             **{package: _version(package) for package in RECORDED_PACKAGES},
         },
     }
+    return numbered(facts)
 
 
 def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Processes) -> Run:
@@ -148,9 +148,8 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[s
     run = run or run_id
     folder = storage / "runs" / run
     fault = _record(folder / "manifest.json", manifest, spec.allow_changes)
-    current, named = storage / "current.json", json.dumps({"run": run})
-    if not fault and not (current.exists() and current.read_text() == named):
-        write_whole(current, named)
+    if not fault:
+        write_current(storage, run)
     return run, next_start(folder / "ledger"), fault
 
 
@@ -175,12 +174,9 @@ def _current(storage: epath.Path) -> str | None:
     if not path.exists():
         return None
     try:
-        run = json.loads(path.read_text())["run"]
-        if isinstance(run, str) and _RUN_NAME.fullmatch(run):
-            return run
-        fault = f"expected the name of a run, got {run!r}"
-    except (ValueError, LookupError, TypeError) as error:
-        fault = f"{type(error).__name__}: {error}"
+        return parse(Current, json.loads(path.read_text())).run
+    except ValueError as error:
+        fault = str(error)
     newest = max(_last_written(storage / "runs"), default=(0.0, None))[1]
     print(f"{path} cannot be used: {fault}; the newest run is {newest or 'not there'}", flush=True)
     return newest

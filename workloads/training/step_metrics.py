@@ -1,21 +1,19 @@
 """Writes the metrics of each step as a JSON line, on the leader, and counts skipped steps.
 
-The files are `steps/<start>-<part>.jsonl` of a run. Their fields are in docs/how-to/metrics.md.
+The files are `steps/<start>-<part>.jsonl` of a run. Their fields are in `multislice_run.records.lines`.
 """
 
-import math
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import jax
 
-from multislice_run.ledger import StepFile
+from multislice_run.records.ledger import StepFile
+from multislice_run.records.lines import Pace, StepLine
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
-from workloads.training.pace import Pace
 from workloads.training.resumption import Position
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
@@ -76,7 +74,7 @@ class StepMetrics:
         seconds: float,
         host_seconds: float,
         local_save_seconds: float | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> StepLine:
         """Record the step after `before` and return its line, which the leader writes to storage.
 
         `host_seconds` is the part of its `seconds` in which the devices waited for this host to give them the step.
@@ -86,26 +84,26 @@ class StepMetrics:
         self._skipped += result.skipped
         self._recent.append((seconds, host_seconds))
         tokens_per_second = self._tokens / seconds
-        # JSON has neither NaN nor infinities.
-        numbers = {"loss": result.loss, "z_loss": result.z_loss, "gradient_norm": result.gradient_norm}
         stats = [device.memory_stats() or {} for device in self._devices]  # CPU devices report none
-        line = {
-            "step": before.step + 1,
-            "batch": before.batch,
-            "time": round(time.time() - (time.monotonic() - result.ended), 3),
-            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-            "skipped": result.skipped,
-            "skipped_steps": self._skipped,
-            "step_seconds": seconds,
-            "host_seconds": host_seconds,
-            **({} if local_save_seconds is None else {"local_save_seconds": local_save_seconds}),
-            "tokens_per_second": tokens_per_second,
-            "mfu": utilisation(tokens_per_second, self._flops, self._spec.slices),
-            "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],
-            "device_peak_bytes_in_use": [each.get("peak_bytes_in_use") for each in stats],
-        }
+        line = StepLine(
+            step=before.step + 1,
+            batch=before.batch,
+            time=round(time.time() - (time.monotonic() - result.ended), 3),
+            loss=result.loss,
+            z_loss=result.z_loss,
+            gradient_norm=result.gradient_norm,
+            skipped=result.skipped,
+            skipped_steps=self._skipped,
+            step_seconds=seconds,
+            host_seconds=host_seconds,
+            local_save_seconds=local_save_seconds,
+            tokens_per_second=tokens_per_second,
+            mfu=utilisation(tokens_per_second, self._flops, self._spec.slices),
+            device_bytes_in_use=[each.get("bytes_in_use") for each in stats],
+            device_peak_bytes_in_use=[each.get("peak_bytes_in_use") for each in stats],
+        )
         if self._lines:
-            self._lines.add(**line)
+            self._lines.add(line)
         return line
 
     def pace(self, step: int) -> Pace:

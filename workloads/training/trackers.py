@@ -15,13 +15,14 @@ from importlib.util import find_spec
 from queue import Full, Queue, ShutDown
 from typing import Any, NamedTuple, Protocol
 
+from multislice_run.records.lines import StepLine
 from workloads.spec import JobSpec, TrackersSpec, WandbSpec
 from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
 
 CURVES = ("loss", "z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_per_second", "mfu")
-"""Fields of a step's line that are plotted. A curve has a gap where its field is `null`."""
+"""Fields of a step's line that are plotted. A curve has a gap where its value is unknown or not finite."""
 
 CLOSE_SECONDS = 10.0
 """Time limit for trackers at the end of an attempt. Spot capacity leaves 15 seconds in all when it is taken back."""
@@ -137,12 +138,13 @@ class Trackers:
         for served in self._served:
             served.start()
 
-    def step(self, step: int, line: Mapping[str, object]) -> None:
-        """Show the results of `step` from its line."""
-        again = self._last_step is None or step <= self._last_step
-        self._last_step = step
-        values = {name: float(one) for name in CURVES if isinstance(one := line[name], int | float)}
-        self._show(Point(step, values, again))
+    def step(self, line: StepLine) -> None:
+        """Show the results of a step."""
+        again = self._last_step is None or line.step <= self._last_step
+        self._last_step = line.step
+        facts = line.facts()
+        values = {name: float(one) for name in CURVES if (one := facts.get(name)) is not None}
+        self._show(Point(line.step, values, again))
 
     def held_out(self, step: int, loss: float) -> None:
         """Show the loss on the held-out rows after `step`."""

@@ -87,7 +87,7 @@ class Watchdog:
             silent = self._silent()
             cause += f"; {_NO_SIGN}{silent}" if silent else ""
             details = stacks().splitlines()
-            failure = Failure(cause, details, self._processes.host, ExitCode.HANG, time.time())
+            failure = Failure(cause, self._processes.host, ExitCode.HANG, time.time(), details)
             self._ending.fail(failure, self._processes)
 
     def _exchange_signs(self) -> None:
@@ -115,5 +115,5 @@ class Watchdog:
         """Write the leader's record before JAX aborts this process, which leaves no time for it."""
         if silent != self._suspected:
             cause, host = f"{_NO_SIGN}{silent}", self._processes.host
-            self._ending.note(Failure(cause, [], host, ExitCode.PEER_LOST, time.time()) if silent else None)
+            self._ending.note(Failure(cause, host, ExitCode.PEER_LOST, time.time()) if silent else None)
         self._suspected = silent

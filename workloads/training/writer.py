@@ -32,7 +32,7 @@ from typing import Self
 
 from etils import epath
 
-from multislice_run.ledger import write_whole
+from multislice_run.records.ledger import write_whole
 from workloads.spec import FATAL_CODES, ExitCode
 from workloads.training.failures import InvalidSpec, PathTaken, TrainingStopped
 from workloads.training.runtime import Processes

@@ -38,7 +38,7 @@ def attempt(number: int, at: float, *more: Facts) -> dict[str, list[Facts]]:
     def ledger(host: str) -> list[Facts]:
         return [began(START + at + 1, number, START + at, host=f"tiny-{host}.tiny", run_id="uid-tiny")]
 
-    opened = event(START + at + 2, "RunStarted", run="one", outcome="new", step=0, steps=9)
+    opened = event(START + at + 2, "run_started", run="one", outcome="new", step=0, steps=9)
     return {f"{number}-0": [*ledger("slice-0-0"), opened, *more], f"{number}-2": ledger("slice-1-0")}
 
 

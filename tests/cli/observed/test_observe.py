@@ -137,10 +137,7 @@ def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> N
 def test_the_starts_of_a_run_are_listed_with_their_failures(tmp_path: Path) -> None:
     crashed_and_resumed(tmp_path)
     found = read_files(str(tmp_path))
-    assert [(start.ending, start.first_step, start.last_step) for start in found.starts] == [
-        ("CRASH", 1, 4),
-        ("DONE", 3, 5),
-    ]
+    assert [(start.attempt, start.cause) for start in found.starts] == [(0, "host-1: ValueError: no such row"), (1, "")]
     assert [(fail.host, fail.code, fail.attempt) for fail in found.failures] == [("host-1", 1, 0)]
 
 

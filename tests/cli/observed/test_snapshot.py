@@ -20,14 +20,14 @@ from tests.workloads.report.runs import began, event, moved, step, write_run
 
 FIRST = [
     began(3, 0, 2, 3600.0, run_id="uid-tiny"),
-    event(9, "RunStarted", run="one", outcome="new", step=0, steps=5),
-    event(12, "CheckpointSaved", step=2),
-    event(13, "Evaluation", step=3, loss=2.5),
+    event(9, "run_started", run="one", outcome="new", step=0, steps=5),
+    event(12, "checkpoint_saved", step=2),
+    event(13, "evaluation", step=3, loss=2.5),
 ]
 STEPS = [step(1, 10), step(2, 11), step(3, 13), step(4, 14)]
 BEGAN_AGAIN = began(83, 1, 82, 3600.0, run_id="uid-tiny")
 RESTORED = event(85, "restore", step=2, source="storage")
-OPENED = event(86, "RunStarted", run="one", outcome="resumed", step=2, steps=5)
+OPENED = event(86, "run_started", run="one", outcome="resumed", step=2, steps=5)
 
 
 def write(storage: Path, *attempts: list[dict[str, Any]], again: int = 0, **names: str) -> Path:

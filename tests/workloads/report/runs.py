@@ -84,16 +84,16 @@ def crashed_and_resumed(
     first = [
         began(5, 0, 0, prices[0], run_id=run_id),
         event(9, "compile", seconds=4, attention="fused", compute_dtype="bfloat16"),
-        event(9, "RunStarted", run="one", outcome="new", step=0, steps=5),
+        event(9, "run_started", run="one", outcome="new", step=0, steps=5),
         event(12, "save", step=2, blocking_seconds=1),
     ]
     second = [
         began(33, 1, 30, prices[1], run_id=run_id),
         event(35, "restore", step=2, seconds=2),
         event(36, "compile", seconds=1),
-        event(36, "RunStarted", run="one", outcome="resumed", step=2, steps=5),
-        event(41, "Evaluation", step=5, loss=2.5),
-        event(41.5, "RunSummary", run="one", step=5, evaluation_loss=2.5, seconds=11.5),
+        event(36, "run_started", run="one", outcome="resumed", step=2, steps=5),
+        event(41, "evaluation", step=5, loss=2.5),
+        event(41.5, "run_summary", run="one", step=5, evaluation_loss=2.5, seconds=11.5),
         event(42, "stop", cause="done", message="", code="DONE"),
     ]
     late_host = [began(5, 0, 2, host="host-1", run_id=run_id), event(5.1, "compile", seconds=1)]

@@ -84,7 +84,7 @@ def test_while_an_attempt_restores_the_page_has_no_figure_of_the_one_before(tmp_
     run = crashed_and_resumed(tmp_path)
     (run / "steps" / "1-0.jsonl").unlink()
     with (run / "ledger" / "0-0.jsonl").open("a") as ledger:
-        ledger.write(json.dumps(event(12, "CheckpointSaved", step=2)) + "\n")
+        ledger.write(json.dumps(event(12, "checkpoint_saved", step=2)) + "\n")
     begin = (run / "ledger" / "1-0.jsonl").read_text().splitlines()[0]
     (run / "ledger" / "1-0.jsonl").write_text(begin + "\n")
     words = report(tmp_path).words
@@ -158,8 +158,8 @@ def test_words_from_a_run_are_not_markup(tmp_path: Path) -> None:
         ({"0-0": [began(1)]}, {"0-0": [step(1, 2)]}),
         ({"0-0": [began(1)]}, {"0-0": [step(1, 2, loss=None)]}),
         ({}, {"0-0": [step(7, 2), step(8, 2)]}),
-        ({"0-0": [began(1), event(2, "Evaluation", step=3, loss=2.0)]}, {}),
-        ({"0-0": [began(1), event(2, "Evaluation", step=3, loss=nan)]}, {}),
+        ({"0-0": [began(1), event(2, "evaluation", step=3, loss=2.0)]}, {}),
+        ({"0-0": [began(1), event(2, "evaluation", step=3, loss=nan)]}, {}),
         ({"0-0": [began(1), event(2, "pace", host="h", step=1, step_seconds=0.0, host_seconds=0.0)]}, {}),
     ],
 )
@@ -312,8 +312,8 @@ def test_a_start_from_the_memory_of_the_pods_is_named_with_what_it_repeated(
 ) -> None:
     restored = {"step": 3, "hosts": 4, "of_hosts": 4, "saved": 2}
     ledgers = {
-        "0-0": [began(1, 0, 0), event(2, "RunStarted", step=0, steps=9)],
-        "1-0": [began(21, 1, 20), event(22, "RestoredLocally", **restored), event(22, "RunStarted", step=3, steps=9)],
+        "0-0": [began(1, 0, 0), event(2, "run_started", step=0, steps=9)],
+        "1-0": [began(21, 1, 20), event(22, "restored_locally", **restored), event(22, "run_started", step=3, steps=9)],
     }
     steps = {"0-0": [step(number, 2 + number) for number in (1, 2, 3, 4)], "1-0": [step(4, 24)]}
     write_run(tmp_path, ledgers, steps)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multislice_run.records.lines import FailureRecord, StepLine
 from tests.workloads.report.runs import (
     began,
     crashed_and_resumed,
@@ -15,7 +16,7 @@ from tests.workloads.report.runs import (
     write_run,
 )
 from workloads.report.goodput import Cause, Goodput, goodput, lost_steps
-from workloads.report.history import Event, Failure, Start, Step
+from workloads.report.history import Event, Start
 from workloads.spec import ExitCode
 
 
@@ -43,7 +44,7 @@ def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path)
 
 
 def test_local_saves_between_steps_count_as_saves(tmp_path: Path) -> None:
-    started = event(2, "RunStarted", run="one", outcome="new", step=0, steps=2)
+    started = event(2, "run_started", run="one", outcome="new", step=0, steps=2)
     after_save = step(2, 4.75, seconds=1.0, host_seconds=0.25) | {"local_save_seconds": 0.75}
     write_run(tmp_path, {"0-0": [began(2), started]}, {"0-0": [step(1, 3), after_save]})
     parts = {part.name: part.seconds for part in goodput(history(tmp_path / "runs" / "one").starts).parts}
@@ -52,14 +53,14 @@ def test_local_saves_between_steps_count_as_saves(tmp_path: Path) -> None:
 
 
 def test_the_comparison_of_slices_is_a_cause_of_its_own(tmp_path: Path) -> None:
-    ledger = [began(1), event(1, "RunStarted", step=0), event(4, "slices_agree", step=1, seconds=2.0)]
+    ledger = [began(1), event(1, "run_started", step=0), event(4, "slices_agree", step=1, seconds=2.0)]
     run = write_run(tmp_path, {"0-0": ledger}, {"0-0": [step(1, 2), step(2, 5.5, seconds=1.5, host_seconds=0.5)]})
     spent = {part.name: part.seconds for part in goodput(history(run).starts).parts}
     assert (spent["comparing slices"], spent["steps waiting for the host"]) == (2.0, 0.5)
 
 
 def test_rounded_times_give_the_time_of_a_step_to_no_other_cause(tmp_path: Path) -> None:
-    ledger = [began(1), event(1, "RunStarted", step=0), event(3, "save", step=2)]
+    ledger = [began(1), event(1, "run_started", step=0), event(3, "save", step=2)]
     rounded = [step(1, 1.9996, seconds=1.0), step(2, 2.5, seconds=0.5008), step(3, 3.5, seconds=0.5004)]
     run = write_run(tmp_path, {"0-0": ledger}, {"0-0": rounded})
     spent = {part.name: part.seconds for part in goodput(history(run).starts).parts}
@@ -105,9 +106,11 @@ def test_work_is_lost_after_what_the_run_went_back_for() -> None:
 
     def start(number: int, resumed: int, steps: Sequence[int], code: ExitCode) -> Start:
         at = 100.0 * number
-        begun = (Event(at, "start", {}), Event(at + 1, "RunStarted", {"step": resumed}))
-        done = [Step(step=step, time=at + 2 + place, step_seconds=1.0, loss=1.0) for place, step in enumerate(steps)]
-        end = Failure(number, "host", "why", code, at + 50)
+        begun = (Event(at, "start", {}), Event(at + 1, "run_started", {"step": resumed}))
+        done = [
+            StepLine(step=step, time=at + 2 + place, step_seconds=1.0, loss=1.0) for place, step in enumerate(steps)
+        ]
+        end = FailureRecord("why", "host", code, at + 50)
         return Start(number, {0: begun}, tuple(done), (end,), followed=True)
 
     starts = [
@@ -134,13 +137,15 @@ def test_steps_that_a_start_goes_back_over_are_lost(tmp_path: Path) -> None:
     [(ExitCode.HANG, Cause.HUNG), (ExitCode.CRASH, Cause.LOST), (ExitCode.PREEMPTED, Cause.START)],
 )
 def test_the_last_piece_of_a_start_counts_for_how_it_ended(code: ExitCode, cause: Cause) -> None:
-    start = Start(0, {0: (Event(0.0, "start", {"began": 0.0}),)}, failures=(Failure(0, "host-0", "why", code, 600.0),))
+    start = Start(
+        0, {0: (Event(0.0, "start", {"began": 0.0}),)}, failures=(FailureRecord("why", "host-0", code, 600.0),)
+    )
     assert [(part.cause, part.seconds) for part in goodput([start]).parts] == [(cause, 600.0)]
 
 
 def test_a_start_that_got_sigterm_saves_only_what_it_has_trained(tmp_path: Path) -> None:
     stop = event(9.0, "stop", cause="Preempted", message="SIGTERM", code="PREEMPTED")
-    begin = [began(0.0), event(2.0, "RunStarted", outcome="new", step=0, steps=9)]
+    begin = [began(0.0), event(2.0, "run_started", outcome="new", step=0, steps=9)]
     run = write_run(
         tmp_path, {"0-0": [*begin, stop], "1-0": [began(9.0), stop | {"time": 20.0}]}, {"1-0": [step(1, 12.0)]}
     )
@@ -161,8 +166,8 @@ def resubmitted(tmp_path: Path, ending: str) -> Goodput:
     later = 5 + 2 * 86400
     again = {**began(later + 31, 1, later + 30, 3600.0), "run_id": "second"}
     ledgers = {
-        "0-0": [began(1, 0, 0, 3600.0), event(2, "RunStarted", step=0), event(5, "stop", code=ending)],
-        "1-0": [again, event(later + 32, "RunStarted", step=1), event(later + 35, "stop", code="DONE")],
+        "0-0": [began(1, 0, 0, 3600.0), event(2, "run_started", step=0), event(5, "stop", code=ending)],
+        "1-0": [again, event(later + 32, "run_started", step=1), event(later + 35, "stop", code="DONE")],
     }
     bad = failure("host-0", "wrong products", ExitCode.BAD_HOST, began=later, time=later + 10.0)
     run = write_run(tmp_path, ledgers, {"0-0": [step(1, 4)], "1-0": [step(2, later + 34)]}, bad)
@@ -193,8 +198,8 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_reported_as_suc
     bad = [failure("host-0", "wrong products", code, began=at, time=at + 60, attempt=place) for place, at in BAD_STARTS]
     evicted = failure("host-0", "SIGTERM", ExitCode.PREEMPTED, began=200, time=220.0, attempt=2)
     ledgers = {
-        "0-0": [began(201, 2, 200, 3600.0), event(205, "RunStarted", step=0), event(210, "save", step=1)],
-        "1-0": [began(401, 3, 400, 7200.0), event(405, "RunStarted", step=1), event(406, "stop", code="DONE")],
+        "0-0": [began(201, 2, 200, 3600.0), event(205, "run_started", step=0), event(210, "save", step=1)],
+        "1-0": [began(401, 3, 400, 7200.0), event(405, "run_started", step=1), event(406, "stop", code="DONE")],
     }
     run = write_run(tmp_path, ledgers, {"0-0": [step(1, 209)]}, *bad, evicted)
     found = goodput(history(run).attempts)
@@ -212,14 +217,14 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_reported_as_suc
 
 
 def test_a_start_that_hung_before_it_opened_the_run_hung() -> None:
-    hang = Failure(0, "host-0", "no peers", ExitCode.HANG, 600.0)
+    hang = FailureRecord("no peers", "host-0", ExitCode.HANG, 600.0)
     (part,) = goodput([Start(0, {}, failures=(hang,), host_begins=(0,))]).parts
     assert (part.name, part.seconds) == ("hung after HANG", 600.0)
 
 
 def test_work_is_lost_after_the_end_of_the_start_that_did_it_and_not_of_one_that_opened_no_run(tmp_path: Path) -> None:
     bad = failure("host-0", "wrong products", ExitCode.BAD_HOST, began=20, time=25.0, attempt=1)
-    again = [began(31, 2, 30), event(32, "RunStarted", step=0)]
+    again = [began(31, 2, 30), event(32, "run_started", step=0)]
     run = write_run(tmp_path, {"0-0": [began(1)], "1-0": again}, {"0-0": [step(1, 3)]}, bad)
     assert lost_steps(history(run).attempts) == {(0, 0): "KILLED"}
 
@@ -232,13 +237,13 @@ events = st.builds(
     lambda time, name, step: Event(time, name, {"step": step}),
     times,
     st.sampled_from(
-        ["restore", "compile", "RunStarted", "save", "slices_agree", "Evaluation", "warning", "RunSummary", "stop"]
+        ["restore", "compile", "run_started", "save", "slices_agree", "evaluation", "warning", "run_summary", "stop"]
     ),
     st.integers(0, 9),
 )
 
 steps = st.builds(
-    lambda number, time, seconds, share, skipped: Step(
+    lambda number, time, seconds, share, skipped: StepLine(
         step=number, time=time, step_seconds=seconds, host_seconds=seconds * share, loss=1.0, skipped=skipped
     ),
     st.integers(1, 9),
@@ -250,7 +255,7 @@ steps = st.builds(
 
 
 def unopened(neighbour: Start) -> st.SearchStrategy[Start]:
-    ends = st.builds(lambda code, time: Failure(0, "host", "why", code, time), st.sampled_from([23, 24, 143]), times)
+    ends = st.builds(lambda code, time: FailureRecord("why", "host", code, time), st.sampled_from([23, 24, 143]), times)
     return st.builds(
         lambda begins, failures: Start(
             neighbour.number, {}, failures=tuple(failures), host_begins=tuple(begins), neighbour=neighbour
@@ -276,7 +281,8 @@ def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
             },
             tuple(draw(st.lists(steps, max_size=6))),
             tuple(
-                Failure(0, "host", "why", code, draw(times)) for code in draw(st.lists(st.sampled_from([1, 24, 143])))
+                FailureRecord("why", "host", code, draw(times))
+                for code in draw(st.lists(st.sampled_from([1, 24, 143])))
             ),
             followed=number < count - 1,
         )

@@ -24,7 +24,7 @@ def test_events_of_one_name_are_the_leaders_over_all_starts(tmp_path: Path) -> N
     }
     found = history(write_run(tmp_path, ledgers, {}))
     assert [each.facts["step"] for each in found.events("save")] == [1, 2]
-    assert found.events("Evaluation") == ()
+    assert found.events("evaluation") == ()
 
 
 def test_failures_elsewhere_and_of_other_attempts_are_not_the_cause(tmp_path: Path) -> None:

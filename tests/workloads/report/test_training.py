@@ -5,8 +5,8 @@ import pytest
 from tests.workloads.report.runs import Facts, began, crashed_and_resumed, event, history, step, write_run
 from workloads.report.training import Training, summarize_training
 
-OPENED = event(9, "RunStarted", run="one", outcome="new", step=0, steps=9)
-SAVES = [event(12, "CheckpointSaved", step=2), event(14, "CheckpointSaved", step=4)]
+OPENED = event(9, "run_started", run="one", outcome="new", step=0, steps=9)
+SAVES = [event(12, "checkpoint_saved", step=2), event(14, "checkpoint_saved", step=4)]
 
 
 def found(storage: Path, *ledgers: list[Facts], steps: tuple[Facts, ...] = ()) -> Training:
@@ -23,7 +23,7 @@ def test_a_run_that_has_ended_has_the_figures_of_its_last_attempt(tmp_path: Path
 
 
 def test_results_of_steps_that_are_repeated_do_not_count_until_they_are(tmp_path: Path) -> None:
-    first = [OPENED, SAVES[0], event(13, "Evaluation", step=1, loss=2.5), event(14, "Evaluation", step=3, loss=2.0)]
+    first = [OPENED, SAVES[0], event(13, "evaluation", step=1, loss=2.5), event(14, "evaluation", step=3, loss=2.0)]
     again = [event(20, "restore", step=2, source="storage")]
     seen = found(tmp_path, first, again, steps=(step(1, 10), step(2, 11, loss=2.75), step(3, 13, loss=2.25)))
     assert (seen.step, seen.loss, seen.held_out_loss) == (2, None, 2.5)
@@ -48,7 +48,7 @@ def test_after_a_rollback_the_step_is_the_one_that_training_went_back_to(tmp_pat
     ("events", "saved"),
     [
         (SAVES, 4),
-        ([*SAVES, event(15, "CheckpointSkipped", step=4)], 2),
+        ([*SAVES, event(15, "checkpoint_skipped", step=4)], 2),
         ([event(15, "restore", step=3, source="storage")], 3),
         ([SAVES[0], event(15, "restore", step=3, source="memory")], 2),
         ([], None),

@@ -107,7 +107,7 @@ def test_a_run_that_goes_on_to_another_last_step_says_what_becomes_of_the_learni
     expected_line = SettingsChanged(4, "training.steps 4 to 8", earlier_learning_rate=0.0004, learning_rate=0.0031)
     assert changes(8) == [expected_line]
     assert changes(8) == []
-    (recorded,) = [event for event in ledger(tmp_path) if event["event"] == "SettingsChanged"]
+    (recorded,) = [event for event in ledger(tmp_path) if event["event"] == "settings_changed"]
     assert recorded | vars(expected_line) == pytest.approx(recorded)
 
 
@@ -144,8 +144,8 @@ def step_metrics(storage: Path) -> list[dict[str, Any]]:
 def test_a_save_is_reported_before_the_next_one_begins(tmp_path: Path) -> None:
     run(small_job(tmp_path, steps=4, save_every_steps=1))
     events = [(event["event"], event["step"]) for event in ledger(tmp_path) if "step" in event]
-    assert [event for event in events if event[0] in ("save", "CheckpointSaved")] == [
-        pair for step in range(1, 5) for pair in (("save", step), ("CheckpointSaved", step))
+    assert [event for event in events if event[0] in ("save", "checkpoint_saved")] == [
+        pair for step in range(1, 5) for pair in (("save", step), ("checkpoint_saved", step))
     ]
 
 
@@ -187,11 +187,11 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
     kernels["splash"] = refused
     run(small_job(tmp_path, steps=3))
     events = [(event["event"], event["kernel"]) for event in ledger(tmp_path) if "kernel" in event]
-    first = [("AttentionPassedOver", "fused"), ("AttentionTried", "splash"), ("AttentionChosen", "splash")]
-    then = [("AttentionTried", "splash"), ("AttentionChosen", "splash")]
+    first = [("attention_passed_over", "fused"), ("attention_tried", "splash"), ("attention_chosen", "splash")]
+    then = [("attention_tried", "splash"), ("attention_chosen", "splash")]
     assert events[:5] == first + then
-    assert events[5] == ("AttentionPassedOver", "splash")
-    assert events[-1] == ("AttentionChanged", "fused")
+    assert events[5] == ("attention_passed_over", "splash")
+    assert events[-1] == ("attention_changed", "fused")
     assert json.loads((tmp_path / "runs/run-1/manifest.json").read_text())["attention"] == {"cpu": "fused"}
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
+from multislice_run.records.lines import StepLine
 from tests.workloads.hosts import wait_until
 from tests.workloads.jobs import small_job
 from workloads.spec import TrackersSpec, WandbSpec
@@ -12,9 +13,7 @@ from workloads.training import trackers
 from workloads.training.failures import InvalidSpec
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
-from workloads.training.trackers import CURVES, Point, Trackers, require_packages, trackers_of
-
-LINE: dict[str, object] = dict.fromkeys(CURVES, 1.0)
+from workloads.training.trackers import Point, Trackers, require_packages, trackers_of
 
 
 @dataclass
@@ -34,7 +33,7 @@ def serve(served: Trackers, steps: int, completed: bool) -> list[str]:
     warnings: list[str] = []
     served.open(warnings.append)
     for step in range(1, steps + 1):
-        served.step(step, LINE)
+        served.step(StepLine(step=step, time=0.0))
     served.close(completed)
     return warnings
 
@@ -81,7 +80,7 @@ def test_one_that_hangs_holds_up_neither_a_step_nor_the_end(monkeypatch: pytest.
     served = Trackers({"wandb": Hanging, "tensorboard": lambda: recorder})
     served.open(warnings.append)
     for step in range(1, 9):
-        served.step(step, LINE)
+        served.step(StepLine(step=step, time=0.0))
         wait_until(lambda step=step: len(recorder.points) == step)
     served.close(completed=True)
     forever.set()

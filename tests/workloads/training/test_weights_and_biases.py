@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from etils import epath
 
+from multislice_run.records.lines import StepLine
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE
 from workloads.spec import TrackersSpec, WandbSpec
 from workloads.training.runs import Run
-from workloads.training.trackers import CURVES, trackers_of
+from workloads.training.trackers import trackers_of
 
 
 @dataclass
@@ -55,7 +56,7 @@ def start(folder: Path, number: int, steps: dict[int, float], *, completed: bool
     trackers = trackers_of(job, run, ALONE)
     trackers.open(pytest.fail)
     for step, loss in steps.items():
-        trackers.step(step, dict[str, object](dict.fromkeys(CURVES) | {"loss": loss}))
+        trackers.step(StepLine(step=step, time=0.0, loss=loss))
     trackers.held_out(max(steps), 4.75)
     trackers.close(completed=completed)
 
@@ -71,6 +72,8 @@ def test_all_starts_of_a_run_continue_one_run_there_by_the_step_of_training(
     assert (first.options["project"], first.options["entity"], first.options["name"]) == ("llm", "research", "test")
     assert first.options["config"]["spec"]["preset"] == "tiny"
     assert first.axes == {"*": "step"}
-    assert first.logged == [{"step": 1, "loss": 5.0}, {"step": 2, "loss": 4.0}, {"step": 2, "held_out_loss": 4.75}]
-    assert second.logged[0] == {"step": 2, "loss": 4.5}
+    others = {"skipped": 0.0, "step_seconds": 0.0}
+    steps = [{"step": 1, "loss": 5.0, **others}, {"step": 2, "loss": 4.0, **others}]
+    assert first.logged == [*steps, {"step": 2, "held_out_loss": 4.75}]
+    assert second.logged[0] == {"step": 2, "loss": 4.5, **others}
     assert [run.exit_code for run in runs] == [1, 0]

@@ -9,13 +9,16 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from etils import epath
 
+from multislice_run.exit_codes import exit_name
 from multislice_run.failures import exit_code
-from multislice_run.pod import exit_name
+from multislice_run.records import numbered
+from multislice_run.records.events import EventName
+from multislice_run.records.lines import StepLine
 
 SHORTEST_INTERVAL_SECONDS = 2.0
 
@@ -24,7 +27,7 @@ ENTRIES_PER_PART = 5000
 
 IDLE_PER_WRITE = 20
 """Pause after a write as a multiple of its duration, so that a long ledger costs at most 5 % of a thread."""
-_NUMBERED = re.compile(r"[0-9]+-[0-9]+\.jsonl")
+_NUMBERED = re.compile(r"([0-9]{1,9})-([0-9]{1,9})\.jsonl")
 
 
 class LineFile:
@@ -55,9 +58,9 @@ class LineFile:
         """Lines that are not in storage yet."""
         return self.entries[self._stored :]
 
-    def add(self, **facts: object) -> None:
+    def add(self, facts: Mapping[str, Any]) -> None:
         """Add a line, which is written in the background."""
-        self.entries.append(json.dumps(facts))
+        self.entries.append(json.dumps(numbered(facts)))
 
     def _write_in_background(self) -> None:
         pause = SHORTEST_INTERVAL_SECONDS
@@ -85,11 +88,11 @@ class Ledger(LineFile):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         cause = "done" if error is None else type(error).__name__
         code = 0 if error is None else exit_code(error)
-        self.record("stop", cause=cause, message=str(error or ""), code=exit_name(code))
+        self.record(EventName.STOP, cause=cause, message=str(error or ""), code=exit_name(code))
         super().__exit__(kind, error, trace)
 
-    def record(self, event: str, **facts: object) -> None:
-        self.add(time=round(time.time(), 3), event=event, **facts)
+    def record(self, event: EventName, **facts: object) -> None:
+        self.add({"time": round(time.time(), 3), "event": event, **facts})
 
 
 class StepFile:
@@ -107,12 +110,12 @@ class StepFile:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._lines.__exit__(kind, error, trace)
 
-    def add(self, **facts: object) -> None:
+    def add(self, line: StepLine) -> None:
         if len(self._lines.entries) >= ENTRIES_PER_PART:
             self._lines.__exit__(None, None, None)
             self._part += 1
             self._lines = self._part_file().__enter__()
-        self._lines.add(**facts)
+        self._lines.add(line.facts())
 
     @property
     def unstored(self) -> list[str]:
@@ -125,8 +128,8 @@ class StepFile:
 
 def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
     """Add to the files of steps of an attempt that was killed those of its last `lines` that they lack."""
-    parts = [path for path in _numbered(folder) if path.name.startswith(f"{start}-")]
-    last = max(parts, key=lambda path: int(path.stem.split("-")[1]), default=folder / f"{start}-0.jsonl")
+    parts = [path for (first, _), path in _files(folder).items() if first == start]
+    last = parts[-1] if parts else folder / f"{start}-0.jsonl"
     stored = last.read_text().splitlines() if parts else []
     newest = json.loads(stored[-1])["time"] if stored else 0.0
     if lacking := [line for line in lines if json.loads(line)["time"] > newest]:
@@ -136,16 +139,33 @@ def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
 
 def next_start(ledgers: epath.Path) -> int:
     """Return the number of the latest attempt that left a ledger, plus one."""
-    return max((int(path.name.split("-")[0]) + 1 for path in _numbered(ledgers)), default=0)
+    return max((start + 1 for start, _ in _files(ledgers)), default=0)
 
 
-def _numbered(folder: epath.Path) -> list[epath.Path]:
-    """Return the files `<number>-<number>.jsonl`, and report other files of that kind, which are passed over."""
-    found = [path for path in folder.iterdir() if path.name.endswith(".jsonl")] if folder.exists() else []
-    for path in found:
-        if not _NUMBERED.fullmatch(path.name):
-            print(f"{path} is not a ledger or a file of steps, and is passed over; remove it", flush=True)
-    return [path for path in found if _NUMBERED.fullmatch(path.name)]
+_Numbers = tuple[int, int]
+
+
+def numbered_files(folder: epath.Path) -> tuple[dict[_Numbers, epath.Path], list[epath.Path]]:
+    """Return the files `<number>-<number>.jsonl` by their numbers, in order, and other files of that kind."""
+    paths = [path for path in folder.iterdir() if path.name.endswith(".jsonl")] if folder.exists() else []
+    found = {path: _NUMBERED.fullmatch(path.name) for path in paths}
+    files = {(int(name[1]), int(name[2])): path for path, name in found.items() if name}
+    return dict(sorted(files.items())), [path for path, name in found.items() if not name]
+
+
+def _files(folder: epath.Path) -> dict[_Numbers, epath.Path]:
+    """Return the numbered files, and report others, which are passed over."""
+    files, others = numbered_files(folder)
+    for path in others:
+        print(f"{path} is not a ledger or a file of steps, and is passed over; remove it", flush=True)
+    return files
+
+
+def write_current(storage: epath.Path, run: str) -> None:
+    """Name the run that the next attempt continues."""
+    path, text = storage / "current.json", json.dumps(numbered({"run": run}))
+    if not (path.exists() and path.read_text() == text):
+        write_whole(path, text)
 
 
 def create(path: epath.Path, text: str) -> bool:
