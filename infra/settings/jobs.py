@@ -22,8 +22,8 @@ from infra.settings.values import (
     VariableName,
     VolumeName,
 )
+from multislice_run.exit_codes import UNCOUNTED_CODES
 from workloads.spec import (
-    UNCOUNTED_CODES,
     Backend,
     CallSpec,
     CompilerSpec,
