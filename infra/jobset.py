@@ -26,6 +26,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from infra.manifests import Manifest, manifest
 from infra.names import (
     EXCLUSIVE,
     HEAD,
@@ -40,7 +41,6 @@ from infra.names import (
     TRAINER,
     WORKER,
 )
-from infra.objects import Manifest, manifest
 from infra.pods import Pods, render_pods, way
 from infra.settings.jobs import ContainerJob, Job
 from infra.submission import Submission

@@ -7,12 +7,8 @@ groups of which the team has no quota. Only the stack writes it (`infra.access`)
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from infra.controllers import Resources
 from infra.cost import BILL_OUTPUT, group_bill, stack_bill
-from infra.kubernetes import ApiServer
-from infra.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.settings.jobs import Functions, PodLevel
 from infra.settings.schema import (
     Budget,
@@ -43,10 +39,6 @@ _SECTIONS = (
     "budget",
     "functions",
 )
-
-
-class RecordError(ValueError):
-    """Raised when another version of the program published the record."""
 
 
 class Published(Spec):
@@ -160,26 +152,6 @@ def _without_members(team: Team, groups: Mapping[str, SliceGroup]) -> Team | Non
     """Return the team with its quota of these groups only. `None`: it has none of them."""
     quota = {group: share for group, share in team.quota.items() if group in groups}
     return team.model_copy(update={"quota": quota, "members": Members()}) if quota else None
-
-
-def read_published(api: ApiServer, namespace: str) -> Published | None:
-    """Return the record in a namespace. `None`: there is none, because the namespace is not that of a team.
-
-    Raises:
-        RecordError: Another version of the program wrote it.
-        UNREACHABLE: The API server does not answer, or refuses.
-    """
-    found = api.find(f"{CONFIG_MAPS.format(namespace)}/{PUBLISHED}")
-    if found is None:
-        return None
-    try:
-        return Published.model_validate_json(found["data"][PUBLISHED_KEY])
-    except (ValidationError, KeyError, TypeError):
-        raise RecordError(
-            f"expected the ConfigMap {PUBLISHED} in namespace {namespace} in the format of this version, got another;"
-            " install the version with which the stack was deployed, or let its owner run `multislice up -s STACK` with"
-            " this one"
-        ) from None
 
 
 def join_records(found: Sequence[Published]) -> Published:

@@ -5,8 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import floor
 
-from infra.cost import group_bill, group_rate, job_group_bills, total
-from infra.money import dollars
+from infra.cost import dollars, group_bill, group_rate, job_group_bills, total
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.settings.errors import FieldError
 from infra.settings.jobs import HOURS_PER_YEAR, Job

@@ -7,19 +7,13 @@ from typing import Any
 import pytest
 from pulumi.runtime import rpc
 
-from infra.job import usd_per_job_hour
-from infra.jobs import (
-    KEPT_SECONDS,
-    CallJob,
-    call_jobset,
-    call_secret,
-    call_spec_of,
-)
+from infra.cost import usd_per_job_hour
 from infra.jobset import render
 from infra.names import METRICS_PORT_NAME
 from infra.published import Published
 from infra.settings.read import parse
 from infra.submission import FleetPlace
+from infra.submitted import KEPT_SECONDS, CallJob, call_jobset, call_secret, call_spec_of
 from tests.infra.one_job import only_group, only_job, only_submission, template_of
 from tests.infra.recording import Recording, Values, run_program
 from workloads.spec import CALL_KEY_VARIABLE, Backend, CallSpec, SliceSpec

@@ -8,9 +8,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.kubernetes import amount, quantity
+from infra.kueue import flavor_name, resource_flavor
+from infra.manifests import amount, quantity
 from infra.names import QUEUE_LABEL
-from infra.queues import flavor_name, resource_flavor
 from infra.settings.read import parse
 from infra.settings.schema import Placement, SliceGroup
 from tests.infra.legal_values import legal_values

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.readiness import doubts, expiry_errors, placeholders
+from infra.review.obstacles import doubts, expiry_errors, placeholders
 from infra.settings.read import parse
 from infra.settings.schema import Budget
 from tests.infra.recording import ROOT, Values, run_program, stack_values
