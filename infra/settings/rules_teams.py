@@ -144,7 +144,7 @@ def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: i
 
 
 def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of `prices` and `budget`. The budget's last day is checked in `infra.readiness`, because it must
+    """Yield the errors of `prices` and `budget`. The budget's last day is checked in `infra.review.obstacles`, because it must
     not stop a destroy."""
     yield from each(
         _priced_groups(draft),

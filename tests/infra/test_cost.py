@@ -19,11 +19,14 @@ from infra.cost import (
     price_table,
     read_bill,
     signed_per_hour,
+    usd_per_job_hour,
 )
 from infra.settings.read import parse
 from infra.settings.stack import Settings
+from infra.submission import FleetPlace
 from infra.tpu import generations
 from tests.infra.legal_values import legal_values
+from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 
 MOST_USD = 100
@@ -258,3 +261,17 @@ def test_a_change_has_its_sign_in_both() -> None:
 
 def test_an_unknown_amount_is_not_zero() -> None:
     assert dollars(None) == "-"
+
+
+@pytest.mark.parametrize(("second", "usd_per_hour"), [(2.0, 2.0), (1.0, None)])
+def test_groups_of_different_prices_leave_the_price_of_the_job_open(
+    two_teams: Values, second: float, usd_per_hour: float | None
+) -> None:
+    settings = parse(two_teams)
+    job, group = only_job(settings), only_group(settings)
+    prices = settings.prices.model_copy(update={"usd_per_chip_hour": {"a": 2.0, "b": second}})
+    slices = job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
+    job = job.model_copy(update={"slices": slices})
+    either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
+    chips = job.slices.count * group.shape.chips
+    assert usd_per_job_hour(FleetPlace.of(either), job) == (None if usd_per_hour is None else usd_per_hour * chips)
