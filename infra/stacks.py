@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.commands import CommandError
+from infra.commands import UserError
 from infra.kubernetes import ApiServer, CredentialsError
 from infra.project import ProjectError, find_project
 
 
-class StacksError(CommandError):
+class StacksError(UserError):
     """Raised when Pulumi fails, or the cluster of a stack is unreachable. The message contains the reason."""
 
 
