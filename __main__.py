@@ -8,16 +8,15 @@ from pulumi import ResourceOptions
 
 from infra import readiness, storage
 from infra.budget import budget_alerts
+from infra.configuration import load
 from infra.cost import bill
 from infra.existing.find import find
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
 from infra.guard import Guard
 from infra.job import Job, JobArgs
-from infra.jobs import published_records
 from infra.objects import after, kubernetes_provider
-from infra.outputs import export_outputs, log_review
-from infra.settings.read import load
+from infra.outputs import export_outputs, log_review, published_records
 from infra.settings.values import NAMESPACE
 
 settings, now = load(pulumi.Config(NAMESPACE)), readiness.now()

@@ -11,10 +11,7 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
-from infra.project import ProjectError
-from infra.stacks import StacksError
-from sandbox.daemon import SandboxError
-from sandbox.programs import ProgramsError
+from infra.commands import UserError
 from workloads.terminal import Terminal, inert
 
 if TYPE_CHECKING:
@@ -28,10 +25,10 @@ UNREAD = 141
 """Exit status if the reader of the output, such as `head`, has closed the pipe, as in shells."""
 
 
-class Halt(Exception):
+class Halt(UserError):
     """Raised to end a command. The message says what was expected, what was found, and what to do next.
 
-    Any command raises it, or another error of `exit_status`, for what its user has to correct.
+    Any command raises it, or another UserError, for what its user has to correct.
     """
 
     def __init__(self, message: str, exit_status: int = 1) -> None:
@@ -50,7 +47,7 @@ def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
         status = command()
         # Flush here, so that an error in writing the rest counts as an error of the command.
         sys.stdout.flush()
-    except (Halt, ProgramsError, ProjectError, SandboxError, StacksError) as error:
+    except UserError as error:
         write_error(str(error), in_json=in_json)
         return error.exit_status if isinstance(error, Halt) else 1
     except (KeyboardInterrupt, EOFError):  # Ctrl-C, or Ctrl-D at a question.

@@ -14,11 +14,10 @@ from infra.commands import Reader
 from infra.job_state import Object
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
-from infra.published import Published, RecordError, read_published
+from infra.published import Published, RecordError
 from infra.settings.errors import nearest
 from infra.stacks import Stacks, StacksError
-from sandbox.site import KUBECONFIG, storage_beside
-from sandbox.stacks import stacks_in
+from infra.team_record import read_published
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,8 @@ class Deployed:
     @property
     def _kubectl_words(self) -> str:
         if self.sandbox:
+            from sandbox.site import KUBECONFIG
+
             return f"KUBECONFIG={shlex.quote(str(self.sandbox / KUBECONFIG))} kubectl"
         # Each command names its namespace.
         return shlex.join(["kubectl", *(replace(self.kubectl, namespace=None).words if self.kubectl else ())])
@@ -166,7 +167,7 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     """
     if sandbox:
         find_sandbox(sandbox, stack)
-    where = stacks_in(sandbox)
+    where = _stacks_in(sandbox)
     up = stack_command("up", stack, sandbox)
     try:
         with waiting(f"reading the outputs of {stack}"):
@@ -182,6 +183,16 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     if not {"endpoint", "jobs"} <= outputs.keys():
         raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `{up}`")
     return from_outputs(stack, outputs, where)
+
+
+def _stacks_in(sandbox: Path | None) -> Stacks:
+    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi without a folder."""
+    if sandbox is None:
+        return Stacks()
+    # Other stacks need nothing of the sandbox.
+    from sandbox.stacks import SandboxStacks
+
+    return SandboxStacks(sandbox)
 
 
 def _unknown(stack: str, where: Stacks, error: StacksError) -> str:
@@ -231,6 +242,8 @@ def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
             f"expected the namespace of a team, got {namespace!r}, which has no ConfigMap {PUBLISHED}; pass"
             " --namespace, or let the stack's owner deploy it with this version: `multislice up -s STACK`"
         )
+    from sandbox.site import storage_beside
+
     if near := storage_beside(api.url):
         # Readers of gs:// know the server of a sandbox only from these variables.
         os.environ.update(near.environment)

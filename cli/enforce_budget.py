@@ -18,12 +18,11 @@ from cli.observed.cluster import read_cluster
 from cli.observed.observe import require_answer
 from cli.observed.snapshot import Queue, Snapshot
 from infra.brake import Usage, keep_usage
-from infra.cost import BILL_OUTPUT, group_rate, read_bill
+from infra.cost import BILL_OUTPUT, dollars, group_rate, per_hour, read_bill
 from infra.job_state import Workload
 from infra.kubernetes import UNREACHABLE
-from infra.money import dollars, per_hour
+from infra.kueue import flavor_name
 from infra.names import USED_ANNOTATION
-from infra.queues import flavor_name
 from infra.review.table import Table
 from infra.settings.stack import Settings
 

@@ -18,7 +18,7 @@ from cli.answer import Halt
 from cli.project_files import PACK_FILE, POLICY, Files
 from infra.cost import price_table
 from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
-from infra.readiness import EXAMPLES
+from infra.review.obstacles import EXAMPLES
 from infra.settings.errors import FieldError, SettingsError, expectation
 from infra.settings.read import parse
 from infra.settings.starter import cluster_of, read_starter, sections

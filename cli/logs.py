@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -20,9 +21,11 @@ from infra.job_pods import newest, pods_of
 from infra.job_state import LEADER, Outcome, leader_of, outcome_of
 from infra.kubernetes import UNREACHABLE, ApiError, Json
 from infra.names import HEAD, JOBSETS
-from sandbox.site import Site
 from workloads.spec import ATTEMPT_BEGINS
 from workloads.terminal import inert
+
+if TYPE_CHECKING:
+    from sandbox.site import Site
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -114,7 +117,7 @@ class Printer:
 
 
 def earlier_logs(
-    site: Site, place: JobPlace, which: Which, leading: str, present: Collection[str], tail_lines: int | None
+    site: "Site", place: JobPlace, which: Which, leading: str, present: Collection[str], tail_lines: int | None
 ) -> dict[str, list[Line]]:
     """Return the logs that the sandbox keeps: for each selected host, the last attempt of its last pod that is not in
     `present`.
@@ -165,7 +168,7 @@ def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
     return NEGATIVE
 
 
-def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: Site | None, printer: Printer) -> int:
+def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: "Site | None", printer: Printer) -> int:
     jobset = deployed.api.find(f"{JOBSETS.format(place.namespace)}/{place.name}")
     if jobset is None and not (selection.previous and site):
         raise _missing(deployed, place)

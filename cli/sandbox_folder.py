@@ -5,6 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
@@ -13,7 +14,9 @@ from cli.answer import Halt
 from infra.commands import command_line
 from infra.project import find_project
 from infra.settings.values import PROJECT_OF_SANDBOX
-from sandbox.site import Site, load
+
+if TYPE_CHECKING:
+    from sandbox.site import Site
 
 DEFAULT = Path(".sandbox")
 """Folder of the sandbox in the folder of the project."""
@@ -64,8 +67,11 @@ class StackOfSandbox:
         return stack_command("logs", self.stack, self.root, job)
 
 
-def find_sandbox(root: Path, stack: str) -> Site:
+def find_sandbox(root: Path, stack: str) -> "Site":
     """Return the sandbox in `root`, for a command on a stack. Raise Halt if there is no such sandbox."""
+    # Commands on other stacks need nothing of the sandbox.
+    from sandbox.site import load
+
     if not (root / "site.json").exists():
         stack_file.find(stack)
         create = stack_command("up", stack, root)
@@ -74,7 +80,7 @@ def find_sandbox(root: Path, stack: str) -> Site:
 
 
 @contextmanager
-def lock_sandbox(site: Site) -> Generator[None]:
+def lock_sandbox(site: "Site") -> Generator[None]:
     """Lock the sandbox. Raise Halt with the pid of another command if that is changing it."""
     holder = site.root / "command.pid"
     lock = FileLock(site.root / "command.lock", is_singleton=False)

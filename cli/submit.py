@@ -4,12 +4,10 @@ Both need only a kubeconfig of a member of the team. What they know of the stack
 publishes in the team's namespace (`infra.published`).
 """
 
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,23 +17,16 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
 from cli.deployed import Deployed, JobPlace, published_for
-from infra.jobs import submitted_jobset
-from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
-from infra.live import workloads as all_workloads
-from infra.names import JOBSETS, WORKLOADS
+from infra.kubernetes import UNREACHABLE, ApiError
+from infra.names import JOBSETS
 from infra.published import Published
-from infra.review.answers import submission_answers, submission_obstacles
-from infra.review.review import Known, Review, review
-from infra.review.tables import submission_tables
 from infra.settings.errors import FieldError, SettingsError, count_errors, show
 from infra.settings.jobs import Section
 from infra.settings.stack import Settings
 from infra.settings.submitted import read_submitted
 from infra.settings.yaml_file import YamlFile, shown
-from infra.submission import job_specs
-from workloads.preflight_result import cache_folder, cached_all
+from infra.submitted import submitted_jobset
 
-_OTHERS_HIDDEN = "simulated without the jobs of other teams, which you cannot see"
 _CONFLICT = 409
 
 
@@ -172,8 +163,13 @@ def submit(
     deployed: Deployed, wish: Wish, console: Console, *, yes: bool, dry_run: bool, json: bool, verbose: bool = False
 ) -> int:
     """Review a job and submit it. Return the exit status. Raise Halt if it is refused or cannot run."""
+    # `render` needs no review.
+    from cli.submission_review import review_submission
+    from infra.review.answers import submission_answers, submission_obstacles
+    from infra.review.tables import submission_tables
+
     prepared = prepare(deployed, wish)
-    found = _review(deployed.api, prepared)
+    found = review_submission(deployed.api, prepared.published, prepared.settings)
     answer = {"submitted": False, "jobs": [*prepared.settings.jobs], "review": found}
     if not json:
         details = submission_tables(found) if verbose else []
@@ -201,38 +197,6 @@ def submit(
                 line = f"  multislice {command} {word} {deployed.options} {option}"
                 console.print(line.rstrip(), style="dim", soft_wrap=True)
     return 0
-
-
-def _review(api: ApiServer, prepared: Prepared) -> Review:
-    """Return price and simulated admission of the job next to the workloads that this user may see."""
-    live, hidden = _workloads(api, prepared.published.namespace)
-    known = Known(
-        at=datetime.now(UTC),
-        preflights=cached_all(job_specs(prepared.settings), cache_folder(os.environ)),
-        deployed=None,
-        workloads=live,
-    )
-    found = review(prepared.published.stack, prepared.settings, known)
-    if not hidden:
-        return found
-    jobs = [
-        job.model_copy(update={"admission": job.admission.model_copy(update={"assumed": _OTHERS_HIDDEN})})
-        for job in found.jobs
-    ]
-    return found.model_copy(update={"jobs": tuple(jobs)})
-
-
-def _workloads(api: ApiServer, namespace: str) -> tuple[list[Json], bool]:
-    """Return the Workloads of the cluster, or of the namespace only, and whether others are hidden from this user."""
-    try:
-        try:
-            return all_workloads(api), False
-        except ApiError as error:
-            if error.status != FORBIDDEN:
-                raise
-            return api.request("GET", WORKLOADS.format(namespace))["items"], True
-    except UNREACHABLE as error:
-        raise Halt(f"expected the cluster to list the jobs of the queue, got: {error}") from None
 
 
 def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool) -> None:

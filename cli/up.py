@@ -32,7 +32,7 @@ from infra.stacks import NO_RENEWAL, Renewal
 from sandbox import builds, certificates, daemon
 from sandbox.programs import Program, Programs
 from sandbox.site import Site, create, pod_folder
-from sandbox.stacks import stacks_in
+from sandbox.stacks import SandboxStacks
 
 _FIRST_PHASES = (Phase.PROGRAMS, Phase.PLAN, Phase.CONTROL_PLANE, Phase.INFRASTRUCTURE)
 """Order of the phases if programs must be built: the engine plans while the others are built."""
@@ -155,7 +155,7 @@ class Place:
 
 
 def _follow(outputs: Mapping[str, Any], place: Place, console: Console) -> int:
-    deployed = from_outputs(place.about.stack, outputs, stacks_in(place.about.root))
+    deployed = from_outputs(place.about.stack, outputs, SandboxStacks(place.about.root))
     name = next(job for job in deployed.jobs if job.name == outputs["job"]["name"]).full_name
     console.print()
     job = follow(Watch(deployed, name, console, hint=place.kill_command), place)

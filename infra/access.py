@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from infra.controllers import Resources
+from infra.manifests import Manifest, manifest
 from infra.names import (
     COLLECTOR_LABELS,
     COLLECTORS_NAMESPACE,
@@ -18,7 +19,6 @@ from infra.names import (
     PUBLISHED,
     RBAC_GROUP,
 )
-from infra.objects import Manifest, manifest
 from infra.settings.jobs import PodLevel
 from infra.settings.schema import Members, Network
 from infra.settings.stack import LEAST_HEAD_LIMIT

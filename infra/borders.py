@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from infra.controllers import Resources
+from infra.manifests import Manifest, manifest
 from infra.names import (
     EXCLUSIVE,
     HOST_LABEL,
@@ -27,7 +28,6 @@ from infra.names import (
     SYSTEM_POOL,
     TPU_RESOURCE,
 )
-from infra.objects import Manifest, manifest
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.jobs import MOST_GRACE_SECONDS
 from infra.settings.schema import Team

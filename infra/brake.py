@@ -13,8 +13,8 @@ from typing import Any, Self
 from infra import borders
 from infra.job_state import Workload
 from infra.kubernetes import APPLY_PATCH, ApiServer
+from infra.manifests import Manifest, manifest
 from infra.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES, USED_ANNOTATION
-from infra.objects import Manifest, manifest
 
 USED_UP = "budget-used-up"
 """Policy that keeps a stopped queue stopped."""

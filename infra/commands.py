@@ -1,4 +1,4 @@
-"""The command lines of `multislice` that messages advise."""
+"""The command lines of `multislice` that messages advise, and the error that ends one."""
 
 import os
 import shlex
@@ -13,6 +13,10 @@ FOR_MEMBERS = frozenset(("status", "list", "logs", "explain", "submit", "render"
 
 OF_FILES = frozenset(("review", "preflight"))
 """Commands that read only the stack file, so that they have no option of an engine."""
+
+
+class UserError(Exception):
+    """Raised for what the user of a command has to correct. The message says what is wrong and what to do."""
 
 
 def replacing(resource: str) -> tuple[str, str]:

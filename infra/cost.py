@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from infra.settings.jobs import Job, TrainingJob
 from infra.settings.schema import Cloud, Prices, SliceGroup, Usd
 from infra.settings.stack import Settings
-from infra.submission import training_spec
+from infra.submission import FleetPlace, training_spec
 from workloads.spec import Spec, load_preset
 
 ListedKind = Literal["on-demand", "spot"]
@@ -24,6 +24,7 @@ BILL_OUTPUT = "bill"
 """Name of the stack output with the bill. The next preview compares against it."""
 HOURS_PER_MONTH = 730
 """A twelfth of a year, as in Google's own price lists."""
+HOURS_PER_DAY = 24
 
 _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
 _SECONDS_PER_HOUR = 3600
@@ -388,3 +389,33 @@ def _times(usd: float | None, factor: float | None) -> float | None:
 
 def _usd(amount: float) -> float:
     return round(amount, _DECIMALS)
+
+
+def usd_per_job_hour(fleet: FleetPlace, job: Job) -> float | None:
+    """Return what all slices of a job cost per hour.
+
+    `None` if the price of a group that it may run on is unknown or if prices differ, because pods do not know which
+    group Kueue chose."""
+    bills = job_group_bills(job, fleet.groups_of(job), fleet.cloud, fleet.prices, hours=None)
+    prices = {bill.usd_per_hour for bill in bills}
+    return prices.pop() if len(prices) == 1 else None
+
+
+def dollars(amount: float | None) -> str:
+    """Return an amount such as `$12.30`, or `-` if the price is unknown."""
+    return "-" if amount is None else f"${amount:,.2f}"
+
+
+def signed(amount: float) -> str:
+    """Return an increase such as `+$12.30`, or a decrease such as `-$12.30`."""
+    return f"{'-' if amount < 0 else '+'}{dollars(abs(amount))}"
+
+
+def per_hour(usd_per_hour: float) -> str:
+    """Return a price such as `$2.50 an hour ($60.00 a day)`."""
+    return f"{dollars(usd_per_hour)} an hour ({dollars(usd_per_hour * HOURS_PER_DAY)} a day)"
+
+
+def signed_per_hour(usd_per_hour: float) -> str:
+    """Return a change of a price such as `+$2.50 an hour (+$60.00 a day)`."""
+    return f"{signed(usd_per_hour)} an hour ({signed(usd_per_hour * HOURS_PER_DAY)} a day)"

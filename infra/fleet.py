@@ -10,15 +10,14 @@ import pulumi
 from infra.access import Allowance
 from infra.cluster import ClusterPlace
 from infra.identity import TrainerAccess, TrainerAccessArgs, project_number, trainers
-from infra.live import explain_stuck_deletes
 from infra.monitoring import Monitoring, MonitoringArgs
 from infra.names import MANAGED_BY
-from infra.objects import child_prefix, part
+from infra.objects import child_prefix, explain_stuck_deletes, part
 from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.settings import schema
-from infra.settings.errors import FieldError
-from infra.settings.read import check, refuse
+from infra.settings.errors import FieldError, refuse
+from infra.settings.read import check
 from infra.settings.stack import Draft, Settings, written_folders
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.submission import FleetPlace

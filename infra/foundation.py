@@ -14,8 +14,8 @@ from infra.identity import GoogleApis, NodeIdentity, NodeIdentityArgs, project_n
 from infra.names import MANAGED_BY
 from infra.objects import child_prefix, part
 from infra.settings import schema
-from infra.settings.errors import FieldError
-from infra.settings.read import check, refuse
+from infra.settings.errors import FieldError, refuse
+from infra.settings.read import check
 from infra.settings.stack import Draft, Settings
 from infra.storage import RepositoryPlace, foreign_repositories, image_repository
 

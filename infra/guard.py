@@ -26,9 +26,10 @@ import pulumi_gcp as gcp
 from infra import borders, live
 from infra.commands import command_line, stored_command_line
 from infra.kubernetes import UNREACHABLE, ApiServer
+from infra.kueue import flavor_name
+from infra.manifests import OURS, Manifest, manifest, mark_ours
 from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
-from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
-from infra.queues import flavor_name
+from infra.objects import KubernetesObject
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
 from infra.settings.values import NAMESPACE

@@ -9,7 +9,9 @@ import pulumi_kubernetes as kubernetes
 
 from infra import jobset
 from infra.commands import command_line
-from infra.cost import job_group_bills
+from infra.cost import usd_per_job_hour
+from infra.kueue import local_queue
+from infra.manifests import mark_ours
 from infra.names import (
     MAX_TIME_LABEL,
     PRICE_KEY,
@@ -20,13 +22,10 @@ from infra.names import (
     price_name,
     secret_name,
 )
-from infra.objects import KubernetesObject, mark_ours
-from infra.queues import local_queue
+from infra.objects import KubernetesObject
 from infra.settings import rules_jobs, rules_teams
-from infra.settings.errors import FieldError
+from infra.settings.errors import FieldError, refuse
 from infra.settings.jobs import AnyJob
-from infra.settings.jobs import Job as AnyKind
-from infra.settings.read import refuse
 from infra.settings.stack import Draft, DraftJob, Settings
 from infra.settings.values import HIDDEN, NAMESPACE, SECRETS
 from infra.submission import FleetPlace, submission_to
@@ -187,16 +186,6 @@ def _configured_secrets(names: Sequence[str]) -> Mapping[str, pulumi.Input[str]]
         return {}
     values = pulumi.Config(NAMESPACE).require_secret_object(SECRETS)
     return {name: values[name] for name in names}
-
-
-def usd_per_job_hour(fleet: FleetPlace, job: AnyKind) -> float | None:
-    """Return what all slices of a job cost per hour.
-
-    `None` if the price of a group that it may run on is unknown or if prices differ, because pods do not know which
-    group Kueue chose."""
-    bills = job_group_bills(job, fleet.groups_of(job), fleet.cloud, fleet.prices, hours=None)
-    prices = {bill.usd_per_hour for bill in bills}
-    return prices.pop() if len(prices) == 1 else None
 
 
 def _announce_rotation(name: str, job: str, namespace: str) -> pulumi.ResourceHook:

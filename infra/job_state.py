@@ -11,14 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from infra.kubernetes import amount
-from infra.names import (
-    HEAD,
-    RESTARTS_ANNOTATION,
-    SLICES,
-    TPU_RESOURCE,
-    team_of,
-)
+from infra.manifests import amount
+from infra.names import HEAD, RESTARTS_ANNOTATION, SLICES, TPU_RESOURCE, team_of
 from workloads.spec import CALL_SPEC_VARIABLE, JOB_FOLDER_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
 
 LEADER = f"{SLICES}-0-0"

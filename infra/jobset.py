@@ -26,6 +26,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from infra.manifests import Manifest, manifest
 from infra.names import (
     EXCLUSIVE,
     HEAD,
@@ -38,7 +39,6 @@ from infra.names import (
     SLICES,
     WORKER,
 )
-from infra.objects import Manifest, manifest
 from infra.pods import Pods, render_pods, way
 from infra.settings.jobs import AnyJob, FunctionJob
 from infra.submission import Submission

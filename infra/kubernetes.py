@@ -31,8 +31,6 @@ JSON_PATCH = "application/json-patch+json"
 CONNECTIONS = 32
 _REQUEST_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
-_SUFFIXES = ("m", "", "k", "M", "G")
-"""Suffixes of a quantity, each 1,000 times the one before; the second is for 1."""
 _KUBECONFIG = "~/.kube/config"
 """kubectl's default."""
 _CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
@@ -361,20 +359,3 @@ def lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         yield from (line + b"\n" for line in whole)
     if rest:
         yield rest
-
-
-def quantity(amount: float) -> str:
-    """Return an amount, to a thousandth, as Kueue rewrites it in a new queue. Otherwise it would show as drift."""
-    if not amount:
-        return "0"
-    count, scale = round(amount * 1000), 0
-    while count % 1000 == 0:
-        count, scale = count // 1000, scale + 1
-    return f"{count}{_SUFFIXES[scale]}"
-
-
-def amount(written: str | int) -> float:
-    """Return the amount that `quantity` or Kueue wrote."""
-    number = str(written).rstrip("".join(_SUFFIXES))
-    suffix = str(written).removeprefix(number)
-    return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)

@@ -1,11 +1,8 @@
 """What runs in the cluster at this moment, and what keeps an object from being deleted. Read-only."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-
-import pulumi
 
 from infra.job_state import workload_of
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
@@ -119,31 +116,6 @@ def _last_checkpoint(lines: list[str]) -> str:
         if (started := RunStarted.parse(line)) and started.step:
             return f"its last checkpoint is step {started.step}, from which it resumed"
     return "it has logged no checkpoint"
-
-
-def explain_stuck_deletes(name: str, endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
-    """Return hooks that log what holds an object whose deletion failed, in the cluster behind `endpoint`. `name`
-    is that of the hook.
-
-    Other objects hold its finalizers: Kueue removes its own finalizer from a queue when no workload uses the queue,
-    from a flavor when no queue uses it, and so on."""
-
-    async def explain(failure: pulumi.ErrorHookArgs) -> bool:
-        host = await endpoint.future() if failure.failed_operation == "delete" else None
-        if host is not None:
-            kind, name = failure.type.rpartition(":")[2], (failure.old_inputs or {})["metadata"]["name"]
-            for reason in await asyncio.to_thread(_holders, host, kind, name):
-                pulumi.log.error(f"{kind} {name} cannot be deleted: {reason}")
-        return False
-
-    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(name, explain)])
-
-
-def _holders(host: str, kind: str, name: str) -> list[str]:
-    try:
-        return list(holders(ApiServer.at(host), kind, name))
-    except UNREACHABLE:
-        return []
 
 
 def holders(cluster: ApiServer, kind: str, name: str) -> Iterator[str]:

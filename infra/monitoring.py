@@ -14,6 +14,7 @@ from typing import Literal
 import pulumi
 import yaml
 
+from infra.manifests import Manifest, manifest, mark_ours
 from infra.names import (
     COLLECTORS_NAMESPACE,
     COMPLETION_INDEX_LABEL,
@@ -24,7 +25,7 @@ from infra.names import (
     METRICS_PORT_NAME,
     RBAC_GROUP,
 )
-from infra.objects import KubernetesObject, Manifest, manifest, mark_ours
+from infra.objects import KubernetesObject
 from infra.pods import admitted_pods
 from workloads.spec import Spec
 

@@ -1,22 +1,13 @@
-"""Kubernetes objects: as plain manifests, and as Pulumi resources in the stack's cluster."""
+"""Kubernetes objects as Pulumi resources in the stack's cluster."""
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.kubernetes import kubeconfig
-from infra.names import STACK_ANNOTATION
-
-type Manifest = dict[str, object]
-
-OURS = {"pulumi.com/patchForce": "true"}
-"""Reverts what another program has changed. Without it an update ends in a conflict, except with kubectl, whose changes
-the provider always reverts
-(https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
-WAIT_FOR = "pulumi.com/waitFor"
-"""Annotation with the condition under which the provider counts an object as created."""
+from infra.kubernetes import UNREACHABLE, ApiServer, kubeconfig
+from infra.live import holders
 
 
 class KubernetesObject(pulumi.CustomResource):
@@ -56,37 +47,6 @@ def child_prefix(component: str, usual: str) -> str:
     return "" if component == usual else f"{component}-"
 
 
-def manifest(
-    api_version: str,
-    kind: str,
-    name: str,
-    namespace: str | None = None,
-    *,
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    **fields: object,
-) -> Manifest:
-    """Return the manifest of an object. `fields` are all fields except its type and metadata."""
-    metadata: Manifest = {"name": name}
-    for key, value in (("namespace", namespace), ("labels", labels), ("annotations", annotations)):
-        if value:
-            metadata[key] = value
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
-
-
-def marks(prefix: str) -> dict[str, str]:
-    """Return the annotations of the stack's objects. In an existing cluster, where other stacks may have objects too,
-    the `prefix` of its names says whose they are."""
-    return {**OURS, STACK_ANNOTATION: prefix} if prefix else OURS
-
-
-def mark_ours(manifest: Mapping[str, object], prefix: str = "") -> Manifest:
-    """Return the object with the annotations of the stack's objects."""
-    metadata = cast(dict[str, Any], manifest["metadata"])
-    annotations = {**metadata.get("annotations", {}), **marks(prefix)}
-    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
-
-
 def kubernetes_provider(
     name: str, endpoint: pulumi.Input[str], opts: pulumi.ResourceOptions | None = None
 ) -> kubernetes.Provider:
@@ -104,3 +64,28 @@ def kubernetes_provider(
         enable_config_map_mutable=True,
         opts=opts,
     )
+
+
+def explain_stuck_deletes(name: str, endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
+    """Return hooks that log what holds an object whose deletion failed, in the cluster behind `endpoint`. `name`
+    is that of the hook.
+
+    Other objects hold its finalizers: Kueue removes its own finalizer from a queue when no workload uses the queue,
+    from a flavor when no queue uses it, and so on."""
+
+    async def explain(failure: pulumi.ErrorHookArgs) -> bool:
+        host = await endpoint.future() if failure.failed_operation == "delete" else None
+        if host is not None:
+            kind, name = failure.type.rpartition(":")[2], (failure.old_inputs or {})["metadata"]["name"]
+            for reason in await asyncio.to_thread(_holders, host, kind, name):
+                pulumi.log.error(f"{kind} {name} cannot be deleted: {reason}")
+        return False
+
+    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(name, explain)])
+
+
+def _holders(host: str, kind: str, name: str) -> list[str]:
+    try:
+        return list(holders(ApiServer.at(host), kind, name))
+    except UNREACHABLE:
+        return []

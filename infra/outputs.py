@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pulumi
 import pulumi_gcp as gcp
+import pulumi_kubernetes as kubernetes
 
 from infra import live
 from infra.cluster import ClusterPlace
 from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.guard import Guard
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
+from infra.manifests import marks
+from infra.names import PUBLISHED, PUBLISHED_KEY
+from infra.published import Published
 from infra.review.answers import answers
 from infra.review.review import REVIEW_FILE, Known, review
 from infra.review.table import as_text
@@ -104,3 +108,26 @@ async def _workloads(endpoint: str) -> list[Json] | None:
             " run this where the cluster can be reached (`multislice doctor` finds out why it cannot)"
         )
         return None
+
+
+def published_records(
+    settings: Settings, image: pulumi.Input[str] | None, opts: pulumi.ResourceOptions
+) -> "list[kubernetes.core.v1.ConfigMap]":
+    """Declare what the stack publishes for the members of each team."""
+
+    def record(team: str) -> pulumi.Output[str]:
+        stack = pulumi.get_stack()
+        found = pulumi.Output.from_input(image)
+        return found.apply(lambda known: Published.of(stack, settings, team, known).text)
+
+    return [
+        kubernetes.core.v1.ConfigMap(
+            f"published-{name}",
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(
+                name=PUBLISHED, namespace=team.namespace, annotations=marks(settings.prefix)
+            ),
+            data={PUBLISHED_KEY: record(name)},
+            opts=opts,
+        )
+        for name, team in settings.teams.items()
+    ]

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from infra.manifests import Manifest
 from infra.names import (
     ACCELERATOR_LABEL,
     EXCLUSIVE,
@@ -36,7 +37,6 @@ from infra.names import (
     TOPOLOGY_LABEL,
     TPU_RESOURCE,
 )
-from infra.objects import Manifest
 from infra.programs import Containers, containers
 from infra.settings.jobs import HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.settings.schema import DATASETS_FOLDER, Placement, SliceGroup

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from infra.manifests import Manifest
 from infra.names import (
     COMPLETION_INDEX_LABEL,
     JOBSET_LABELS,
@@ -27,7 +28,6 @@ from infra.names import (
     price_name,
     secret_name,
 )
-from infra.objects import Manifest
 from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways, TrainingJob
 from infra.submission import Submission
 from workloads.spec import (

@@ -3,12 +3,14 @@
 import os
 from pathlib import Path
 
+from infra.commands import UserError
+
 CHECKOUT = Path(__file__).parent.parent
 """Folder of the sources: the repository, or the folder in which the package is installed."""
 PROJECT_FILE, STACKS = "Pulumi.yaml", "stacks"
 
 
-class ProjectError(Exception):
+class ProjectError(UserError):
     """Raised when no folder of a project is found. The message says what to do."""
 
 

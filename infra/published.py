@@ -10,8 +10,6 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infra.cost import BILL_OUTPUT, group_bill, stack_bill
-from infra.kubernetes import ApiServer
-from infra.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.settings.jobs import Functions, PodLevel
 from infra.settings.schema import Budget, Cloud, Cluster, Datasets, Prices, Scheduling, SliceGroup, Team
 from infra.settings.stack import LEAST_HEAD_LIMIT, Settings
@@ -164,23 +162,17 @@ class Published(_Versioned):
         return slice_spec(self.slices[group].shape, count)
 
 
-def read_published(api: ApiServer, namespace: str) -> Published | None:
-    """Return the record in a namespace. `None`: there is none, because the namespace is not that of a team.
+def parse_record(text: str, where: str) -> Published:
+    """Return the record in `text`, which is at `where`.
 
     Raises:
         RecordError: The record has a newer major version, or is damaged.
-        UNREACHABLE: The API server does not answer, or refuses.
     """
-    found = api.find(f"{CONFIG_MAPS.format(namespace)}/{PUBLISHED}")
-    if found is None:
-        return None
-    where = f"the ConfigMap {PUBLISHED} in namespace {namespace}"
     try:
-        text = found["data"][PUBLISHED_KEY]
         record = _Versioned.model_validate_json(text)
         if record.major <= MAJOR:
             return Published.model_validate_json(text, extra="ignore")
-    except (ValidationError, KeyError, TypeError):
+    except ValidationError:
         raise RecordError(
             f"expected {where} to have the record of a stack, got other data; {_UPDATE}, and if the newest one cannot"
             " read it either, ask the stack's owner to run `multislice up -s STACK --refresh`"

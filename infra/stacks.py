@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.commands import UserError
 from infra.kubernetes import ApiServer, CredentialsError
 from infra.project import ProjectError, find_project
 
 
-class StacksError(Exception):
+class StacksError(UserError):
     """Raised when Pulumi fails, or the cluster of a stack is unreachable. The message contains the reason."""
 
 
@@ -39,6 +40,8 @@ class Stacks:
 
     sandbox: Path | None = None
     """Folder of the sandbox that has the stacks."""
+    storage: Mapping[str, str] = {}
+    """Options with which gcsfs finds their buckets. Default: those of Google Cloud."""
 
     def ask(self, *arguments: str) -> str:
         """Run a Pulumi command and return its output.

@@ -8,12 +8,11 @@ from typing import Any
 from infra import names
 from infra.commands import command_line
 from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
-from infra.published import Published, RecordError, join_records, read_published
-from infra.stacks import StacksError
+from infra.published import Published, RecordError, join_records
+from infra.stacks import Stacks, StacksError
+from infra.team_record import read_published
 from infra.tpu import shapes_of_type
 from multislice.errors import NoSuchStack, Refused, cluster
-from sandbox.site import storage_beside
-from sandbox.stacks import SandboxStacks, stacks_in
 from workloads.call.folder import CallFolder, gcs
 
 
@@ -100,7 +99,7 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
     """
     folder = None if sandbox is None else Path(sandbox)
     try:
-        stacks = stacks_in(folder)
+        stacks = _stacks_in(folder)
         outputs = stacks.outputs(stack)
         api = stacks.api(outputs)
     except StacksError as error:
@@ -113,8 +112,18 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
             " stack, or None for your own Pulumi or the current context of your kubeconfig)"
         ) from None
     record = _record(stack, api, outputs.get("queues", {}).values(), folder)
-    filesystem = gcs(**stacks.site.storage.options) if isinstance(stacks, SandboxStacks) else gcs()
+    filesystem = gcs(**stacks.storage)
     return Place(stack, api, record, filesystem, folder)
+
+
+def _stacks_in(sandbox: Path | None) -> Stacks:
+    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi without a folder."""
+    if sandbox is None:
+        return Stacks()
+    # Other stacks need nothing of the sandbox.
+    from sandbox.stacks import SandboxStacks
+
+    return SandboxStacks(sandbox)
 
 
 def _of_kubeconfig(stack: str) -> Place | None:
@@ -131,6 +140,8 @@ def _of_kubeconfig(stack: str) -> Place | None:
         raise NoSuchStack(str(error)) from None
     if found is None or found.stack != stack:
         return None
+    from sandbox.site import storage_beside
+
     near = storage_beside(api.url)
     filesystem = gcs(**near.options) if near else gcs()
     return Place(stack, api, _record(stack, api, [namespace], None), filesystem, None)

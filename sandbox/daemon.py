@@ -14,6 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from infra.commands import UserError
 from infra.project import CHECKOUT
 from sandbox.servers import holds_within, log_end
 from sandbox.site import Site, taken_ports
@@ -26,7 +27,7 @@ _STOP_SECONDS = 60
 _LOG_LINES_SHOWN = 10
 
 
-class SandboxError(RuntimeError):
+class SandboxError(UserError):
     """Raised when the sandbox cannot start or stop. The message says why and what to do."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.commands import UserError
 from infra.project import CHECKOUT
 
 TOOLS = CHECKOUT / "tools"
@@ -172,7 +173,7 @@ them."""
 COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), *GKE_KINDS)
 
 
-class ProgramsError(RuntimeError):
+class ProgramsError(UserError):
     """Raised when a program can be neither found nor built. The message says why and what to do."""
 
 

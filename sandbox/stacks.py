@@ -27,7 +27,7 @@ class SandboxStacks(Stacks):
             raise StacksError(
                 f"expected a sandbox in the folder {root}, found none; create it with `{start_command(root)}`"
             ) from None
-        self.sandbox = root
+        self.sandbox, self.storage = root, self.site.storage.options
         self._pulumi = str(found(["pulumi"]).path("pulumi"))
 
     @override
@@ -45,8 +45,3 @@ class SandboxStacks(Stacks):
     @override
     def files(self, bucket: str) -> str:
         return str(self.site.buckets / bucket.removeprefix("gs://"))
-
-
-def stacks_in(sandbox: Path | None) -> Stacks:
-    """Return the stacks of the sandbox in a folder, or of Google Cloud without a folder. Raises like SandboxStacks."""
-    return Stacks() if sandbox is None else SandboxStacks(sandbox)

@@ -28,7 +28,8 @@ from infra.job_state import (
     steps_of,
     workload_of,
 )
-from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.manifests import amount
 from infra.names import (
     ACCELERATOR_LABEL,
     BUDGET_ANNOTATION,

@@ -1,6 +1,6 @@
 """Simulates Kueue's scheduler without a cluster: whether the queue would admit a job, and which jobs it would preempt.
 
-It follows Kueue 0.19.2 (`pkg/scheduler`, `pkg/cache`) for what `infra.queues` renders: one resource, several flavors in
+It follows Kueue 0.19.2 (`pkg/scheduler`, `pkg/cache`) for what `infra.kueue` renders: one resource, several flavors in
 order, queues in one flat cohort or none, limits, preemption, fair sharing. `benchmarks.kueue_trials` compares it with
 recorded decisions of the real Kueue.
 

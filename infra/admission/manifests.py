@@ -5,7 +5,7 @@ from typing import cast
 
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
 from infra.job_state import Object, condition, is_true, moment
-from infra.kubernetes import amount
+from infra.manifests import amount
 from infra.names import TPU_RESOURCE
 
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")

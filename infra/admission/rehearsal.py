@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Literal
 
-from infra import jobset, queues
+from infra import jobset, kueue
 from infra.admission import manifests
 from infra.admission.manifests import Object
 from infra.admission.preemption import Reason, Target
@@ -336,7 +336,7 @@ def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[st
 def situation(settings: Settings, live: Iterable[Object]) -> Situation:
     """Return the plan's queues with the cluster's workloads, without those of the stack's jobs, which are replaced."""
     placement, jobs = settings.scheduling.placement, {workload.name for workload in newcomers(settings)}
-    rendered = (queues.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items())
+    rendered = (kueue.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items())
     of_teams = [(team, team) for team in settings.teams]
     of_teams += [(job.queue, job.team) for job in settings.jobs.values()]
     local = {(settings.teams[team].namespace, queue): team for queue, team in of_teams}
@@ -354,7 +354,7 @@ def newcomers(settings: Settings) -> list[Workload]:
         manifests.jobset_workload(
             jobset.render(submission(settings, job, _NO_IMAGE)),
             job.team,
-            queues.PRIORITIES[job.priority],
+            kueue.PRIORITIES[job.priority],
             _flavors(settings),
             now=_LAST_SECONDS + index,
         )
@@ -364,7 +364,7 @@ def newcomers(settings: Settings) -> list[Workload]:
 
 def _flavors(settings: Settings) -> list[Object]:
     placement = settings.scheduling.placement
-    return [queues.resource_flavor(name, group, placement) for name, group in settings.slices.items()]
+    return [kueue.resource_flavor(name, group, placement) for name, group in settings.slices.items()]
 
 
 def _unknown(settings: Settings, job: Job) -> Iterable[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra import borders, monitoring, queues
+from infra import borders, kueue, monitoring
 from infra.existing.controllers import NAMESPACES
 from infra.kubernetes import ApiServer
 from infra.names import KUEUE_API_VERSION, NO_JOB_RUNS, slice_pool
@@ -55,7 +55,7 @@ def claims(settings: Settings) -> Iterator[Claim]:
     assert cluster.existing is not None
     for name, group in settings.slices.items():
         setting, fix = f"slices.{name}", "rename the slice group"
-        yield Claim(f"{_KUEUE}/resourceflavors", queues.flavor_name(name, group, placement), setting, fix)
+        yield Claim(f"{_KUEUE}/resourceflavors", kueue.flavor_name(name, group, placement), setting, fix)
         if not group.existing:
             yield from (Claim(POOLS, slice_pool(name, index), setting, fix) for index in range(group.count))
         if group.capacity.queued:
@@ -75,11 +75,11 @@ def claims(settings: Settings) -> Iterator[Claim]:
 def _prefixed(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the names that begin with the prefix of the stack, of which it has several of each kind."""
     prefix = settings.prefix
-    yield f"{_KUEUE}/cohorts", f"{prefix}{queues.COHORT}"
-    for priority in queues.PRIORITIES:
+    yield f"{_KUEUE}/cohorts", f"{prefix}{kueue.COHORT}"
+    for priority in kueue.PRIORITIES:
         yield f"{_KUEUE}/workloadpriorityclasses", f"{prefix}{priority}"
     if settings.scheduling.placement == "topology-aware":
-        yield f"{_KUEUE}/topologies", f"{prefix}{queues.TOPOLOGY}"
+        yield f"{_KUEUE}/topologies", f"{prefix}{kueue.TOPOLOGY}"
     existing = settings.cluster.existing
     if existing and "install" in (existing.jobset, existing.kueue):
         yield _PRIORITIES, f"{prefix}{PRIORITY}"

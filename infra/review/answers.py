@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from infra.admission.rehearsal import Outcome
 from infra.commands import command_line
-from infra.cost import Amount, Bill, JobBill
-from infra.money import dollars, per_hour, signed_per_hour
+from infra.cost import Amount, Bill, JobBill, dollars, per_hour, signed_per_hour
 from infra.review.chip_tables import fit_answer, pace_answer
 from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, Answer, State

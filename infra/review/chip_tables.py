@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from infra.commands import command_line
-from infra.money import HOURS_PER_DAY
+from infra.cost import HOURS_PER_DAY
 from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult

@@ -6,9 +6,8 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from infra.admission.rehearsal import Verdict, rehearse_stack
-from infra.cost import Bill, bill
-from infra.money import HOURS_PER_DAY
-from infra.readiness import doubts, expiry_errors, placeholders
+from infra.cost import HOURS_PER_DAY, Bill, bill
+from infra.review.obstacles import doubts, expiry_errors, placeholders
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.stack import Settings
 from infra.submission import job_specs

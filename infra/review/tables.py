@@ -3,8 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from infra.cost import Amount, Bill, Delta, GroupBill, JobBill, JobGroupBill, SweepBill
-from infra.money import HOURS_PER_DAY, dollars, signed_per_hour
+from infra.cost import (
+    HOURS_PER_DAY,
+    Amount,
+    Bill,
+    Delta,
+    GroupBill,
+    JobBill,
+    JobGroupBill,
+    SweepBill,
+    dollars,
+    signed_per_hour,
+)
 from infra.review.answers import more, queue_answer, spent, submission_answers
 from infra.review.chip_tables import chip_tables
 from infra.review.review import Review

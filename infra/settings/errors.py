@@ -278,3 +278,9 @@ def _models(annotation: object) -> list[type[BaseModel]]:
 
 def _tags(model: type[BaseModel]) -> list[object]:
     return [tag for field in model.model_fields.values() for tag in get_args(field.annotation)]
+
+
+def refuse(errors: Iterable[FieldError]) -> None:
+    """Raise SettingsError with all errors, if there are any."""
+    if found := list(dict.fromkeys(errors)):
+        raise SettingsError(found)

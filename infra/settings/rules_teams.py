@@ -5,8 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import floor
 
-from infra.cost import group_bill, group_rate, job_group_bills, total
-from infra.money import dollars
+from infra.cost import dollars, group_bill, group_rate, job_group_bills, total
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.settings.errors import FieldError
 from infra.settings.jobs import HOURS_PER_YEAR, Job
@@ -145,8 +144,8 @@ def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: i
 
 
 def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of `prices` and `budget`. The budget's last day is checked in `infra.readiness`, because it must
-    not stop a destroy."""
+    """Yield the errors of `prices` and `budget`. The budget's last day is checked in `infra.review.obstacles`,
+    because it must not stop a destroy."""
     yield from each(
         _priced_groups(draft),
         *(_find_unpriced(name, draft) for name in shapes),

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from infra.published import Published
+from infra.settings import rules_jobs, rules_teams
 from infra.settings.errors import FieldError, SettingsError
 from infra.settings.jobs import AnyJob, PodLevel, Section
 from infra.settings.partial import each
-from infra.settings.read import JOBS, Sections, check_jobs, read_draft
-from infra.settings.stack import Settings, join_names
+from infra.settings.sections import JOBS, Sections, read_draft
+from infra.settings.stack import Draft, Settings, join_names
 
 _ASK = "or let a job of the stack file have it"
 
@@ -28,13 +29,23 @@ def read_submitted(name: str, section: Section, published: Published) -> Setting
     written = {"team": published.team, **section}
     sections = Sections({**published.sections, JOBS: {name: written}})
     draft = read_draft(sections)
-    errors = [*sections.errors, *check_jobs(draft)]
+    errors = [*sections.errors, *_check(draft)]
     errors += each(*(limit for path, job in draft.readable_jobs for limit in _limits(path, job, published)))
     if errors:
         raise SettingsError(dict.fromkeys(_of_member(f"{JOBS}.{name}.", error) for error in errors))
     own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
     jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
     return Settings(**(own | jobs))
+
+
+def _check(draft: Draft) -> Iterator[FieldError]:
+    """Yield every error of jobs that are submitted to a stack whose own settings are valid."""
+    shapes = {name: group.shape for name, group in draft.slices.items()}
+    yield from each(
+        rules_jobs.check(draft, shapes),
+        rules_teams.check_reaches(draft, shapes),
+        rules_teams.check_money(draft, shapes),
+    )
 
 
 def _of_member(prefix: str, error: FieldError) -> FieldError:

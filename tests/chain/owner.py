@@ -9,8 +9,9 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from infra.kubernetes import ApiServer, Json
+from infra.manifests import manifest
 from infra.names import KUEUE_API_VERSION
-from infra.objects import KubernetesObject, kubernetes_provider, manifest
+from infra.objects import KubernetesObject, kubernetes_provider
 from infra.operators import JOBSET, KUEUE, Release, leave_certificates, wait_for_certificates
 from sandbox.engine import stack_in
 from sandbox.providers.installation import install

@@ -14,12 +14,12 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from infra import access, pods
-from infra.jobs import call_secret
 from infra.kubernetes import ApiError, ApiServer, Json
 from infra.names import JOBSET_API_VERSION, RESTARTS_ANNOTATION
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from infra.settings.read import parse
 from infra.settings.schema import Network
+from infra.submitted import call_secret
 from sandbox.site import etcd
 from tests.chain.people import (
     JOBSETS,

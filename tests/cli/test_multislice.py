@@ -106,14 +106,6 @@ def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[s
     assert (found.exit_code, "--sandbox needs --engine sandbox" in found.stderr) == (1, True)
 
 
-def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
-    """Google's clients, which read gs://, cannot be imported with Pulumi, and these commands should be fast."""
-    commands = "cli.status, cli.logs, cli.explain.explain, sandbox.stacks"
-    program = f"import sys, {commands}, cli.deployed; print({{'pulumi', 'jax', 'kubernetes'}} & sys.modules.keys())"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "set()\n"
-
-
 @pytest.mark.parametrize(
     "command", [["logs", "-s", "dev", "--all", "--host", "slice-0-0"], ["logs", "-s", "dev", "--follow", "--previous"]]
 )

@@ -1,7 +1,5 @@
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from infra.cost import bill
 from infra.review.review import Review
 from infra.settings.read import parse
 from tests.cli.shown import read_output
-from tests.infra.recording import ROOT
 from tests.infra.review.known import own, running
 
 
@@ -129,9 +126,3 @@ def test_a_bill_of_another_version_is_reported(tmp_path: Path) -> None:
     path.write_text('{"bill": {"groups": []}}')
     with pytest.raises(Halt, match="got another format"):
         review("prod", path, None, Form.TEXT, Console())
-
-
-def test_a_review_does_not_wait_for_the_resources_of_google_cloud_to_be_imported() -> None:
-    code = "import sys, cli.review; print('pulumi_gcp' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ended.stdout == "False\n"

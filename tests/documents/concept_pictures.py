@@ -3,10 +3,10 @@ trainer."""
 
 from collections.abc import Callable, Mapping
 
-from infra.kubernetes import amount
+from infra.kueue import flavor_name
+from infra.manifests import amount
 from infra.names import TPU_RESOURCE
 from infra.pods import node_labels
-from infra.queues import flavor_name
 from infra.settings.read import parse
 from tests.documents.diagrams import Box, flow
 from tests.infra.one_job import only_spec, only_training

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from infra.settings.jobs import SWEEP_KEY, ContainerJob, TrainingJob
-from infra.settings.read import JOBS, SHORT_FORM
 from infra.settings.schema import SliceGroup
+from infra.settings.sections import JOBS, SHORT_FORM
 from infra.settings.stack import Settings
 from infra.settings.starter import Starter
 from infra.settings.values import NAMESPACE, SECRETS

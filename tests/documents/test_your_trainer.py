@@ -3,7 +3,7 @@
 import yaml
 
 from infra.names import SUPERVISOR
-from infra.readiness import placeholders
+from infra.review.obstacles import placeholders
 from infra.settings.read import parse
 from tests.documents.pages import DOCS, blocks
 from tests.infra.recording import stack_values

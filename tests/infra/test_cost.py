@@ -7,11 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.cost import Amount, ListPrice, Rate, bill, group_rate, list_rate, price_table, read_bill
+from infra.cost import (
+    Amount,
+    ListPrice,
+    Rate,
+    bill,
+    dollars,
+    group_rate,
+    list_rate,
+    per_hour,
+    price_table,
+    read_bill,
+    signed_per_hour,
+    usd_per_job_hour,
+)
 from infra.settings.read import parse
 from infra.settings.stack import Settings
+from infra.submission import FleetPlace
 from infra.tpu import generations
 from tests.infra.legal_values import legal_values
+from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 
 MOST_USD = 100
@@ -233,3 +248,30 @@ def test_a_bill_is_the_same_when_it_comes_back_from_the_outputs(values: Values) 
 @pytest.mark.parametrize("exported", [None, {"groups": []}, "12 USD"])
 def test_outputs_without_a_bill_of_this_program_have_none(exported: object) -> None:
     assert read_bill(exported) is None
+
+
+def test_a_price_per_hour_has_the_price_per_day_beside_it() -> None:
+    assert per_hour(2.5) == "$2.50 an hour ($60.00 a day)"
+
+
+def test_a_change_has_its_sign_in_both() -> None:
+    assert signed_per_hour(-10) == "-$10.00 an hour (-$240.00 a day)"
+    assert signed_per_hour(10) == "+$10.00 an hour (+$240.00 a day)"
+
+
+def test_an_unknown_amount_is_not_zero() -> None:
+    assert dollars(None) == "-"
+
+
+@pytest.mark.parametrize(("second", "usd_per_hour"), [(2.0, 2.0), (1.0, None)])
+def test_groups_of_different_prices_leave_the_price_of_the_job_open(
+    two_teams: Values, second: float, usd_per_hour: float | None
+) -> None:
+    settings = parse(two_teams)
+    job, group = only_job(settings), only_group(settings)
+    prices = settings.prices.model_copy(update={"usd_per_chip_hour": {"a": 2.0, "b": second}})
+    slices = job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
+    job = job.model_copy(update={"slices": slices})
+    either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
+    chips = job.slices.count * group.shape.chips
+    assert usd_per_job_hour(FleetPlace.of(either), job) == (None if usd_per_hour is None else usd_per_hour * chips)

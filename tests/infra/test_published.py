@@ -10,10 +10,11 @@ import pytest
 from infra.access import role
 from infra.kubernetes import ApiServer
 from infra.names import PUBLISHED, PUBLISHED_KEY
-from infra.published import Published, RecordError, join_records, read_published
+from infra.published import Published, RecordError, join_records
 from infra.settings.read import parse
 from infra.settings.schema import Scheduling
 from infra.settings.submitted import read_submitted
+from infra.team_record import read_published
 from tests.infra.recording import Recording, Values, stack_values
 
 IMAGE = "trainer@sha256:0"

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import fsspec
 
-from infra.jobs import call_spec_of
 from infra.kubernetes import ApiError, ApiServer, Json
 from infra.names import JOBSETS
 from infra.published import Published, join_records
 from infra.settings.read import parse
+from infra.submitted import call_spec_of
 from multislice.packing import pack
 from multislice.place import Place
 from multislice.project import Project

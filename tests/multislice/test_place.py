@@ -16,7 +16,7 @@ from tests.cli.api_server import Played, playing
 from tests.multislice.known import settings
 
 _IN_A_NEW_PROCESS = """
-from multislice.place import gcs, stacks_in
+from multislice.place import gcs
 from sandbox import engine
 gcs(token="anon")
 """

@@ -11,11 +11,11 @@ from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
 from infra.job_state import leader_of
-from infra.jobs import call_spec_of
 from infra.kubernetes import ApiError, Json
 from infra.names import FUNCTION_ANNOTATION
 from infra.settings.jobs import Functions
 from infra.settings.values import JobName
+from infra.submitted import call_spec_of
 from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.place import Place
 from multislice.submission import Wish, call_name, is_call_name, submit

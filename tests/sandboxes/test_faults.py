@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from infra.job import usd_per_job_hour
+from infra.cost import usd_per_job_hour
 from infra.programs import PRICE_KEY
 from infra.settings.read import parse
 from infra.submission import FleetPlace

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
-from infra import queues
+from infra import kueue
+from infra.configuration import load
 from infra.settings.errors import SettingsError
 from infra.settings.jobs import Priority
-from infra.settings.read import load, parse
+from infra.settings.read import parse
 from infra.settings.values import HIDDEN
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job, only_spec, only_team
@@ -333,7 +334,7 @@ def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer
 
 
 def test_every_priority_that_a_job_may_have_is_declared() -> None:
-    assert set(get_args(Priority)) == set(queues.PRIORITIES)
+    assert set(get_args(Priority)) == set(kueue.PRIORITIES)
 
 
 @hypothesis_settings(deadline=None)

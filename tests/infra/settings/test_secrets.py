@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi import runtime
 
+from infra.configuration import load
 from infra.pods import render_pods
 from infra.settings.errors import SettingsError
-from infra.settings.read import load
 from infra.settings.values import HIDDEN, hide_encrypted
 from infra.tpu import resolve
 from sandbox.tpu_environment import TpuWorker, cluster_variables, device_plugin_variables, process_variables

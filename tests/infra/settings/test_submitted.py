@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from infra.jobs import submitted_jobset
 from infra.published import Published
 from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from infra.settings.submitted import read_submitted
+from infra.submitted import submitted_jobset
 from tests.infra.one_job import template_of, unnamed
 from tests.infra.recording import Values, stack_values
 

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from kubernetes.utils.quantity import parse_quantity
 
-from infra.kubernetes import amount, quantity
+from infra.kueue import flavor_name, resource_flavor
 from infra.names import QUEUE_LABEL
-from infra.queues import flavor_name, resource_flavor
 from infra.settings.read import parse
 from infra.settings.schema import Placement, SliceGroup
 from tests.infra.legal_values import legal_values
@@ -90,11 +88,3 @@ def test_pausing_a_job_stops_its_own_queue_and_leaves_its_job_set_as_it_is(value
     job = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
     assert after.named(*job).inputs == before.named(*job).inputs
     assert after.named(*job).inputs["metadata"]["labels"][QUEUE_LABEL] == "research.tiny"
-
-
-@given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))
-def test_a_quantity_is_the_amount_with_the_largest_suffix_that_leaves_it_whole(chips: float) -> None:
-    text = quantity(chips)
-    assert round(float(parse_quantity(text)), 3) == chips
-    assert round(amount(text), 3) == chips
-    assert not text.removesuffix("m").removesuffix("k").endswith("000")

@@ -1,4 +1,4 @@
-"""The JobSets of submitted jobs and function calls, and the records that members and callers read.
+"""The JobSets of submitted jobs and function calls.
 
 Such a JobSet is not a resource of the stack. A member creates it, in the namespace and queue of their team, from what
 the stack publishes."""
@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pulumi
-import pulumi_kubernetes as kubernetes
-
 from infra import jobset
-from infra.job import usd_per_job_hour
-from infra.names import FUNCTION_ANNOTATION, PUBLISHED, PUBLISHED_KEY, jobs_folder, secret_name
-from infra.objects import Manifest, marks
+from infra.cost import usd_per_job_hour
+from infra.manifests import Manifest
+from infra.names import FUNCTION_ANNOTATION, jobs_folder, secret_name
 from infra.published import Published
 from infra.settings.jobs import AnyJob, FunctionJob, Functions, JobSlices, Priority
 from infra.settings.stack import Settings
@@ -26,29 +23,6 @@ KEPT_SECONDS = 24 * 60 * 60
 GRACE_SECONDS = 10
 """Seconds in which a host of a call has to end. It needs no time except for the kernel's clean-up."""
 _SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
-
-
-def published_records(
-    settings: Settings, image: pulumi.Input[str] | None, opts: pulumi.ResourceOptions
-) -> "list[kubernetes.core.v1.ConfigMap]":
-    """Declare what the stack publishes for the members of each team."""
-
-    def record(team: str) -> pulumi.Output[str]:
-        stack = pulumi.get_stack()
-        found = pulumi.Output.from_input(image)
-        return found.apply(lambda known: Published.of(stack, settings, team, known).text)
-
-    return [
-        kubernetes.core.v1.ConfigMap(
-            f"published-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=PUBLISHED, namespace=team.namespace, annotations=marks(settings.prefix)
-            ),
-            data={PUBLISHED_KEY: record(name)},
-            opts=opts,
-        )
-        for name, team in settings.teams.items()
-    ]
 
 
 def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> Manifest:

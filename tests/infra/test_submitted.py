@@ -1,94 +1,16 @@
-"""The jobs in the cluster: replacement, secrets and calls of functions."""
+"""The JobSets and secrets of function calls."""
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from pulumi.runtime import rpc
-
-from infra.job import usd_per_job_hour
-from infra.jobs import (
-    KEPT_SECONDS,
-    CallJob,
-    call_jobset,
-    call_secret,
-    call_spec_of,
-)
 from infra.jobset import render
 from infra.names import METRICS_PORT_NAME
 from infra.published import Published
 from infra.settings.read import parse
-from infra.submission import FleetPlace
-from tests.infra.one_job import only_group, only_job, only_submission, template_of
-from tests.infra.recording import Recording, Values, run_program
+from infra.submitted import KEPT_SECONDS, CallJob, call_jobset, call_secret, call_spec_of
+from tests.infra.one_job import only_submission, template_of
+from tests.infra.recording import Values
 from workloads.spec import CALL_KEY_VARIABLE, Backend, CallSpec, SliceSpec
-
-PRICE = "kubernetes:core/v1:ConfigMap"
-JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
-
-
-def _priced(values: Values, usd_per_chip_hour: float) -> Values:
-    groups = dict.fromkeys(values["slices"], usd_per_chip_hour)
-    return deepcopy(values) | {"prices": {"usd_per_chip_hour": groups}}
-
-
-def test_another_price_changes_nothing_but_the_price_in_place(values: Values) -> None:
-    before, after = run_program(_priced(values, 2.0)), run_program(_priced(values, 3.0))
-    assert before.named(*JOB).inputs == after.named(*JOB).inputs
-    assert before.starting(PRICE, "price-")[0].inputs != after.starting(PRICE, "price-")[0].inputs
-    (provider,) = before.of_type("pulumi:providers:kubernetes")
-    assert provider.inputs["enableConfigMapMutable"] == "true"
-
-
-@pytest.mark.parametrize(("second", "usd_per_hour"), [(2.0, 2.0), (1.0, None)])
-def test_groups_of_different_prices_leave_the_price_of_the_job_open(
-    two_teams: Values, second: float, usd_per_hour: float | None
-) -> None:
-    settings = parse(two_teams)
-    job, group = only_job(settings), only_group(settings)
-    prices = settings.prices.model_copy(update={"usd_per_chip_hour": {"a": 2.0, "b": second}})
-    slices = job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
-    job = job.model_copy(update={"slices": slices})
-    either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
-    chips = job.slices.count * group.shape.chips
-    assert usd_per_job_hour(FleetPlace.of(either), job) == (None if usd_per_hour is None else usd_per_hour * chips)
-
-
-CANARY = "hf_canary"
-SECRET = "kubernetes:core/v1:Secret"
-SECRET_JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
-
-
-def _program(values: Values, *names: str) -> Recording:
-    return run_program(values | {"secrets": dict.fromkeys(names, CANARY)}, secret=["secrets"])
-
-
-def test_secrets_are_one_object_in_the_namespace_of_the_jobs_team(two_teams: Values) -> None:
-    program = _program(two_teams, "HF_TOKEN", "WANDB_API_KEY")
-    (found,) = program.starting(SECRET, "secrets-")
-    assert found.inputs["metadata"] == {"name": "ablation-secrets", "namespace": "research"}
-    assert rpc.is_rpc_secret(found.inputs["stringData"])
-    assert found.inputs["stringData"]["value"] == {"HF_TOKEN": CANARY, "WANDB_API_KEY": CANARY}
-    assert found.urn in program.closure(program.named(*SECRET_JOB))
-
-
-def test_pods_take_each_variable_by_reference_and_nothing_else_changes(two_teams: Values) -> None:
-    def container(program: Recording) -> Any:
-        return template_of(program.named(*SECRET_JOB).inputs)["spec"]["containers"][0]
-
-    without, with_secrets = container(run_program(two_teams)), container(_program(two_teams, "WANDB_API_KEY"))
-    reference = {"secretKeyRef": {"name": "ablation-secrets", "key": "WANDB_API_KEY"}}
-    added = [variable for variable in with_secrets["env"] if variable not in without["env"]]
-    assert added == [{"name": "WANDB_API_KEY", "valueFrom": reference}]
-    assert with_secrets | {"env": without["env"]} == without
-
-
-def test_a_value_is_in_no_other_resource_and_no_output(two_teams: Values) -> None:
-    program = _program(two_teams, "HF_TOKEN")
-    others = [found.inputs for found in program.registrations if found.type != SECRET]
-    assert CANARY not in f"{others}{program.exports}"
-
 
 IMAGE = "trainer@sha256:0"
 

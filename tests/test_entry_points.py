@@ -1,0 +1,40 @@
+"""What a process loads of this repository, and how long that takes, by the module that it imports first."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+_HEAVY = ("grpc", "jax", "kubernetes", "pulumi", "sandbox")
+"""Packages that take long to import, or cannot be imported together: Google's clients, which read gs://, and Pulumi."""
+
+_REPORT = """
+import importlib, json, sys, time
+importlib.import_module(sys.argv[1])
+roots = ("cli", "infra", "multislice", "multislice_run", "policy", "sandbox", "workloads")
+own = sum(name.partition(".")[0] in roots for name in sys.modules)
+json.dump([own, time.process_time(), sorted(name for name in sys.argv[2:] if name in sys.modules)], sys.stdout)
+"""
+
+
+@pytest.mark.parametrize(
+    ("entry", "most_modules", "most_cpu_seconds"),
+    [
+        ("infra.jobset", 31, 0.5),
+        ("infra.admission.rehearsal", 39, 0.5),
+        ("infra.review.review", 45, 0.6),
+        ("multislice", 63, 0.9),
+        ("cli.multislice", 21, 0.5),
+        ("cli.submit", 54, 0.7),
+        ("cli.review", 56, 0.7),
+        ("cli.status", 57, 0.7),
+        ("cli.logs", 46, 0.7),
+        ("cli.explain.explain", 61, 0.7),
+    ],
+)
+def test_an_entry_point_loads_no_more_than_it_needs(entry: str, most_modules: int, most_cpu_seconds: float) -> None:
+    command = [sys.executable, "-c", _REPORT, entry, *_HEAVY]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules, cpu_seconds, heavy = json.loads(ended.stdout)
+    assert (modules <= most_modules, cpu_seconds <= most_cpu_seconds, heavy) == (True, True, []), ended.stdout
