@@ -9,7 +9,6 @@ from pulumi import ResourceOptions
 from infra import readiness, storage
 from infra.budget import budget_alerts
 from infra.configuration import load
-from infra.cost import bill
 from infra.existing.find import find
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
@@ -17,7 +16,8 @@ from infra.guard import Guard
 from infra.job import Job, JobArgs
 from infra.objects import after, kubernetes_provider
 from infra.outputs import export_outputs, log_review, published_records
-from infra.settings.values import NAMESPACE
+from infra.stack.cost import bill
+from infra.stack.settings.values import NAMESPACE
 
 settings, now = load(pulumi.Config(NAMESPACE)), readiness.now()
 cloud = settings.cloud

@@ -17,8 +17,8 @@ from multiprocessing import get_context
 from typing import Any, get_args
 
 from benchmarks.designs import TABLE, CompiledStep, Design, Row, read_rows
-from infra.submission import slice_spec
-from infra.tpu import resolve
+from infra.stack.submission import slice_spec
+from infra.stack.tpu import resolve
 from workloads.preflight_result import versions
 from workloads.spec import Attention, JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
 

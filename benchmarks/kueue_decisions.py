@@ -11,12 +11,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from benchmarks.kueue_situations import NAMESPACE
-from infra.admission.rehearsal import Verdict, rehearse
-from infra.admission.situation import Situation, Workload
+from infra.review.admission.rehearsal import Verdict, rehearse
+from infra.review.admission.situation import Situation, Workload
 from sandbox.programs import PROGRAMS, version_of
 from workloads.spec.base import Spec
 
-RECORD = Path(__file__).parent.parent / "tests" / "infra" / "admission" / "decisions.jsonl"
+RECORD = Path(__file__).parent.parent / "tests" / "infra" / "review" / "admission" / "decisions.jsonl"
 """File of the decisions that the tests replay."""
 RECORD_AGAIN = "record again with: python -m benchmarks.kueue_trials"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from infra.admission import manifests
-from infra.admission.situation import Situation, Workload
-from infra.names import TPU_RESOURCE
+from infra.review.admission import manifests
+from infra.review.admission.situation import Situation, Workload
+from infra.stack.names import TPU_RESOURCE
 
 type Manifest = dict[str, Any]
 

@@ -19,10 +19,10 @@ import yaml
 
 from benchmarks.kueue_decisions import RECORD, Decision, Seen, kueue, names, write
 from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, draw_named, start_trial
-from infra.admission import manifests
-from infra.admission.situation import Situation
-from infra.kubernetes import ApiError, ApiServer
-from infra.names import TPU_RESOURCE
+from infra.cluster.kubernetes import ApiError, ApiServer
+from infra.review.admission import manifests
+from infra.review.admission.situation import Situation
+from infra.stack.names import TPU_RESOURCE
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine

@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 from cli.project_files import Files, check_policy_file, policy_pack
-from infra.project import find_project
-from infra.stacks import Renewal, Stacks, StacksError, explain_missing_program
+from infra.cluster.stacks import Renewal, Stacks, StacksError, explain_missing_program
+from infra.stack.project import find_project
 
 
 class Backend:

@@ -15,9 +15,9 @@ from cli.explain.finding import submit_again
 from cli.observed.files import read_files
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job
-from infra.kubernetes import UNREACHABLE, ApiError
-from infra.names import JOBSETS
-from infra.settings.jobs import MOST_GRACE_SECONDS
+from infra.cluster.kubernetes import UNREACHABLE, ApiError
+from infra.stack.names import JOBSETS
+from infra.stack.settings.jobs import MOST_GRACE_SECONDS
 
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = MOST_GRACE_SECONDS + 60.0

@@ -12,10 +12,10 @@ from cli.backend import Backend
 from cli.project_files import Files
 from cli.review import review_of
 from cli.selected import backend_url
-from infra.project import find_project
+from infra.cluster.stacks import Renewal, Stacks
 from infra.review.answers import answers, find_obstacles
-from infra.settings.stack import Settings
-from infra.stacks import Renewal, Stacks
+from infra.stack.project import find_project
+from infra.stack.settings.stack import Settings
 
 _KMS = "gcpkms://"
 

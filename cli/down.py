@@ -18,7 +18,7 @@ from cli.answer import Halt
 from cli.phases import Display, operate, phase, recover, start_control_plane
 from cli.progress import DOWN_PHASES, Phase, Progress
 from cli.sandbox_folder import StackOfSandbox, lock_sandbox
-from infra.names import NO_FOREIGN, NO_JOB_RUNS
+from infra.stack.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
 

@@ -17,14 +17,14 @@ from cli.deployed import Deployed
 from cli.observed.cluster import read_cluster
 from cli.observed.observe import require_answer
 from cli.observed.snapshot import Queue, Snapshot
-from infra.brake import Usage, keep_usage
-from infra.cost import BILL_OUTPUT, dollars, group_rate, per_hour, read_bill
-from infra.job_state import Workload
-from infra.kubernetes import UNREACHABLE
-from infra.kueue import flavor_name
-from infra.names import USED_ANNOTATION
+from infra.cluster.brake import Usage, keep_usage
+from infra.cluster.job_state import Workload
+from infra.cluster.kubernetes import UNREACHABLE
 from infra.review.table import Table
-from infra.settings.stack import Settings
+from infra.stack.cost import BILL_OUTPUT, dollars, group_rate, per_hour, read_bill
+from infra.stack.kueue import flavor_name
+from infra.stack.names import USED_ANNOTATION
+from infra.stack.settings.stack import Settings
 
 
 @dataclass(frozen=True)

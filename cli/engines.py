@@ -16,8 +16,8 @@ from pulumi.automation.events import StepEventMetadata
 from cli import stack_file
 from cli.answer import Halt
 from cli.sandbox_folder import find_sandbox, lock_sandbox
-from infra.project import find_project
 from infra.review.review import Change, Finding
+from infra.stack.project import find_project
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
 

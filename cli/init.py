@@ -16,14 +16,14 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import Halt
 from cli.project_files import PACK_FILE, POLICY, Files
-from infra.cost import price_table
-from infra.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
 from infra.review.obstacles import EXAMPLES
-from infra.settings.errors import FieldError, SettingsError, expectation
-from infra.settings.read import parse
-from infra.settings.starter import cluster_of, read_starter, sections
-from infra.settings.values import NAMESPACE, ClusterName
-from infra.tpu import all_shapes, generation_names, interpret
+from infra.stack.cost import price_table
+from infra.stack.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
+from infra.stack.settings.errors import FieldError, SettingsError, expectation
+from infra.stack.settings.read import parse
+from infra.stack.settings.starter import cluster_of, read_starter, sections
+from infra.stack.settings.values import NAMESPACE, ClusterName
+from infra.stack.tpu import all_shapes, generation_names, interpret
 from policy.exceptions import KEY, LONGEST
 
 _EXAMPLE = "dev"

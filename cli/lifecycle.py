@@ -7,7 +7,7 @@ import typer
 from cli import stack_file
 from cli.answer import Halt
 from cli.options import On, Sandbox, Stack, Yes, folder_of
-from infra.stacks import Renewal
+from infra.cluster.stacks import Renewal
 from workloads.terminal import Terminal
 
 lifecycle = typer.Typer()

@@ -16,11 +16,11 @@ from rich.text import Text
 from cli.answer import NEGATIVE, Halt
 from cli.deployed import Deployed, JobPlace
 from cli.sandbox_folder import find_sandbox
-from infra.job_logs import WHOLE, Line, Source, Which, Window, follow, host, hosts, leader
-from infra.job_pods import newest, pods_of
-from infra.job_state import LEADER, Outcome, leader_of, outcome_of
-from infra.kubernetes import UNREACHABLE, ApiError, Json
-from infra.names import HEAD, JOBSETS
+from infra.cluster.job_logs import WHOLE, Line, Source, Which, Window, follow, host, hosts, leader
+from infra.cluster.job_pods import newest, pods_of
+from infra.cluster.job_state import LEADER, Outcome, leader_of, outcome_of
+from infra.cluster.kubernetes import UNREACHABLE, ApiError, Json
+from infra.stack.names import HEAD, JOBSETS
 from workloads.spec import ATTEMPT_BEGINS
 from workloads.terminal import inert
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
 from cli.review import review_of
-from infra.commands import command_line
 from infra.review.review import JobReview, Pace, Review
 from infra.review.table import UNKNOWN, Table
+from infra.stack.commands import command_line
 from workloads.preflight_result import QUOTED_EFFICIENCY
 from workloads.spec import Spec
 

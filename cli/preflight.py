@@ -17,10 +17,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from infra.project import CHECKOUT
 from infra.review.chip_tables import preflight_tables
 from infra.review.review import Known, review
-from infra.submission import job_specs
+from infra.stack.project import CHECKOUT
+from infra.stack.submission import job_specs
 from workloads.preflight_result import PreflightResult, cache_folder, cached
 from workloads.spec import JobSpec
 from workloads.terminal import Terminal

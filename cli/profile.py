@@ -19,7 +19,7 @@ from cli.deployed import Deployed
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job, Snapshot
 from cli.sandbox_folder import find_sandbox
-from infra.job_state import Kind, State
+from infra.cluster.job_state import Kind, State
 from workloads.call.folder import gcs
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
 from workloads.spec import PROFILE_REQUEST, PROFILES, XPROF_FOLDER

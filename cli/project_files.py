@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cli import stack_file
 from cli.answer import Halt
-from infra.project import CHECKOUT, STACKS, find_project
-from infra.settings.errors import count_errors
+from infra.stack.project import CHECKOUT, STACKS, find_project
+from infra.stack.settings.errors import count_errors
 
 
 @dataclass(frozen=True)

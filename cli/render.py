@@ -10,9 +10,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from cli.observed.scheduler import in_words
-from infra.job_pods import Pod
-from infra.job_state import Kind
-from infra.names import HEAD
+from infra.cluster.job_pods import Pod
+from infra.cluster.job_state import Kind
+from infra.stack.names import HEAD
 from workloads.report.training import Training
 from workloads.spec import ExitCode
 

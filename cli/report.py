@@ -7,7 +7,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import Halt
 from cli.sandbox_folder import find_sandbox
-from infra.names import jobs_folder
+from infra.stack.names import jobs_folder
 from workloads.report.command import Asked, NoReport, answering, faults_of_storage
 from workloads.report.command import report as reported
 

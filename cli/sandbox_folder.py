@@ -11,9 +11,9 @@ from filelock import FileLock, Timeout
 
 from cli import stack_file
 from cli.answer import Halt
-from infra.commands import command_line
-from infra.project import find_project
-from infra.settings.values import PROJECT_OF_SANDBOX
+from infra.stack.commands import command_line
+from infra.stack.project import find_project
+from infra.stack.settings.values import PROJECT_OF_SANDBOX
 
 if TYPE_CHECKING:
     from sandbox.site import Site

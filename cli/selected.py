@@ -16,7 +16,7 @@ import yaml
 
 from cli import stack_file
 from cli.answer import Halt
-from infra.project import PROJECT_FILE, find_project
+from infra.stack.project import PROJECT_FILE, find_project
 
 STACK_VARIABLE = "MULTISLICE_STACK"
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from cli.answer import Halt
-from infra.project import STACKS, find_project
-from infra.settings.errors import FieldError, SettingsError, count_errors, nearest, show
-from infra.settings.yaml_file import PREFIX, UnreadableError, YamlFile, read_yaml, shown
+from infra.stack.project import STACKS, find_project
+from infra.stack.settings.errors import FieldError, SettingsError, count_errors, nearest, show
+from infra.stack.settings.yaml_file import PREFIX, UnreadableError, YamlFile, read_yaml, shown
 
 if TYPE_CHECKING:
-    from infra.settings.stack import Settings
+    from infra.stack.settings.stack import Settings
 
 ADVICE = "Nothing was started. Fix the file and run the command again"
 
@@ -58,7 +58,7 @@ def expanded(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
     Raises:
         SettingsError: a value of the starter is missing or wrong.
     """
-    from infra.settings.starter import expand
+    from infra.stack.settings.starter import expand
 
     found = expand(sections(config), stack)
     if found.faults:
@@ -80,9 +80,9 @@ def peek(stack: str) -> dict[str, Any]:
 def read(path: Path) -> "Settings":
     """Return the settings as the program will read them. Raise Halt with every error of them."""
     # These import Pulumi's SDK, which takes a second and which `down` does not need.
-    from infra.settings.read import KEYS, read_values
-    from infra.settings.starter import Starter
-    from infra.settings.values import hide_encrypted
+    from infra.stack.settings.read import KEYS, read_values
+    from infra.stack.settings.starter import Starter
+    from infra.stack.settings.values import hide_encrypted
 
     file = _written(path)
     config: dict[str, Any] = file.content["config"]

@@ -18,8 +18,8 @@ from cli.observed.causes import first_cause
 from cli.observed.observe import Observer, lacks_its_end, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
 from cli.render import WIDTH, counted, duration, numbered, pods_table, rows_of, training_lines, waiting_lines
-from infra.cost import dollars, per_hour
-from infra.job_state import State
+from infra.cluster.job_state import State
+from infra.stack.cost import dollars, per_hour
 
 WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""

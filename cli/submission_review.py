@@ -4,13 +4,13 @@ import os
 from datetime import UTC, datetime
 
 from cli.answer import Halt
-from infra.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
-from infra.live import workloads as all_workloads
-from infra.names import WORKLOADS
-from infra.published import Published
+from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
+from infra.cluster.live import workloads as all_workloads
 from infra.review.review import Known, Review, review
-from infra.settings.stack import Settings
-from infra.submission import job_specs
+from infra.stack.names import WORKLOADS
+from infra.stack.published import Published
+from infra.stack.settings.stack import Settings
+from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
 _OTHERS_HIDDEN = "simulated without the jobs of other teams, which you cannot see"

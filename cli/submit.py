@@ -1,7 +1,7 @@
 """`multislice submit` reviews a job and submits it to a team's queue; `multislice render` prints its JobSet.
 
 Both need only a kubeconfig of a member of the team. What they know of the stack is in the record that the stack
-publishes in the team's namespace (`infra.published`).
+publishes in the team's namespace (`infra.stack.published`).
 """
 
 import re
@@ -17,15 +17,15 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
 from cli.deployed import Deployed, JobPlace, published_for
-from infra.kubernetes import UNREACHABLE, ApiError
-from infra.names import JOBSETS
-from infra.published import Published
-from infra.settings.errors import FieldError, SettingsError, count_errors, show
-from infra.settings.jobs import Section
-from infra.settings.stack import Settings
-from infra.settings.submitted import read_submitted
-from infra.settings.yaml_file import YamlFile, shown
-from infra.submitted import submitted_jobset
+from infra.cluster.kubernetes import UNREACHABLE, ApiError
+from infra.stack.names import JOBSETS
+from infra.stack.published import Published
+from infra.stack.settings.errors import FieldError, SettingsError, count_errors, show
+from infra.stack.settings.jobs import Section
+from infra.stack.settings.stack import Settings
+from infra.stack.settings.submitted import read_submitted
+from infra.stack.settings.yaml_file import YamlFile, shown
+from infra.stack.submitted import submitted_jobset
 
 _CONFLICT = 409
 

@@ -24,11 +24,11 @@ from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announce
 from cli.render import WIDTH
 from cli.sandbox_folder import StackOfSandbox, lock_sandbox
 from cli.status import Watch, restart_lines
-from infra.commands import replacing
-from infra.job_pods import Pod
-from infra.job_state import DELETED, Kind, Outcome, State
-from infra.names import QUEUE_LABEL, job_resource
-from infra.stacks import NO_RENEWAL, Renewal
+from infra.cluster.job_pods import Pod
+from infra.cluster.job_state import DELETED, Kind, Outcome, State
+from infra.cluster.stacks import NO_RENEWAL, Renewal
+from infra.stack.commands import replacing
+from infra.stack.names import QUEUE_LABEL, job_resource
 from sandbox import builds, certificates, daemon
 from sandbox.programs import Program, Programs
 from sandbox.site import Site, create, pod_folder

@@ -1,6 +1,6 @@
 """The Cloud Billing budget of a stack and its alerts.
 
-It counts what Google bills, hours later, and stops nothing: `infra.brake` does.
+It counts what Google bills, hours later, and stops nothing: `infra.cluster.brake` does.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from typing import Self
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.settings.schema import BudgetAlerts
-from infra.settings.stack import Settings
+from infra.stack.settings.schema import BudgetAlerts
+from infra.stack.settings.stack import Settings
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
 
-from infra.project import STACKS, ProjectError, find_project
-from infra.settings.errors import FieldError, SettingsError
-from infra.settings.read import read_values
-from infra.settings.stack import Settings
-from infra.settings.values import HIDDEN, SECRETS, hide_texts
-from infra.settings.yaml_file import UnreadableError, read_yaml
+from infra.stack.project import STACKS, ProjectError, find_project
+from infra.stack.settings.errors import FieldError, SettingsError
+from infra.stack.settings.read import read_values
+from infra.stack.settings.stack import Settings
+from infra.stack.settings.values import HIDDEN, SECRETS, hide_texts
+from infra.stack.settings.yaml_file import UnreadableError, read_yaml
 
 
 def load(config: pulumi.Config) -> Settings:

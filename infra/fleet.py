@@ -7,20 +7,20 @@ from typing import Self
 
 import pulumi
 
-from infra.access import Allowance
-from infra.cluster import ClusterPlace
+from infra.gke_cluster import ClusterPlace
 from infra.identity import TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.monitoring import Monitoring, MonitoringArgs
-from infra.names import MANAGED_BY
 from infra.objects import child_prefix, explain_stuck_deletes, part
 from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
-from infra.settings import schema
-from infra.settings.errors import FieldError, refuse
-from infra.settings.read import check
-from infra.settings.stack import Draft, Settings, written_folders
 from infra.slices import TpuSlices, TpuSlicesArgs
-from infra.submission import FleetPlace
+from infra.stack.access import Allowance
+from infra.stack.names import MANAGED_BY
+from infra.stack.settings import schema
+from infra.stack.settings.errors import FieldError, refuse
+from infra.stack.settings.read import check
+from infra.stack.settings.stack import Draft, Settings, written_folders
+from infra.stack.submission import FleetPlace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,15 +8,15 @@ from typing import Self
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.cluster import Cluster, ClusterArgs, ClusterPlace, Network, NetworkArgs, NetworkPlace
 from infra.existing.find import Found
+from infra.gke_cluster import Cluster, ClusterArgs, ClusterPlace, Network, NetworkArgs, NetworkPlace
 from infra.identity import GoogleApis, NodeIdentity, NodeIdentityArgs, project_number
-from infra.names import MANAGED_BY
 from infra.objects import child_prefix, part
-from infra.settings import schema
-from infra.settings.errors import FieldError, refuse
-from infra.settings.read import check
-from infra.settings.stack import Draft, Settings
+from infra.stack.names import MANAGED_BY
+from infra.stack.settings import schema
+from infra.stack.settings.errors import FieldError, refuse
+from infra.stack.settings.read import check
+from infra.stack.settings.stack import Draft, Settings
 from infra.storage import RepositoryPlace, foreign_repositories, image_repository
 
 

@@ -23,16 +23,17 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import borders, live
-from infra.commands import command_line, stored_command_line
-from infra.kubernetes import UNREACHABLE, ApiServer
-from infra.kueue import flavor_name
-from infra.manifests import OURS, Manifest, manifest, mark_ours
-from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
+from infra.cluster import live
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.objects import KubernetesObject
-from infra.settings.schema import Cloud, SliceGroup
-from infra.settings.stack import Settings
-from infra.settings.values import NAMESPACE
+from infra.stack import borders
+from infra.stack.commands import command_line, stored_command_line
+from infra.stack.kueue import flavor_name
+from infra.stack.manifests import OURS, Manifest, manifest, mark_ours
+from infra.stack.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
+from infra.stack.settings.schema import Cloud, SliceGroup
+from infra.stack.settings.stack import Settings
+from infra.stack.settings.values import NAMESPACE
 
 type Texts = Mapping[str, str]
 """Settings as text, by path."""

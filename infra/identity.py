@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.names import ON_HOSTS, SERVICE_ACCOUNT
+from infra.stack.names import ON_HOSTS, SERVICE_ACCOUNT
 from infra.storage import RepositoryPlace
 
 APIS = (

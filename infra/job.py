@@ -7,12 +7,13 @@ from typing import Any, Self
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import jobset
-from infra.commands import command_line
-from infra.cost import usd_per_job_hour
-from infra.kueue import local_queue
-from infra.manifests import mark_ours
-from infra.names import (
+from infra.objects import KubernetesObject
+from infra.stack import jobset
+from infra.stack.commands import command_line
+from infra.stack.cost import usd_per_job_hour
+from infra.stack.kueue import local_queue
+from infra.stack.manifests import mark_ours
+from infra.stack.names import (
     MAX_TIME_LABEL,
     PRICE_KEY,
     PRIORITY_LABEL,
@@ -22,13 +23,12 @@ from infra.names import (
     price_name,
     secret_name,
 )
-from infra.objects import KubernetesObject
-from infra.settings import rules_jobs, rules_teams
-from infra.settings.errors import FieldError, refuse
-from infra.settings.jobs import AnyJob
-from infra.settings.stack import Draft, DraftJob, Settings
-from infra.settings.values import HIDDEN, NAMESPACE, SECRETS
-from infra.submission import FleetPlace, submission_to
+from infra.stack.settings import rules_jobs, rules_teams
+from infra.stack.settings.errors import FieldError, refuse
+from infra.stack.settings.jobs import AnyJob
+from infra.stack.settings.stack import Draft, DraftJob, Settings
+from infra.stack.settings.values import HIDDEN, NAMESPACE, SECRETS
+from infra.stack.submission import FleetPlace, submission_to
 
 
 @dataclass(frozen=True, kw_only=True)

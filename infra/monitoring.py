@@ -14,8 +14,9 @@ from typing import Literal
 import pulumi
 import yaml
 
-from infra.manifests import Manifest, manifest, mark_ours
-from infra.names import (
+from infra.objects import KubernetesObject
+from infra.stack.manifests import Manifest, manifest, mark_ours
+from infra.stack.names import (
     COLLECTORS_NAMESPACE,
     COMPLETION_INDEX_LABEL,
     JOB_INDEX_LABEL,
@@ -25,8 +26,7 @@ from infra.names import (
     METRICS_PORT_NAME,
     RBAC_GROUP,
 )
-from infra.objects import KubernetesObject
-from infra.pods import admitted_pods
+from infra.stack.pods import admitted_pods
 from workloads.spec import Spec
 
 API_VERSION = "monitoring.googleapis.com/v1"

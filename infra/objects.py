@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.kubernetes import UNREACHABLE, ApiServer, kubeconfig
-from infra.live import holders
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer, kubeconfig
+from infra.cluster.live import holders
 
 
 class KubernetesObject(pulumi.CustomResource):

@@ -12,10 +12,10 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import yaml
 
-from infra.controllers import chart_resources
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED, RESTART_JOB_GATE
-from infra.pods import admitted_pods
-from infra.settings.schema import Requeueing, Scheduling, SliceGroup
+from infra.stack.controllers import chart_resources
+from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED, RESTART_JOB_GATE
+from infra.stack.pods import admitted_pods
+from infra.stack.settings.schema import Requeueing, Scheduling, SliceGroup
 
 
 @dataclass(frozen=True)

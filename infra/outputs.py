@@ -10,20 +10,20 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as kubernetes
 
-from infra import live
-from infra.cluster import ClusterPlace
-from infra.cost import BILL_OUTPUT, Bill, read_bill
+from infra.cluster import live
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer, Json
+from infra.gke_cluster import ClusterPlace
 from infra.guard import Guard
-from infra.kubernetes import UNREACHABLE, ApiServer, Json
-from infra.manifests import marks
-from infra.names import PUBLISHED, PUBLISHED_KEY
-from infra.published import Published
 from infra.review.answers import answers
 from infra.review.review import REVIEW_FILE, Known, review
 from infra.review.table import as_text
-from infra.settings.jobs import Job
-from infra.settings.stack import Settings
-from infra.submission import job_specs
+from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
+from infra.stack.manifests import marks
+from infra.stack.names import PUBLISHED, PUBLISHED_KEY
+from infra.stack.published import Published
+from infra.stack.settings.jobs import Job
+from infra.stack.settings.stack import Settings
+from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, borders, brake
-from infra.access import Allowance
-from infra.kueue import (
+from infra.cluster import brake
+from infra.objects import KubernetesObject
+from infra.stack import access, borders
+from infra.stack.access import Allowance
+from infra.stack.kueue import (
     PRIORITIES,
     admission_check,
     cluster_queue,
@@ -24,14 +26,10 @@ from infra.kueue import (
     resource_flavor,
     topology,
 )
-from infra.manifests import Manifest, mark_ours, marks
-from infra.names import (
-    MANAGED,
-    SERVICE_ACCOUNT,
-)
-from infra.objects import KubernetesObject
-from infra.pods import admitted_pods
-from infra.settings.schema import Network, Placement, SliceGroup, Team
+from infra.stack.manifests import Manifest, mark_ours, marks
+from infra.stack.names import MANAGED, SERVICE_ACCOUNT
+from infra.stack.pods import admitted_pods
+from infra.stack.settings.schema import Network, Placement, SliceGroup, Team
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pulumi
 
 from infra.review.obstacles import expiry_errors, placeholders
-from infra.settings.errors import FieldError, SettingsError
-from infra.settings.schema import Budget
-from infra.settings.stack import Settings
+from infra.stack.settings.errors import FieldError, SettingsError
+from infra.stack.settings.schema import Budget
+from infra.stack.settings.stack import Settings
 
 
 def now() -> datetime:

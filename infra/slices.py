@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import live
-from infra.capacity import Capacity
-from infra.cluster import CLOUD_PLATFORM_SCOPE, SubnetNames
-from infra.commands import command_line, replacing
-from infra.kubernetes import UNREACHABLE, ApiServer
-from infra.names import slice_pool
-from infra.pods import declared_node_labels
-from infra.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
-from infra.tpu import SliceShape
+from infra.cluster import live
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer
+from infra.gke_cluster import CLOUD_PLATFORM_SCOPE, SubnetNames
+from infra.stack.capacity import Capacity
+from infra.stack.commands import command_line, replacing
+from infra.stack.names import slice_pool
+from infra.stack.pods import declared_node_labels
+from infra.stack.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
+from infra.stack.tpu import SliceShape
 
 REPLACED_BY_US = (
     "placementPolicy.tpuTopology",

@@ -15,9 +15,9 @@ import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
-from infra.project import CHECKOUT, find_project
-from infra.settings.schema import Image
-from infra.settings.stack import Settings
+from infra.stack.project import CHECKOUT, find_project
+from infra.stack.settings.schema import Image
+from infra.stack.settings.stack import Settings
 
 _SECONDS_PER_DAY = 24 * 60 * 60
 _SOFT_DELETE_DAYS = 7

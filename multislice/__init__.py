@@ -3,7 +3,7 @@
 See docs/how-to/functions.md. `__all__` lists the public API.
 """
 
-from infra.job_state import State
+from infra.cluster.job_state import State
 from multislice.call import Call, Status
 from multislice.errors import (
     BucketFailed,

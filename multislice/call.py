@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.job_logs import WHOLE, Source
-from infra.job_pods import host_of, newest, pods_of
-from infra.job_state import LEADER, State, Workload, outcome_of, state_of, workload_of
-from infra.kubernetes import UNREACHABLE, Json
-from infra.names import HEAD, JOBSETS, WORKLOADS
-from infra.submitted import KEPT_SECONDS
+from infra.cluster.job_logs import WHOLE, Source
+from infra.cluster.job_pods import host_of, newest, pods_of
+from infra.cluster.job_state import LEADER, State, Workload, outcome_of, state_of, workload_of
+from infra.cluster.kubernetes import UNREACHABLE, Json
+from infra.stack.names import HEAD, JOBSETS, WORKLOADS
+from infra.stack.submitted import KEPT_SECONDS
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
 from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.place import Place

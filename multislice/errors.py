@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from infra.kubernetes import UNREACHABLE
+from infra.cluster.kubernetes import UNREACHABLE
 
 
 class CallError(Exception):

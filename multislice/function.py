@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from infra.settings.jobs import Priority
+from infra.stack.settings.jobs import Priority
 from multislice.call import Call
 from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, with_input

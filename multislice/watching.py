@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
-from infra.job_logs import Line, follow, hosts, leader
-from infra.job_state import LEADER, State
-from infra.kubernetes import UNREACHABLE
+from infra.cluster.job_logs import Line, follow, hosts, leader
+from infra.cluster.job_state import LEADER, State
+from infra.cluster.kubernetes import UNREACHABLE
 from multislice.call import Call, FunctionLog, Status
 from multislice.errors import CallError
 from multislice.outcome import Outcome

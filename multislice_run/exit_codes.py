@@ -1,7 +1,7 @@
 """The exit codes of a host, and what each means: one row per code in `MEANINGS`.
 
 From the rows follow the decision of the supervisor (`multislice_run.supervisor`), the failure policy of the JobSet
-(`infra.jobset`), the words of `explain` and `status`, the causes of lost time (`workloads.report.goodput`), and
+(`infra.stack.jobset`), the words of `explain` and `status`, the causes of lost time (`workloads.report.goodput`), and
 docs/reference/exit-codes.md.
 """
 

@@ -10,8 +10,15 @@ from typing import Any
 
 import yaml
 
-from infra.names import ACCELERATOR_LABEL, MANAGED, NODE_POOL_LABEL, STACK_ANNOTATION, TOPOLOGY_LABEL, TPU_RESOURCE
-from infra.tpu import SliceShape, all_shapes, shape_of
+from infra.stack.names import (
+    ACCELERATOR_LABEL,
+    MANAGED,
+    NODE_POOL_LABEL,
+    STACK_ANNOTATION,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+)
+from infra.stack.tpu import SliceShape, all_shapes, shape_of
 from policy.plan import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, select_kind, select_type
 
 _MACHINE_PREFIXES = ("ct", "tpu")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from infra.project import CHECKOUT
+from infra.stack.project import CHECKOUT
 from sandbox.programs import (
     COPIES,
     KUBERNETES_STAMPS,

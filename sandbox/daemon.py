@@ -14,8 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from infra.commands import UserError
-from infra.project import CHECKOUT
+from infra.stack.commands import UserError
+from infra.stack.project import CHECKOUT
 from sandbox.servers import holds_within, log_end
 from sandbox.site import Site, taken_ports
 

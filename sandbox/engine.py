@@ -23,9 +23,9 @@ import pulumi
 import yaml
 from pulumi import automation
 
-from infra.kubernetes import UNREACHABLE
-from infra.project import PROJECT_FILE, find_project
-from infra.settings.values import NAMESPACE, SECRETS, hide_encrypted, is_encrypted
+from infra.cluster.kubernetes import UNREACHABLE
+from infra.stack.project import PROJECT_FILE, find_project
+from infra.stack.settings.values import NAMESPACE, SECRETS, hide_encrypted, is_encrypted
 from sandbox.daemon import SandboxError
 from sandbox.programs import Programs
 from sandbox.providers.charts import local_charts

@@ -16,7 +16,7 @@ from pathlib import Path
 import urllib3
 import yaml
 
-from infra.kubernetes import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
+from infra.cluster.kubernetes import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
 from sandbox.programs import OPERATORS, Programs, ProgramsError
 from sandbox.servers import ServerProcess, answers

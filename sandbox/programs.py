@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.commands import UserError
-from infra.project import CHECKOUT
+from infra.stack.commands import UserError
+from infra.stack.project import CHECKOUT
 
 TOOLS = CHECKOUT / "tools"
 

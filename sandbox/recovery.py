@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from infra.kubernetes import UNREACHABLE
+from infra.cluster.kubernetes import UNREACHABLE
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.cluster import Cluster, UnknownKindError
 from sandbox.site import Site, administrator

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, override
 
-from infra.kubernetes import ApiServer
-from infra.stacks import Stacks, StacksError, run_command
+from infra.cluster.kubernetes import ApiServer
+from infra.cluster.stacks import Stacks, StacksError, run_command
 from sandbox.programs import found
 from sandbox.site import administrator, load, start_command
 

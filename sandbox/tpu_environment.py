@@ -7,9 +7,9 @@ and JAX looks for a TPU cluster although there is no chip.
 
 from dataclasses import dataclass
 
-from infra.kubernetes import Json
-from infra.names import ACCELERATOR_LABEL, COMPLETION_INDEX_LABEL, JOBSET_LABELS, TOPOLOGY_LABEL, TPU_RESOURCE
-from infra.tpu import SliceShape, dimensions, generations, shape_of
+from infra.cluster.kubernetes import Json
+from infra.stack.names import ACCELERATOR_LABEL, COMPLETION_INDEX_LABEL, JOBSET_LABELS, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.stack.tpu import SliceShape, dimensions, generations, shape_of
 from sandbox.node_agent.pod import ConfigError, Pod
 
 MACHINE_LABEL = "node.kubernetes.io/instance-type"

@@ -48,16 +48,16 @@ PROGRAM = (
         },
     ),
     *_of(
-        "infra/cost.py",
-        "tests/infra/test_cost.py",
+        "infra/stack/cost.py",
+        "tests/infra/stack/test_cost.py",
         {
             "bill-slices-of-a-job": ("job.slices.count * group.chips // group.slices", "group.chips"),
             "bill-when-chips-are-billed": ("return group.chips, group.billed, ", "return group.chips, "),
         },
     ),
     *_of(
-        "infra/settings/rules_teams.py",
-        "tests/infra/settings/test_rules_teams.py",
+        "infra/stack/settings/rules_teams.py",
+        "tests/infra/stack/settings/test_rules_teams.py",
         {"budget-dearest-group": ("max(known)", "min(known)")},
     ),
     *_of(
@@ -175,12 +175,12 @@ WORKLOADS = (
     ),
 )
 
-# Kueue's decisions, simulated by infra/admission.
-_DECISIONS = "tests/infra/admission/test_decisions.py"
-_REHEARSALS = "tests/infra/admission/test_rehearsal.py"
+# Kueue's decisions, simulated by infra/review/admission.
+_DECISIONS = "tests/infra/review/admission/test_decisions.py"
+_REHEARSALS = "tests/infra/review/admission/test_rehearsal.py"
 ADMISSION = (
     *_of(
-        "infra/admission/scheduler.py",
+        "infra/review/admission/scheduler.py",
         _DECISIONS,
         {
             "admission-reserves-above-the-borrowing-limit": (
@@ -194,7 +194,7 @@ ADMISSION = (
         },
     ),
     *_of(
-        "infra/admission/situation.py",
+        "infra/review/admission/situation.py",
         _REHEARSALS,
         {
             "admission-idle-chips-kept-back": (
@@ -204,7 +204,7 @@ ADMISSION = (
         },
     ),
     *_of(
-        "infra/admission/preemption.py",
+        "infra/review/admission/preemption.py",
         f"{_DECISIONS} {_REHEARSALS}",
         {
             "admission-takes-from-equal-shares": (

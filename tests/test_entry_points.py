@@ -21,8 +21,8 @@ json.dump([own, time.process_time(), sorted(name for name in sys.argv[2:] if nam
 @pytest.mark.parametrize(
     ("entry", "most_modules", "most_cpu_seconds"),
     [
-        ("infra.jobset", 31, 0.5),
-        ("infra.admission.rehearsal", 39, 0.5),
+        ("infra.stack.jobset", 31, 0.5),
+        ("infra.review.admission.rehearsal", 39, 0.5),
         ("infra.review.review", 45, 0.6),
         ("multislice", 63, 0.9),
         ("cli.multislice", 21, 0.5),

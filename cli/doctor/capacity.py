@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
 from cli.observed.cluster import find_hostless, node_of, queue_of
-from infra.commands import replacing
-from infra.job_state import condition, is_true
-from infra.kubernetes import ApiError, Json
-from infra.names import (
+from infra.cluster.kubernetes import ApiError, Json
+from infra.stack.commands import replacing
+from infra.stack.manifests import condition, is_true
+from infra.stack.names import (
     ACCELERATOR_LABEL,
     JOBSET_API_VERSION,
     JOBSET_NAMESPACE,
@@ -24,8 +24,8 @@ from infra.names import (
     TPU_RESOURCE,
     WORKLOADS,
 )
-from infra.settings.schema import SliceGroup
-from infra.tpu import generations
+from infra.stack.settings.schema import SliceGroup
+from infra.stack.tpu import generations
 from workloads.spec import BAD_HOST_KEY
 
 _UNLIMITED = -1

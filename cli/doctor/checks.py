@@ -15,12 +15,12 @@ import urllib3
 
 from cli.deployed import Deployed
 from cli.sandbox_folder import stack_command
-from infra.kubernetes import ApiServer, Json
+from infra.cluster.kubernetes import ApiServer, Json
 from workloads.spec import Spec
 
 _SECONDS = 20.0
 if TYPE_CHECKING:
-    from infra.settings.stack import Settings
+    from infra.stack.settings.stack import Settings
 
 
 class NotAsked(Exception):

@@ -3,8 +3,8 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
-from infra.commands import command_line
-from infra.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
+from infra.stack.commands import command_line
+from infra.stack.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -13,9 +13,9 @@ from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
 from cli.doctor.unconfirmed import as_table, unconfirmed
-from infra.kubernetes import UNREACHABLE, ApiError
+from infra.cluster.kubernetes import UNREACHABLE, ApiError
+from infra.cluster.stacks import StacksError
 from infra.review.table import Table
-from infra.stacks import StacksError
 
 GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "credentials": (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from infra.review.table import Table
-from infra.settings.jobs import AnyJob
-from infra.settings.stack import Settings
+from infra.stack.settings.jobs import AnyJob
+from infra.stack.settings.stack import Settings
 
 STAGES = (
     "Free: no resource is created",

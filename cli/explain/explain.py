@@ -12,7 +12,7 @@ from cli.explain.finding import Finding
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot
 from cli.render import duration
-from infra.job_state import State
+from infra.cluster.job_state import State
 
 
 def command(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:

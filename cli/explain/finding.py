@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cli.observed.snapshot import Job, Snapshot
-from infra.commands import Reader, replacing
-from infra.job_state import Kind
-from infra.names import job_resource
+from infra.cluster.job_state import Kind
+from infra.stack.commands import Reader, replacing
+from infra.stack.names import job_resource
 from multislice_run.exit_codes import MEANINGS, OTHER, SIGKILL, SIGSEGV, Meaning
 
 

@@ -10,8 +10,8 @@ from cli.observed.ends import HostEnd
 from cli.observed.scheduler import CORDONED, TAINTED
 from cli.observed.snapshot import Job, Node, Snapshot
 from cli.render import counted, duration, group_by_reason, numbered
-from infra.job_state import Kind, State
-from infra.names import NODE_POOL_LABEL
+from infra.cluster.job_state import Kind, State
+from infra.stack.names import NODE_POOL_LABEL
 from workloads.spec import BAD_HOST_KEY, ExitCode
 
 _REFUSED = ("JobCreationFailed", "FailedCreate")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from cli.explain.finding import Cause, Finding, after_change, submit_again
 from cli.observed.snapshot import Job, Queue, Snapshot
 from cli.render import counted
-from infra.job_state import Condition, Kind, State, Workload
-from infra.names import QUEUE_LABEL
+from infra.cluster.job_state import Kind, State, Workload
+from infra.stack.manifests import Condition
+from infra.stack.names import QUEUE_LABEL
 
 _TAKEN = re.compile(r"insufficient unused quota for \S+ in flavor (\S+?),? (\d+) more needed")
 _TOO_SMALL = re.compile(r"insufficient quota for \S+ in flavor (\S+?),.*maximum capacity \((\d+)\)")

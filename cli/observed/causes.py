@@ -12,9 +12,9 @@ from dataclasses import replace
 from cli.observed.ends import HostEnd, from_text, to_text
 from cli.observed.files import Begun, Failure
 from cli.observed.snapshot import WHOLE_SECOND, Event, Job
-from infra.job_pods import Pod
-from infra.kubernetes import UNREACHABLE, ApiServer
-from infra.names import RESTARTS_ANNOTATION, WORKLOADS
+from infra.cluster.job_pods import Pod
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer
+from infra.stack.names import RESTARTS_ANNOTATION, WORKLOADS
 from workloads.spec import cause_order
 
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")

@@ -13,24 +13,12 @@ from typing import Any
 from cli.deployed import Deployed, JobPlace
 from cli.observed.events import job_restarts, restarts_counted, warnings_of
 from cli.observed.snapshot import Job, Node, Queue, Share, SliceJob, Snapshot
-from infra.cost import BILL_OUTPUT, read_bill
-from infra.job_pods import newest
-from infra.job_state import (
-    Object,
-    Workload,
-    condition,
-    conditions,
-    existing_run_of,
-    folder_of,
-    is_true,
-    kind_of,
-    moment,
-    steps_of,
-    workload_of,
-)
-from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
-from infra.manifests import amount
-from infra.names import (
+from infra.cluster.job_pods import newest
+from infra.cluster.job_state import Workload, existing_run_of, folder_of, kind_of, steps_of, workload_of
+from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.stack.cost import BILL_OUTPUT, read_bill
+from infra.stack.manifests import Object, amount, condition, conditions, is_true, moment
+from infra.stack.names import (
     ACCELERATOR_LABEL,
     BUDGET_ANNOTATION,
     EVENTS,

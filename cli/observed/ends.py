@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from cli.render import exit_words
-from infra.job_state import Kind
+from infra.cluster.job_state import Kind
 from workloads.spec import CONSEQUENCES, ExitCode
 
 _MOST_CHARACTERS = 300

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cli.observed.snapshot import Event
-from infra.job_pods import restarts_before
-from infra.job_state import Object, moment
+from infra.cluster.job_pods import restarts_before
+from infra.stack.manifests import Object, moment
 
 _MOST_EVENTS = 500
 """Largest number of warnings about one job, the newest ones. The API server keeps events for an hour."""

@@ -9,8 +9,8 @@ from cli.observed.causes import keep
 from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Files, read_files
 from cli.observed.snapshot import Job, Snapshot
-from infra.job_state import Kind, State
-from infra.names import call_folder, jobs_folder
+from infra.cluster.job_state import Kind, State
+from infra.stack.names import call_folder, jobs_folder
 
 FILES_SECONDS = 5.0
 """Age at which files are read again. They change at most every 2 seconds, and reading them costs requests."""

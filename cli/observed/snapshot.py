@@ -6,9 +6,10 @@ from math import inf
 
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
-from infra.commands import Reader
-from infra.job_pods import Pod
-from infra.job_state import Condition, Kind, State, Workload, state_of
+from infra.cluster.job_pods import Pod
+from infra.cluster.job_state import Kind, State, Workload, state_of
+from infra.stack.commands import Reader
+from infra.stack.manifests import Condition
 from workloads.report.training import Training
 from workloads.spec import ExitCode
 
@@ -66,7 +67,7 @@ class Queue:
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
     used: str = ""
-    """What `multislice enforce-budget` has counted, as `infra.brake.Usage` writes it. Empty: nothing yet."""
+    """What `multislice enforce-budget` has counted, as `infra.cluster.brake.Usage` writes it. Empty: nothing yet."""
 
     @property
     def active(self) -> Condition | None:

@@ -4,13 +4,13 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
-from infra.capacity import Spot
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
 from infra.job import Job, JobArgs
 from infra.objects import kubernetes_provider
-from infra.settings.jobs import JobSlices, TrainingJob
-from infra.settings.schema import Cloud, Cluster, Quota, SliceGroup, Team
+from infra.stack.capacity import Spot
+from infra.stack.settings.jobs import JobSlices, TrainingJob
+from infra.stack.settings.schema import Cloud, Cluster, Quota, SliceGroup, Team
 
 config = pulumi.Config()
 cloud = Cloud(project=config.require("project"), region="us-east5", zone="us-east5-b")

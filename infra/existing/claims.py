@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra import borders, kueue, monitoring
+from infra import monitoring
+from infra.cluster.kubernetes import ApiServer
 from infra.existing.controllers import NAMESPACES
-from infra.kubernetes import ApiServer
-from infra.names import KUEUE_API_VERSION, NO_JOB_RUNS, slice_pool
 from infra.operators import PRIORITY
-from infra.settings.errors import FieldError, SettingsError
-from infra.settings.stack import Settings
+from infra.stack import borders, kueue
+from infra.stack.names import KUEUE_API_VERSION, NO_JOB_RUNS, slice_pool
+from infra.stack.settings.errors import FieldError, SettingsError
+from infra.stack.settings.stack import Settings
 
 _KUEUE = f"/apis/{KUEUE_API_VERSION}"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"

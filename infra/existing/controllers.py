@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
+from infra.cluster.kubernetes import Json
 from infra.existing.needs import Needs
-from infra.kubernetes import Json
-from infra.names import JOBSET_API_VERSION, JOBSET_NAMESPACE, KUEUE_API_VERSION, KUEUE_NAMESPACE
-from infra.settings.errors import FieldError
-from infra.settings.schema import Controller
+from infra.stack.names import JOBSET_API_VERSION, JOBSET_NAMESPACE, KUEUE_API_VERSION, KUEUE_NAMESPACE
+from infra.stack.settings.errors import FieldError
+from infra.stack.settings.schema import Controller
 
 LEAST = {"jobset": (0, 11), "kueue": (0, 18)}
 """Oldest minor versions that the project's tests run. Older ones drop fields of the stack's JobSets."""

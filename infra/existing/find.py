@@ -10,15 +10,15 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.cluster import SharedCluster
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.existing import controllers, google
 from infra.existing.claims import claim_record, claims
 from infra.existing.needs import Needs, PoolsNeeded
-from infra.kubernetes import UNREACHABLE, ApiServer, Json
-from infra.names import NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL
-from infra.settings import schema
-from infra.settings.errors import FieldError, SettingsError
-from infra.settings.stack import Settings
+from infra.gke_cluster import SharedCluster
+from infra.stack.names import NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL
+from infra.stack.settings import schema
+from infra.stack.settings.errors import FieldError, SettingsError
+from infra.stack.settings.stack import Settings
 
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"

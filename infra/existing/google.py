@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from infra.cluster.kubernetes import Json
 from infra.existing.needs import Needs
-from infra.kubernetes import Json
-from infra.settings.errors import FieldError
-from infra.settings.schema import ExistingNetwork
+from infra.stack.settings.errors import FieldError
+from infra.stack.settings.schema import ExistingNetwork
 
 _LEAST_MINOR = 30
 """First minor version of Kubernetes that serves ValidatingAdmissionPolicies

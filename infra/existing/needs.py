@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from infra.names import MANAGED, NAMESPACE_LABEL
-from infra.pods import node_labels
-from infra.settings import schema
-from infra.settings.stack import Settings
+from infra.stack.names import MANAGED, NAMESPACE_LABEL
+from infra.stack.pods import node_labels
+from infra.stack.settings import schema
+from infra.stack.settings.stack import Settings
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from infra.admission.rehearsal import Outcome
-from infra.commands import command_line
-from infra.cost import Amount, Bill, JobBill, dollars, per_hour, signed_per_hour
+from infra.review.admission.rehearsal import Outcome
 from infra.review.chip_tables import fit_answer, pace_answer
 from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, Answer, State
+from infra.stack.commands import command_line
+from infra.stack.cost import Amount, Bill, JobBill, dollars, per_hour, signed_per_hour
 
 QUEUE_STATES: dict[Outcome, State] = {
     "admitted": "good",

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from infra.commands import command_line
-from infra.cost import HOURS_PER_DAY
 from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
+from infra.stack.commands import command_line
+from infra.stack.cost import HOURS_PER_DAY
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
 _RESUMED = {

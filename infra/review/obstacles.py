@@ -4,12 +4,12 @@ finds doubtful values."""
 from collections.abc import Iterator
 from datetime import datetime
 
-from infra.commands import command_line
-from infra.cost import price_table
-from infra.settings.errors import FieldError
-from infra.settings.jobs import Job
-from infra.settings.schema import DATASETS_FOLDER, Budget
-from infra.settings.stack import Settings
+from infra.stack.commands import command_line
+from infra.stack.cost import price_table
+from infra.stack.settings.errors import FieldError
+from infra.stack.settings.jobs import Job
+from infra.stack.settings.schema import DATASETS_FOLDER, Budget
+from infra.stack.settings.stack import Settings
 from workloads.spec import token_folders
 
 EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
-from infra.commands import command_line
 from infra.review.answers import answers, find_obstacles, join_names
 from infra.review.review import Change, Finding, Previewed
 from infra.review.table import UNKNOWN, Answer, Table, as_markdown
 from infra.review.tables import tables
+from infra.stack.commands import command_line
 from workloads.spec import Spec
 
 _LOSSES = ("delete", "replace")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
-from infra.admission.rehearsal import Verdict, rehearse_stack
-from infra.cost import HOURS_PER_DAY, Bill, bill
+from infra.review.admission.rehearsal import Verdict, rehearse_stack
 from infra.review.obstacles import doubts, expiry_errors, placeholders
-from infra.settings.jobs import AnyJob, TrainingJob
-from infra.settings.stack import Settings
-from infra.submission import job_specs
+from infra.stack.cost import HOURS_PER_DAY, Bill, bill
+from infra.stack.settings.jobs import AnyJob, TrainingJob
+from infra.stack.settings.stack import Settings
+from infra.stack.submission import job_specs
 from workloads.preflight_result import Calibration, PreflightResult, load_calibration, tokens, tokens_per_day
 from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
 

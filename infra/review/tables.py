@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from infra.cost import (
+from infra.review.answers import more, queue_answer, spent, submission_answers
+from infra.review.chip_tables import chip_tables
+from infra.review.review import Review
+from infra.review.table import UNKNOWN, Table
+from infra.stack.cost import (
     HOURS_PER_DAY,
     Amount,
     Bill,
@@ -15,10 +19,6 @@ from infra.cost import (
     dollars,
     signed_per_hour,
 )
-from infra.review.answers import more, queue_answer, spent, submission_answers
-from infra.review.chip_tables import chip_tables
-from infra.review.review import Review
-from infra.review.table import UNKNOWN, Table
 
 
 def tables(review: Review) -> list[Table]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from infra.names import NAMESPACE_LABEL
+from infra.stack.names import NAMESPACE_LABEL
 from policy.plan import CLUSTER, NAMESPACE, SERVICE, Declared, at, every, namespace, object_name, select_kind
 from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, must_not_be, show
 from policy.slices import team_namespaces

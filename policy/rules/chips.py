@@ -1,14 +1,14 @@
 """Rules on chips: their cost, how the jobs on them save and end, and which queues assign them.
 
-Settings that contradict each other never reach a plan, because `infra.settings` refuses them. What the program renders
-from settings is compared with golden files. The rules here are for settings that are valid but expensive, and for node
-pools, jobs and queues that someone adds to the program.
+Settings that contradict each other never reach a plan, because `infra.stack.settings` refuses them. What the program
+renders from settings is compared with golden files. The rules here are for settings that are valid but expensive, and
+for node pools, jobs and queues that someone adds to the program.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 
-from infra.names import MAX_TIME_LABEL, QUEUE_LABEL
+from infra.stack.names import MAX_TIME_LABEL, QUEUE_LABEL
 from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, object_name, select_kind, select_type
 from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, show
 from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
@@ -184,7 +184,7 @@ RULES: tuple[Rule, ...] = (
         title="Every node pool with TPUs is a slice of the table of TPUs",
         why="GKE refuses other slices after the cluster exists and is billed, and no rule counts the chips of machines"
         " that the table does not have.",
-        fix="Choose machine type and topology from the table of TPUs, or add the generation to infra.tpu.",
+        fix="Choose machine type and topology from the table of TPUs, or add the generation to infra.stack.tpu.",
         link="https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus",
         checks={NODE_POOL: _offered},
     ),
@@ -217,7 +217,7 @@ RULES: tuple[Rule, ...] = (
         why="Spot and flex-start hosts can go at any time. Work that was not saved is billed and done again, and after"
         " max_restarts such losses the job would fail, with its chips still billed.",
         fix=f"Set job.training.save_every_minutes to {_MOST_MINUTES_LOST} or less, and keep the failurePolicy of"
-        " infra.jobset.",
+        " infra.stack.jobset.",
         link=_SPOT,
         check=_saves,
         replaces=("job-restarts-uncounted",),
@@ -238,7 +238,7 @@ RULES: tuple[Rule, ...] = (
         title="A job restarts after a failure",
         why="Without restarts the first bad host ends the job. Without BlockingRecreate the new pods meet the"
         " coordinator of the previous ones.",
-        fix="Set job.max_restarts to 1 or more, and keep the failurePolicy of infra.jobset.",
+        fix="Set job.max_restarts to 1 or more, and keep the failurePolicy of infra.stack.jobset.",
         link="https://jobset.sigs.k8s.io/docs/concepts/",
         checks={JOB_SET: (_restarts, must_be("spec.failurePolicy.restartStrategy", "BlockingRecreate"))},
     ),

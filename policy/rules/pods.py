@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from infra.names import TPU_RESOURCE
+from infra.stack.names import TPU_RESOURCE
 from policy.plan import CONFIG_MAP, JOB_SET, Declared, at, every, is_known, namespace
 from policy.rule import Check, ResourceRule, Rule, show
 
@@ -25,7 +25,7 @@ _PODS_AT: Mapping[str, str] = {
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _TOKEN_PATH, _TOKEN_SECONDS = "/mnt", 3600
-"""Path and lifetime of the trainer's token. Tests compare them with those that `infra.pods` renders."""
+"""Path and lifetime of the trainer's token. Tests compare them with those that `infra.stack.pods` renders."""
 _SECRET_NAME = re.compile(r"PASSW|SECRET|TOKEN$|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY")
 """TOKEN only at the end: MAX_TOKENS and TOKENIZER contain no credential."""
 _SECRET_VALUE = re.compile(
@@ -268,7 +268,7 @@ RULES: tuple[Rule, ...] = (
         severity="medium",
         title="Jobs have no token for the API server except the one with which a trainer marks its own node",
         why="A trainer runs code of many authors, which needs nothing else from the cluster.",
-        fix="Set automountServiceAccountToken to false, and project only the serviceAccountToken of infra/pods.py.",
+        fix="Set automountServiceAccountToken to false, and project only the serviceAccountToken of infra/stack/pods.py.",
         link="https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/",
         checks=_of_pods(_no_token, JOB_SET, _JOB, _CRON_JOB, _POD),
     ),

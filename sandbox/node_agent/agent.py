@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.kubernetes import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json, Watch
-from infra.names import NODES
+from infra.cluster.kubernetes import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json, Watch
+from infra.stack.names import NODES
 from sandbox.node_agent.container import Machine, PodNames, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.kubelet_server import KubeletServer, LogTimes

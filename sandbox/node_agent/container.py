@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.kubernetes import ApiServer, Json
+from infra.cluster.kubernetes import ApiServer, Json
 from sandbox.node_agent.environment import (
     Lookup,
     Mount,

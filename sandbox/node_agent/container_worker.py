@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.kubernetes import UNREACHABLE, Json
+from infra.cluster.kubernetes import UNREACHABLE, Json
 from sandbox.node_agent.container import Machine, container_plan
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import ConfigError, ContainerRecord, running, terminated, unstartable, waiting

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.node_agent.pod import ConfigError, Pod
 
 type Lookup = Callable[[str, str], Mapping[str, bytes] | None]

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from infra.kubernetes import Json
-from infra.names import EVENTS
+from infra.cluster.kubernetes import Json
+from infra.stack.names import EVENTS
 from sandbox.site import pod_folder
 
 LOST_EXIT_CODE = 137

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from infra.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
+from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
 from sandbox.node_agent.container import Machine
 from sandbox.node_agent.container_worker import ContainerWorker
 from sandbox.node_agent.environment import Surroundings

@@ -9,7 +9,7 @@ from typing import Any
 
 import urllib3
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.node_agent.pod_process import PodProcess, StartError
 
 ACTIONS = frozenset({"exec", "httpGet", "tcpSocket", "sleep"})

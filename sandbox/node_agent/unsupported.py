@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.probes import ACTIONS
 

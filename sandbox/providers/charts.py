@@ -18,7 +18,7 @@ import yaml
 from pulumi.provider.experimental.property_value import PropertyValue, ResourceReference
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.programs import Programs, ProgramsError
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import has_unknown, plain_object, reveal

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Change, at, changes, with_value
 

@@ -14,7 +14,7 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from infra.kubernetes import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, Json, bearer
+from infra.cluster.kubernetes import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, Json, bearer
 from sandbox.providers.plugin import Refusal
 
 _UNREACHABLE = "configured Kubernetes cluster is unreachable"

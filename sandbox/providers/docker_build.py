@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import override
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.providers.plugin import Diff, Plugin, Resource, serve
 from sandbox.providers.values import UNKNOWN, changes, has_unknown, reveal
 

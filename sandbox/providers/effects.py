@@ -14,8 +14,8 @@ from urllib.parse import quote
 import urllib3
 import yaml
 
-from infra.kubernetes import APPLY_PATCH, ApiServer, Json
-from infra.names import NODE_POOL_LABEL, NODES
+from infra.cluster.kubernetes import APPLY_PATCH, ApiServer, Json
+from infra.stack.names import NODE_POOL_LABEL, NODES
 from sandbox.programs import AUTOSCALER_KINDS, MONITORING_KINDS, copied_path
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY, Cloud
 from sandbox.providers.node_pools import is_decided, nodes, pool_of, require_valid

@@ -5,7 +5,7 @@ import hashlib
 import threading
 from typing import override
 
-from infra.kubernetes import ApiServer, Json
+from infra.cluster.kubernetes import ApiServer, Json
 from sandbox import programs, site
 from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, SUBNETWORK, Cloud, ResourceType, fill, row
 from sandbox.providers.cluster import wait_ready

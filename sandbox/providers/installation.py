@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from infra.project import CHECKOUT
+from infra.stack.project import CHECKOUT
 from sandbox.programs import ProgramsError
 from sandbox.site import Site
 

@@ -15,7 +15,7 @@ from typing import Any, override
 import yaml
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
-from infra.kubernetes import APPLY_PATCH, JSON_PATCH, ApiError, Json
+from infra.cluster.kubernetes import APPLY_PATCH, JSON_PATCH, ApiError, Json
 from sandbox import programs
 from sandbox.programs import ProgramsError
 from sandbox.providers import charts, manifests

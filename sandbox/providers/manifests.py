@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.providers.plugin import Refusal, Resource, type_of
 from sandbox.providers.values import UNKNOWN, Secret, conceal, merge, reveal
 

@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from infra import tpu
-from infra.kubernetes import Json
-from infra.names import ACCELERATOR_LABEL, HOST_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
-from infra.tpu import SliceShape, generations
+from infra.cluster.kubernetes import Json
+from infra.stack import tpu
+from infra.stack.names import ACCELERATOR_LABEL, HOST_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.stack.tpu import SliceShape, generations
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import has_unknown
 from sandbox.site import NODE_LABEL, Site

@@ -23,7 +23,7 @@ from pulumi.provider.experimental.server import ProviderServicer
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 from urllib3.exceptions import HTTPError
 
-from infra.kubernetes import ApiError, Json
+from infra.cluster.kubernetes import ApiError, Json
 from sandbox.providers.values import Change, plain_object, wire_object
 
 _MESSAGE_BYTES = 400 * 1024 * 1024

@@ -13,7 +13,7 @@ from google.protobuf import json_format, struct_pb2
 from kubernetes.utils.quantity import parse_quantity
 from pulumi.runtime import rpc
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 
 UNKNOWN = rpc.UNKNOWN
 """The engine's marker of a value that is not known yet."""

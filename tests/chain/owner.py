@@ -8,11 +8,11 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as kubernetes
 import yaml
 
-from infra.kubernetes import ApiServer, Json
-from infra.manifests import manifest
-from infra.names import KUEUE_API_VERSION
+from infra.cluster.kubernetes import ApiServer, Json
 from infra.objects import KubernetesObject, kubernetes_provider
 from infra.operators import JOBSET, KUEUE, Release, leave_certificates, wait_for_certificates
+from infra.stack.manifests import manifest
+from infra.stack.names import KUEUE_API_VERSION
 from sandbox.engine import stack_in
 from sandbox.providers.installation import install
 from tests.chain.stack import Chain

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterable, Mapping
 
-from infra.kubernetes import ApiError, ApiServer, Json
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
+from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD
 from tests.chain.stack import wait_until
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"

@@ -3,10 +3,10 @@
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
-from infra.jobset import PRIORITY_LABEL
-from infra.kubernetes import Json
-from infra.names import ACCELERATOR_LABEL, JOBSET_API_VERSION, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from infra.cluster.kubernetes import Json
+from infra.stack.jobset import PRIORITY_LABEL
+from infra.stack.names import ACCELERATOR_LABEL, JOBSET_API_VERSION, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD
 from tests.chain.stack import JOBSETS, NAMESPACE, Chain
 
 _HOSTS = 4

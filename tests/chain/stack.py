@@ -17,8 +17,8 @@ import yaml
 from etils import epath
 from pulumi.automation import EngineEvent
 
-from infra import names
-from infra.kubernetes import UNREACHABLE, ApiServer
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer
+from infra.stack import names
 from multislice_run.worlds import World, Worlds
 from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT

@@ -13,13 +13,13 @@ import pytest
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from infra import access, pods
-from infra.kubernetes import ApiError, ApiServer, Json
-from infra.names import JOBSET_API_VERSION, RESTARTS_ANNOTATION
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
-from infra.settings.read import parse
-from infra.settings.schema import Network
-from infra.submitted import call_secret
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
+from infra.stack import access, pods
+from infra.stack.names import JOBSET_API_VERSION, RESTARTS_ANNOTATION
+from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import Network
+from infra.stack.submitted import call_secret
 from sandbox.site import etcd
 from tests.chain.people import (
     JOBSETS,

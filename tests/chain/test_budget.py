@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cli import stack_file
 from cli.multislice import app
-from infra.names import NO_JOB_RUNS
+from infra.stack.names import NO_JOB_RUNS
 from tests.chain.commands import answered
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pulumi.automation import CommandError, EngineEvent
 
 from cli.explain.finding import Cause
-from infra.live import holders
-from infra.settings.read import parse
+from infra.cluster.live import holders
+from infra.stack.settings.read import parse
 from tests.chain.commands import answered
 from tests.chain.rivals import rival
 from tests.chain.shared import held

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from cli.down import Consent, down
 from cli.up import up
-from infra.kubernetes import ApiError, Json
-from infra.names import IN_USE, KUEUE_NAMESPACE
+from infra.cluster.kubernetes import ApiError, Json
+from infra.stack.names import IN_USE, KUEUE_NAMESPACE
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared

@@ -12,7 +12,7 @@ import pytest
 from cli.drift import find_drift
 from infra.review.preview import Drift, drift_tables
 from infra.review.table import as_text
-from infra.settings.read import parse
+from infra.stack.settings.read import parse
 from sandbox.providers.cloud import BUCKET, NODE_POOL, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Resource

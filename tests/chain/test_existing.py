@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pulumi.automation import CommandError, EngineEvent
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from tests.chain.owner import CLUSTER, REGION, TEAM, Owner
 from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, Chain, ignore, sandbox_in
 from tests.infra.one_job import unnamed

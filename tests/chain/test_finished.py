@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cli.explain.finding import Cause
-from infra.job_state import State
+from infra.cluster.job_state import State
 from tests.chain.commands import Followed, answered, typed
 from tests.chain.people import jobset
 from tests.chain.shared import HELD, JOB, SAVE_EVERY, STEPS

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from infra.jobset import render
-from infra.settings.read import parse
-from infra.submission import submission
+from infra.stack.jobset import render
+from infra.stack.settings.read import parse
+from infra.stack.submission import submission
 from sandbox.providers.values import merge
 from tests.chain.stack import NAMESPACE, Chain
 from tests.infra.one_job import submitted
 from tests.infra.recording import stack_values
-from tests.infra.settings.test_containers import with_container
+from tests.infra.stack.settings.test_containers import with_container
 
 _EQUAL_SLICES = {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "spot"}
 _QUEUED = {"capacity": {"kind": "queued", "max_run_hours": 2}}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from infra.kubernetes import ApiError, ApiServer, Json
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from sandbox import certificates
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import NotReady, Refusal, Resource

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import urllib3
 
-from infra.kubernetes import ApiError, ApiServer, Json
-from infra.names import SLICE_GROUP_LABEL, TPU_RESOURCE
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
+from infra.stack.names import SLICE_GROUP_LABEL, TPU_RESOURCE
+from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from sandbox.daemon import CHECKOUT
 from sandbox.node_agent.container import pod_token
 from sandbox.node_agent.pod import Pod

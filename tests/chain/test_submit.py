@@ -15,8 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from infra.kubernetes import ApiError, ApiServer
-from infra.names import PUBLISHED
+from infra.cluster.kubernetes import ApiError, ApiServer
+from infra.stack.names import PUBLISHED
 from sandbox.certificates import KeyPair, kubeconfig, sign
 from sandbox.daemon import CHECKOUT
 from sandbox.site import Site

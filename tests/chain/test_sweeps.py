@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.names import NO_JOB_RUNS
+from infra.stack.names import NO_JOB_RUNS
 from tests.chain.shared import SLEEPER
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values

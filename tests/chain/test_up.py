@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
+from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from tests.chain.shared import JOB
 from tests.chain.stack import Chain, processes_of
 

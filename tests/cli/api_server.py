@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import urllib3
 
-from infra.kubernetes import APPLY_PATCH, ApiServer
+from infra.cluster.kubernetes import APPLY_PATCH, ApiServer
 
 type Object = dict[str, Any]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cli.answer import INTERRUPTED, UNREAD, Halt, exit_status, write_short
 from cli.sandbox_folder import lock_sandbox
-from infra.stacks import StacksError
+from infra.cluster.stacks import StacksError
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.site import Site

@@ -8,7 +8,7 @@ import yaml
 
 from cli.backend import Backend
 from cli.project_files import Files, policy_pack
-from infra.stacks import NO_RENEWAL, Stacks
+from infra.cluster.stacks import NO_RENEWAL, Stacks
 
 NAME = "trial"
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from cli.deploy import down, up
 from cli.multislice import app
 from cli.project_files import files_of_project
-from infra.stacks import NO_RENEWAL, Renewal, StacksError
+from infra.cluster.stacks import NO_RENEWAL, Renewal, StacksError
 from tests.cli.shown import console, read_output
 
 KEY = "projects/acme-tpus/locations/us-east5/keyRings/pulumi/cryptoKeys/stacks"

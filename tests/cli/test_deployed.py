@@ -11,11 +11,11 @@ from cli.explain.finding import submit_again
 from cli.observed.cluster import read_cluster
 from cli.observed.observe import folder_of
 from cli.observed.snapshot import Job
-from infra.kubernetes import ApiServer
-from infra.names import PUBLISHED, PUBLISHED_KEY
-from infra.published import Published
-from infra.settings.read import parse
-from infra.stacks import StacksError
+from infra.cluster.kubernetes import ApiServer
+from infra.cluster.stacks import StacksError
+from infra.stack.names import PUBLISHED, PUBLISHED_KEY
+from infra.stack.published import Published
+from infra.stack.settings.read import parse
 from sandbox.site import Site, administrator
 from tests.cli import api_objects, standing
 from tests.cli.api_objects import JOBSETS

@@ -13,7 +13,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import Form, Halt
 from cli.enforce_budget import enforce_budget
-from infra.names import USED_ANNOTATION
+from infra.stack.names import USED_ANNOTATION
 from tests.cli.api_objects import JOBSETS, QUEUES, START, WORKLOADS, condition, workload
 from tests.cli.api_server import Played
 from tests.cli.standing import stack

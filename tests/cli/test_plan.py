@@ -12,8 +12,8 @@ from rich.console import Console
 from cli.answer import Form, Halt
 from cli.plan import Plan, plan
 from cli.review import review
-from infra.settings.read import parse
-from infra.settings.stack import Settings
+from infra.stack.settings.read import parse
+from infra.stack.settings.stack import Settings
 from tests.cli.shown import read_output
 from tests.infra.recording import Values
 from tests.infra.review.known import fitting, own, unfit

@@ -2,8 +2,8 @@ import pytest
 from rich.console import Group
 
 from cli.render import duration, exit_words, pods_table, sparkline, training_lines
-from infra.job_pods import newest
-from infra.job_state import Kind
+from infra.cluster.job_pods import newest
+from infra.cluster.job_state import Kind
 from tests.cli import api_objects
 from tests.cli.shown import text
 from workloads.report.training import Training

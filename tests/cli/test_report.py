@@ -8,7 +8,7 @@ from rich.console import Console
 
 from cli.answer import Halt
 from cli.report import folder, is_folder, report
-from infra.names import jobs_folder
+from infra.stack.names import jobs_folder
 from sandbox.site import create
 from tests.cli.shown import read_output
 from tests.workloads.report.runs import crashed_and_resumed

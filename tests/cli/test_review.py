@@ -7,9 +7,9 @@ from rich.console import Console
 
 from cli.answer import Form, Halt
 from cli.review import review
-from infra.cost import bill
 from infra.review.review import Review
-from infra.settings.read import parse
+from infra.stack.cost import bill
+from infra.stack.settings.read import parse
 from tests.cli.shown import read_output
 from tests.infra.review.known import own, running
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli.answer import Halt
 from cli.selected import default_stack, selected_stack
-from infra.project import CHECKOUT
+from infra.stack.project import CHECKOUT
 from sandbox import programs
 
 

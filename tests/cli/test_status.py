@@ -14,7 +14,7 @@ from cli import stack_file
 from cli.answer import Halt
 from cli.deployed import Deployed, JobPlace
 from cli.status import Watch, jobs, status
-from infra.cost import BILL_OUTPUT, bill
+from infra.stack.cost import BILL_OUTPUT, bill
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 from cli.answer import Halt
 from cli.multislice import app
 from cli.submit import Flags, prepare, read_wish
-from infra.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
-from infra.published import Published
-from infra.settings.read import parse
+from infra.stack.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
+from infra.stack.published import Published
+from infra.stack.settings.read import parse
 from tests.cli.api_server import playing
 from tests.cli.standing import running, stack
 from tests.infra.recording import stack_values

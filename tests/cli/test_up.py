@@ -17,8 +17,8 @@ from cli.observed.snapshot import Job
 from cli.sandbox_folder import StackOfSandbox
 from cli.status import Watch
 from cli.up import Place, completed, failed, follow, up, without_jobs
-from infra.job_pods import newest
-from infra.job_state import Kind
+from infra.cluster.job_pods import newest
+from infra.cluster.job_state import Kind
 from sandbox.daemon import CHECKOUT
 from sandbox.programs import ProgramsError
 from sandbox.site import Site, create

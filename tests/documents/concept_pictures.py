@@ -3,11 +3,11 @@ trainer."""
 
 from collections.abc import Callable, Mapping
 
-from infra.kueue import flavor_name
-from infra.manifests import amount
-from infra.names import TPU_RESOURCE
-from infra.pods import node_labels
-from infra.settings.read import parse
+from infra.stack.kueue import flavor_name
+from infra.stack.manifests import amount
+from infra.stack.names import TPU_RESOURCE
+from infra.stack.pods import node_labels
+from infra.stack.settings.read import parse
 from tests.documents.diagrams import Box, flow
 from tests.infra.one_job import only_spec, only_training
 from tests.infra.recording import stack_values

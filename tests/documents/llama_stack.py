@@ -18,9 +18,9 @@ from cli.preflight import run
 from infra.review.answers import answers
 from infra.review.review import Known, Review, review
 from infra.review.table import as_text
-from infra.settings.read import parse
-from infra.settings.stack import Settings
-from infra.submission import job_specs
+from infra.stack.settings.read import parse
+from infra.stack.settings.stack import Settings
+from infra.stack.submission import job_specs
 from tests.documents.pages import DOCS
 from tests.infra.recording import values_of
 from tests.infra.review.known import NOW

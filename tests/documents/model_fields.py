@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from infra.settings.values import Hidden
+from infra.stack.settings.values import Hidden
 
 COLUMNS = "| Setting | Type | Default | Meaning |\n|---|---|---|---|\n"
 

@@ -22,8 +22,8 @@ from cli.down import Consent, down
 from cli.preview import run_preview
 from cli.project_files import files_of_project, policy_pack
 from cli.up import up
-from infra.project import find_project
 from infra.review.review import Previewed
+from infra.stack.project import find_project
 from sandbox.engine import PolicyPack
 from workloads.spec import Spec
 

@@ -1,8 +1,8 @@
 """Renders the reference of the stack file from the classes that read it."""
 
-from infra.settings.schema import Options
-from infra.settings.stack import Settings
-from infra.settings.starter import Starter
+from infra.stack.settings.schema import Options
+from infra.stack.settings.stack import Settings
+from infra.stack.settings.starter import Starter
 from tests.documents.model_fields import COLUMNS, about, meanings, models, table
 
 _HEAD = """# The stack file

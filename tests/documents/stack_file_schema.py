@@ -7,13 +7,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from infra.settings.jobs import SWEEP_KEY, ContainerJob, TrainingJob
-from infra.settings.schema import SliceGroup
-from infra.settings.sections import JOBS, SHORT_FORM
-from infra.settings.stack import Settings
-from infra.settings.starter import Starter
-from infra.settings.values import NAMESPACE, SECRETS
-from infra.tpu import all_shapes, generation_names, generations
+from infra.stack.settings.jobs import SWEEP_KEY, ContainerJob, TrainingJob
+from infra.stack.settings.schema import SliceGroup
+from infra.stack.settings.sections import JOBS, SHORT_FORM
+from infra.stack.settings.stack import Settings
+from infra.stack.settings.starter import Starter
+from infra.stack.settings.values import NAMESPACE, SECRETS
+from infra.stack.tpu import all_shapes, generation_names, generations
 from tests.documents.model_fields import meanings, models, one_line
 from workloads.spec import preset_names
 

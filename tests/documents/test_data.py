@@ -2,7 +2,7 @@
 
 import yaml
 
-from infra.settings.read import parse
+from infra.stack.settings.read import parse
 from tests.documents.pages import DOCS, blocks
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values

@@ -2,8 +2,8 @@
 
 import yaml
 
-from infra.settings.read import parse
-from infra.submission import job_spec
+from infra.stack.settings.read import parse
+from infra.stack.submission import job_spec
 from tests.documents.pages import DOCS, blocks
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values

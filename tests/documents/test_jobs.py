@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.jobset import render
-from infra.settings.jobs import ContainerJob, TrainingJob
-from infra.settings.read import parse
-from infra.settings.values import HIDDEN
-from infra.submission import job_spec, submission
+from infra.stack.jobset import render
+from infra.stack.settings.jobs import ContainerJob, TrainingJob
+from infra.stack.settings.read import parse
+from infra.stack.settings.values import HIDDEN
+from infra.stack.submission import job_spec, submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.documents.pages import DOCS, blocks
 from tests.infra.one_job import template_of

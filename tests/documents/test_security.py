@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD
-from infra.programs import PATHWAYS_PORTS, TPU_METRICS_PORT
+from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD
+from infra.stack.programs import PATHWAYS_PORTS, TPU_METRICS_PORT
 from policy.rules import ALL_RULES
 from tests.documents.pages import DOCS, ROOT, blocks
 from workloads.spec import METRICS_PORT

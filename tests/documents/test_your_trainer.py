@@ -2,9 +2,9 @@
 
 import yaml
 
-from infra.names import SUPERVISOR
 from infra.review.obstacles import placeholders
-from infra.settings.read import parse
+from infra.stack.names import SUPERVISOR
+from infra.stack.settings.read import parse
 from tests.documents.pages import DOCS, blocks
 from tests.infra.recording import stack_values
 

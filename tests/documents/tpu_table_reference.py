@@ -1,7 +1,7 @@
 """Renders the reference of TPU slices and list prices from the program's tables."""
 
-from infra.cost import price_table
-from infra.tpu import FLEX_START_GENERATIONS, Generation, SliceShape, all_shapes, generations
+from infra.stack.cost import price_table
+from infra.stack.tpu import FLEX_START_GENERATIONS, Generation, SliceShape, all_shapes, generations
 from tests.documents.pages import MADE
 
 _HEAD = f"""# TPU slices and prices
@@ -10,7 +10,7 @@ _HEAD = f"""# TPU slices and prices
 
 Every slice that a stack file can name, by `generation` and `topology`. If a topology has two machine types, the
 default is the multi-host slice, because only multi-host slices can be joined to others. Set `machine_type` to choose
-the other one. The numbers are Google's; `infra/tpu.py` names the sources. Peaks are bf16.
+the other one. The numbers are Google's; `infra/stack/tpu.py` names the sources. Peaks are bf16.
 """
 _GENERATIONS = (
     "\n## Generations\n\n"

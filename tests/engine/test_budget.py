@@ -11,11 +11,11 @@ import pulumi
 import pytest
 from pulumi import automation
 
-from infra.cost import Bill, bill
 from infra.outputs import deployed_bill, export_bill
 from infra.readiness import require_own_values, require_time_left
-from infra.settings.read import parse
-from infra.settings.schema import Budget
+from infra.stack.cost import Bill, bill
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import Budget
 from sandbox import builds
 from sandbox.engine import stack_in
 from sandbox.site import create

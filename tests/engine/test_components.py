@@ -10,13 +10,13 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import ResourceOptions, automation
 
-from infra.cluster import ClusterPlace
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
+from infra.gke_cluster import ClusterPlace
 from infra.job import Job, JobArgs
 from infra.objects import kubernetes_provider
-from infra.settings.read import parse
-from infra.submission import FleetPlace
+from infra.stack.settings.read import parse
+from infra.stack.submission import FleetPlace
 from sandbox import builds
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import environment, stack_in

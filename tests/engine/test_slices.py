@@ -13,9 +13,9 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import automation
 
-from infra.settings.read import parse
-from infra.settings.schema import SliceGroup
 from infra.slices import TpuSlices, TpuSlicesArgs
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import SliceGroup
 from sandbox import builds, certificates, programs
 from sandbox.engine import environment, stack_in
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, Cloud

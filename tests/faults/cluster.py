@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from infra import names
-from infra.kubernetes import Json
-from infra.names import NODE_POOL_LABEL
+from infra.cluster.kubernetes import Json
+from infra.stack import names
+from infra.stack.names import NODE_POOL_LABEL
 from sandbox import daemon
 from sandbox.node_agent.pod import REFUSED, ImageError
 from sandbox.operators import program_of

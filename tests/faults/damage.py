@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from infra.kubernetes import Json
-from infra.names import NODES
+from infra.cluster.kubernetes import Json
+from infra.stack.names import NODES
 from tests.chain.stack import Chain
 from tests.faults.fault import TAKE_STEP, Expected, Fault
 from tests.faults.sabotage import NODE_RECORD, Sabotage, add_sabotages

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from tests.chain.stack import SAVE_EVERY, Chain
 
 GONE = frozenset({"KILLED", "PEER_LOST"})

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from urllib.parse import quote
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from tests.chain.stack import BUCKET, SAVE_EVERY, STEPS, Chain
 from tests.faults.cluster import server_pid
 from tests.faults.fault import GONE, LEADER, UNDISTURBED, Expected, Fault, recorded_before

@@ -8,11 +8,11 @@ from typing import Any
 
 from etils import epath
 
-from infra import names
-from infra.jobset import render
-from infra.kubernetes import Json
-from infra.settings.read import parse
-from infra.submission import submission
+from infra.cluster.kubernetes import Json
+from infra.stack import names
+from infra.stack.jobset import render
+from infra.stack.settings.read import parse
+from infra.stack.submission import submission
 from multislice_run.records.lines import FailureRecord
 from multislice_run.records.reader import read_failures
 from multislice_run.worlds import Worlds

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from pydantic import ValidationError
 
-from infra.settings.read import parse
+from infra.stack.settings.read import parse
 from tests.fuzz.damage import damaged, damaged_bytes
 from tests.infra.one_job import only_spec
 from tests.infra.recording import stack_values

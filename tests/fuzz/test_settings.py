@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cli import stack_file
 from cli.answer import Halt
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
+from infra.stack.settings.errors import SettingsError
+from infra.stack.settings.read import parse
 from tests.fuzz.damage import damaged, damaged_bytes
 from tests.infra.recording import ROOT, Values, stack_values
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from infra.cost import list_rate
-from infra.tpu import BLOCK_GENERATION, CHIPS_PER_BLOCK, CHIPS_PER_SUB_BLOCK, SliceShape, all_shapes
+from infra.stack.cost import list_rate
+from infra.stack.tpu import BLOCK_GENERATION, CHIPS_PER_BLOCK, CHIPS_PER_SUB_BLOCK, SliceShape, all_shapes
 from tests.infra.recording import Values, stack_values
 
 _WEIGHT_ROWS = 64

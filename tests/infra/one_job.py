@@ -4,11 +4,11 @@ from typing import Any
 
 import pulumi
 
-from infra.settings.jobs import AnyJob, TrainingJob
-from infra.settings.read import parse
-from infra.settings.schema import SliceGroup, Team
-from infra.settings.stack import Settings
-from infra.submission import Submission, job_spec, submission
+from infra.stack.settings.jobs import AnyJob, TrainingJob
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import SliceGroup, Team
+from infra.stack.settings.stack import Settings
+from infra.stack.submission import Submission, job_spec, submission
 from tests.infra.recording import Values
 from workloads.spec import JobSpec
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
+from infra.stack.settings.errors import SettingsError
+from infra.stack.settings.read import parse
 from tests.infra.recording import Values
 
 type Spoil = Callable[[Values], object]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
+from infra.stack.settings.errors import SettingsError
+from infra.stack.settings.read import parse
 from tests.infra.recording import PROJECT_NUMBER, Recording, Values, run_program
 
 BUDGET, CHANNEL = "gcp:billing/budget:Budget", "gcp:monitoring/notificationChannel:NotificationChannel"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from infra.access import Allowance
-from infra.cluster import ClusterPlace, SubnetNames
 from infra.fleet import FleetArgs
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
-from infra.settings.schema import Quota
+from infra.gke_cluster import ClusterPlace, SubnetNames
+from infra.stack.access import Allowance
+from infra.stack.settings.errors import SettingsError
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import Quota
 from tests.infra.recording import stack_values
 
 SETTINGS = parse(stack_values("local"))

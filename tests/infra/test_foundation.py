@@ -3,8 +3,8 @@
 import pytest
 
 from infra.foundation import FoundationArgs
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
+from infra.stack.settings.errors import SettingsError
+from infra.stack.settings.read import parse
 from tests.infra.recording import stack_values
 
 SETTINGS = parse(stack_values("local"))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.commands import MAKE_VARIABLE
 from infra.guard import Loss, destroy_policies, ground, loss
-from infra.manifests import OURS
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
-from infra.settings.read import parse
+from infra.stack.commands import MAKE_VARIABLE
+from infra.stack.manifests import OURS
+from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
+from infra.stack.settings.read import parse
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import Recording, Values, run_program, stack_values
 from tests.infra.spoiling import put

@@ -8,7 +8,7 @@ import pulumi
 import pytest
 
 from infra import objects
-from infra.kubernetes import ApiServer
+from infra.cluster.kubernetes import ApiServer
 
 QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"
 

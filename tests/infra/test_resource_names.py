@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from infra.tpu import all_shapes
+from infra.stack.tpu import all_shapes
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 _LIMITS = {

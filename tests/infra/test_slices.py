@@ -8,11 +8,11 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi.runtime import rpc
 
-from infra.pods import node_labels
-from infra.settings.read import parse
-from infra.settings.schema import SliceGroup
 from infra.slices import TpuSlicesArgs, pool_args
-from infra.tpu import SliceShape, all_shapes
+from infra.stack.pods import node_labels
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import SliceGroup
+from infra.stack.tpu import SliceShape, all_shapes
 from sandbox.providers.node_pools import require_valid
 from tests.infra.recording import Recording, Values, run_program, stack_values
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from infra.names import PUBLISHED_KEY
-from infra.published import Published
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
+from infra.stack.names import PUBLISHED_KEY
+from infra.stack.published import Published
+from infra.stack.settings.errors import SettingsError
+from infra.stack.settings.read import parse
 from tests.infra.recording import Recording, Values, run_program, stack_values
 from tests.policy.test_stacks import broken, policy_of
 

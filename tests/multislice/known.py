@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import fsspec
 
-from infra.kubernetes import ApiError, ApiServer, Json
-from infra.names import JOBSETS
-from infra.published import Published, join_records
-from infra.settings.read import parse
-from infra.submitted import call_spec_of
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
+from infra.stack.names import JOBSETS
+from infra.stack.published import Published, join_records
+from infra.stack.settings.read import parse
+from infra.stack.submitted import call_spec_of
 from multislice.packing import pack
 from multislice.place import Place
 from multislice.project import Project

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.kubernetes import ApiError
+from infra.cluster.kubernetes import ApiError
 from multislice import CallError, CallGone, NoSuchStack, Refused, forget
 from multislice.call import Call
 from multislice.place import Place

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from infra.job_state import State
-from infra.kubernetes import Json
+from infra.cluster.job_state import State
+from infra.cluster.kubernetes import Json
 from multislice import BucketFailed, CallError, CallGone, FunctionRaised, HostFailed, HostTraceback, ResultDamaged
 from multislice.call import Call, Status, filter_lines
 from tests.cli import api_objects

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kubernetes.config import kube_config
 
-from infra.names import PUBLISHED, PUBLISHED_KEY
+from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from multislice import NoSuchStack
 from multislice.place import place
 from tests.cli.api_server import Played, playing

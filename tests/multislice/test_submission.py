@@ -10,16 +10,16 @@ from pydantic import TypeAdapter
 from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
-from infra.job_state import leader_of
-from infra.kubernetes import ApiError, Json
-from infra.names import FUNCTION_ANNOTATION
-from infra.settings.jobs import Functions
-from infra.settings.values import JobName
-from infra.submitted import call_spec_of
+from infra.cluster.job_state import leader_of
+from infra.cluster.kubernetes import ApiError, Json
+from infra.stack.names import FUNCTION_ANNOTATION
+from infra.stack.settings.jobs import Functions
+from infra.stack.settings.values import JobName
+from infra.stack.submitted import call_spec_of
 from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.place import Place
 from multislice.submission import Wish, call_name, is_call_name, submit
-from tests.infra.test_pathways import IMAGES
+from tests.infra.stack.test_pathways import IMAGES
 from tests.multislice.known import NAMESPACE, PACKED, WISH, Objects, files, place
 from workloads.call.parcel import read_parcel
 

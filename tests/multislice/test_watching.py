@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from infra.job_logs import Line
+from infra.cluster.job_logs import Line
 from multislice.call import Call
 from multislice.errors import CallGone
 from multislice.submission import submit

@@ -12,7 +12,7 @@ from policy.exceptions import ENDING, LONGEST, file_errors, longest, read_except
 from policy.rules import ALL_RULES
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import ROOT, Values, run_program, scale_values, stack_values, values_of
-from tests.infra.test_pathways import on_one_host, stack_with
+from tests.infra.stack.test_pathways import on_one_host, stack_with
 from tests.policy.example import violations
 from tests.policy.plans import plan_of
 

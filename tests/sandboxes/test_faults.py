@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 
-from infra.cost import usd_per_job_hour
-from infra.programs import PRICE_KEY
-from infra.settings.read import parse
-from infra.submission import FleetPlace
+from infra.stack.cost import usd_per_job_hour
+from infra.stack.programs import PRICE_KEY
+from infra.stack.settings.read import parse
+from infra.stack.submission import FleetPlace
 from tests.chain.stack import NAMESPACE, PATIENCE_SECONDS, Chain
 from tests.faults.catalogue import CATALOGUE
 from tests.faults.fault import Expected, Fault

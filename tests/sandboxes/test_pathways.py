@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import multislice
-from infra.names import NODE_POOL_LABEL
+from infra.stack.names import NODE_POOL_LABEL
 from multislice import State
 from tests.chain.stack import NAMESPACE, Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
-from tests.infra.settings.test_jobs import CONTAINER
-from tests.infra.test_pathways import IMAGES, PATHWAYS, SINGLE_HOST, rendered
+from tests.infra.stack.settings.test_jobs import CONTAINER
+from tests.infra.stack.test_pathways import IMAGES, PATHWAYS, SINGLE_HOST, rendered
 
 pytestmark = pytest.mark.complete
 

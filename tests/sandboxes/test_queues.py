@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import live
-from infra.admission.rehearsal import rehearse, situation
-from infra.names import NO_JOB_RUNS, QUEUE_LABEL
-from infra.settings.read import parse
+from infra.cluster import live
+from infra.review.admission.rehearsal import rehearse, situation
+from infra.stack.names import NO_JOB_RUNS, QUEUE_LABEL
+from infra.stack.settings.read import parse
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from tests.chain.rehearsals import disagreements

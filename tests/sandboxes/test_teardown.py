@@ -12,7 +12,7 @@ from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli.down import Consent, down
-from infra.names import NO_FOREIGN, NO_JOB_RUNS
+from infra.stack.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon
 from sandbox.engine import BINDINGS, Engine
 from tests.chain.stack import Chain, Operations, ignore

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from infra import operators
-from infra.kubernetes import ApiError
-from infra.names import QUEUE_LABEL
+from infra.cluster.kubernetes import ApiError
+from infra.stack.names import QUEUE_LABEL
 from sandbox import builds, daemon
 from sandbox.programs import PREVIOUS, PROGRAMS, Program, version_of
 from sandbox.site import administrator, create

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.tpu import resolve
+from infra.stack.tpu import resolve
 from workloads.preflight_result import load_calibration
 from workloads.spec import load_preset
 from workloads.training.flops import flops_per_token

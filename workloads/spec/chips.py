@@ -1,7 +1,7 @@
 """Facts of each TPU generation for the compiler and the estimate that the JobSpec does not have.
 
 These are the names of libtpu's topologies and the rates of links. Peak FLOP/s and memory are in the JobSpec, which
-takes them from the table in `infra.tpu`."""
+takes them from the table in `infra.stack.tpu`."""
 
 from dataclasses import dataclass
 

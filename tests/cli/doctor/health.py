@@ -17,10 +17,10 @@ from cli.deployed import Deployed, JobPlace
 from cli.doctor.checks import Check, Google, NotAsked, Scope, Verdict
 from cli.doctor.doctor import examine
 from cli.sandbox_folder import default_sandbox
-from infra.cost import BILL_OUTPUT, bill
-from infra.kubernetes import ApiServer, Json
+from infra.cluster.kubernetes import ApiServer, Json
 from infra.operators import JOBSET, KUEUE
-from infra.settings.stack import Settings
+from infra.stack.cost import BILL_OUTPUT, bill
+from infra.stack.settings.stack import Settings
 from tests.cli.api_server import serving
 
 PLACE = JobPlace("train", "research", "team-queue")

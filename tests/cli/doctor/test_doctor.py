@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cli.doctor.checks import Verdict
 from cli.doctor.doctor import GROUPS, doctor
-from infra.cost import BILL_OUTPUT
+from infra.stack.cost import BILL_OUTPUT
 from tests.cli.doctor.health import (
     ACCESS,
     CONTROLLER,

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from cli.doctor.unconfirmed import unconfirmed
 from cli.multislice import app
-from infra.settings.read import parse
+from infra.stack.settings.read import parse
 from tests.infra.recording import Values, stack_values
 
 

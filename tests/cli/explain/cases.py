@@ -7,8 +7,9 @@ from cli.deployed import JobPlace
 from cli.explain.explain import explain
 from cli.explain.finding import Finding
 from cli.observed.snapshot import Job, Node, Queue, Snapshot
-from infra.job_pods import Pod
-from infra.job_state import Condition, Workload
+from infra.cluster.job_pods import Pod
+from infra.cluster.job_state import Workload
+from infra.stack.manifests import Condition
 from workloads.report.training import Training
 
 NOW = 10_000.0

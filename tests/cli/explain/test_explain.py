@@ -14,7 +14,7 @@ from cli.explain.explain import command, explain
 from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Event, Job, Queue, Snapshot
-from infra.job_state import Kind
+from infra.cluster.job_state import Kind
 from tests.cli.api_objects import WORKLOADS
 from tests.cli.api_server import playing
 from tests.cli.explain.cases import (

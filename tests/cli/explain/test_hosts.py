@@ -8,7 +8,7 @@ from cli.explain.explain import explain
 from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Event, Snapshot
-from infra.job_state import Kind
+from infra.cluster.job_state import Kind
 from tests.cli.explain.cases import JOB, NODES, NOW, PODS, findings, only, said, training
 from workloads.spec import ExitCode
 

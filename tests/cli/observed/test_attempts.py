@@ -11,7 +11,7 @@ from cli.explain.explain import command as explain
 from cli.observed.causes import first_cause
 from cli.observed.snapshot import Job, summary
 from cli.status import status
-from infra.names import RESTARTS_ANNOTATION
+from infra.stack.names import RESTARTS_ANNOTATION
 from multislice_run.worlds import Ended, Roll, World, Worlds
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, PODS, START, WORKLOADS, pod

@@ -13,8 +13,8 @@ from cli.observed.ends import HostEnd, from_text
 from cli.observed.files import Failure, Files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job
-from infra.job_pods import newest
-from infra.names import RESTARTS_ANNOTATION
+from infra.cluster.job_pods import newest
+from infra.stack.names import RESTARTS_ANNOTATION
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, PODS, START, WORKLOADS, pod
 from tests.cli.api_server import Played, playing

@@ -13,9 +13,9 @@ from cli.observed.cluster import find_hostless
 from cli.observed.files import UNREAD, read_files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot, summary
-from infra.cost import BILL_OUTPUT, bill
-from infra.job_state import Kind, State, kind_of
-from infra.settings.read import parse
+from infra.cluster.job_state import Kind, State, kind_of
+from infra.stack.cost import BILL_OUTPUT, bill
+from infra.stack.settings.read import parse
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing

@@ -10,7 +10,7 @@ from cli.explain.explain import command as explain
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Summary, summary
 from cli.status import jobs, line, status
-from infra.job_state import State
+from infra.cluster.job_state import State
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS, START, WORKLOADS
 from tests.cli.api_server import Played

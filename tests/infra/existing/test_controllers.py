@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.cluster.kubernetes import Json
 from infra.existing import controllers
 from infra.existing.needs import Needs
-from infra.kubernetes import Json
-from infra.settings.errors import FieldError
-from infra.settings.read import parse
+from infra.stack.settings.errors import FieldError
+from infra.stack.settings.read import parse
 from tests.infra.recording import stack_values
 
 SERVED = ["jobset.x-k8s.io/v1alpha2", "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"]

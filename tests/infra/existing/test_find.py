@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from infra.existing import find
 from infra.existing.claims import POOLS, claims
 from infra.existing.needs import PoolsNeeded
-from infra.kubernetes import ApiError, ApiServer, Json
-from infra.names import NODE_POOL_LABEL
-from infra.settings.errors import SettingsError
-from infra.settings.read import parse
-from infra.settings.schema import ExistingCluster
+from infra.stack.names import NODE_POOL_LABEL
+from infra.stack.settings.errors import SettingsError
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import ExistingCluster
 from tests.infra.existing.test_controllers import SERVED, deployment
 from tests.infra.existing.test_google import FITTING
 from tests.infra.recording import Recording, Values, run_program, stack_values

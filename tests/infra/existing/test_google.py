@@ -7,8 +7,8 @@ import pytest
 
 from infra.existing.google import cluster_doubts, cluster_errors, dns_endpoint, subnet_errors
 from infra.existing.needs import Needs
-from infra.settings.read import parse
-from infra.settings.schema import ExistingNetwork
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import ExistingNetwork
 from tests.infra.recording import DNS_ENDPOINT, stack_values
 
 FITTING: dict[str, Any] = {

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from infra.monitoring import controller_monitoring, trainer_monitoring
-from infra.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.operators import JOBSET, KUEUE
-from infra.pods import render_pods
+from infra.stack.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
+from infra.stack.pods import render_pods
 from sandbox import builds
 from sandbox.providers.charts import render
 from tests.chain.stack import ignore

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from infra.review.review import Known
-from infra.settings.stack import Settings
+from infra.stack.settings.stack import Settings
 from tests.infra.one_job import only_spec
 from tests.infra.recording import Values, stack_values
 from workloads.preflight_result import BigArray, PreflightResult, Remedy, StepEstimate, preflight_key

@@ -1,7 +1,7 @@
 """Previews of the tests, made up."""
 
 from infra.review.review import Change, Finding, Previewed, review
-from infra.settings.read import parse
+from infra.stack.settings.read import parse
 from tests.infra.review.known import NOTHING, own
 
 POOL = "gcp:container/nodePool:NodePool"

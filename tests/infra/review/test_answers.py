@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from infra.cost import bill
 from infra.review.answers import answers, submission_answers
 from infra.review.review import Known, review
 from infra.review.table import Table, as_text
-from infra.settings.read import parse
+from infra.stack.cost import bill
+from infra.stack.settings.read import parse
 from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
 from tests.infra.review.known import NOTHING, fitting, own, running, unfit

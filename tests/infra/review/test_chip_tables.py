@@ -7,7 +7,7 @@ import pytest
 from infra.review.chip_tables import chip_tables, preflight_tables
 from infra.review.review import Review, review
 from infra.review.table import WIDTH, as_text
-from infra.settings.read import parse
+from infra.stack.settings.read import parse
 from tests.infra.recording import scale_values, stack_values
 from tests.infra.review.known import NOTHING, fitting, unfit
 from workloads.preflight_result import Alternative, PreflightResult, Remedy

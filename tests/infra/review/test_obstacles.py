@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from infra.review.obstacles import doubts, expiry_errors, placeholders
-from infra.settings.read import parse
-from infra.settings.schema import Budget
+from infra.stack.settings.read import parse
+from infra.stack.settings.schema import Budget
 from tests.infra.recording import ROOT, Values, stack_values
 from tests.infra.review.known import own
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from infra.review.review import review
-from infra.settings.read import parse
-from infra.settings.stack import Settings
+from infra.stack.settings.read import parse
+from infra.stack.settings.stack import Settings
 from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, fitting, unfit
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from infra.access import network_policy
-from infra.settings.schema import Network
+from infra.stack.access import network_policy
+from infra.stack.settings.schema import Network
 from policy.plan import NAMESPACE, SERVICE, Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import alone, cluster, configuration, having, namespace, several

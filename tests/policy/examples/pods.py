@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD, TOKEN_SECONDS
+from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD, TOKEN_SECONDS
 from policy.plan import CONFIG_MAP, Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import POD, Path, broken, having, job_set, several

@@ -1,6 +1,6 @@
 import pytest
 
-from infra.pods import CONFINED_CONTAINER
+from infra.stack.pods import CONFINED_CONTAINER
 from tests.policy.example import declared, says
 
 

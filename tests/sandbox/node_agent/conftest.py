@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from infra.kubernetes import ApiServer
+from infra.cluster.kubernetes import ApiServer
 from sandbox.node_agent.container import Machine, PodNames
 from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.pod_worker import PodWorker

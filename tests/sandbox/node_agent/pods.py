@@ -5,7 +5,7 @@ from typing import Any
 
 import psutil
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.node_agent.environment import Lookup, Surroundings
 from sandbox.node_agent.pod import Pod
 from sandbox.site import Site

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from infra.kubernetes import ApiServer
+from infra.cluster.kubernetes import ApiServer
 from sandbox.node_agent.agent import Leases, NodeAgent
 from sandbox.servers import holds_within
 from sandbox.site import SILENT_ANNOTATION, Site

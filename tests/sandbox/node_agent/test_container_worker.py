@@ -1,6 +1,6 @@
 import pytest
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.node_agent.container_worker import BackOff
 from tests.sandbox.node_agent.pods import container, pod
 from tests.sandbox.node_agent.trials import Begin, script

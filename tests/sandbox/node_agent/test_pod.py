@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.node_agent.pod import (
     ContainerRecord,
     Pod,

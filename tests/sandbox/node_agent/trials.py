@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.kubernetes import STRATEGIC_MERGE_PATCH
+from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH
 from sandbox.node_agent.container import log_file
 from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.pod_worker import PodWorker

@@ -4,7 +4,7 @@ from pathlib import Path
 import pulumi
 import pytest
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.programs import (
     OPERATORS,
     PREVIOUS,

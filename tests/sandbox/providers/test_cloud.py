@@ -7,7 +7,7 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import _types as pulumi_types  # pyright: ignore[reportPrivateUsage]
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud, fill, row
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Change, prune

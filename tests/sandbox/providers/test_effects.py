@@ -4,7 +4,7 @@ from typing import Any, cast
 import pytest
 import urllib3
 
-from infra.kubernetes import ApiServer, Json
+from infra.cluster.kubernetes import ApiServer, Json
 from sandbox import builds
 from sandbox.providers.cloud import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
 from sandbox.providers.effects import BucketEffect, NodePoolEffect, require_node_pool

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from pulumi import ResourceOptions
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.providers import charts
 from sandbox.providers.kubernetes import ConstructRequest, KubernetesPlugin
 from sandbox.providers.plugin import Refusal, Resource

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes import Json
+from infra.cluster.kubernetes import Json
 from sandbox.providers import manifests
 from sandbox.providers.manifests import (
     is_forced,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes import Json
-from infra.tpu import shape_of
+from infra.cluster.kubernetes import Json
+from infra.stack.tpu import shape_of
 from sandbox.providers.node_pools import Pool, allocatable, is_decided, nodes, pool_of, require_valid, zones
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import UNKNOWN, merge

@@ -1,7 +1,7 @@
 """Jobs whose program is compiled ahead of time, or whose compiled text is stored."""
 
-from infra.submission import slice_spec
-from infra.tpu import resolve
+from infra.stack.submission import slice_spec
+from infra.stack.tpu import resolve
 from workloads.spec import JobSpec, MeshSpec, SliceSpec, StorageSpec, load_preset
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from infra.tpu import generations
+from infra.stack.tpu import generations
 from tests.workloads.preflight.jobs import slices_of
 from workloads.preflight.topology import describe_devices
 from workloads.spec.chips import Unsupported, chip_of, clock_hz, ici_bytes_per_second

@@ -1,0 +1,1 @@
+"""Reads and changes a running cluster, and what runs in it."""

@@ -1,0 +1,162 @@
+"""The pods of a job as values: their hosts, how they ended, and why they do not run."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra.cluster.kubernetes import ApiServer, Json
+from infra.stack.manifests import Object, condition, moment
+from infra.stack.names import (
+    ATTEMPT_LABEL,
+    COMPLETION_INDEX_LABEL,
+    HEAD,
+    JOB_ATTEMPT_LABEL,
+    JOB_INDEX_LABEL,
+    JOBSET_LABEL,
+    PODS,
+    REPLICATED_JOB_LABEL,
+)
+
+_UP = ("Running", "Succeeded")
+
+
+@dataclass(frozen=True)
+class Pod:
+    """The newest pod of one host."""
+
+    name: str
+    uid: str
+    namespace: str
+    host: str
+    """Host name within the JobSet, see `host_of`."""
+    phase: str
+    """Pod phase, or `Terminating`."""
+    node: str
+    attempt: int
+    """Number of restarts of the job before it ended, as the cluster knows it: see `restarts_before`."""
+    created: float
+    started: float | None
+    exit_code: int | None
+    waits_for: str
+    """Why the scheduler has no node for it. Empty if it has a node, or has not been considered yet."""
+    held_up: str = ""
+    """Why its container does not start although it has a node, for example an image that cannot be pulled."""
+    ended_for: str = ""
+    """Why the cluster, not its program, ended it, for example preemption or a lost node."""
+    refused: str = ""
+    """Why its node refused it before any container started."""
+    ended: float | None = None
+    """Time at which its container ended; `None` if it still runs, or the time is unknown."""
+
+    @property
+    def is_head(self) -> bool:
+        """Return whether it is the head of the job, and so not a host of a slice."""
+        return self.host.rsplit("-", 2)[0] == HEAD
+
+    @property
+    def slice(self) -> int:
+        """Return the index of its slice."""
+        return int(self.host.rsplit("-", 2)[1])
+
+    @property
+    def until(self) -> float | None:
+        """Return the time at which it ended or was refused; `None` if it may still run."""
+        return self.created if self.refused else self.ended
+
+    @property
+    def is_up(self) -> bool:
+        return self.phase in _UP
+
+
+def host_of(pod: Object) -> str:
+    """Return the name of the pod's host within its JobSet: `<replicated job>-<slice>-<host>`.
+
+    Pods of a Job that is not indexed have no number. The random end of the pod's name is then that of its host.
+    """
+    labels, random = pod["metadata"]["labels"], pod["metadata"]["name"].rpartition("-")[2]
+    host = labels.get(COMPLETION_INDEX_LABEL, random)
+    return f"{labels[REPLICATED_JOB_LABEL]}-{labels[JOB_INDEX_LABEL]}-{host}"
+
+
+def restarts_before(found: Object) -> int:
+    """Return the number of restarts of the JobSet, and of the single Job, before a Job or its pod was created."""
+    labels = found["metadata"]["labels"]
+    return int(labels[ATTEMPT_LABEL]) + int(labels.get(JOB_ATTEMPT_LABEL, 0))
+
+
+def pod_of(found: Object, at: float) -> Pod:
+    """Return the pod as a value; `at` replaces missing times."""
+    metadata, status = found["metadata"], found.get("status", {})
+    states = [container["state"] for container in status.get("containerStatuses", [])] + _find_unfinished(status)
+    ends = [state["terminated"] for state in states if "terminated" in state]
+    phase = status.get("phase", "Pending")
+    leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        host=host_of(found),
+        phase="Terminating" if leaving else phase,
+        node=found["spec"].get("nodeName", ""),
+        attempt=restarts_before(found),
+        created=moment(metadata, "creationTimestamp", at),
+        started=moment(status, "startTime", at) if "startTime" in status else None,
+        exit_code=max((end["exitCode"] for end in ends), default=None),
+        waits_for=condition(found, "PodScheduled").get("message", ""),
+        held_up=_held_up(states),
+        ended_for=_ended_for(found),
+        refused=_refused(found),
+        ended=min((moment(end, "finishedAt", at) for end in ends), default=None),
+    )
+
+
+def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
+    """Return the newest pod of each host: a head first, then in the order of slices and hosts."""
+    found: dict[tuple[str, int, int, str], Pod] = {}
+    for each in pods:
+        labels, pod = each["metadata"]["labels"], pod_of(each, at)
+        number = int(labels.get(COMPLETION_INDEX_LABEL, 0))
+        # In this order a head precedes all slices.
+        key = labels[REPLICATED_JOB_LABEL], int(labels[JOB_INDEX_LABEL]), number, pod.host
+        known = found.get(key)
+        if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
+            found[key] = pod
+    return tuple(found[key] for key in sorted(found))
+
+
+def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
+    """Return the pods of a job, including those that are terminating.
+
+    Raises:
+        ApiError, urllib3.exceptions.HTTPError, OSError: the API server refuses the request or does not answer.
+    """
+    selector = {"labelSelector": f"{JOBSET_LABEL}={jobset}"}
+    return api.request("GET", PODS.format(namespace), query=selector)["items"]
+
+
+def _find_unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the states of init containers that block the others or have failed."""
+    states: list[Mapping[str, Any]] = [container["state"] for container in status.get("initContainerStatuses", [])]
+    return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]
+
+
+def _held_up(states: list[Mapping[str, Any]]) -> str:
+    waiting = [state["waiting"] for state in states if "waiting" in state]
+    stuck = [wait for wait in waiting if wait.get("reason") not in (None, "ContainerCreating", "PodInitializing")]
+    return ": ".join(part for wait in stuck[:1] for part in (wait["reason"], wait.get("message", "")) if part)
+
+
+def _refused(found: Object) -> str:
+    """Return kubelet's words about a pod that it refused. It reports no container of such a pod."""
+    status = found.get("status", {})
+    ran = bool(status.get("containerStatuses") or condition(found, "DisruptionTarget"))
+    return "" if status.get("phase") != "Failed" or ran else _ended_for(found)
+
+
+def _ended_for(found: Object) -> str:
+    disruption = condition(found, "DisruptionTarget")
+    parts = [disruption.get("reason", ""), disruption.get("message", "")]
+    if not any(parts):
+        status = found.get("status", {})
+        parts = [status.get("reason", ""), status.get("message", "")]
+    return ": ".join(part for part in parts if part)

@@ -1,0 +1,298 @@
+"""The objects of a job in its cluster as values: its JobSet, its Workload, and the resulting state.
+
+Everything is pure. `job_pods` has the pods. Every command and library that shows a job's state uses `state_of`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from infra.stack.manifests import amount
+from infra.stack.names import HEAD, RESTARTS_ANNOTATION, SLICES, TPU_RESOURCE, team_of
+from workloads.spec import CALL_SPEC_VARIABLE, JOB_FOLDER_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
+
+LEADER = f"{SLICES}-0-0"
+"""Leader of a job without a head: host 0 of slice 0."""
+
+type Object = Mapping[str, Any]
+"""An object of the Kubernetes API, as JSON."""
+
+
+class State(StrEnum):
+    """State of a job, in the order in which the states follow each other."""
+
+    MISSING = "missing"
+    """The JobSet does not exist: it was never submitted, or was deleted."""
+    QUEUED = "queued"
+    EVICTED = "evicted"
+    """It ran and was requeued. Its hosts are saving, or it waits."""
+    PAUSED = "paused"
+    """Its queue is stopped, for example by `paused` in the stack file, and its hosts have ended."""
+    DEACTIVATED = "deactivated"
+    """Kueue does not admit it again until someone activates its Workload."""
+    STARTING = "starting"
+    """It has its quota, but some of its hosts or its head do not run yet."""
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The cluster does not answer at the moment."""
+
+    @property
+    def is_end(self) -> bool:
+        return self in (State.MISSING, State.COMPLETED, State.FAILED)
+
+
+def state_of(
+    terminal: str, workload: "Workload | None", *, suspended: bool, all_run: bool, any_left: bool = False
+) -> State:
+    """Return the state of a job whose JobSet exists.
+
+    Args:
+        terminal: how the JobSet ended, `Completed` or `Failed`; empty before its end.
+        workload: Kueue's Workload of the JobSet. `None` if Kueue has none yet, or none is needed because the JobSet is
+            not suspended.
+        suspended: whether the JobSet is suspended, as Kueue keeps it until admission.
+        all_run: whether all its hosts and its head are running or have finished.
+        any_left: whether any of them is still running or terminating.
+    """
+    if terminal:
+        return State.COMPLETED if terminal == "Completed" else State.FAILED
+    if workload.admitted_by if workload else not suspended:
+        return State.RUNNING if all_run else State.STARTING
+    if workload is None:
+        return State.QUEUED
+    if workload.paused:
+        # Kueue frees the quota before the hosts have saved.
+        return State.EVICTED if any_left else State.PAUSED
+    if not workload.active:
+        return State.DEACTIVATED
+    return State.EVICTED if workload.holds("Evicted") else State.QUEUED
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a job, as recorded in its JobSet."""
+
+    state: Literal["Completed", "Failed"]
+    reason: str = ""
+    message: str = ""
+
+
+DELETED = Outcome("Failed", "Deleted", "the JobSet was deleted while it was watched")
+
+
+def outcome_of(jobset: Object) -> Outcome | None:
+    """Return the end of a job; `None` if it has not ended."""
+    state = jobset.get("status", {}).get("terminalState")
+    if not state:
+        return None
+    last = condition(jobset, state)
+    return Outcome(state, last.get("reason", ""), last.get("message", ""))
+
+
+class Kind(StrEnum):
+    """Type of program that a job runs."""
+
+    TRAINING = "training"
+    """A trainer: that of this repository, or a program that keeps the same records."""
+    FUNCTION = "function"
+    """A call of a function."""
+    CONTAINER = "container"
+    """Any other program, whose files and exit codes have no meaning here."""
+
+
+def kind_of(jobset: Object) -> Kind:
+    """Return what a job runs, by the environment variables of its containers."""
+    names = _variables(jobset).keys()
+    if {JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE} & names:
+        return Kind.TRAINING
+    return Kind.FUNCTION if CALL_SPEC_VARIABLE in names else Kind.CONTAINER
+
+
+def folder_of(jobset: Object) -> str:
+    """Return the folder of a job in the checkpoint bucket, by its specification or its variable. Empty: it has none."""
+    url = _specified(jobset, "storage", "path") or _variables(jobset).get(JOB_FOLDER_VARIABLE, "")
+    return str(url).removeprefix("gs://").partition("/")[2]
+
+
+def existing_run_of(jobset: Object) -> str:
+    """Return what a training job does with an existing run, `resume` or `anew`. Empty: its program decides."""
+    return str(_specified(jobset, "storage", "existing_run") or "")
+
+
+def steps_of(jobset: Object) -> int:
+    """Return the number of a training job's last step. 0: only its program knows it."""
+    steps = _specified(jobset, "training", "steps")
+    return steps if isinstance(steps, int) else 0
+
+
+def _specified(jobset: Object, section: str, name: str) -> object:
+    """Return a setting of a training job's specification; `None` if the job has none."""
+    try:
+        return json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])[section][name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _variables(jobset: Object) -> dict[str, str]:
+    """Return the environment variables of all containers of a job. Those that refer to other objects are empty."""
+    return {
+        variable["name"]: variable.get("value", "")
+        for replicated in jobset["spec"]["replicatedJobs"]
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env") or []
+    }
+
+
+def leader_of(jobset: Object) -> str:
+    """Return the host whose output is the job's output: its head, or else host 0 of slice 0.
+
+    It is the JobSet's coordinator. In a JobSet without one, such as a handwritten one, it is the head, or else the
+    first host of the first replicated job.
+    """
+    spec: Mapping[str, Any] = jobset["spec"]
+    names: list[str] = [job["name"] for job in spec["replicatedJobs"]]
+    leader = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in names else names[0]}
+    return f"{leader['replicatedJob']}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Kueue's object for a job."""
+
+    name: str
+    uid: str
+    namespace: str
+    queue: str
+    """Team that owns its queue."""
+    owner: str
+    """Name of the JobSet."""
+    priority: int
+    chips: int
+    created: float
+    active: bool
+    """Whether it is active. Kueue admits only active Workloads."""
+    admitted_by: str
+    """ClusterQueue whose quota it holds. Empty while it waits."""
+    flavors: tuple[str, ...]
+    requeue_at: float | None
+    """Time before which Kueue does not retry it; `None` for no such time."""
+    evictions: Mapping[str, int]
+    """Number of evictions by reason."""
+    checks: tuple[tuple[str, str, str], ...]
+    """Admission checks that it needs: name, state and message."""
+    conditions: tuple["Condition", ...]
+    paused: bool = False
+    """Whether its LocalQueue is stopped."""
+    restarts: str = ""
+    """Causes of restarts as commands keep them, see RESTARTS_ANNOTATION."""
+    past_seconds: float = 0.0
+    """Seconds for which it held its quota before its current admission. Kueue counts them if the job has
+    `max_hours`."""
+
+    def condition(self, kind: str) -> "Condition | None":
+        """Return the condition of that kind; `None` if it has none."""
+        return next((each for each in self.conditions if each.kind == kind), None)
+
+    def holds(self, kind: str) -> bool:
+        found = self.condition(kind)
+        return found is not None and found.holds
+
+    def admission(self, at: float) -> tuple[float, float] | None:
+        """Return when its latest admission began, and the seconds for which it has held its quota since then until
+        `at` or its end. `None` while it holds none."""
+        admitted, finished = self.condition("Admitted"), self.condition("Finished")
+        if admitted is None or not admitted.holds:
+            return None
+        end = finished.since if finished and finished.holds else at
+        return admitted.since, max(0.0, end - admitted.since)
+
+    @property
+    def waits(self) -> bool:
+        return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
+
+
+def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload:
+    """Return the Workload as a value; `stopped_queues` are the LocalQueues of its namespace that are stopped."""
+    metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
+    admission: dict[str, Any] = status.get("admission") or {}
+    owners: list[dict[str, str]] = metadata.get("ownerReferences", [])
+    requeue: dict[str, Any] = status.get("requeueState") or {}
+    assigned = [podset.get("flavors", {}) for podset in admission.get("podSetAssignments", [])]
+    evictions: Counter[str] = Counter()
+    for each in (status.get("schedulingStats") or {}).get("evictions", []):
+        evictions[each["reason"]] += int(each.get("count", 0))
+    checks: list[dict[str, str]] = status.get("admissionChecks", [])
+    return Workload(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        namespace=metadata.get("namespace", ""),
+        queue=team_of(spec.get("queueName", "")),
+        owner=owners[0]["name"] if owners else "",
+        priority=spec.get("priority", 0),
+        chips=sum(map(_chips, spec.get("podSets", []))),
+        created=moment(metadata, "creationTimestamp", 0.0),
+        active=spec.get("active", True),
+        admitted_by=admission.get("clusterQueue", ""),
+        flavors=tuple(dict.fromkeys(flavors[TPU_RESOURCE] for flavors in assigned if TPU_RESOURCE in flavors)),
+        requeue_at=moment(requeue, "requeueAt", 0.0) or None,
+        evictions=dict(evictions),
+        checks=tuple((each["name"], each.get("state", ""), each.get("message", "")) for each in checks),
+        conditions=conditions(found),
+        paused=spec.get("queueName") in stopped_queues,
+        restarts=metadata.get("annotations", {}).get(RESTARTS_ANNOTATION, ""),
+        past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
+    )
+
+
+def _chips(podset: Mapping[str, Any]) -> int:
+    resources = [each.get("resources", {}) for each in podset["template"]["spec"].get("containers", [])]
+    asked = [{**each.get("limits", {}), **each.get("requests", {})}.get(TPU_RESOURCE, 0) for each in resources]
+    return int(sum(map(amount, asked)) * podset.get("count", 1))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A status condition of an object, written by a controller."""
+
+    kind: str
+    holds: bool
+    reason: str
+    message: str
+    since: float
+    """Time of its last change between true and false, in seconds since the epoch."""
+
+
+def conditions(found: Object) -> tuple[Condition, ...]:
+    """Return all conditions of an object."""
+    return tuple(
+        Condition(
+            each["type"],
+            each.get("status") == "True",
+            each.get("reason", ""),
+            each.get("message", ""),
+            moment(each, "lastTransitionTime", 0.0),
+        )
+        for each in found.get("status", {}).get("conditions", [])
+    )
+
+
+def condition(found: Object, kind: str) -> Mapping[str, str]:
+    """Return the condition of that kind; empty if the object has none."""
+    listed: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
+    return {each["type"]: each for each in listed}.get(kind, dict[str, str]())
+
+
+def is_true(found: Object, kind: str) -> bool:
+    """Return whether the condition of that kind is true."""
+    return condition(found, kind).get("status") == "True"
+
+
+def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
+    """Return a time of an object in seconds since the epoch; `otherwise` if it is missing."""
+    return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise

@@ -1,0 +1,209 @@
+"""Queues and workloads read from Kubernetes objects: those that the stack renders, or those of a live cluster."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
+from infra.stack.manifests import Object, amount, condition, is_true, moment
+from infra.stack.names import TPU_RESOURCE
+
+_QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
+"""Eviction reasons after which a workload is requeued at the end, as `infra.operators` configures it."""
+
+
+def queue(manifest: Object) -> Queue:
+    """Return a ClusterQueue."""
+    spec = manifest["spec"]
+    (group,) = spec["resourceGroups"]
+    preemption, fungibility = spec["preemption"], spec["flavorFungibility"]
+    checks = spec.get("admissionChecksStrategy", {}).get("admissionChecks", [])
+    return Queue(
+        name=manifest["metadata"]["name"],
+        cohort=spec.get("cohortName"),
+        flavors=tuple(_quota(flavor) for flavor in group["flavors"]),
+        checked_flavors=frozenset(flavor for check in checks for flavor in check["onFlavors"]),
+        within_queue=preemption["withinClusterQueue"],
+        reclaim=preemption["reclaimWithinCohort"],
+        while_borrowing=preemption.get("borrowWithinCohort", {}).get("policy", "Never"),
+        when_can_borrow=fungibility["whenCanBorrow"],
+        when_can_preempt=fungibility["whenCanPreempt"],
+        weight=amount(spec.get("fairSharing", {}).get("weight", 1)),
+        stop_policy=spec.get("stopPolicy", "None"),
+    )
+
+
+def _quota(flavor: Object) -> FlavorQuota:
+    (resource,) = flavor["resources"]
+    limits = {
+        key: int(amount(resource[key])) if key in resource else None for key in ("borrowingLimit", "lendingLimit")
+    }
+    return FlavorQuota(
+        flavor=flavor["name"],
+        nominal=int(amount(resource["nominalQuota"])),
+        borrowing_limit=limits["borrowingLimit"],
+        lending_limit=limits["lendingLimit"],
+    )
+
+
+def workloads(
+    found: Iterable[Object], cluster_queues: Mapping[tuple[str, str], str], flavors: Iterable[Object]
+) -> list[Workload]:
+    """Return the Workloads that run or wait in a queue.
+
+    `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
+    """
+    known, flavors = set(cluster_queues.values()), list(flavors)
+    # Workloads of other queues may have any form, for example no chips.
+    return [
+        _workload(manifest, queue, flavors)
+        for manifest in found
+        if (queue := _cluster_queue(manifest, cluster_queues)) in known and _counts(manifest)
+    ]
+
+
+def _cluster_queue(manifest: Object, cluster_queues: Mapping[tuple[str, str], str]) -> str | None:
+    if admitted := _admission(manifest):
+        return admitted["clusterQueue"]
+    return cluster_queues.get((manifest["metadata"]["namespace"], manifest["spec"].get("queueName", "")))
+
+
+def _admission(manifest: Object) -> Object | None:
+    return manifest["status"].get("admission") if is_true(manifest, "QuotaReserved") else None
+
+
+def _counts(manifest: Object) -> bool:
+    """Return whether the workload has quota or requests some."""
+    active = manifest["spec"].get("active", True) or is_true(manifest, "QuotaReserved")
+    return active and not is_true(manifest, "Finished")
+
+
+def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
+    evicted, admitted = is_true(manifest, "Evicted"), _admission(manifest)
+    again = evicted and condition(manifest, "Evicted")["reason"] in _QUEUED_ANEW
+    counted = [pods for pods in spec["podSets"] if _chips(pods)]
+    return Workload(
+        name=f"{metadata['namespace']}/{_owner(manifest)}",
+        uid=metadata["uid"],
+        queue=queue,
+        priority=spec.get("priority", 0),
+        queued_at=_changed_at(manifest, "Evicted") if again else moment(metadata, "creationTimestamp", 0.0),
+        pod_sets=tuple(_pod_set(pods, _count_ended(status, pods["name"]), flavors) for pods in counted),
+        admission=Admission(
+            flavors=tuple(
+                found.get("flavors", {}).get(TPU_RESOURCE, "")
+                for pods, found in zip(spec["podSets"], admitted["podSetAssignments"], strict=True)
+                if _chips(pods)
+            ),
+            reserved_at=_changed_at(manifest, "QuotaReserved"),
+            evicted=evicted,
+        )
+        if admitted
+        else None,
+    )
+
+
+def jobset_workload(manifest: Object, queue: str, priority: int, flavors: Iterable[Object], now: float) -> Workload:
+    """Return the workload that Kueue makes of a JobSet that is submitted now."""
+    metadata, flavors = manifest["metadata"], list(flavors)
+    return Workload(
+        name=f"{metadata['namespace']}/{metadata['name']}",
+        uid="",
+        queue=queue,
+        priority=priority,
+        queued_at=now,
+        pod_sets=tuple(_pod_set(pods, 0, flavors) for pods in _pods_of(manifest) if _chips(pods)),
+        admission=None,
+    )
+
+
+def _pods_of(manifest: Object) -> Iterator[Object]:
+    """Yield the pod sets that Kueue sees in a JobSet."""
+    for job in manifest["spec"]["replicatedJobs"]:
+        spec = job["template"]["spec"]
+        yield {"name": job["name"], "count": job["replicas"] * spec["parallelism"], "template": spec["template"]}
+
+
+def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
+    usable = usable_flavors(pods["template"]["spec"], flavors)
+    return PodSet(name=pods["name"], chips=(pods["count"] - ended) * _chips(pods), flavors=usable)
+
+
+def _chips(pods: Object) -> int:
+    """Return the chips of one pod. For a pod without chips Kueue counts nothing and assigns no flavor."""
+    asked = [container.get("resources", {}) for container in pods["template"]["spec"]["containers"]]
+    chips = [
+        each.get("requests", {}).get(TPU_RESOURCE) or each.get("limits", {}).get(TPU_RESOURCE, 0) for each in asked
+    ]
+    return int(sum(map(amount, chips)))
+
+
+def _count_ended(status: Object, pods: str) -> int:
+    """Return the number of pods that no longer need their quota."""
+    return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
+
+
+def _owner(manifest: Object) -> str:
+    """Return the name of the workload's JobSet, which people know, or else its own name."""
+    metadata = manifest["metadata"]
+    owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
+    return cast(str, owners[0] if owners else metadata["name"])
+
+
+def _changed_at(manifest: Object, kind: str) -> float:
+    return moment(condition(manifest, kind), "lastTransitionTime", 0.0)
+
+
+def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:
+    """Return the names of the ResourceFlavors whose nodes a pod with this spec may use.
+
+    It follows `checkFlavorForPodSets` in `pkg/scheduler/flavorassigner` of Kueue: taints must be tolerated, and of the
+    pod's node selector and required node affinity only the flavor's own labels count.
+    """
+    return frozenset(flavor["metadata"]["name"] for flavor in flavors if _suits(pod, flavor.get("spec", {})))
+
+
+def _suits(pod: Object, flavor: Object) -> bool:
+    tolerations = [*pod.get("tolerations", []), *flavor.get("tolerations", [])]
+    taints = [taint for taint in flavor.get("nodeTaints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
+    if not all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints):
+        return False
+    labels: Mapping[str, str] = flavor.get("nodeLabels", {})
+    selected = all(labels[key] == value for key, value in pod.get("nodeSelector", {}).items() if key in labels)
+    return selected and _in_affinity(pod, labels)
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
+
+
+def _in_affinity(pod: Object, labels: Mapping[str, str]) -> bool:
+    node = pod.get("affinity", {}).get("nodeAffinity", {})
+    terms = node.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return not terms or any(_in_term(term, labels) for term in terms)
+
+
+def _in_term(term: Object, labels: Mapping[str, str]) -> bool:
+    """Return whether a flavor with these labels matches a term; other labels of the term are ignored."""
+    rules = [rule for rule in term.get("matchExpressions", []) if rule["key"] in labels]
+    return all(_holds(rule, labels[rule["key"]]) for rule in rules)
+
+
+def _holds(rule: Object, value: str) -> bool:
+    match rule["operator"]:
+        case "In":
+            return value in rule["values"]
+        case "NotIn":
+            return value not in rule["values"]
+        case "Exists":
+            return True
+        case "Gt":
+            return int(value) > int(rule["values"][0])
+        case "Lt":
+            return int(value) < int(rule["values"][0])
+        case _:  # DoesNotExist
+            return False

@@ -1,0 +1,65 @@
+"""Kubernetes objects as plain manifests, and the quantities in them."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from infra.stack.names import STACK_ANNOTATION
+
+type Manifest = dict[str, object]
+
+OURS = {"pulumi.com/patchForce": "true"}
+"""Reverts what another program has changed. Without it an update ends in a conflict, except with kubectl, whose changes
+the provider always reverts
+(https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
+WAIT_FOR = "pulumi.com/waitFor"
+"""Annotation with the condition under which the provider counts an object as created."""
+_SUFFIXES = ("m", "", "k", "M", "G")
+"""Suffixes of a quantity, each 1,000 times the one before; the second is for 1."""
+
+
+def manifest(
+    api_version: str,
+    kind: str,
+    name: str,
+    namespace: str | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **fields: object,
+) -> Manifest:
+    """Return the manifest of an object. `fields` are all fields except its type and metadata."""
+    metadata: Manifest = {"name": name}
+    for key, value in (("namespace", namespace), ("labels", labels), ("annotations", annotations)):
+        if value:
+            metadata[key] = value
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def marks(prefix: str) -> dict[str, str]:
+    """Return the annotations of the stack's objects. In an existing cluster, where other stacks may have objects too,
+    the `prefix` of its names says whose they are."""
+    return {**OURS, STACK_ANNOTATION: prefix} if prefix else OURS
+
+
+def mark_ours(manifest: Mapping[str, object], prefix: str = "") -> Manifest:
+    """Return the object with the annotations of the stack's objects."""
+    metadata = cast(dict[str, Any], manifest["metadata"])
+    annotations = {**metadata.get("annotations", {}), **marks(prefix)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def quantity(amount: float) -> str:
+    """Return an amount, to a thousandth, as Kueue rewrites it in a new queue. Otherwise it would show as drift."""
+    if not amount:
+        return "0"
+    count, scale = round(amount * 1000), 0
+    while count % 1000 == 0:
+        count, scale = count // 1000, scale + 1
+    return f"{count}{_SUFFIXES[scale]}"
+
+
+def amount(written: str | int) -> float:
+    """Return the amount that `quantity` or Kueue wrote."""
+    number = str(written).rstrip("".join(_SUFFIXES))
+    suffix = str(written).removeprefix(number)
+    return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)

@@ -1,0 +1,232 @@
+"""A job and where it is submitted: all inputs for rendering its JobSet, including the trainer's JobSpec."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from infra.stack.names import programs_folder
+from infra.stack.settings.jobs import AnyJob, FunctionJob, Job, TrainingJob
+from infra.stack.settings.schema import Cloud, Datasets, Placement, Prices, Scheduling, SliceGroup, Team
+from infra.stack.settings.stack import Settings
+from infra.stack.tpu import SliceShape
+from workloads.spec import (
+    CompilerSpec,
+    JobSpec,
+    MeshSpec,
+    OptimizerSpec,
+    Preset,
+    SliceSpec,
+    StorageSpec,
+    TrainingSpec,
+    load_preset,
+)
+
+if TYPE_CHECKING:
+    # Commands that look at a running job use this module and must not load Pulumi; see tests/cli/test_multislice.py.
+    import pulumi
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Inputs for rendering a JobSet."""
+
+    job: AnyJob | FunctionJob
+    slices: SliceSpec
+    spec: JobSpec | None
+    """The trainer's specification. `None` if another program runs."""
+    folder: str
+    """The job's own folder of the checkpoint bucket: gs://BUCKET/JOB."""
+    image: "pulumi.Input[str]"
+    checking_image: "pulumi.Input[str] | None"
+    """Image of the init container that checks the chips. `None` if there is no check."""
+    namespace: str
+    queue: str
+    """Name of the LocalQueue that admits it."""
+    groups: Mapping[str, SliceGroup]
+    """Slice groups that the job may run on. All have equal slices."""
+    placement: Placement
+    mounted_bucket: str | None
+    """Bucket whose files the pods see as a folder."""
+    compile_cache: str | None
+    """Folder that keeps compiled programs for all starts of the team's jobs. `None` for a folder in the pod, for one
+    start only."""
+    secrets: tuple[str, ...]
+    """Environment variables that its pods get from the job's Secret."""
+    usd_per_hour: float | None = None
+    """Price that its pods know from the start. `None` if they read it from the ConfigMap of a job of the stack."""
+    prefix: str = ""
+    """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
+    restarts_slices: bool = False
+    """Whether JobSet can restart one slice and leave the others. Default: no."""
+
+    @property
+    def shape(self) -> SliceShape:
+        """Return the shape of one slice, equal in all groups."""
+        return self.groups[self.job.slices.group].shape
+
+    @property
+    def shares_host(self) -> bool:
+        """Return whether the head of a Pathways job runs on the host of its worker, as on slices of one host."""
+        return not self.shape.multi_host
+
+    @property
+    def rewrites_node_selector(self) -> bool:
+        """Return whether Kueue adds to the pods' node selector when it admits the job.
+
+        It adds the labels of the chosen flavor, and for a queued request the nodes that were created for it. After that
+        Kueue owns the field, and server-side apply refuses to change anything else in the JobSet."""
+        return len(self.groups) > 1 or any(group.capacity.queued for group in self.groups.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlace:
+    """A fleet that jobs run on: the slices, teams and files of a `Fleet` of the same program, or of another program."""
+
+    cloud: Cloud
+    slices: Mapping[str, SliceGroup]
+    """Slice groups by name."""
+    teams: Mapping[str, Team]
+    """Teams by name. A job needs its own team."""
+    bucket: str
+    """Name of the checkpoint bucket."""
+    scheduling: Scheduling = Scheduling()
+    """Settings of the queues. Jobs need `placement`."""
+    prices: Prices = Prices()
+    """Contract prices. Default: list prices."""
+    datasets: Datasets | None = None
+    """Bucket with training data. Default: none."""
+    prefix: str = ""
+    """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
+    restarts_slices: bool = False
+    """Whether JobSet can restart one slice and leave the others, by its feature gate RestartJob. Default: no."""
+    cluster: "pulumi.Resource | None" = None
+    """Resource of the cluster in the same program. Objects of a deleted cluster are not deleted one by one."""
+    needs: "Sequence[pulumi.Resource]" = ()
+    """Resources of the same program that exist before a job and are deleted after it."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the fleet of a stack file."""
+        return cls(
+            cloud=settings.cloud,
+            slices=settings.slices,
+            teams=settings.teams,
+            bucket=settings.checkpoint_bucket,
+            scheduling=settings.scheduling,
+            prices=settings.prices,
+            datasets=settings.datasets,
+            prefix=settings.prefix,
+            restarts_slices=settings.cluster.installs_jobset,
+        )
+
+    def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
+        """Return the slice groups that the job may run on, the preferred one first."""
+        return {name: self.slices[name] for name in job.slices.groups}
+
+
+def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
+    """Return one of the stack's jobs as a submission. `image` is the trainer's image, if the stack has one."""
+    files = f"gs://{settings.checkpoint_bucket}"
+    return submission_to(FleetPlace.of(settings), job, image, files=files, secrets=settings.secrets_of(job))
+
+
+def submission_to(
+    place: FleetPlace,
+    job: AnyJob | FunctionJob,
+    image: "pulumi.Input[str] | None",
+    *,
+    files: str,
+    secrets: Sequence[str],
+) -> Submission:
+    """Return a job as a submission to a fleet. Its files are in the folder of its name below the URL `files`."""
+    namespace, groups = place.teams[job.team].namespace, place.groups_of(job)
+    own = job.image or image
+    assert own is not None, "infra.stack.settings.read requires the trainer's image if a job needs it"
+    shape = groups[job.slices.group].shape
+    training = isinstance(job, TrainingJob)
+    cached = training and job.compile_cache == "bucket"
+    return Submission(
+        job=job,
+        slices=slices_of(job, shape),
+        spec=assemble(job, shape, load_preset(job.preset), files) if training else None,
+        folder=f"{files}/{job.name}",
+        image=own,
+        checking_image=image if job.check_slices else None,
+        namespace=namespace,
+        queue=job.queue,
+        groups=groups,
+        placement=place.scheduling.placement,
+        mounted_bucket=place.datasets.bucket if place.datasets and place.datasets.mount else None,
+        compile_cache=f"gs://{place.bucket}/{programs_folder(namespace)}" if cached else None,
+        secrets=tuple(secrets),
+        prefix=place.prefix,
+        restarts_slices=place.restarts_slices,
+    )
+
+
+def job_specs(settings: Settings) -> dict[str, JobSpec]:
+    """Return the specifications of the stack's training jobs, by name."""
+    return {name: job_spec(settings, job) for name, job in settings.training_jobs.items()}
+
+
+def job_spec(settings: Settings, job: TrainingJob) -> JobSpec:
+    """Return the specification of one of the stack's training jobs."""
+    shape = settings.group_of(job).shape
+    return assemble(job, shape, load_preset(job.preset), f"gs://{settings.checkpoint_bucket}")
+
+
+def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: str) -> JobSpec:
+    """Return the specification of `job` on slices of `shape`, with its files below `storage_root`.
+
+    Raises:
+        pydantic.ValidationError: the job's sizes do not fit its slices.
+    """
+    data = job.data or preset.data
+    assert data, "infra.stack.settings.rules_jobs refuses a job without data"
+    slices = slices_of(job, shape)
+    return JobSpec(
+        name=job.name,
+        preset=job.preset,
+        slices=slices,
+        mesh=job.mesh or MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
+        model=preset.model_with(job.model),
+        data=data,
+        optimizer=optimizer_spec(job, preset),
+        training=training_spec(job, preset),
+        storage=StorageSpec(
+            path=f"{storage_root}/{job.name}", existing_run=job.existing_run, allow_changes=job.allow_changes
+        ),
+        initial_weights=job.initial_weights,
+        trackers=job.trackers,
+        compiler=CompilerSpec.model_validate(job.model_dump(include=set(CompilerSpec.model_fields))),
+    )
+
+
+def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
+    """Return the preset's training section, with the stack file's values replacing its own."""
+    return TrainingSpec.model_validate(preset.training.model_dump() | dict(job.training))
+
+
+def optimizer_spec(job: TrainingJob, preset: Preset) -> OptimizerSpec:
+    """Return the preset's optimizer section, with the stack file's values replacing its own."""
+    return OptimizerSpec.model_validate(preset.optimizer.model_dump() | dict(job.optimizer))
+
+
+def slices_of(job: Job, shape: SliceShape) -> SliceSpec:
+    """Return the slices of a job."""
+    return slice_spec(shape, job.slices.count, job.slices.min_count)
+
+
+def slice_spec(shape: SliceShape, count: int, min_count: int | None = None) -> SliceSpec:
+    """Return `count` slices of `shape`, or at least `min_count` of them, in the trainer's representation."""
+    return SliceSpec(
+        generation=shape.generation,
+        topology=shape.topology,
+        count=count,
+        min_count=min_count,
+        hosts=shape.hosts,
+        chips_per_host=shape.chips_per_host,
+        devices_per_chip=shape.devices_per_chip,
+        peak_bf16_tflops_per_chip=shape.peak_bf16_tflops_per_chip,
+        hbm_gib_per_chip=shape.hbm_gib_per_chip,
+    )

@@ -1,0 +1,179 @@
+"""The Kubernetes client."""
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Generator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.cluster.kubernetes import ApiServer, CredentialsError, kubeconfig
+from sandbox import certificates
+from sandbox.providers.cluster import Cluster
+from sandbox.site import Site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    site = Site(tmp_path_factory.mktemp("site"), 64)
+    certificates.ensure(site)
+    return site
+
+
+@pytest.fixture
+def credentials(site: Site, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[str, list[str]]]:
+    """An endpoint, and the credentials that each of its requests came with."""
+    seen: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization", "none"))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(site.pki / "kubelet.crt", site.pki / "kubelet.key")
+    server = HTTPServer((site.address, 0), Answer)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(site.pki / "trust.crt"))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"{site.address}:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def plugin(folder: Path, monkeypatch: pytest.MonkeyPatch, *, ends: str) -> None:
+    """A credential plugin that gives token-1, token-2 and so on, each valid until `ends`."""
+    count, program = folder / "count", folder / "gke-gcloud-auth-plugin"
+    count.write_text("")
+    status: dict[str, Any] = {"token": "token-NUMBER", "expirationTimestamp": ends}
+    answer = {"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "status": status}
+    program.write_text(
+        f"#!/bin/sh\nprintf x >> {count}\necho '{json.dumps(answer)}' | sed s/NUMBER/$(wc -c < {count})/\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def test_a_token_that_holds_is_used_for_every_request(
+    credentials: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    endpoint, seen = credentials
+    plugin(tmp_path, monkeypatch, ends="2999-01-01T00:00:00Z")
+    api = ApiServer.at(endpoint)
+    api.request("GET", "/one")
+    api.request("GET", "/two")
+    assert seen == ["Bearer token-1", "Bearer token-1"]
+
+
+def commands(endpoint: str) -> Callable[[], object]:
+    return partial(ApiServer.at(endpoint).request, "GET", "/one")
+
+
+def sandbox_plugin(endpoint: str) -> Callable[[], object]:
+    return partial(Cluster.connect(kubeconfig(endpoint), None).server.request, "GET", "/one")
+
+
+@pytest.mark.parametrize("user", [commands, sandbox_plugin])
+def test_a_token_that_has_ended_is_renewed(
+    user: Callable[[str], Callable[[], object]],
+    credentials: tuple[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    endpoint, seen = credentials
+    plugin(tmp_path, monkeypatch, ends="2001-01-01T00:00:00Z")
+    ask = user(endpoint)
+    ask()
+    ask()
+    first, second = seen[-2:]
+    assert "Bearer token-1" not in (first, second)
+    assert first.startswith("Bearer token-")
+    assert second.startswith("Bearer token-")
+    assert first != second
+
+
+def test_a_plugin_that_is_missing_or_silent_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CredentialsError):
+        ApiServer.at("127.0.0.1:1")
+
+
+def _kubeconfig(site: Site, endpoint: str, path: Path) -> None:
+    """Two contexts of one cluster: `first` without a namespace, and `second`, the current one, with one."""
+    cluster = {"server": f"https://{endpoint}", "certificate-authority": str(site.pki / "ca.crt")}
+    contexts = {"first": {}, "second": {"namespace": "research"}}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "second",
+        "clusters": [{"name": "any", "cluster": cluster}],
+        "users": [{"name": "any", "user": {"token": "ours"}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": "any", "user": "any", **at}} for name, at in contexts.items()
+        ],
+    }
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("context", "namespace"), [(None, "research"), ("first", "default")])
+def test_a_kubeconfig_has_cluster_user_and_namespace(
+    site: Site, credentials: tuple[str, list[str]], tmp_path: Path, context: str | None, namespace: str
+) -> None:
+    endpoint, seen = credentials
+    path = tmp_path / "config"
+    _kubeconfig(site, endpoint, path)
+    server, found = ApiServer.of_kubeconfig(str(path), context)
+    server.request("GET", "/version")
+    assert (found, seen) == (namespace, ["Bearer ours"])
+
+
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with pytest.raises(CredentialsError, match=f"^there is no file {path}$"):
+        ApiServer.of_kubeconfig(str(path), None)
+
+
+def test_a_missing_context_is_named_with_those_that_exist(site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    _kubeconfig(site, "127.0.0.1:1", path)
+    with pytest.raises(CredentialsError, match=f"^{path} has no context 'third'; its contexts are: first, second$"):
+        ApiServer.of_kubeconfig(str(path), "third")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"current-context": ""}))
+    with pytest.raises(CredentialsError, match=f"^{path} has no current context; its contexts are: first, second$"):
+        ApiServer.of_kubeconfig(str(path), None)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[]",
+        "a: b: c",
+        "word",
+        "\x00",
+        "contexts: {}",
+        "contexts: [one]",
+        "{current-context: a, contexts: [{name: a}]}",
+        "{current-context: a, contexts: [{name: a, context: {cluster: b, user: c}}]}",
+        "{current-context: a, contexts: [{name: a, context: {cluster: b, user: c}}], clusters: [{name: b}]}",
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(CredentialsError, match=f"^{path}"):
+        ApiServer.of_kubeconfig(str(path), None)

@@ -1,0 +1,140 @@
+"""Why a workload is admitted or waits; what Kueue decides in general is replayed in `test_decisions`."""
+
+import pytest
+
+from infra.review.admission.rehearsal import Loan, Verdict, rehearse
+from infra.review.admission.situation import Situation, Workload
+from tests.infra.review.admission.situations import limited, queue, running, situation, waiting
+
+OWN, LENDER = queue("a", {"x": 16}), queue("b", {"x": 16}, checked_flavors={"x"})
+BORROWS = situation(OWN, LENDER), waiting("new", "a", 24)
+PREEMPTS = situation(OWN, running("old", "a", "x", 16, priority=100)), waiting("new", "a", 8, priority=1000)
+WAITS = situation(OWN, *(running(f"old{index}", "a", "x", 2) for index in range(8))), waiting("new", "a", 16)
+NEVER = situation(OWN), waiting("new", "a", 32)
+
+
+@pytest.mark.parametrize(
+    ("case", "lines"),
+    [
+        (
+            BORROWS,
+            [
+                "new (24 chips, priority 500) is admitted at once, on x",
+                "borrows 8 idle chips of x from b",
+            ],
+        ),
+        (
+            PREEMPTS,
+            [
+                "new (8 chips, priority 1000) preempts 1 running, then is admitted on x",
+                "preempts old (16 chips, priority 100, less urgent in the same queue)",
+                "x: needs 8 chips, 0 of at most 16 are free",
+            ],
+        ),
+        (
+            WAITS,
+            [
+                "new (16 chips, priority 500) waits: queue a is short of chips",
+                "x: needs 16 chips, 0 of at most 16 are free",
+                "held by " + ", ".join(f"old{index} (2 chips, priority 500)" for index in range(5)) + " and 3 more",
+            ],
+        ),
+        (
+            NEVER,
+            [
+                "new (32 chips, priority 500) is never admitted by queue a",
+                "x: needs 32 chips, and the queue can never use more than 16",
+            ],
+        ),
+        (
+            (situation(LENDER), waiting("new", "b", 8)),
+            [
+                "new (8 chips, priority 500) has its quota at once, on x, and waits for hosts",
+                "has quota of x, then waits until its hosts have come",
+            ],
+        ),
+    ],
+)
+def test_the_first_line_says_the_outcome_and_the_others_why(case: tuple[Situation, Workload], lines: list[str]) -> None:
+    verdict = rehearse(*case)
+    assert list(verdict.lines) == lines
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+A, B = queue("a", {"x": 16}), queue("b", {"x": 16})
+
+
+def test_what_is_borrowed_is_what_the_own_quota_does_not_cover() -> None:
+    verdict = rehearse(
+        situation(A, B, running("old", "a", "x", 8), running("other", "b", "x", 4)), waiting("new", "a", 16)
+    )
+    assert verdict.outcome == "admitted"
+    assert verdict.borrowed == (Loan(flavor="x", chips=8, idle={"b": 12}),)
+
+
+def test_limits_of_lender_and_borrower_bound_what_is_borrowed() -> None:
+    lender = queue("b", {"x": limited("x", 16, lend=4)})
+    assert rehearse(situation(A, lender), waiting("new", "a", 20)).outcome == "admitted"
+    assert rehearse(situation(A, lender), waiting("new", "a", 21)).outcome == "never"
+    modest = queue("a", {"x": limited("x", 16, borrow=2)})
+    assert rehearse(situation(modest, B), waiting("new", "a", 18)).outcome == "admitted"
+    verdict = rehearse(situation(modest, B), waiting("new", "a", 19))
+    assert (verdict.outcome, verdict.shortages[0].most) == ("never", 18)
+
+
+def test_only_lent_chips_of_a_lender_are_reported() -> None:
+    lender = queue("b", {"x": limited("x", 16, lend=4)})
+    verdict = rehearse(situation(A, lender), waiting("new", "a", 20))
+    assert verdict.borrowed == (Loan(flavor="x", chips=4, idle={"b": 4}),)
+
+
+def test_a_queue_on_hold_admits_nothing_and_its_workloads_are_left_alone() -> None:
+    held = queue("b", {"x": 16}, stop_policy="Hold")
+    verdict = rehearse(situation(A, held), waiting("new", "b", 8))
+    assert (verdict.outcome, verdict.stopped) == ("waits", True)
+    assert rehearse(situation(A, held, running("borrower", "b", "x", 24)), waiting("new", "a", 16)).outcome == "waits"
+
+
+def test_a_queue_that_is_drained_gives_back_its_chips() -> None:
+    drained = queue("b", {"x": 16}, stop_policy="HoldAndDrain")
+    assert rehearse(situation(A, drained, running("old", "b", "x", 32)), waiting("new", "a", 32)).outcome == "admitted"
+
+
+def test_a_waiting_workload_lists_holders_and_workloads_ahead() -> None:
+    jobs = [running("old", "a", "x", 12), waiting("before", "a", 8, at=99), waiting("less", "a", 12, priority=100)]
+    verdict = rehearse(situation(A, *jobs), waiting("new", "a", 8))
+    assert verdict.outcome == "waits"
+    assert [str(holder) for holder in verdict.holders] == ["old (12 chips, priority 500)"]
+    assert verdict.ahead == ("before",)
+    assert [str(shortage) for shortage in verdict.shortages] == ["x: needs 8 chips, 4 of at most 16 are free"]
+
+
+def test_what_waits_and_finds_chips_in_the_plan_starts_first() -> None:
+    verdict = rehearse(situation(A, waiting("before", "a", 16, at=99)), waiting("new", "a", 8, priority=500))
+    assert (verdict.outcome, verdict.started_first) == ("waits", ("before",))
+
+
+def test_chips_that_come_free_go_to_the_workload_that_made_room() -> None:
+    borrower = queue("a", {"x": 0}, while_borrowing="LowerPriority")
+    lender = queue("b", {"x": 8}, reclaim="Never")
+    jobs = [
+        running("low", "a", "x", 8, priority=100),
+        waiting("urgent", "a", 8, priority=1000),
+        waiting("large", "b", 16, priority=1000),
+        waiting("small", "b", 8, priority=500),
+    ]
+    verdict = rehearse(situation(borrower, lender, *jobs), waiting("new", "b", 8, priority=900))
+    assert (verdict.outcome, verdict.started_first) == ("waits", ("urgent",))
+
+
+def test_queues_that_preempt_each_other_forever_are_reported() -> None:
+    lender, borrower = queue("a", {"x": 8}), queue("b", {"x": 8})
+    jobs = [waiting("large", "a", 16, priority=500), waiting("small", "a", 8, priority=100)]
+    verdict = rehearse(situation(lender, borrower, *jobs, fair_sharing=True), waiting("new", "b", 12))
+    assert verdict.restless
+    assert "workloads of these queues preempt each other in turn, without end" in verdict.lines
+
+
+def test_an_unknown_queue_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match="expected one of the queues a, b for new, got 'c'"):
+        rehearse(situation(A, B), waiting("new", "c", 8))

@@ -1,0 +1,167 @@
+"""Rules of place and slices."""
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from infra.stack.settings.read import parse
+from infra.stack.settings.rules_cloud import narrowest_prefix, pod_addresses
+from tests.infra.recording import Values, scale_values, stack_values
+from tests.infra.spoiling import errors_of
+
+PRIVATE = "a part of one of the private blocks 10.0.0.0/8, 172.16.0.0/12"
+_NODES, _PODS, _SERVICES, _SECOND = "network.nodes", "network.pods", "network.services", "network.second_nodes"
+_REFUSED: list[tuple[Values, Values, str, str]] = [
+    ({"nodes": "10.0.0.1/18"}, {}, _NODES, "whose first address is its network, got '10.0.0.1/18'"),
+    ({"nodes": "10.0.0.0/30"}, {}, _NODES, "a range from /29 to /8, the sizes that GKE accepts, got 10.0.0.0/30"),
+    ({"pods": "10.16.0.0/22"}, {}, _PODS, "a range from /21 to /9"),
+    ({"services": "10.16.0.0/15"}, {}, _SERVICES, "a range from /27 to /16"),
+    ({"pods": "8.0.0.0/12"}, {}, _PODS, PRIVATE),
+    ({"nodes": "127.0.0.0/20"}, {}, _NODES, PRIVATE),
+    (
+        {"services": "10.0.16.0/20"},
+        {},
+        _SERVICES,
+        "no address with network.nodes (10.0.0.0/18), got 10.0.16.0/20; move",
+    ),
+    (
+        {"nodes": "10.0.0.0/28"},
+        {"count": 5},
+        _NODES,
+        "17 addresses: 10 TPU hosts, 1 system nodes and 1 more in an upgrade and 5 of Google's own,"
+        " got the 16 of 10.0.0.0/28; write a /27 or wider, or lower the count",
+    ),
+    (
+        {"pods": "10.16.0.0/21"},
+        {"count": 13},
+        _PODS,
+        "2176 addresses: blocks for pods of 26 TPU hosts, 1 system nodes and 1 more in an upgrade,"
+        " got the 2048 of 10.16.0.0/21; write a /20 or wider",
+    ),
+    (
+        {"second_nodes": "10.2.0.0/29"},
+        {"count": 3, "second_network": True},
+        _SECOND,
+        "10 addresses: 6 TPU hosts and 4 of Google's own, got the 8 of 10.2.0.0/29; write a /28 or wider",
+    ),
+    ({"second_nodes": "10.0.0.0/24"}, {"second_network": True}, _SECOND, "no address with network.nodes (10.0.0.0/18)"),
+]
+
+
+@pytest.mark.parametrize(("network", "group", "path", "words"), _REFUSED, ids=[row[2] for row in _REFUSED])
+def test_a_range_that_does_not_do_is_refused_with_one_that_does(
+    values: Values, network: Values, group: Values, path: str, words: str
+) -> None:
+    values["network"] = network
+    values["slices"]["trillium"] |= group
+    values["job"]["host_network"] = True
+    assert words in errors_of(values)[path]
+
+
+def test_a_range_that_no_group_uses_may_be_anything(values: Values) -> None:
+    values["network"] = {"second_nodes": "10.0.0.0/30"}
+    assert errors_of(values) == {}
+
+
+@hypothesis_settings(deadline=None, max_examples=25)
+@given(st.integers(2, 2000), st.integers(1, 20))
+def test_a_stack_is_accepted_with_the_prefixes_that_its_faults_name(slices: int, system_nodes: int) -> None:
+    values = stack_values("dev")
+    values["slices"]["trillium"]["count"] = slices
+    values["cluster"] |= {"system_nodes": system_nodes, "system_machine_type": "e2-standard-32"}
+    nodes = narrowest_prefix(slices * 2 + system_nodes + 6)
+    pods = narrowest_prefix(pod_addresses(slices * 2, system_nodes + 1))
+    values["network"] = {"nodes": f"10.0.0.0/{nodes}", "pods": f"10.16.0.0/{min(pods, 21)}"}
+    assert errors_of(values) == {}
+    values["network"] = {"nodes": f"10.0.0.0/{nodes + 1}", "pods": f"10.16.0.0/{pods + 1}"}
+    faults = errors_of(values)
+    assert f"a /{nodes} or wider" in faults["network.nodes"]
+    assert "network.pods" in faults
+
+
+@pytest.mark.parametrize("zone", ["us-east1-b", "us-east5", "us-east5-", "b"])
+def test_the_zone_of_a_group_is_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
+    values["slices"]["trillium"]["zone"] = zone
+    text = f"us-east5-a, us-east5-b, us-east5-c, got '{zone}'; change slices.trillium.zone or cloud.region"
+    assert text in errors_of(values)["slices.trillium.zone"]
+    values["slices"]["trillium"]["zone"] = "us-east5-a"
+    assert errors_of(values) == {}
+
+
+def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
+    values["cluster"]["authorized_networks"] = {"office": "203.0.113.0/24", "home": "0.0.0.0/0"}
+    faults = errors_of(values)
+    assert list(faults) == ["cluster.authorized_networks.home"]
+    assert "0.0.0.0/0, which is every address" in faults["cluster.authorized_networks.home"]
+
+
+def test_the_key_of_the_clusters_secrets_is_in_its_region(values: Values) -> None:
+    values["cluster"]["encryption_key"] = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
+    assert "expected a key in us-east5" in errors_of(values)["cluster.encryption_key"]
+    values["cluster"]["encryption_key"] = "projects/p/locations/us-east5/keyRings/r/cryptoKeys/k"
+    assert errors_of(values) == {}
+
+
+def test_a_maintenance_window_ends_after_it_starts(values: Values) -> None:
+    window = {"start": "2026-01-03T02:00:00Z", "end": "2026-01-02T02:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA"}
+    values["cluster"]["maintenance"] = window
+    assert "a window that ends after it starts" in errors_of(values)["cluster.maintenance"]
+    values["cluster"]["maintenance"] = window | {"recurrence": "weekly"}
+    assert list(errors_of(values)) == ["cluster.maintenance.recurrence"]
+
+
+def test_a_second_network_needs_a_second_interface(values: Values) -> None:
+    values["slices"]["trillium"] |= {"generation": "v5e", "second_network": True}
+    values["job"]["host_network"] = True
+    machines = "ct6e-standard-1t, ct6e-standard-4t, ct6e-standard-8t, tpu7x-standard-4t"
+    assert f"{machines}, got ct5lp-hightpu-4t" in errors_of(values)["slices.trillium.second_network"]
+
+
+def test_a_second_network_needs_a_job_that_sees_it(values: Values) -> None:
+    values["slices"]["trillium"]["second_network"] = True
+    assert "got job tiny without host_network; write job.host_network: true" in str(errors_of(values))
+    values["slices"]["other"] = values["slices"]["trillium"] | {"second_network": False}
+    values["job"]["slices"]["group"] = "other"
+    values["teams"]["research"]["quota"]["other"] = 16
+    assert parse(values).second_network
+
+
+def test_a_disk_image_is_named_in_full(values: Values) -> None:
+    values["slices"]["trillium"]["image_disk"] = "trainer-images"
+    assert "projects/PROJECT/global/images/IMAGE" in errors_of(values)["slices.trillium.image_disk"]
+
+
+def _machine_error(stack: str, machine_type: str, nodes: int) -> str:
+    values = scale_values() if stack == "scale" else stack_values(stack)
+    values["cluster"] |= {"system_machine_type": machine_type, "system_nodes": nodes}
+    return errors_of(values).get("cluster.system_machine_type", "")
+
+
+@pytest.mark.parametrize(
+    ("stack", "machine_type", "nodes", "fits"),
+    [
+        ("dev", "e2-standard-2", 1, True),
+        ("scale", "e2-standard-4", 3, False),
+        ("scale", "e2-standard-8", 3, True),
+        ("scale", "e2-standard-8", 1, False),
+        ("scale", "e2-highcpu-8", 3, False),
+        ("scale", "m1-megamem-96", 1, True),
+        ("dev", "e2-medium", 1, False),
+        ("dev", "n2-custom-4-8192", 1, True),
+        ("dev", "n2-custom-2-2048", 1, False),
+        ("scale", "c3-standard-8-lssd", 3, True),
+        ("scale", "c3-standard-4-lssd", 3, False),
+    ],
+)
+def test_a_machine_is_refused_where_the_controllers_would_take_more_than_half_of_it(
+    stack: str, machine_type: str, nodes: int, fits: bool
+) -> None:
+    """Nothing is known about a machine whose name does not contain its size."""
+    assert (not _machine_error(stack, machine_type, nodes)) == fits
+
+
+def test_the_error_says_what_is_needed() -> None:
+    text = _machine_error("scale", "e2-standard-4", 3)
+    assert "at least 5 vCPUs and 9.0 GiB" in text
+    assert "4096 TPU hosts, got e2-standard-4" in text

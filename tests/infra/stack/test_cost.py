@@ -1,0 +1,277 @@
+"""Prices and bills."""
+
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+from infra.stack.cost import (
+    Amount,
+    ListPrice,
+    Rate,
+    bill,
+    dollars,
+    group_rate,
+    list_rate,
+    per_hour,
+    price_table,
+    read_bill,
+    signed_per_hour,
+    usd_per_job_hour,
+)
+from infra.stack.settings.read import parse
+from infra.stack.settings.stack import Settings
+from infra.stack.submission import FleetPlace
+from infra.stack.tpu import generations
+from tests.infra.legal_values import legal_values
+from tests.infra.one_job import only_group, only_job
+from tests.infra.recording import Values, stack_values
+
+MOST_USD = 100
+"""The catalogue writes 700 where it knows no price."""
+
+
+@pytest.mark.parametrize("row", price_table().prices, ids=lambda row: f"{row.generation}-{row.place}")
+def test_a_row_names_a_generation_and_a_place_and_spot_costs_less(row: ListPrice) -> None:
+    assert row.generation in {generation.name for generation in generations()}
+    assert row.zone is None or row.zone.startswith(f"{row.region}-")
+    assert 0 < row.usd_per_chip_hour["spot"] < row.usd_per_chip_hour["on-demand"] < MOST_USD
+
+
+def test_no_place_has_two_prices() -> None:
+    rows = price_table().prices
+    of_regions = {(row.generation, row.region) for row in rows if row.zone is None}
+    of_zones = [(row.generation, row.region) for row in rows if row.zone]
+    assert len({(row.generation, row.place) for row in rows}) == len(rows)
+    assert of_regions.isdisjoint(of_zones)
+
+
+@pytest.mark.parametrize(
+    ("generation", "zone", "kind", "usd", "place"),
+    [
+        ("v6e", "us-east5-b", "on-demand", 2.7, "us-east5"),
+        ("v6e", "us-east5-b", "spot", 1.215, "us-east5"),
+        ("v6e", "asia-south1-c", "spot", 2.27, "asia-south1"),
+        ("v5p", "europe-west4-b", "spot", 1.3485, "europe-west4-b"),
+    ],
+)
+def test_a_list_price_holds_in_its_zone_or_region(
+    generation: str, zone: str, kind: str, usd: float, place: str
+) -> None:
+    rate = list_rate(generation, zone.rpartition("-")[0], zone, kind)
+    assert (rate.usd_per_chip_hour, rate.place, rate.date) == (usd, place, price_table().source.date)
+
+
+@pytest.mark.parametrize(
+    ("generation", "zone", "kind", "why"),
+    [
+        ("v5p", "europe-west4-a", "on-demand", "known for europe-west4-a, only for us-central1-a, us-"),
+        ("v4", "us-east5-b", "spot", "v4 spot is known for us-east5-b, only for us-central2"),
+        ("7x", "us-central1-c", "on-demand", "no list price of 7x on-demand is known anywhere"),
+    ],
+)
+def test_an_unknown_price_is_none_and_says_why(generation: str, zone: str, kind: str, why: str) -> None:
+    rate = list_rate(generation, zone.rpartition("-")[0], zone, kind)
+    assert (rate.usd_per_chip_hour, rate.date, rate.place) == (None, None, None)
+    assert why in rate.source
+
+
+def _rate(values: Values) -> Rate:
+    settings = parse(values)
+    return group_rate("trillium", settings.slices["trillium"], settings.cloud, settings.prices)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "why"),
+    [
+        ({"kind": "reservation", "name": "chips"}, "agreed with Google"),
+        ({"kind": "flex-start", "max_run_hours": 1}, "no list price of flex-start"),
+        ({"kind": "queued", "max_run_hours": 1}, "by which queued chips come"),
+    ],
+)
+def test_a_kind_of_capacity_without_list_prices_says_why(capacity: dict[str, object], why: str, values: Values) -> None:
+    values["slices"]["trillium"]["capacity"] = capacity
+    values["job"]["slices"]["count"] = 1
+    rate = _rate(values)
+    assert (rate.usd_per_chip_hour, why in rate.source) == (None, True)
+
+
+def test_a_group_in_a_zone_of_its_own_costs_what_chips_cost_there(values: Values) -> None:
+    values["cloud"] |= {"region": "europe-west4", "zone": "europe-west4-a"}
+    values["slices"]["trillium"] |= {"generation": "v5p", "topology": "2x2x2", "zone": "europe-west4-b"}
+    rate = _rate(values)
+    assert (rate.usd_per_chip_hour, rate.place) == (1.3485, "europe-west4-b")
+
+
+def test_a_contract_goes_before_the_list(values: Values) -> None:
+    values["prices"] = {"usd_per_chip_hour": {"trillium": 0.5}}
+    rate = _rate(values)
+    assert (rate.usd_per_chip_hour, rate.source) == (0.5, "prices.usd_per_chip_hour of the stack file")
+
+
+CENT = 0.01
+
+
+def _with_groups(settings: Settings, *others: Settings) -> Settings:
+    """Return the stack with the slice groups of all others added to its own, numbered."""
+    slices, usd = dict(settings.slices), dict(settings.prices.usd_per_chip_hour)
+    for number, other in enumerate(others):
+        slices |= {f"{name}-{number}": group for name, group in other.slices.items()}
+        usd |= {f"{name}-{number}": price for name, price in other.prices.usd_per_chip_hour.items()}
+    prices = settings.prices.model_copy(update={"usd_per_chip_hour": usd})
+    return settings.model_copy(update={"slices": slices, "prices": prices})
+
+
+def _sum(amounts: Iterable[Amount]) -> float:
+    return sum(amount.usd_per_hour for amount in amounts)
+
+
+@hypothesis_settings(deadline=None, max_examples=20)
+@given(legal_values(), legal_values(), legal_values())
+def test_groups_cost_together_what_they_cost_alone(first: Values, second: Values, third: Values) -> None:
+    alone = [parse(first), parse(second), parse(third)]
+    bills = [bill(settings, {}, None) for settings in alone]
+    together = bill(_with_groups(*alone), {}, None)
+    assert together.at_once.usd_per_hour == pytest.approx(_sum(each.at_once for each in bills), abs=CENT)
+    assert together.at_most.usd_per_hour == pytest.approx(_sum(each.at_most for each in bills), abs=CENT)
+    assert together.at_most.usd_per_hour == pytest.approx(_sum(together.by_capacity.values()), abs=CENT)
+    assert len(together.at_most.unknown) == sum(len(each.at_most.unknown) for each in bills)
+
+
+@hypothesis_settings(deadline=None, max_examples=20)
+@given(legal_values(), legal_values())
+def test_the_worst_is_at_least_what_is_billed_at_once(first: Values, second: Values) -> None:
+    found = bill(_with_groups(parse(first), parse(second)), {}, None)
+    assert found.at_most.usd_per_hour >= found.at_once.usd_per_hour
+    assert set(found.at_most.unknown) >= set(found.at_once.unknown)
+
+
+@hypothesis_settings(deadline=None, max_examples=20)
+@given(legal_values(), legal_values(), legal_values())
+def test_the_difference_is_what_leads_from_one_bill_to_the_next(kept: Values, gone: Values, new: Values) -> None:
+    before = bill(_with_groups(parse(kept), parse(gone)), {}, None)
+    after = bill(_with_groups(parse(kept), parse(new)), {}, before)
+    assert after.delta
+    for which in ("at_once", "at_most"):
+        was, now, more = getattr(before, which), getattr(after, which), getattr(after.delta, which)
+        if not (was.unknown or now.unknown):
+            assert was.usd_per_hour + more.usd_per_hour == pytest.approx(now.usd_per_hour, abs=CENT)
+        assert set(more.unknown) <= {*was.unknown, *now.unknown}
+
+
+@hypothesis_settings(deadline=None)
+@given(legal_values())
+def test_a_plan_differs_in_nothing_from_itself(values: Values) -> None:
+    settings = parse(values)
+    delta = bill(settings, {}, bill(settings, dict.fromkeys(settings.jobs, 2.0), None)).delta
+    nothing = Amount(usd_per_hour=0, usd_per_month=0, unknown=())
+    assert delta
+    assert (delta.at_once, delta.at_most, delta.groups) == (nothing, nothing, ())
+
+
+def test_standing_slices_cost_from_the_start_and_a_month_has_730_hours() -> None:
+    found = bill(parse(stack_values("local")), {}, None)
+    assert found.at_once == found.at_most == found.by_capacity["on-demand"]
+    assert (found.at_once.usd_per_hour, found.at_once.usd_per_month) == (16 * 2.7, 31536)
+    assert found.groups[0].rate.place == "us-east5"
+
+
+def test_slices_that_come_on_request_cost_nothing_until_they_are_there() -> None:
+    values = stack_values("staging")
+    assert bill(parse(values), {}, None).at_most.unknown == ("trillium",)
+    found = bill(parse(values | {"prices": {"usd_per_chip_hour": {"trillium": 1.5}}}), {}, None)
+    assert (found.at_once.usd_per_hour, found.at_most.usd_per_hour, found.at_most.unknown) == (0, 32 * 1.5, ())
+
+
+def test_an_unknown_price_is_named_and_never_nothing() -> None:
+    found = bill(parse(stack_values("prod") | {"prices": {}}), {"pretrain": 1.0}, None)
+    assert (found.groups[0].usd_per_hour, found.groups[0].usd_per_month) == (None, None)
+    assert found.at_once.unknown == found.at_most.unknown == ("cubes",)
+    assert found.jobs[0].groups[0].usd is None
+
+
+def test_a_job_costs_its_steps_on_its_own_slices_wherever_it_may_run(values: Values) -> None:
+    trillium = values["slices"]["trillium"]
+    values["slices"]["spare"] = trillium | {"count": 4, "capacity": "on-demand"}
+    values["teams"]["research"]["quota"] |= {"spare": 16}
+    values["job"] |= {"training": {"steps": 7200}, "max_hours": 3}
+    values["job"]["slices"]["fallback"] = ["spare"]
+    (job,) = bill(parse(values), {"tiny": 0.5}, None).jobs
+    assert (job.chips, job.steps, job.hours) == (16, 7200, 1)
+    assert [(each.group, each.usd, each.usd_at_most) for each in job.groups] == [
+        ("trillium", 19.44, 58.32),
+        ("spare", 43.2, 129.6),
+    ]
+    (unestimated,) = bill(parse(values), {}, None).jobs
+    assert (unestimated.hours, unestimated.groups[0].usd, unestimated.groups[0].usd_at_most) == (None, None, 58.32)
+
+
+def test_a_changed_group_is_listed_with_its_chips_and_additional_cost() -> None:
+    values = stack_values("local")
+    before = bill(parse(values), {}, None)
+    values["slices"]["trillium"]["count"] = 3
+    values["slices"]["reserved"] = values["slices"]["trillium"] | {"capacity": {"kind": "reservation", "name": "r"}}
+    delta = bill(parse(values), {}, before).delta
+    assert delta
+    assert [(group.name, group.chips_before, group.chips, group.usd_per_hour) for group in delta.groups] == [
+        ("trillium", 16, 24, 21.6),
+        ("reserved", 0, 24, None),
+    ]
+    assert (delta.at_most.usd_per_hour, delta.at_most.unknown) == (21.6, ("reserved",))
+
+
+def test_billing_on_request_instead_of_from_the_start_is_a_change_at_the_same_price() -> None:
+    values = stack_values("local")
+    values["prices"] = {"usd_per_chip_hour": {"trillium": 2.0}}
+    before = bill(parse(values), {}, None)
+    values["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 4}
+    delta = bill(parse(values), {}, before).delta
+    assert delta
+    assert [(group.name, group.chips_before, group.chips, group.usd_per_hour) for group in delta.groups] == [
+        ("trillium", 16, 16, 0)
+    ]
+    assert (delta.at_once.usd_per_hour, delta.at_most.usd_per_hour) == (-32, 0)
+
+
+@hypothesis_settings(deadline=None)
+@given(legal_values())
+def test_a_bill_is_the_same_when_it_comes_back_from_the_outputs(values: Values) -> None:
+    settings = parse(values)
+    found = bill(settings, dict.fromkeys(settings.jobs, 0.25), None)
+    # Pulumi leaves out what is None, and makes every number a float.
+    outputs = json.loads(found.model_dump_json(exclude_none=True), parse_int=float)
+    assert read_bill(outputs) == found
+
+
+@pytest.mark.parametrize("exported", [None, {"groups": []}, "12 USD"])
+def test_outputs_without_a_bill_of_this_program_have_none(exported: object) -> None:
+    assert read_bill(exported) is None
+
+
+def test_a_price_per_hour_has_the_price_per_day_beside_it() -> None:
+    assert per_hour(2.5) == "$2.50 an hour ($60.00 a day)"
+
+
+def test_a_change_has_its_sign_in_both() -> None:
+    assert signed_per_hour(-10) == "-$10.00 an hour (-$240.00 a day)"
+    assert signed_per_hour(10) == "+$10.00 an hour (+$240.00 a day)"
+
+
+def test_an_unknown_amount_is_not_zero() -> None:
+    assert dollars(None) == "-"
+
+
+@pytest.mark.parametrize(("second", "usd_per_hour"), [(2.0, 2.0), (1.0, None)])
+def test_groups_of_different_prices_leave_the_price_of_the_job_open(
+    two_teams: Values, second: float, usd_per_hour: float | None
+) -> None:
+    settings = parse(two_teams)
+    job, group = only_job(settings), only_group(settings)
+    prices = settings.prices.model_copy(update={"usd_per_chip_hour": {"a": 2.0, "b": second}})
+    slices = job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
+    job = job.model_copy(update={"slices": slices})
+    either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
+    chips = job.slices.count * group.shape.chips
+    assert usd_per_job_hour(FleetPlace.of(either), job) == (None if usd_per_hour is None else usd_per_hour * chips)
