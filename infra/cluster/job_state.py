@@ -7,19 +7,15 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from infra.stack.manifests import amount
+from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
 from infra.stack.names import HEAD, RESTARTS_ANNOTATION, SLICES, TPU_RESOURCE, team_of
 from workloads.spec import CALL_SPEC_VARIABLE, JOB_FOLDER_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
 
 LEADER = f"{SLICES}-0-0"
 """Leader of a job without a head: host 0 of slice 0."""
-
-type Object = Mapping[str, Any]
-"""An object of the Kubernetes API, as JSON."""
 
 
 class State(StrEnum):
@@ -254,45 +250,3 @@ def _chips(podset: Mapping[str, Any]) -> int:
     resources = [each.get("resources", {}) for each in podset["template"]["spec"].get("containers", [])]
     asked = [{**each.get("limits", {}), **each.get("requests", {})}.get(TPU_RESOURCE, 0) for each in resources]
     return int(sum(map(amount, asked)) * podset.get("count", 1))
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A status condition of an object, written by a controller."""
-
-    kind: str
-    holds: bool
-    reason: str
-    message: str
-    since: float
-    """Time of its last change between true and false, in seconds since the epoch."""
-
-
-def conditions(found: Object) -> tuple[Condition, ...]:
-    """Return all conditions of an object."""
-    return tuple(
-        Condition(
-            each["type"],
-            each.get("status") == "True",
-            each.get("reason", ""),
-            each.get("message", ""),
-            moment(each, "lastTransitionTime", 0.0),
-        )
-        for each in found.get("status", {}).get("conditions", [])
-    )
-
-
-def condition(found: Object, kind: str) -> Mapping[str, str]:
-    """Return the condition of that kind; empty if the object has none."""
-    listed: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
-    return {each["type"]: each for each in listed}.get(kind, dict[str, str]())
-
-
-def is_true(found: Object, kind: str) -> bool:
-    """Return whether the condition of that kind is true."""
-    return condition(found, kind).get("status") == "True"
-
-
-def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
-    """Return a time of an object in seconds since the epoch; `otherwise` if it is missing."""
-    return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise

@@ -1,11 +1,15 @@
-"""Kubernetes objects as plain manifests, and the quantities in them."""
+"""Kubernetes objects as plain values: manifests, and the quantities and conditions in them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, cast
 
 from infra.stack.names import STACK_ANNOTATION
 
 type Manifest = dict[str, object]
+type Object = Mapping[str, Any]
+"""An object of the Kubernetes API, as JSON."""
 
 OURS = {"pulumi.com/patchForce": "true"}
 """Reverts what another program has changed. Without it an update ends in a conflict, except with kubectl, whose changes
@@ -63,3 +67,45 @@ def amount(written: str | int) -> float:
     number = str(written).rstrip("".join(_SUFFIXES))
     suffix = str(written).removeprefix(number)
     return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A status condition of an object, written by a controller."""
+
+    kind: str
+    holds: bool
+    reason: str
+    message: str
+    since: float
+    """Time of its last change between true and false, in seconds since the epoch."""
+
+
+def conditions(found: Object) -> tuple[Condition, ...]:
+    """Return all conditions of an object."""
+    return tuple(
+        Condition(
+            each["type"],
+            each.get("status") == "True",
+            each.get("reason", ""),
+            each.get("message", ""),
+            moment(each, "lastTransitionTime", 0.0),
+        )
+        for each in found.get("status", {}).get("conditions", [])
+    )
+
+
+def condition(found: Object, kind: str) -> Mapping[str, str]:
+    """Return the condition of that kind; empty if the object has none."""
+    listed: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
+    return {each["type"]: each for each in listed}.get(kind, dict[str, str]())
+
+
+def is_true(found: Object, kind: str) -> bool:
+    """Return whether the condition of that kind is true."""
+    return condition(found, kind).get("status") == "True"
+
+
+def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
+    """Return a time of an object in seconds since the epoch; `otherwise` if it is missing."""
+    return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise
