@@ -1,1 +1,1 @@
-"""The Pulumi side: turns one validated stack file into TPU capacity, a queue and running jobs."""
+"""Turns one stack file into TPU slices, a queue and running jobs. Only the modules of this folder declare resources."""
