@@ -165,9 +165,13 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
 
     Raise Halt if it does not exist or is not up, or there is no sandbox, StacksError if there are no credentials.
     """
+    where = Stacks()
     if sandbox:
+        # Other stacks need nothing of the sandbox.
+        from sandbox.stacks import SandboxStacks
+
         find_sandbox(sandbox, stack)
-    where = _stacks_in(sandbox)
+        where = SandboxStacks(sandbox)
     up = stack_command("up", stack, sandbox)
     try:
         with waiting(f"reading the outputs of {stack}"):
@@ -183,16 +187,6 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     if not {"endpoint", "jobs"} <= outputs.keys():
         raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `{up}`")
     return from_outputs(stack, outputs, where)
-
-
-def _stacks_in(sandbox: Path | None) -> Stacks:
-    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi without a folder."""
-    if sandbox is None:
-        return Stacks()
-    # Other stacks need nothing of the sandbox.
-    from sandbox.stacks import SandboxStacks
-
-    return SandboxStacks(sandbox)
 
 
 def _unknown(stack: str, where: Stacks, error: StacksError) -> str:

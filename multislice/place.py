@@ -99,7 +99,12 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
     """
     folder = None if sandbox is None else Path(sandbox)
     try:
-        stacks = _stacks_in(folder)
+        stacks = Stacks()
+        if folder:
+            # Other stacks need nothing of the sandbox.
+            from sandbox.stacks import SandboxStacks
+
+            stacks = SandboxStacks(folder)
         outputs = stacks.outputs(stack)
         api = stacks.api(outputs)
     except StacksError as error:
@@ -114,16 +119,6 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
     record = _record(stack, api, outputs.get("queues", {}).values(), folder)
     filesystem = gcs(**stacks.storage)
     return Place(stack, api, record, filesystem, folder)
-
-
-def _stacks_in(sandbox: Path | None) -> Stacks:
-    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi without a folder."""
-    if sandbox is None:
-        return Stacks()
-    # Other stacks need nothing of the sandbox.
-    from sandbox.stacks import SandboxStacks
-
-    return SandboxStacks(sandbox)
 
 
 def _of_kubeconfig(stack: str) -> Place | None:
