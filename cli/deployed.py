@@ -12,11 +12,11 @@ from cli.answer import Halt, waiting
 from cli.sandbox_folder import engine_options, find_sandbox, stack_command
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.cluster.stacks import Stacks, StacksError
-from infra.cluster.team_record import RecordError, read_published
+from infra.cluster.team_record import read_published
 from infra.stack.commands import Reader
 from infra.stack.manifests import Object
 from infra.stack.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
-from infra.stack.published import Published
+from infra.stack.published import Published, RecordError
 from infra.stack.settings.errors import nearest
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.cluster.stacks import Stacks, StacksError
-from infra.cluster.team_record import RecordError, read_published
+from infra.cluster.team_record import read_published
 from infra.stack import names
 from infra.stack.commands import command_line
-from infra.stack.published import Published, join_records
+from infra.stack.published import Published, RecordError, join_records
 from infra.stack.tpu import shapes_of_type
 from multislice.errors import NoSuchStack, Refused, cluster
 from workloads.call.folder import CallFolder, gcs

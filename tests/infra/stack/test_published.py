@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from infra.cluster.kubernetes import ApiServer
-from infra.cluster.team_record import RecordError, read_published
+from infra.cluster.team_record import read_published
 from infra.stack.access import role
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
-from infra.stack.published import Published, join_records
+from infra.stack.published import Published, RecordError, join_records
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import Scheduling
 from infra.stack.settings.submitted import read_submitted
