@@ -268,7 +268,7 @@ RULES: tuple[Rule, ...] = (
         severity="medium",
         title="Jobs have no token for the API server except the one with which a trainer marks its own node",
         why="A trainer runs code of many authors, which needs nothing else from the cluster.",
-        fix="Set automountServiceAccountToken to false, and project only the token of infra/stack/pods.py.",
+        fix="Set automountServiceAccountToken to false. Project only the serviceAccountToken of infra/stack/pods.py.",
         link="https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/",
         checks=_of_pods(_no_token, JOB_SET, _JOB, _CRON_JOB, _POD),
     ),
