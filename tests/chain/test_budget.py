@@ -107,7 +107,8 @@ def test_a_higher_budget_resumes_it_where_it_stopped(stack: Chain) -> None:
     status, found = enforced(stack, ENOUGH)
     assert (status, found["changed"], found["stopped"]) == (0, ["research"], [])
     stack.wait_for_step(JOB, last + 2)
-    assert answered(stack, "status", JOB)["jobs"][0]["run"] == f"resumed at step {last}"
+    (job,) = answered(stack, "status", JOB)["stack"]["jobs"]
+    assert job["files"]["newest"]["run"] == f"resumed at step {last}"
     stack.engine_on(ENOUGH).up(ignore)
     operations = Operations()
     stack.engine_on(ENOUGH).up(operations)
