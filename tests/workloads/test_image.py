@@ -16,9 +16,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.checkout import ROOT
 from workloads.spec import ExitCode
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("multislice_run", "workloads")
 _NODE = {
     "python_version": "3.13",

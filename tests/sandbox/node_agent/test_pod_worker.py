@@ -5,10 +5,9 @@ from typing import Any
 
 from sandbox.node_agent.pod import NODE_SHUTDOWN
 from sandbox.site import PULLS_NO_IMAGES, REFUSES_PODS
+from tests.checkout import ROOT
 from tests.sandbox.node_agent.pods import Json, container, pod
 from tests.sandbox.node_agent.trials import Begin, script
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
@@ -173,12 +172,6 @@ def test_a_container_that_cannot_be_made_yet_says_so_once_until_the_pod_is_delet
     trial.worker.delete(30)
     trial.until(lambda: trial.api.deletions)
     assert trial.api.phases == ["Pending", "Failed"]
-
-
-def test_a_program_that_is_missing_ends_the_pod_as_kubelet_words_it(begin: Begin) -> None:
-    trial = begin(pod(containers=[container(command=["no-such-program"])]))
-    trial.until_ended()
-    assert trial.api.state()["state"]["terminated"]["reason"] == "StartError"
 
 
 def test_of_a_pod_on_a_silent_node_nothing_is_heard_until_the_node_speaks_again(begin: Begin) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from multislice.errors import HostTraceback
-from tests.infra.recording import ROOT
+from tests.checkout import ROOT
 from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted, without_proxy
 from tests.workloads.hosts import first_code
 from workloads.call.folder import FUNCTION

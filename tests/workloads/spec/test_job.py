@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.checkout import ROOT
 from tests.workloads.jobs import small_job
 from workloads.spec import DataSpec, JobSpec, LoraSpec, TokenFileSpec, load_preset, preset_names
 from workloads.spec.parameters import total_parameters
@@ -153,7 +154,7 @@ def test_a_batch_smaller_than_the_devices_leaves_some_with_padding_only() -> Non
     assert (job.rows_per_device, job.training.batch_rows(job.mesh.data_shards), job.padding) == (1, 8, 0.625)
 
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "presets"
+GOLDEN = ROOT / "tests" / "golden" / "presets"
 
 PUBLISHED_BILLIONS = {
     "llama-3.2-1b": 1.236,

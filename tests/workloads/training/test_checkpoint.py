@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental import multihost_utils
 
-from tests.infra.recording import ROOT
+from tests.checkout import ROOT
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE, program_of
 from workloads.progress import CheckpointSkipped

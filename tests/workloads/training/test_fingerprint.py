@@ -136,6 +136,7 @@ def replicas(*processes: list[int], hosts: int = 2) -> Replicas:
 
 
 GOOD = {"a": "0", "b": "1", "c": "2"}
+OTHER = GOOD | {"b": "9"}
 
 
 def test_replicas_that_hold_the_same_agree_on_it() -> None:
@@ -146,23 +147,20 @@ def test_replicas_that_hold_the_same_agree_on_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "named"),
+    ("hosts", "found", "named"),
     [
-        ([GOOD, GOOD, {**GOOD, "b": "9"}], r"slice 2 computed wrongly: b \(expected 1, got 9 in replica 2\); nothing"),
-        ([{**GOOD, "a": "9", "b": "9"}, GOOD, GOOD], r"slice 0 computed wrongly: a \(.*\) and 1 more; nothing"),
-        ([GOOD, {**GOOD, "b": "9"}], "slices 0 or 1 computed wrongly: b "),
-        ([GOOD, {**GOOD, "b": "9"}, {**GOOD, "b": "8"}], "slices 0 or 1 or 2 computed wrongly: b "),
+        (2, [GOOD, GOOD, OTHER], r"slice 2 computed wrongly: b \(expected 1, got 9 in replica 2\); nothing"),
+        (2, [OTHER | {"a": "9"}, GOOD, GOOD], r"slice 0 computed wrongly: a \(.*\) and 1 more; nothing"),
+        (2, [GOOD, OTHER], "slices 0 or 1 computed wrongly: b "),
+        (2, [GOOD, OTHER, {**GOOD, "b": "8"}], "slices 0 or 1 or 2 computed wrongly: b "),
+        # A replica over two slices.
+        (1, [GOOD, GOOD, {**GOOD, "a": "9"}], "slices 4 or 5 computed wrongly: a "),
     ],
 )
-def test_the_odd_one_out_is_named_and_of_two_both(found: list[dict[str, str]], named: str) -> None:
+def test_the_odd_one_out_is_named_and_of_two_both(hosts: int, found: list[dict[str, str]], named: str) -> None:
     rows = [[2 * index, 2 * index + 1] for index in range(len(found))]
     with pytest.raises(ReplicasDiffer, match=f"^step 8: all slices must hold the same, but {named}"):
-        replicas(*rows).require_equal(8, found)
-
-
-def test_a_replica_over_two_slices_names_both() -> None:
-    with pytest.raises(ReplicasDiffer, match="slices 4 or 5 computed wrongly"):
-        replicas([0, 1], [2, 3], [4, 5], hosts=1).require_equal(8, [GOOD, GOOD, {**GOOD, "a": "9"}])
+        replicas(*rows, hosts=hosts).require_equal(8, found)
 
 
 def started(folder: Path, number: int, compare_slices_every_steps: int) -> Attempt:

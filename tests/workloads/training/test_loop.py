@@ -33,10 +33,18 @@ pytestmark = pytest.mark.costs(cpu_seconds=30)
 def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, capsys: Capture) -> None:
     lines = trained(small_job(tmp_path, steps=4, evaluate_every_steps=2), capsys)
     assert parsed(RunStarted, lines) == [RunStarted("run-1", "new", 0, 4)]
-    assert list(losses(lines)) == [1, 2, 3, 4]
+    steps = step_metrics(tmp_path)
+    assert [step["step"] for step in steps] == [1, 2, 3, 4]
+    assert {step["step"]: step["loss"] for step in steps} == losses(lines)
     assert [found.step for found in parsed(Evaluation, lines)] == [2, 4]
     assert [found.step for found in parsed(CheckpointSaved, lines)] == [4]
     assert [found.step for found in parsed(RunSummary, lines[-1:])] == [4]
+    for step in steps:
+        assert step["tokens_per_second"] == pytest.approx(16 * 64 / step["step_seconds"])
+        assert 0 <= step["host_seconds"] < step["step_seconds"]
+        assert step["gradient_norm"] > 0
+    # Nothing ran on the devices while the first step was prepared.
+    assert steps[0]["host_seconds"] > 0
 
 
 def test_only_the_evaluation_that_compiles_may_take_as_long_as_the_preparation(tmp_path: Path) -> None:
@@ -131,18 +139,15 @@ def test_a_run_goes_on_with_the_learning_rate_that_it_may_change_to(tmp_path: Pa
     assert at_the_end.loss == at_the_change.loss
 
 
-def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, capsys: Capture) -> None:
-    job = small_job(tmp_path, steps=4, save_every_steps=4, save_every_minutes=1e-6, keep_checkpoints=9)
-    assert [found.step for found in parsed(CheckpointSaved, trained(job, capsys))] == [1, 2, 3, 4]
-
-
 def step_metrics(storage: Path) -> list[dict[str, Any]]:
     (path,) = (storage / "runs" / "run-1" / "steps").iterdir()
     return [json.loads(line) for line in path.open()]
 
 
-def test_a_save_is_reported_before_the_next_one_begins(tmp_path: Path) -> None:
-    run(small_job(tmp_path, steps=4, save_every_steps=1))
+def test_a_run_saves_by_time_between_the_steps_of_its_schedule_and_reports_each_save_before_the_next_one_begins(
+    tmp_path: Path,
+) -> None:
+    run(small_job(tmp_path, steps=4, save_every_steps=4, save_every_minutes=1e-6, keep_checkpoints=9))
     events = [(event["event"], event["step"]) for event in ledger(tmp_path) if "step" in event]
     assert [event for event in events if event[0] in ("save", "CheckpointSaved")] == [
         pair for step in range(1, 5) for pair in (("save", step), ("CheckpointSaved", step))
@@ -235,18 +240,6 @@ def test_the_curves_of_a_run_go_to_tensorboard_only_if_its_job_asks_for_it(tmp_p
         assert points[-1].value == pytest.approx(expected_line[name])
     assert expected_line["z_loss"] > 0
     assert [point.step for point in curves.Scalars("held_out_loss")] == [4]
-
-
-def test_the_leader_writes_a_line_of_metrics_for_each_step(tmp_path: Path, capsys: Capture) -> None:
-    found = losses(trained(small_job(tmp_path, steps=4), capsys))
-    steps = step_metrics(tmp_path)
-    assert {step["step"]: step["loss"] for step in steps} == found
-    for step in steps:
-        assert step["tokens_per_second"] == pytest.approx(16 * 64 / step["step_seconds"])
-        assert 0 <= step["host_seconds"] < step["step_seconds"]
-        assert step["gradient_norm"] > 0
-    # Nothing ran on the devices while the first step was prepared.
-    assert steps[0]["host_seconds"] > 0
 
 
 def test_the_steps_asked_for_are_profiled(tmp_path: Path) -> None:
