@@ -92,21 +92,6 @@ def cut_largest_file(folder: Path) -> None:
 
 
 @pytest.mark.complete
-@pytest.mark.timeout(3 * TIMEOUT_SECONDS)
-def test_four_hosts_go_on_bitwise_after_one_was_killed(tmp_path: Path) -> None:
-    uninterrupted = trained(two_slices_of_two_hosts(tmp_path / "one"), 0, tmp_path / "logs-one")
-    assert began(uninterrupted) == 0
-    assert list(losses(uninterrupted)) == list(range(1, 13))
-
-    job = two_slices_of_two_hosts(tmp_path / "two")
-    before = losses(killed(job, tmp_path / "logs-killed", first_code(tmp_path / "slow", SLOW)))
-    restarted = trained(job, 1, tmp_path / "logs-restarted")
-    assert began(restarted) in (3, 6)
-    assert before.items() <= losses(uninterrupted).items()
-    assert before | losses(restarted) == losses(uninterrupted)
-
-
-@pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_hosts_go_back_together_and_on_other_slices_when_one_of_them_cannot_read_its_part(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=1, fsdp=4, hosts=2, steps=4, save_every_steps=2)
