@@ -119,12 +119,14 @@ def written(folder: Path, seed: int) -> Path:
     return folder
 
 
-def tuning(storage: Path, weights: Path, steps: int = 8, lora: LoraSpec | None = TUNED) -> JobSpec:
-    adapted = changed(small_job(storage, steps=steps), training={"lora": lora})
+def tuning(storage: Path, weights: Path, lora: LoraSpec | None = TUNED) -> JobSpec:
+    """Return a job that is evaluated after each step."""
+    adapted = changed(small_job(storage, evaluate_every_steps=1), training={"lora": lora})
     return validated(adapted, initial_weights=str(weights))
 
 
 def evaluation(lines: list[str]) -> float:
+    """Return the loss of the last evaluation."""
     return parsed(Evaluation, lines)[-1].loss
 
 
@@ -145,12 +147,12 @@ def test_a_run_saves_adapters_only_and_goes_on_bitwise_where_it_was(
 
 
 def test_other_weights_than_the_adapters_are_for_are_refused(tmp_path: Path, weights: Path) -> None:
-    run(tuning(tmp_path / "run", weights, steps=1))
+    run(tuning(tmp_path / "run", weights))
     other = written(tmp_path / "other", seed=8)
     with pytest.raises(InvalidSpec, match=r"cannot continue .*initial_weights: expected weights with the digest"):
-        run(tuning(tmp_path / "run", other, steps=2))
+        run(tuning(tmp_path / "run", other))
     with pytest.raises(InvalidSpec, match=r"training.lora: expected rank=4 alpha=8.* got rank=4 alpha=4"):
-        run(tuning(tmp_path / "run", weights, steps=2, lora=LoraSpec(rank=4, alpha=4)))
+        run(tuning(tmp_path / "run", weights, lora=LoraSpec(rank=4, alpha=4)))
     with pytest.raises(InvalidSpec, match=r"other must have the weights that the adapters were trained for, .*give"):
         export(epath.Path(tmp_path / "run/runs/run-1"), epath.Path(tmp_path / "out"), None, epath.Path(other))
 
@@ -159,12 +161,12 @@ def test_the_first_step_is_that_of_the_weights_and_the_export_has_the_adapters_i
     tmp_path: Path, weights: Path, capsys: Capture
 ) -> None:
     adapted = trained(tuning(tmp_path / "adapters", weights), capsys)
-    whole = trained(tuning(tmp_path / "whole", weights, steps=1, lora=None), capsys)
+    whole = stopped(tuning(tmp_path / "whole", weights, lora=None), 1, capsys)
     assert losses(adapted)[1] == losses(whole)[1]
     out = tmp_path / "merged"
     export(epath.Path(tmp_path / "adapters" / "runs" / "run-1"), epath.Path(out), None)
     # The first step of the warm-up has a learning rate of 0.
-    merged = evaluation(trained(tuning(tmp_path / "on", out, steps=1, lora=None), capsys))
+    merged = evaluation(stopped(tuning(tmp_path / "on", out, lora=None), 1, capsys))
     assert merged == pytest.approx(evaluation(adapted), rel=1e-5)
     assert abs(merged - evaluation(whole)) > 1e-3
 

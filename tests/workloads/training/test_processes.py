@@ -135,7 +135,7 @@ def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
     assert max(losses(rolled)) == 7
 
 
-@pytest.mark.costs(cpu_seconds=40)
+@pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_hosts_of_cpu_devices_compile_again(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, steps=1, save_every_steps=1)
