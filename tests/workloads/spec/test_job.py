@@ -37,14 +37,6 @@ def test_a_text_that_no_json_holds_is_refused() -> None:
         JobSpec.model_validate(JOB.model_dump() | {"name": "\ud800"})
 
 
-def test_all_that_does_not_fit_is_one_error() -> None:
-    with pytest.raises(ValidationError) as caught:
-        small_job(Path("somewhere"), replica=1, fsdp=3)
-    message = str(caught.value)
-    assert "model.embed_dim must be a multiple of mesh.fsdp (3), got 64" in message
-    assert "training.global_batch must be a multiple of mesh.replica x mesh.fsdp (3), got 16" in message
-
-
 @pytest.mark.parametrize("name", ["ignored_token", "document_end"])
 def test_a_token_that_the_model_does_not_know_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=rf"training.{name} must be a token, .* \(256\), got 256"):
