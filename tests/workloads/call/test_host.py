@@ -76,6 +76,7 @@ def test_modules_of_the_project_are_found_in_the_folders_that_were_shipped(tmp_p
     assert called.result() == (1, "hello")
 
 
+@pytest.mark.complete
 def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
     def trained() -> dict[str, Any]:
         return {"loss": 1.0, "state": [threading.Lock()]}
@@ -112,7 +113,7 @@ def test_a_host_that_waits_for_one_that_has_returned_is_ended_and_shown_where_it
     assert "in leaves_early" in called.failure
 
 
-@pytest.mark.costs(cpu_seconds=15)
+@pytest.mark.complete
 def test_hosts_that_wait_for_each_other_in_different_places_are_ended_and_shown_where_they_were(tmp_path: Path) -> None:
     def waits() -> None:
         import threading

@@ -149,11 +149,9 @@ def preset_job(name: str) -> JobSpec:
     return validated(v6e_job(), slices=slices, mesh=MeshSpec(replica=2, fsdp=slices.devices_per_slice), **sections)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "tiny" else pytest.mark.complete) for name in preset_names()]
-)
-@pytest.mark.costs(cpu_seconds=20)
-def test_it_compiles_and_fits(name: str) -> None:
+@pytest.mark.complete
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_compiles_for_its_slices_and_fits_them(name: str) -> None:
     compilation = compile_step(preset_job(name))
     assert compilation.excess is None
     assert compilation.complaints == ()
