@@ -75,8 +75,7 @@ def test_a_pod_that_waits_for_a_restart_can_be_deleted(begin: Begin) -> None:
         return status["restartCount"] >= 6 and "waiting" in status["state"]
 
     trial.until(waits)
-    trial.worker.delete(30)
-    trial.until(lambda: trial.api.deletions)
+    trial.delete(30)
     assert trial.api.phases[-1] == "Failed"
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 7
 

@@ -1,5 +1,6 @@
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ def _probe(action: Json) -> Json:
     return {**action, "periodSeconds": 0.05, "failureThreshold": 2, "timeoutSeconds": 5}
 
 
-def _runs(*command: str, **fields: object) -> Json:
+def _runs(*command: str, **fields: Any) -> Json:
     return _probe({"exec": {"command": [*command]}}) | fields
 
 
@@ -127,8 +128,7 @@ def test_the_hook_before_the_end_runs_before_sigterm_and_within_the_grace(begin:
     trial.until_running()
     trial.until(lambda: (trial.home / "up").exists())
     with (trial.home / "hook").open("w+") as hook:
-        trial.worker.delete(1)
-        trial.until(lambda: trial.api.deletions)
+        trial.delete(1)
         assert hook.read() == "hook\n"
     ends = [each["state"]["terminated"]["exitCode"] for each in trial.api.statuses[-1]["containerStatuses"]]
     assert ends == [0, 128 + signal.SIGKILL]

@@ -1,6 +1,7 @@
 """Runs that keep their newest state in the memory of their pod, and end without a save."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,27 +116,20 @@ def test_damage_in_memory_is_reported_and_the_checkpoint_in_storage_is_used(
 
 
 @pytest.mark.parametrize(
-    ("every", "crashes_after", "newest", "pod", "resumed"),
+    ("every", "after", "new_pod", "resumed"),
     [
-        pytest.param(1, 2, 2, "memory", 2, id="from memory without any checkpoint in storage"),
-        pytest.param(3, 7, 6, "memory", 6, id="from the last local save"),
-        pytest.param(1, 6, 6, "another", 4, id="in a new pod from the checkpoint in storage"),
+        pytest.param(1, 2, False, 2, id="from memory without any checkpoint in storage"),
+        pytest.param(3, 7, False, 6, id="from the last local save"),
+        pytest.param(1, 6, True, 4, id="in a new pod from the checkpoint in storage"),
     ],
 )
 def test_a_run_goes_on(
-    every: int,
-    crashes_after: int,
-    newest: int,
-    pod: str,
-    resumed: int,
-    tmp_path: Path,
-    crash: Crash,
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
+    every: int, after: int, new_pod: bool, resumed: int, tmp_path: Path, memory: Path, crash: Crash, capsys: Capture
 ) -> None:
     job = small_job(tmp_path, **{**EVERY_STEP, "local_save_every_steps": every})
-    crash(job, crashes_after, newest)
-    monkeypatch.setenv("LOCAL_CHECKPOINTS", str(tmp_path / pod))
+    crash(job, after, newest=after // every * every)
+    if new_pod:
+        shutil.rmtree(memory)
     assert parsed(RunStarted, trained(job, capsys)) == [RunStarted("run-1", "resumed", resumed, 8)]
 
 
