@@ -125,6 +125,10 @@ BARE = {key: item for key, item in SLICE.items() if key != "placementPolicy"}
 FLEXIBLE = {key: item for key, item in SLICE.items() if key != "nodeCount"}
 TWO_ZONES = SLICE | {"nodeCount": 2, "nodeLocations": ["us-east5-a", "us-east5-b"]}
 OTHER_ZONE = SLICE | {"nodeLocations": ["us-east5-c"]}
+COMPACT = {"type": "COMPACT", "tpuTopology": "2x2x4"}
+ZONAL = CLUSTER | {"location": "us-east5-a"}
+AUTOSCALING = {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}
+RESERVED = merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}})
 LABELLED = {"nodeConfig": {"machineType": "ct6e-standard-4t", "labels": {"cloud.google.com/gke-tpu-topology": "4x4"}}}
 
 
@@ -137,15 +141,9 @@ LABELLED = {"nodeConfig": {"machineType": "ct6e-standard-4t", "labels": {"cloud.
         pytest.param(BARE | {"nodeCount": 3}, CLUSTER, None, id="any number of single hosts"),
         pytest.param(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, POLICY, id="a workload policy"),
         pytest.param(OTHER_ZONE, CLUSTER, None, id="another zone of the region"),
-        pytest.param(
-            OTHER_ZONE, CLUSTER | {"location": "us-east5-a"}, None, id="another zone than that of the cluster"
-        ),
-        pytest.param(
-            FLEXIBLE | {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}, CLUSTER, None, id="autoscaling to it"
-        ),
-        pytest.param(
-            merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}}), CLUSTER, None, id="one reservation"
-        ),
+        pytest.param(OTHER_ZONE, ZONAL, None, id="another zone than that of the cluster"),
+        pytest.param(FLEXIBLE | AUTOSCALING, CLUSTER, None, id="autoscaling to it"),
+        pytest.param(RESERVED, CLUSTER, None, id="one reservation"),
     ],
 )
 def test_what_gke_accepts_is_accepted(properties: Json, cluster: Json, policy: Json | None) -> None:
@@ -193,10 +191,7 @@ def reserved(**change: object) -> Json:
         (TWO_ZONES | {"nodeCount": 4}, "'8'"),
         (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology"),
         (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"'),
-        (
-            IRONWOOD | {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"}},
-            "Use workload policy instead.",
-        ),
+        (IRONWOOD | {"placementPolicy": COMPACT}, "Use workload policy instead."),
         (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b"),
         (
             FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}},

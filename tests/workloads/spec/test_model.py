@@ -19,7 +19,7 @@ STRETCHED = {"factor": 8, "low_frequency_factor": 1, "high_frequency_factor": 4,
         ({"experts": {"count": 2, "per_token": 3, "balance_weight": 0}}, r"at most experts.count \(2\), got 3"),
         (
             {"rope_scaling": STRETCHED | {"high_frequency_factor": 1}},
-            r"rope_scaling.high_frequency_factor must be above low_frequency_factor \(1.0\), got 1.0",
+            r"must be above low_frequency_factor \(1.0\), got 1.0",
         ),
     ],
 )

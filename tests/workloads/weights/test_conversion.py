@@ -146,14 +146,13 @@ def test_of_many_faults_the_first_are_named_and_the_others_counted(tmp_path: Pat
 DEFAULT_ROPE = b'{"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}'
 
 
+TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
-        (
-            "model.safetensors",
-            save(random_tensors(UNTIED))[:-100],
-            "must be a whole safetensors file: .*download it again",
-        ),
+        (TENSORS, save(random_tensors(UNTIED))[:-100], "must be a whole safetensors file: .*download it again"),
         ("config.json", b"{", "must be JSON: Expecting property name .*; download it again"),
         ("config.json", b"\xff\xfe", "must be JSON: .*; download it again"),
         ("config.json", b"[1]", "must be a JSON object, got a list; download it again"),
@@ -161,15 +160,11 @@ DEFAULT_ROPE = b'{"rope_parameters": {"rope_type": "default", "rope_theta": 1000
         ("config.json", b'{"rope_scaling": null}', r"rope_scaling: expected \{'rope_type': 'llama3'"),
         ("config.json", DEFAULT_ROPE, r"rope_scaling: expected \{"),
         ("config.json", b'{"model_type": "mistral"}', "model_type: expected llama, got mistral"),
-        ("model.safetensors.index.json", b"{", "must be JSON: "),
-        ("model.safetensors.index.json", b"{}", "must have a weight_map with the file of each tensor"),
-        (
-            "model.safetensors.index.json",
-            b'{"weight_map": {"a": "../b"}}',
-            r"must name files next to it, but names \.\./b",
-        ),
-        ("model.safetensors.index.json", b'{"weight_map": {"a": ".."}}', r"must name files next to it, but names \.\."),
-        ("model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "must have a weight_map"),
+        (INDEX, b"{", "must be JSON: "),
+        (INDEX, b"{}", "must have a weight_map with the file of each tensor"),
+        (INDEX, b'{"weight_map": {"a": "../b"}}', r"must name files next to it, but names \.\./b"),
+        (INDEX, b'{"weight_map": {"a": ".."}}', r"must name files next to it, but names \.\."),
+        (INDEX, b'{"weight_map": {"a": 1}}', "must have a weight_map"),
     ],
 )
 def test_a_damaged_file_and_the_description_of_another_model_are_named(
