@@ -40,8 +40,8 @@ def test_one_that_does_not_heed_sigterm_is_killed_after_its_grace(begin: Begin) 
 def test_a_container_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path: Path) -> None:
     sign, count = tmp_path / "alive", tmp_path / "asked"
     alive = ("sh", "-c", f"echo >> {count}; test -e {sign}")
-    probes = {"startupProbe": _runs(*alive, failureThreshold=1000), "livenessProbe": _runs(*alive)}
-    trial = begin(pod(containers=[script("exec sleep 600", **probes)]))
+    patient = _runs(*alive, failureThreshold=1000)
+    trial = begin(pod(containers=[script("exec sleep 600", startupProbe=patient, livenessProbe=_runs(*alive))]))
     trial.until(lambda: count.exists() and len(count.read_text()) > 3)
     sign.touch()
     asked = len(count.read_text())
