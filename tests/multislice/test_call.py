@@ -25,6 +25,12 @@ def ended(objects: Objects, kind: str, message: str = "") -> None:
     jobset(objects)["status"] = {"terminalState": kind, "conditions": conditions}
 
 
+def completed(call: Call, objects: Objects, value: object) -> None:
+    """End the call with this value."""
+    seals(call).write(RETURNED, pickle.dumps(value))
+    ended(objects, "Completed")
+
+
 def seals(call: Call) -> Seals:
     return Seals.of(call.spec, call.files, cast(Objects, call.place.api).keys[call.id])
 
@@ -56,6 +62,8 @@ def test_a_call_says_where_it_is(call: Call, objects: Objects) -> None:
     assert call.status().state is State.COMPLETED
     call.cancel()
     assert call.status() == Status(State.MISSING)
+    with pytest.raises(CallGone, match=f"call {call.id} was cancelled"):
+        call.result()
 
 
 def test_a_call_whose_container_does_not_start_reports_the_host_and_the_reason(call: Call, objects: Objects) -> None:
@@ -75,25 +83,18 @@ def test_a_call_that_kueue_stopped_for_good_has_failed(call: Call, objects: Obje
 
 
 def test_a_result_is_given_once_and_what_the_function_wrote_stays(call: Call, objects: Objects) -> None:
-    seals(call).write(RETURNED, pickle.dumps({"loss": 1.5}))
+    completed(call, objects, {"loss": 1.5})
     call.files.write("output/model", b"weights")
-    ended(objects, "Completed")
+    # It may be looked at until it is taken.
+    assert [call.outcome().value for _ in range(2)] == [{"loss": 1.5}] * 2
     assert call.result() == {"loss": 1.5}
     assert call.files.names("") == ["output/model"]
     with pytest.raises(CallGone, match="was fetched before"):
         call.result()
 
 
-def test_an_outcome_may_be_looked_at_until_its_result_is_taken(call: Call, objects: Objects) -> None:
-    seals(call).write(RETURNED, pickle.dumps(3))
-    ended(objects, "Completed")
-    assert [call.outcome().value for _ in range(2)] == [3, 3]
-    assert call.result() == 3
-
-
 def test_a_value_is_not_lost_because_its_files_cannot_be_removed(call: Call, objects: Objects) -> None:
-    seals(call).write(RETURNED, pickle.dumps(3))
-    ended(objects, "Completed")
+    completed(call, objects, 3)
     call.place.filesystem.fails["rm_file"] = OSError("Forbidden: no delete")
     assert call.result() == 3
 
@@ -186,12 +187,6 @@ def test_a_host_that_failed_is_reported_by_its_own_record(call: Call, objects: O
 def test_without_any_record_the_clusters_word_is_reported(call: Call, objects: Objects) -> None:
     ended(objects, "Failed", "jobset failed due to one or more job failures")
     with pytest.raises(HostFailed, match="due to one or more job failures"):
-        call.result()
-
-
-def test_a_cancelled_call_has_no_result(call: Call) -> None:
-    call.cancel()
-    with pytest.raises(CallGone, match=f"call {call.id} was cancelled"):
         call.result()
 
 

@@ -15,7 +15,8 @@ from multislice import checkpoint_folder
 from multislice.errors import Refused
 from multislice.packing import Packed, closure, pack, source_lines
 from multislice.project import Project
-from tests.infra.recording import ROOT, values_of
+from tests.checkout import ROOT
+from tests.infra.recording import values_of
 from tests.workloads.call.running import PUBLIC_KEY
 from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
 

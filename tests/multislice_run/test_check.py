@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import ROOT
 from tests.multislice_run.test_attempt import PROGRAM
 
-ROOT = Path(__file__).parents[2]
 RESTORES = "step = int(saved.read_text()) if saved.exists() else 0"
 BREAKS = {
     "no records": ("with Attempt", "if True: sys.exit(0)\nwith Attempt", "ended with exit code 0 without one"),

@@ -2,7 +2,8 @@ import http.client
 import math
 import socket
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -161,46 +162,43 @@ def asked(port: int, path: str) -> tuple[int, str | None, str]:
     return answer.status, answer.getheader("Content-Type"), answer.read().decode()
 
 
-def test_whoever_asks_gets_the_numbers_of_now() -> None:
-    live = LiveMetrics(FIRST_START, leads=True)
-    server = serve(live, HERE, port=0)
+@contextmanager
+def served() -> Generator[int]:
+    """Serve metrics, and yield the port."""
+    server = serve(LiveMetrics(FIRST_START, leads=True), HERE, port=0)
     assert server
-    status, kind, text = asked(server.server_address[1], "/metrics")
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+def test_whoever_asks_gets_the_numbers_of_now() -> None:
+    with served() as port:
+        status, kind, text = asked(port, "/metrics")
     assert status == 200
     assert kind
     assert kind.startswith("text/plain")
     assert numbers(text)["trainer_restarts"] == {"": 1}
-    server.shutdown()
-    server.server_close()
 
 
 def test_of_many_connections_without_a_request_the_rest_is_closed_and_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REQUESTS", 3)
     monkeypatch.setattr(module, "_REQUEST_SECONDS", 0.2)
-    server = serve(LiveMetrics(FIRST_START, leads=True), HERE, port=0)
-    assert server
-    port = server.server_address[1]
-    with ExitStack() as stack:
+    with served() as port, ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(20)]
         wait_until(lambda: all(connection.recv(1) == b"" for connection in silent))
         assert asked(port, "/metrics")[0] == 200
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.mark.parametrize("bytes_", [b"\0" * 100_000, b"GET / HTTP/9\r\n\r\n", b"[" * 100_000 + b"\r\n\r\n"])
 def test_requests_that_are_not_http_end_nothing_but_their_connection(bytes_: bytes) -> None:
-    server = serve(LiveMetrics(FIRST_START, leads=True), HERE, port=0)
-    assert server
-    port = server.server_address[1]
-    with socket.create_connection(("127.0.0.1", port), 10) as stranger, suppress(ConnectionError):
-        stranger.sendall(bytes_)
-        stranger.shutdown(socket.SHUT_WR)
-        while stranger.recv(4096):
-            pass
-    assert asked(port, "/metrics")[0] == 200
-    server.shutdown()
-    server.server_close()
+    with served() as port:
+        with socket.create_connection(("127.0.0.1", port), 10) as stranger, suppress(ConnectionError):
+            stranger.sendall(bytes_)
+            stranger.shutdown(socket.SHUT_WR)
+            while stranger.recv(4096):
+                pass
+        assert asked(port, "/metrics")[0] == 200
 
 
 def test_without_an_address_or_with_a_port_that_is_taken_nothing_is_served(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cli.hosts import Hosts
+from tests.checkout import ROOT
 from tests.processes import running_hosts
 from workloads.spec import JobSpec
 
@@ -17,7 +18,7 @@ def first_code(folder: Path, code: str) -> dict[str, str]:
     """Return the environment of processes that run `code` before their own, as Python's `sitecustomize`."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}"}
+    return {"PYTHONPATH": f"{folder}:{ROOT}"}
 
 
 def sabotage(deed: str, when: str = "True") -> str:

@@ -12,10 +12,9 @@ from sandbox.node_agent.container import Machine, PodNames
 from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.pod_worker import PodWorker
 from sandbox.site import Site
+from tests.checkout import ROOT
 from tests.sandbox.node_agent.pods import surroundings
 from tests.sandbox.node_agent.trials import Begin, RecordedApi, Trial
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from infra.cluster.kubernetes import ApiServer
 from sandbox.node_agent.agent import Leases, NodeAgent
 from sandbox.servers import holds_within
 from sandbox.site import SILENT_ANNOTATION, Site
+from tests.checkout import ROOT
 from tests.sandbox.node_agent.pods import NODE, Json, container, pod, runs
 
-ROOT = Path(__file__).parents[3]
 SLEEPER = pod(containers=[container(command=["sleep", "100"])])
 
 
@@ -105,7 +105,6 @@ def round_of(*nodes: Json) -> RecordedApi:
 
 
 def send(leases: Leases, api: RecordedApi) -> None:
-    """One round."""
     runs = threading.Thread(target=leases.run, args=(api.ended,))
     runs.start()
     assert api.ended.wait(10)

@@ -36,17 +36,13 @@ def test_a_peer_without_subdomain_and_one_that_ended_have_no_name() -> None:
 
 def test_a_replaced_pod_leaves_its_name_to_the_newer_one() -> None:
     old, new = worker(0, "zzz"), worker(0, "aaa", created="2026-01-01T00:00:05Z")
-    for order in ([old, new], [new, old]):
-        assert addresses(peer_lines(SITE, order))["train-slice-0-0.train"] == SITE.pod_address("team", new.name)
-
-
-def test_of_two_pods_of_one_second_the_one_that_stays_has_the_name() -> None:
-    leaving = worker(0, "zzz")
+    # Of two pods of one second, the one that stays is the newer one.
+    leaving, staying = worker(0, "zzz"), worker(0, "aaa")
     leaving.metadata["deletionTimestamp"] = "2026-01-01T00:00:30Z"
-    staying = worker(0, "aaa")
-    assert addresses(peer_lines(SITE, [staying, leaving]))["train-slice-0-0.train"] == SITE.pod_address(
-        "team", staying.name
-    )
+    for pods in ([old, new], [new, old], [staying, leaving]):
+        assert addresses(peer_lines(SITE, pods))["train-slice-0-0.train"] == SITE.pod_address(
+            "team", "train-slice-0-0-aaa"
+        )
 
 
 def test_peers_come_and_go_in_a_file_that_stays_the_same_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def test_pauses_double_up_to_five_minutes_and_begin_again_after_ten_minutes_of_r
     assert [backoff.pause_seconds(seconds) for seconds in (600, 1, 1)] == [0, 10, 20]
 
 
-def test_a_container_that_crashes_runs_again_in_an_empty_folder_until_it_succeeds(begin: Begin) -> None:
+def test_a_container_that_crashes_runs_again_in_an_empty_folder_after_pauses_until_it_succeeds(begin: Begin) -> None:
     trial = begin(pod(restartPolicy="OnFailure", containers=[script(CRASHES_TWICE)]))
     trial.until_ended()
     assert trial.api.phases[-1] == "Succeeded"
@@ -23,11 +23,7 @@ def test_a_container_that_crashes_runs_again_in_an_empty_folder_until_it_succeed
     assert (status["restartCount"], status["state"]["terminated"]["exitCode"]) == (2, 0)
     assert status["lastState"]["terminated"]["exitCode"] == 1
     assert trial.log() == trial.log(previous=True) == "run\n"
-
-
-def test_only_the_second_restart_waits_and_says_so(begin: Begin) -> None:
-    trial = begin(pod(restartPolicy="OnFailure", containers=[script(CRASHES_TWICE)]))
-    trial.until_ended()
+    # Only the second restart waits.
     statuses = [status["containerStatuses"][0] for status in trial.api.statuses]
     (waiting,) = [each for each in statuses if "waiting" in each["state"]]
     assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
@@ -47,13 +43,6 @@ def test_a_program_that_is_missing_is_started_again(begin: Begin) -> None:
     assert trial.api.state()["lastState"]["terminated"]["reason"] == "StartError"
 
 
-def test_an_init_container_is_repeated_until_it_succeeds(begin: Begin) -> None:
-    trial = begin(pod(restartPolicy="OnFailure", initContainers=[script(CRASHES_TWICE, "fetch")]))
-    trial.until_ended()
-    assert trial.api.phases[-1] == "Succeeded"
-    assert trial.api.statuses[-1]["initContainerStatuses"][0]["restartCount"] == 2
-
-
 def test_an_empty_dir_in_memory_outlives_the_container_and_ends_with_the_pod(begin: Begin) -> None:
     me = script("test -e /srv/kept || { touch /srv/kept; exit 1; }", volumeMounts=[{"name": "m", "mountPath": "/srv"}])
     volume = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
@@ -65,11 +54,16 @@ def test_an_empty_dir_in_memory_outlives_the_container_and_ends_with_the_pod(beg
     trial.until(lambda: not [*trial.site.pods.rglob("kept")])
 
 
-def test_containers_of_a_pod_restart_on_their_own(begin: Begin) -> None:
-    steady = script("until test $(cat $HOME/runs | wc -l) -ge 3; do sleep 0.02; done", "steady")
-    trial = begin(pod(restartPolicy="OnFailure", containers=[script(CRASHES_TWICE), steady]))
+def test_containers_of_a_pod_restart_on_their_own_after_its_init_containers_have_succeeded(begin: Begin) -> None:
+    steady = script("until test $(cat $HOME/runs | wc -l) -ge 6; do sleep 0.02; done", "steady")
+    crashes = script(CRASHES_TWICE.replace("-ge 3", "-ge 6"))
+    inits = [script(CRASHES_TWICE, "fetch")]
+    trial = begin(pod(restartPolicy="OnFailure", initContainers=inits, containers=[crashes, steady]))
     trial.until_ended()
-    assert [each["restartCount"] for each in trial.api.statuses[-1]["containerStatuses"]] == [2, 0]
+    status = trial.api.statuses[-1]
+    assert status["phase"] == "Succeeded"
+    assert [each["restartCount"] for each in status["initContainerStatuses"]] == [2]
+    assert [each["restartCount"] for each in status["containerStatuses"]] == [2, 0]
 
 
 def test_a_pod_that_waits_for_a_restart_can_be_deleted(begin: Begin) -> None:
@@ -81,8 +75,7 @@ def test_a_pod_that_waits_for_a_restart_can_be_deleted(begin: Begin) -> None:
         return status["restartCount"] >= 6 and "waiting" in status["state"]
 
     trial.until(waits)
-    trial.worker.delete(30)
-    trial.until(lambda: trial.api.deletions)
+    trial.delete(30)
     assert trial.api.phases[-1] == "Failed"
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 7
 

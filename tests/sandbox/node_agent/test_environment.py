@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from sandbox.node_agent.environment import (
     declared_variables,
     expand,
 )
-from sandbox.node_agent.pod import ConfigError
+from sandbox.node_agent.pod import ConfigError, Pod
 from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
 
 NAMES = st.text(alphabet="ABCDEFGHIJ_", min_size=1)
@@ -20,6 +21,13 @@ DATA = {"configmaps": {"settings": {"rate": b"3", "LEVEL": b"info"}}, "secrets":
 
 def lookup(kind: str, name: str) -> dict[str, bytes] | None:
     return DATA[kind].get(name)
+
+
+def variables(
+    *entries: Json, me: Pod | None = None, given: dict[str, str] | None = None, **fields: Any
+) -> dict[str, str]:
+    """Return what a container declares with these entries, in a pod that has the variables `given`."""
+    return declared_variables(container(env=[*entries], **fields), surroundings(me or pod(), lookup), given or {})
 
 
 @given(name=NAMES, value=st.text())
@@ -39,8 +47,7 @@ def test_a_variable_sees_those_before_it_and_wins_over_injected_ones() -> None:
         {"name": "POD", "value": "mine"},
         {"name": "LATER", "value": "$(POD)"},
     ]
-    found = declared_variables(container(env=entries), surroundings(pod()), {"POD": "theirs"})
-    assert found == {"POD": "mine", "HOST": "theirs-0", "LATER": "mine"}
+    assert variables(*entries, given={"POD": "theirs"}) == {"POD": "mine", "HOST": "theirs-0", "LATER": "mine"}
 
 
 def test_references_to_pod_fields_config_maps_and_secrets_are_resolved() -> None:
@@ -53,20 +60,11 @@ def test_references_to_pod_fields_config_maps_and_secrets_are_resolved() -> None
         {"name": "RATE", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "rate"}}},
         {"name": "NONE", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "k", "optional": True}}},
     ]
-    around = surroundings(me, lookup)
-    assert declared_variables(container(env=entries), around, {}) == {
-        "ROLE": "worker",
-        "MISSING": "",
-        "ADDRESS": around.address,
-        "ACCOUNT": "trainer",
-        "RATE": "3",
-    }
-
-
-def test_a_secret_that_is_no_text_reaches_the_process_unchanged() -> None:
-    entry = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "token", "key": "key"}}}
-    value = declared_variables(container(env=[entry]), surroundings(pod(), lookup), {})["KEY"]
-    assert value.encode(errors="surrogateescape") == b"\xff"
+    found = variables(*entries, {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "token", "key": "key"}}}, me=me)
+    # A secret that is no text reaches the process unchanged.
+    assert found.pop("KEY").encode(errors="surrogateescape") == b"\xff"
+    expected = {"ROLE": "worker", "MISSING": "", "ACCOUNT": "trainer", "RATE": "3"}
+    assert found == expected | {"ADDRESS": surroundings(me).address}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ def test_a_secret_that_is_no_text_reaches_the_process_unchanged() -> None:
 )
 def test_a_reference_to_nothing_says_what_is_missing(reference: dict[str, dict[str, str]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        declared_variables(container(env=[{"name": "X", "valueFrom": reference}]), surroundings(pod(), lookup), {})
+        variables({"name": "X", "valueFrom": reference})
 
 
 def test_variables_from_whole_objects_are_prefixed_and_give_way_to_own_ones() -> None:
@@ -88,12 +86,11 @@ def test_variables_from_whole_objects_are_prefixed_and_give_way_to_own_ones() ->
         {"secretRef": {"name": "token"}},
         {"secretRef": {"name": "absent", "optional": True}},
     ]
-    me = container(envFrom=sources, env=[{"name": "LEVEL", "value": "$(rate) debug"}])
-    found = declared_variables(me, surroundings(pod(), lookup), {})
+    found = variables({"name": "LEVEL", "value": "$(rate) debug"}, envFrom=sources)
     settings = {"rate": "3", "LEVEL": "3 debug", "MY_rate": "3", "MY_LEVEL": "info"}
     assert found == {**settings, "key": b"\xff".decode(errors="surrogateescape")}
     with pytest.raises(ConfigError, match="secret 'absent' not found"):
-        declared_variables(container(envFrom=[{"secretRef": {"name": "absent"}}]), surroundings(pod(), lookup), {})
+        variables(envFrom=[{"secretRef": {"name": "absent"}}])
 
 
 @pytest.mark.parametrize(
@@ -108,11 +105,8 @@ def test_variables_from_whole_objects_are_prefixed_and_give_way_to_own_ones() ->
     ids=["rounded up", "own", "in MiB", "of the node", "nothing"],
 )
 def test_a_resource_is_given_in_the_unit_asked_for(reference: Json, value: str) -> None:
-    me = container(
-        resources={"limits": {"cpu": "1500m"}, "requests": {"memory": "1.5Gi"}},
-        env=[{"name": "X", "valueFrom": {"resourceFieldRef": reference}}],
-    )
-    assert declared_variables(me, surroundings(pod()), {}) == {"X": value}
+    resources = {"limits": {"cpu": "1500m"}, "requests": {"memory": "1.5Gi"}}
+    assert variables({"name": "X", "valueFrom": {"resourceFieldRef": reference}}, resources=resources) == {"X": value}
 
 
 def test_arguments_are_expanded_and_shell_substitutions_are_not() -> None:

@@ -17,9 +17,8 @@ from sandbox.node_agent.pod_process import (
     start_reaper,
 )
 from sandbox.servers import holds_within
+from tests.checkout import ROOT
 from tests.sandbox.node_agent.pods import runs
-
-ROOT = Path(__file__).parents[3]
 
 
 def plan(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> Plan:
@@ -85,14 +84,20 @@ def test_the_exit_code_or_signal_of_the_program_comes_back(tmp_path: Path, scrip
     assert run(tmp_path, "sh", "-c", script)[0] == code
 
 
-def test_a_program_that_does_not_exist_is_a_start_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no-such-program: No such file"):
-        PodProcess.start(plan(tmp_path, "no-such-program"))
-
-
-def test_a_mount_that_fails_is_a_start_error_that_names_its_path(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="/mnt: No such file"):
-        PodProcess.start(plan(tmp_path, "true", mounts=(Mount(tmp_path / "absent", "/mnt", read_only=False),)))
+@pytest.mark.parametrize(
+    ("command", "source", "message"),
+    [
+        (("no-such-program",), "stage", "no-such-program: No such file"),
+        (("true", "x" * 4_000_000), "stage", "Argument list too long"),
+        (("true",), "absent", "/mnt: No such file"),
+    ],
+    ids=["an absent program", "a command too long for the kernel", "an absent mount"],
+)
+def test_what_cannot_be_started_is_a_start_error_with_the_reason(
+    tmp_path: Path, command: tuple[str, ...], source: str, message: str
+) -> None:
+    with pytest.raises(StartError, match=message):
+        PodProcess.start(plan(tmp_path, *command, mounts=(Mount(tmp_path / source, "/mnt", read_only=False),)))
 
 
 def mounts_on_new_places(folder: Path) -> tuple[Mount, ...]:
@@ -126,11 +131,6 @@ def test_a_new_mount_point_hides_nothing_of_the_machine(tmp_path: Path) -> None:
     assert set(after.splitlines()) == set(before.splitlines())
 
 
-def test_a_command_too_long_for_the_kernel_is_a_start_error(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="Argument list too long"):
-        PodProcess.start(plan(tmp_path, "true", "x" * 4_000_000))
-
-
 def test_what_the_main_process_leaves_in_its_group_is_killed(tmp_path: Path) -> None:
     PodProcess.start(plan(tmp_path, "sh", "-c", "sleep 100 & echo $! > child")).wait()
     assert ends(int(wait_for_line(tmp_path / "child")))
@@ -155,14 +155,8 @@ def test_leftovers_of_a_folder_end_even_in_a_session_of_their_own(tmp_path: Path
     pids: list[int] = []
     for folder in (mine, other):
         folder.mkdir()
-        PodProcess.start(
-            plan(
-                folder,
-                "sh",
-                "-c",
-                "setsid sh -c 'echo $$ > child; exec sleep 100' & until [ -s child ]; do sleep 0.01; done",
-            )
-        ).wait()
+        leaves = "setsid sh -c 'echo $$ > child; exec sleep 100' & until [ -s child ]; do sleep 0.01; done"
+        PodProcess.start(plan(folder, "sh", "-c", leaves)).wait()
         pids.append(int(wait_for_line(folder / "child")))
     end_leftovers(mine)
     assert ends(pids[0])
@@ -191,12 +185,10 @@ def run_beside(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> s
         return said.read()
 
 
-def test_a_command_inside_a_container_runs_in_its_namespaces(tmp_path: Path) -> None:
-    assert run_beside(tmp_path, "sh", "-c", "hostname; pwd") == f"my-pod\n{tmp_path}\n"
-
-
-def test_a_command_inside_a_container_sees_its_new_mount_points(tmp_path: Path) -> None:
-    assert run_beside(tmp_path, "cat", "/made-for-a-pod/deep/note", mounts=mounts_on_new_places(tmp_path)) == "inside\n"
+def test_a_command_inside_a_container_runs_in_its_namespaces_and_sees_its_new_mount_points(tmp_path: Path) -> None:
+    command = ("sh", "-c", "hostname; pwd; cat /made-for-a-pod/deep/note")
+    said = run_beside(tmp_path, *command, mounts=mounts_on_new_places(tmp_path))
+    assert said == f"my-pod\n{tmp_path}\ninside\n"
 
 
 def test_nothing_starts_inside_a_container_that_has_ended(tmp_path: Path) -> None:

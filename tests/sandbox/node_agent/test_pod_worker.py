@@ -5,10 +5,9 @@ from typing import Any
 
 from sandbox.node_agent.pod import NODE_SHUTDOWN
 from sandbox.site import PULLS_NO_IMAGES, REFUSES_PODS
+from tests.checkout import ROOT
 from tests.sandbox.node_agent.pods import Json, container, pod
 from tests.sandbox.node_agent.trials import Begin, script
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
@@ -72,8 +71,7 @@ def test_an_unsupported_pod_is_refused_with_an_event_and_nothing_of_it_runs(begi
     refusal = "The sandbox does not run this pod because it does not support volume 'data' of kind hostPath."
     assert trial.api.events == [("Unsupported", refusal)]
     assert trial.api.state()["state"]["waiting"] == {"reason": "Unsupported", "message": refusal}
-    trial.worker.delete(30)
-    trial.until(lambda: trial.api.deletions)
+    trial.delete(30)
     assert trial.api.phases == ["Pending", "Failed"]
     assert not (tmp_path / "ran").exists()
 
@@ -107,8 +105,7 @@ def test_a_deleted_pod_gets_sigterm_once_then_is_reported_and_released(begin: Be
     trial = begin(pod(containers=[script(text)]))
     trial.until(lambda: trial.api.statuses and "up" in trial.log())
     trial.worker.delete(3)
-    trial.worker.delete(3)
-    trial.until(lambda: trial.api.deletions)
+    trial.delete(3)
     assert trial.log().count("term\n") == 1
     assert trial.api.phases[-1] == "Failed"
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 137
@@ -119,8 +116,7 @@ def test_a_finished_pod_is_released_when_it_is_deleted_and_not_before(begin: Beg
     trial = begin(pod())
     trial.until_ended()
     assert trial.api.deletions == []
-    trial.worker.delete(30)
-    trial.until(lambda: trial.api.deletions)
+    trial.delete(30)
     assert trial.api.phases[-1] == "Succeeded"
 
 
@@ -170,15 +166,8 @@ def test_a_container_that_cannot_be_made_yet_says_so_once_until_the_pod_is_delet
     trial.until(lambda: trial.api.events)
     assert trial.api.state()["state"]["waiting"]["reason"] == "CreateContainerConfigError"
     assert trial.api.events == [("Failed", "Container main waits for its configuration: configmap 'absent' not found.")]
-    trial.worker.delete(30)
-    trial.until(lambda: trial.api.deletions)
+    trial.delete(30)
     assert trial.api.phases == ["Pending", "Failed"]
-
-
-def test_a_program_that_is_missing_ends_the_pod_as_kubelet_words_it(begin: Begin) -> None:
-    trial = begin(pod(containers=[container(command=["no-such-program"])]))
-    trial.until_ended()
-    assert trial.api.state()["state"]["terminated"]["reason"] == "StartError"
 
 
 def test_of_a_pod_on_a_silent_node_nothing_is_heard_until_the_node_speaks_again(begin: Begin) -> None:
@@ -220,8 +209,7 @@ def test_a_deleted_pod_ends_its_sidecars_after_its_program(begin: Begin) -> None
     trial = begin(pod(initContainers=[sidecar("proxy")], containers=[main]))
     trial.until(lambda: (trial.home / "up").exists() and (trial.home / "proxy").exists())
     with (trial.home / "ends").open("w+") as ends:
-        trial.worker.delete(30)
-        trial.until(lambda: trial.api.deletions)
+        trial.delete(30)
         assert ends.read() == "main\nproxy\n"
     assert trial.api.phases[-1] == "Succeeded"
 

@@ -1,5 +1,6 @@
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,10 @@ from tests.sandbox.node_agent.trials import Begin, script
 
 def _probe(action: Json) -> Json:
     return {**action, "periodSeconds": 0.05, "failureThreshold": 2, "timeoutSeconds": 5}
+
+
+def _runs(*command: str, **fields: Any) -> Json:
+    return _probe({"exec": {"command": [*command]}}) | fields
 
 
 @pytest.mark.parametrize("kind", ["startupProbe", "livenessProbe"])
@@ -26,8 +31,7 @@ def test_a_container_without_a_sign_of_life_is_ended(begin: Begin, kind: str, ac
 
 
 def test_one_that_does_not_heed_sigterm_is_killed_after_its_grace(begin: Begin) -> None:
-    probe = _probe({"exec": {"command": ["false"]}})
-    deaf = script("trap '' TERM; while :; do sleep 0.1; done", livenessProbe=probe)
+    deaf = script("trap '' TERM; while :; do sleep 0.1; done", livenessProbe=_runs("false"))
     trial = begin(pod(containers=[deaf], terminationGracePeriodSeconds=0.2))
     trial.until_ended()
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
@@ -35,10 +39,9 @@ def test_one_that_does_not_heed_sigterm_is_killed_after_its_grace(begin: Begin) 
 
 def test_a_container_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path: Path) -> None:
     sign, count = tmp_path / "alive", tmp_path / "asked"
-    alive = ["sh", "-c", f"echo >> {count}; test -e {sign}"]
-    probe = _probe({"exec": {"command": alive}})
-    patient = {**probe, "failureThreshold": 1000}
-    trial = begin(pod(containers=[script("exec sleep 600", startupProbe=patient, livenessProbe=probe)]))
+    alive = ("sh", "-c", f"echo >> {count}; test -e {sign}")
+    patient = _runs(*alive, failureThreshold=1000)
+    trial = begin(pod(containers=[script("exec sleep 600", startupProbe=patient, livenessProbe=_runs(*alive))]))
     trial.until(lambda: count.exists() and len(count.read_text()) > 3)
     sign.touch()
     asked = len(count.read_text())
@@ -50,7 +53,7 @@ def test_a_container_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path:
 
 
 def test_a_container_that_its_liveness_probe_ends_starts_again(begin: Begin) -> None:
-    healthy = _probe({"exec": {"command": ["sh", "-c", "test -e $HOME/again"]}})
+    healthy = _runs("sh", "-c", "test -e $HOME/again")
     text = "test -e $HOME/tried && touch $HOME/again; touch $HOME/tried; exec sleep 600"
     trial = begin(pod(containers=[script(text, livenessProbe=healthy)], restartPolicy="OnFailure"))
     trial.until(lambda: trial.api.statuses and trial.api.state()["restartCount"] == 1)
@@ -60,7 +63,7 @@ def test_a_container_that_its_liveness_probe_ends_starts_again(begin: Begin) -> 
 
 def test_a_container_is_ready_while_its_readiness_probe_passes(begin: Begin, tmp_path: Path) -> None:
     sign = tmp_path / "ready"
-    probe = {**_probe({"exec": {"command": ["test", "-e", str(sign)]}}), "successThreshold": 2}
+    probe = _runs("test", "-e", str(sign), successThreshold=2)
     trial = begin(pod(containers=[script("exec sleep 600", readinessProbe=probe)]))
     trial.until_running()
     assert (trial.api.conditions["Ready"], trial.api.state()["started"]) == ("False", True)
@@ -72,7 +75,7 @@ def test_a_container_is_ready_while_its_readiness_probe_passes(begin: Begin, tmp
 
 def test_a_container_has_started_when_its_startup_probe_passes(begin: Begin, tmp_path: Path) -> None:
     sign = tmp_path / "up"
-    probe = {**_probe({"exec": {"command": ["test", "-e", str(sign)]}}), "failureThreshold": 1000}
+    probe = _runs("test", "-e", str(sign), failureThreshold=1000)
     trial = begin(pod(containers=[script("exec sleep 600", startupProbe=probe)]))
     trial.until_running()
     assert (trial.api.conditions["Ready"], trial.api.state()["started"]) == ("False", False)
@@ -125,8 +128,7 @@ def test_the_hook_before_the_end_runs_before_sigterm_and_within_the_grace(begin:
     trial.until_running()
     trial.until(lambda: (trial.home / "up").exists())
     with (trial.home / "hook").open("w+") as hook:
-        trial.worker.delete(1)
-        trial.until(lambda: trial.api.deletions)
+        trial.delete(1)
         assert hook.read() == "hook\n"
     ends = [each["state"]["terminated"]["exitCode"] for each in trial.api.statuses[-1]["containerStatuses"]]
     assert ends == [0, 128 + signal.SIGKILL]

@@ -20,6 +20,13 @@ SUPPORTED = container(
 )
 
 
+MOUNT = {"name": "d", "mountPath": "/d", "subPathExpr": "$(A)"}
+
+
+def volume(**kind: Any) -> dict[str, Any]:
+    return {"volumes": [{"name": "d", **kind}]}
+
+
 def test_an_ordinary_pod_is_not_refused() -> None:
     assert unsupported(pod(containers=[SUPPORTED], volumes=VOLUMES, hostNetwork=True, restartPolicy="Always")) is None
 
@@ -28,16 +35,10 @@ def test_an_ordinary_pod_is_not_refused() -> None:
     ("fields", "part"),
     [
         ({"hostAliases": [{"ip": "1.2.3.4"}]}, "hostAliases"),
-        ({"volumes": [{"name": "d", "hostPath": {"path": "/"}}]}, "volume 'd' of kind hostPath"),
-        ({"volumes": [{"name": "d", "csi": {"driver": "another"}}]}, "volume 'd' of kind csi"),
-        (
-            {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]},
-            "volume 'd' of kind persistentVolumeClaim",
-        ),
-        (
-            {"volumes": [{"name": "d", "projected": {"sources": [{"clusterTrustBundle": {}}]}}]},
-            "volume 'd' of kind clusterTrustBundle",
-        ),
+        (volume(hostPath={"path": "/"}), "volume 'd' of kind hostPath"),
+        (volume(csi={"driver": "another"}), "volume 'd' of kind csi"),
+        (volume(persistentVolumeClaim={"claimName": "c"}), "volume 'd' of kind persistentVolumeClaim"),
+        (volume(projected={"sources": [{"clusterTrustBundle": {}}]}), "volume 'd' of kind clusterTrustBundle"),
     ],
 )
 def test_what_a_pod_has_beyond_that_is_named(fields: dict[str, Any], part: str) -> None:
@@ -51,10 +52,7 @@ def test_what_a_pod_has_beyond_that_is_named(fields: dict[str, Any], part: str) 
         ({"volumeDevices": [{}]}, "volumeDevices of container 'main'"),
         ({"livenessProbe": {"grpc": {"port": 1}}}, "the action of livenessProbe of container 'main'"),
         ({"lifecycle": {"stopSignal": "SIGUSR1"}}, "stopSignal of container 'main'"),
-        (
-            {"volumeMounts": [{"name": "d", "mountPath": "/d", "subPathExpr": "$(A)"}]},
-            "subPathExpr of mount '/d' of container 'main'",
-        ),
+        ({"volumeMounts": [MOUNT]}, "subPathExpr of mount '/d' of container 'main'"),
         ({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {}}}]}, "fileKeyRef of variable 'A' of container 'main'"),
     ],
 )

@@ -67,6 +67,11 @@ class Trial:
     def until_ended(self) -> None:
         self.until(lambda: self.api.phases and self.api.phases[-1] in ("Succeeded", "Failed"))
 
+    def delete(self, grace_seconds: float) -> None:
+        """Delete the pod, and wait until it is released."""
+        self.worker.delete(grace_seconds)
+        self.until(lambda: self.api.deletions)
+
     def log(self, name: str = "main", *, previous: bool = False) -> str:
         return log_file(self.site, self.worker.pod.folder_name, name, previous=previous).read_text()
 

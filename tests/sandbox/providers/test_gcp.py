@@ -63,8 +63,11 @@ def test_what_the_cloud_computes_is_unknown_in_a_preview_and_known_after(plugin:
     assert account.id == f"projects/my-project/serviceAccounts/{account.state['email']}"
 
 
-def test_a_second_resource_of_the_same_id_is_refused(plugin: GcpPlugin) -> None:
-    created(plugin, NETWORK, {"name": "net"})
+def test_a_secret_input_stays_secret_in_the_state_and_a_second_resource_of_the_same_id_is_refused(
+    plugin: GcpPlugin,
+) -> None:
+    network = created(plugin, NETWORK, {"name": "net", "description": Secret("hidden")})
+    assert network.state["description"] == Secret("hidden")
     with pytest.raises(Refusal, match="Error 409: Already exists: projects/my-project/global/networks/net"):
         created(plugin, NETWORK, {"name": "net"})
 
@@ -82,11 +85,6 @@ def test_reads_and_imports_answer_from_the_folder_and_miss_what_was_removed(plug
     assert found[0] == {"name": "net", "mtu": 1460}
     file.unlink()
     assert plugin.read(network) is None
-
-
-def test_a_secret_input_stays_secret_in_the_state(plugin: GcpPlugin) -> None:
-    network = created(plugin, NETWORK, {"name": "net", "description": Secret("hidden")})
-    assert network.state["description"] == Secret("hidden")
 
 
 def pool(state: Json | None = None) -> Resource:
@@ -149,12 +147,16 @@ def test_a_pool_with_a_workload_policy_has_no_placement_type(plugin: GcpPlugin, 
     assert not plugin.diff(made, merge(inputs, {"placementPolicy": {"type": ""}})).changes
 
 
-def test_an_existing_cluster_has_the_form_of_the_data_source(plugin: GcpPlugin, tmp_path: Path) -> None:
+def test_an_existing_cluster_has_the_form_of_the_data_source_and_a_missing_one_is_an_error(
+    plugin: GcpPlugin, tmp_path: Path
+) -> None:
     record = {"name": "c", "resourceLabels": {"team": "a"}, "controlPlaneEndpointsConfig": {"dnsEndpointConfig": DNS}}
     Cloud(tmp_path / "cloud").keep(CLUSTER, "projects/my-project/locations/us-east5/clusters/c", record)
     found = plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "location": "us-east5"})
     assert found["controlPlaneEndpointsConfigs"] == [{"dnsEndpointConfigs": [DNS]}]
     assert found["resourceLabels"] == {"team": "a"}
+    with pytest.raises(Refusal, match="^projects/other/locations/us-east5/clusters/c not found$"):
+        plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "project": "other"})
 
 
 def test_an_existing_cluster_shows_its_node_pools_and_the_addresses_of_its_pods(
@@ -174,11 +176,6 @@ def test_an_existing_cluster_shows_its_node_pools_and_the_addresses_of_its_pods(
     assert (found["ipCidrRange"], found["secondaryIpRanges"]) == ("10.5.0.0/20", ranges)
     with pytest.raises(Refusal, match="^projects/host/regions/us-east5/subnetworks/nodes not found$"):
         plugin.invoke("gcp:compute/getSubnetwork:getSubnetwork", {**place, "project": "host"})
-
-
-def test_a_missing_cluster_is_an_error(plugin: GcpPlugin) -> None:
-    with pytest.raises(Refusal, match="^projects/other/locations/us-east5/clusters/c not found$"):
-        plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "project": "other"})
 
 
 def test_a_wrong_pool_is_refused_in_a_preview_before_its_cluster_exists(plugin: GcpPlugin) -> None:

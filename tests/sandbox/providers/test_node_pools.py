@@ -29,9 +29,9 @@ TPU = Pool(
 CPU = replace(TPU, name="system", machine_type="n2-standard-8", shape=None, labels={}, taints=(), spot=False)
 
 
-def test_a_tpu_node_carries_the_labels_of_gke() -> None:
+def test_a_tpu_node_carries_the_labels_of_gke_offers_its_chips_and_names_its_kubelet() -> None:
     node = nodes(TPU, SITE)[0]
-    labels = node["metadata"]["labels"]
+    labels, status = node["metadata"]["labels"], node["status"]
     expected = {
         "team": "a",
         NODE_LABEL: "true",
@@ -46,19 +46,15 @@ def test_a_tpu_node_carries_the_labels_of_gke() -> None:
         "topology.kubernetes.io/zone": "us-east5-a",
     }
     assert expected.items() <= labels.items()
+    assert status["allocatable"]["google.com/tpu"] == "4"
+    assert status["addresses"][0] == {"type": "InternalIP", "address": SITE.address}
+    assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == SITE.kubelet_port
 
 
 def test_the_tpu_taint_is_there_once_whether_declared_or_not() -> None:
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
     assert nodes(TPU, SITE)[0]["spec"]["taints"] == [taint]
     assert nodes(replace(TPU, taints=()), SITE)[0]["spec"]["taints"] == [taint]
-
-
-def test_a_tpu_node_offers_its_chips_and_names_its_kubelet() -> None:
-    status = nodes(TPU, SITE)[0]["status"]
-    assert status["allocatable"]["google.com/tpu"] == "4"
-    assert status["addresses"][0] == {"type": "InternalIP", "address": SITE.address}
-    assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == SITE.kubelet_port
 
 
 def test_a_cpu_node_has_nothing_of_a_tpu() -> None:
@@ -129,6 +125,10 @@ BARE = {key: item for key, item in SLICE.items() if key != "placementPolicy"}
 FLEXIBLE = {key: item for key, item in SLICE.items() if key != "nodeCount"}
 TWO_ZONES = SLICE | {"nodeCount": 2, "nodeLocations": ["us-east5-a", "us-east5-b"]}
 OTHER_ZONE = SLICE | {"nodeLocations": ["us-east5-c"]}
+COMPACT = {"type": "COMPACT", "tpuTopology": "2x2x4"}
+ZONAL = CLUSTER | {"location": "us-east5-a"}
+AUTOSCALING = {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}
+RESERVED = merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}})
 LABELLED = {"nodeConfig": {"machineType": "ct6e-standard-4t", "labels": {"cloud.google.com/gke-tpu-topology": "4x4"}}}
 
 
@@ -141,19 +141,39 @@ LABELLED = {"nodeConfig": {"machineType": "ct6e-standard-4t", "labels": {"cloud.
         pytest.param(BARE | {"nodeCount": 3}, CLUSTER, None, id="any number of single hosts"),
         pytest.param(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, POLICY, id="a workload policy"),
         pytest.param(OTHER_ZONE, CLUSTER, None, id="another zone of the region"),
-        pytest.param(
-            OTHER_ZONE, CLUSTER | {"location": "us-east5-a"}, None, id="another zone than that of the cluster"
-        ),
-        pytest.param(
-            FLEXIBLE | {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}, CLUSTER, None, id="autoscaling to it"
-        ),
-        pytest.param(
-            merge(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}}), CLUSTER, None, id="one reservation"
-        ),
+        pytest.param(OTHER_ZONE, ZONAL, None, id="another zone than that of the cluster"),
+        pytest.param(FLEXIBLE | AUTOSCALING, CLUSTER, None, id="autoscaling to it"),
+        pytest.param(RESERVED, CLUSTER, None, id="one reservation"),
     ],
 )
 def test_what_gke_accepts_is_accepted(properties: Json, cluster: Json, policy: Json | None) -> None:
     require_valid(properties, cluster, policy)
+
+
+WRONG_SLICES: list[tuple[Json, str]] = [
+    ({"placementPolicy": {"tpuTopology": "3x3"}}, 'Invalid TPU topology "3x3" for machine type "ct6e-standard-4t"'),
+    ({"placementPolicy": {"tpuTopology": "2x2"}}, "not supported for single-host TPU slices"),
+    ({"placementPolicy": {"type": ""}}, 'needs placement policy type "COMPACT"'),
+    ({"nodeConfig": {"machineType": "ct6e-standard-16t"}}, "does not support TPU topology"),
+    ({"nodeConfig": {"machineType": "n2-standard-8"}}, "does not support TPU topology"),
+    ({"nodeConfig": {"diskType": "pd-balanced"}}, "pd-balanced disk type cannot be used"),
+    ({"nodeConfig": {"bootDisk": {"diskType": "pd-ssd"}}}, "pd-ssd disk type cannot be used"),
+    ({"nodeConfig": {"flexStart": True}}, "Flex start node pools require autoscaling enabled."),
+    ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
+]
+WRONG_FLEX_STARTS: list[tuple[Json, str]] = [
+    ({"nodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
+    ({"initialNodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
+    ({"autoscaling": {"minNodeCount": 4}}, "require initial node count to be set to 0."),
+    ({"autoscaling": {"maxNodeCount": 8}}, "Maximum node count 8 is not a valid size of TPU pod slice"),
+    ({"nodeConfig": {"spot": True}}, "neither spot VMs nor reservations"),
+    ({"nodeConfig": {"reservationAffinity": RESERVATION}}, "neither spot VMs nor reservations"),
+    ({"management": {"autoRepair": True}}, "require node auto-repair to be disabled"),
+    ({"nodeConfig": {"maxRunDuration": "599s"}}, 'Invalid max run duration "599s"'),
+    ({"nodeConfig": {"maxRunDuration": "604801s"}}, "must be between 600s and 604800s"),
+    ({"nodeConfig": {"maxRunDuration": "4h"}}, 'Invalid max run duration "4h"'),
+    ({"nodeConfig": {"machineType": "ct5lp-hightpu-4t"}}, "not supported for machine type ct5lp-hightpu-4t"),
+]
 
 
 def reserved(**change: object) -> Json:
@@ -171,10 +191,7 @@ def reserved(**change: object) -> Json:
         (TWO_ZONES | {"nodeCount": 4}, "'8'"),
         (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology"),
         (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"'),
-        (
-            IRONWOOD | {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"}},
-            "Use workload policy instead.",
-        ),
+        (IRONWOOD | {"placementPolicy": COMPACT}, "Use workload policy instead."),
         (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b"),
         (
             FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}},
@@ -183,42 +200,8 @@ def reserved(**change: object) -> Json:
         (reserved(values=[]), "exactly one value"),
         (reserved(values=["chips", "more"]), "exactly one value"),
         (reserved(key=""), "exactly one value"),
-        *(
-            (merge(SLICE, change), message)
-            for change, message in (
-                (
-                    {"placementPolicy": {"tpuTopology": "3x3"}},
-                    'Invalid TPU topology "3x3" for machine type "ct6e-standard-4t"',
-                ),
-                ({"placementPolicy": {"tpuTopology": "2x2"}}, "not supported for single-host TPU slices"),
-                ({"placementPolicy": {"type": ""}}, 'needs placement policy type "COMPACT"'),
-                ({"nodeConfig": {"machineType": "ct6e-standard-16t"}}, "does not support TPU topology"),
-                ({"nodeConfig": {"machineType": "n2-standard-8"}}, "does not support TPU topology"),
-                ({"nodeConfig": {"diskType": "pd-balanced"}}, "pd-balanced disk type cannot be used"),
-                ({"nodeConfig": {"bootDisk": {"diskType": "pd-ssd"}}}, "pd-ssd disk type cannot be used"),
-                ({"nodeConfig": {"flexStart": True}}, "Flex start node pools require autoscaling enabled."),
-                ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
-            )
-        ),
-        *(
-            (merge(FLEX, change), message)
-            for change, message in (
-                ({"nodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
-                ({"initialNodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
-                ({"autoscaling": {"minNodeCount": 4}}, "require initial node count to be set to 0."),
-                ({"autoscaling": {"maxNodeCount": 8}}, "Maximum node count 8 is not a valid size of TPU pod slice"),
-                ({"nodeConfig": {"spot": True}}, "neither spot VMs nor reservations"),
-                ({"nodeConfig": {"reservationAffinity": RESERVATION}}, "neither spot VMs nor reservations"),
-                ({"management": {"autoRepair": True}}, "require node auto-repair to be disabled"),
-                ({"nodeConfig": {"maxRunDuration": "599s"}}, 'Invalid max run duration "599s"'),
-                ({"nodeConfig": {"maxRunDuration": "604801s"}}, "must be between 600s and 604800s"),
-                ({"nodeConfig": {"maxRunDuration": "4h"}}, 'Invalid max run duration "4h"'),
-                (
-                    {"nodeConfig": {"machineType": "ct5lp-hightpu-4t"}},
-                    "not supported for machine type ct5lp-hightpu-4t",
-                ),
-            )
-        ),
+        *((merge(SLICE, change), message) for change, message in WRONG_SLICES),
+        *((merge(FLEX, change), message) for change, message in WRONG_FLEX_STARTS),
     ],
 )
 def test_what_gke_refuses_is_refused_in_its_words(properties: Json, message: str) -> None:
@@ -232,14 +215,12 @@ def test_ironwood_needs_a_workload_policy_of_its_own_topology() -> None:
         require_valid(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, other)
 
 
-@pytest.mark.parametrize("queued", [False, True])
-def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
-    properties = FLEX | {"queuedProvisioning": {"enabled": queued}}
-    require_valid(properties, CLUSTER, None)
-    assert pool_of(properties, CLUSTER, None).nodes_per_zone == 0
-
-
-def test_a_pool_of_a_wrong_size_can_still_be_described() -> None:
+def test_a_flex_start_slice_is_accepted_and_has_no_nodes() -> None:
+    for queued in (False, True):
+        properties = FLEX | {"queuedProvisioning": {"enabled": queued}}
+        require_valid(properties, CLUSTER, None)
+        assert pool_of(properties, CLUSTER, None).nodes_per_zone == 0
+    # A pool of a wrong size can still be described.
     assert pool_of(SLICE | {"nodeCount": 3}, CLUSTER, None).nodes_per_zone == 3
 
 

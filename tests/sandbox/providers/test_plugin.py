@@ -11,13 +11,13 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from sandbox.providers.values import wire_object
 from sandbox.site import SITE_VARIABLE, create
+from tests.checkout import ROOT
 
-CHECKOUT = Path(__file__).parents[3]
 URN = "urn:pulumi:dev::project::gcp:compute/network:Network::net"
 
 
 def start(site: Path) -> subprocess.Popen[str]:
-    environment = os.environ | {SITE_VARIABLE: str(create(site).root), "PYTHONPATH": str(CHECKOUT)}
+    environment = os.environ | {SITE_VARIABLE: str(create(site).root), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "sandbox.providers.gcp", "127.0.0.1:1"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -61,7 +61,7 @@ def test_a_refusal_reaches_the_engine_as_the_bare_message(stub: Any) -> None:
 
 def test_a_plugin_ends_with_the_engine_that_started_it(tmp_path: Path) -> None:
     script = "import subprocess, sys; p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE); p.stdout.readline()"
-    environment = os.environ | {SITE_VARIABLE: str(create(tmp_path).root), "PYTHONPATH": str(CHECKOUT)}
+    environment = os.environ | {SITE_VARIABLE: str(create(tmp_path).root), "PYTHONPATH": str(ROOT)}
     plugin = [sys.executable, "-m", "sandbox.providers.gcp", "127.0.0.1:1"]
     engine = [sys.executable, "-c", script, *plugin]
     # The plugin holds this pipe open as its stderr: reading ends only when the plugin has ended too.

@@ -12,7 +12,7 @@ from multislice.call import filter_lines
 from multislice.outcome import Outcome, host_failure, read_outcome
 from multislice.packing import pack
 from multislice.project import Project
-from tests.infra.recording import ROOT
+from tests.checkout import ROOT
 from workloads.call.folder import CallFolder, Seals, new_keys
 from workloads.call.parcel import Parcel
 from workloads.call.pathways import head_of

@@ -1,7 +1,5 @@
-"""States that are saved between steps, in this process and on hosts that are killed."""
+"""States that are saved between steps."""
 
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import multislice
-from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
 
 
 def sharded() -> NamedSharding:
@@ -75,35 +72,3 @@ def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.delenv("MULTISLICE_OUTPUT", raising=False)
     with pytest.raises(RuntimeError, match="set it to a folder to run the function here"):
         multislice.resumable({}, save_every=1)
-
-
-def summed(steps: int, pause_seconds: float) -> dict[str, Any]:
-    from jax.experimental.multihost_utils import process_allgather
-
-    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    rows = NamedSharding(mesh, PartitionSpec("data"))
-    training = multislice.resumable(jax.jit(lambda: jnp.zeros(jax.device_count()), out_shardings=rows)(), save_every=2)
-    add = jax.jit(lambda state, step: state * 0.5 + step)
-    for step in training.steps(steps):
-        print(f"step {step}", flush=True)
-        training.state = add(training.state, jnp.asarray(float(step)))
-        time.sleep(pause_seconds)
-    print(multislice.checkpoint_folder())
-    return {"first_step": training.first_step, "sum": process_allgather(training.state, tiled=True).tolist()}
-
-
-@pytest.mark.complete
-@pytest.mark.timeout(2 * SECONDS + 60)
-@pytest.mark.costs(cpu_seconds=60)
-def test_a_call_whose_host_is_killed_continues_on_its_next_hosts_with_the_same_result(tmp_path: Path) -> None:
-    undisturbed = carried_out(submitted(tmp_path / "whole", summed, 8, 0, slices=TWO_SLICES), tmp_path / "logs-0")
-    spec = submitted(tmp_path / "call", summed, 8, 0.5, slices=TWO_SLICES)
-    with hosts_of(spec, tmp_path / "logs-1") as hosts:
-        for line in hosts.follow():
-            if line == "step 5":
-                hosts.all[1].process.send_signal(signal.SIGKILL)
-        assert [host.process.wait() == 0 for host in hosts.all] == [False, False]
-    called = carried_out(spec, tmp_path / "logs-2")
-    assert called.result()["first_step"] in (2, 4)
-    assert called.printed[-1] == f"{tmp_path}/call/output/checkpoints"
-    assert called.result()["sum"] == undisturbed.result()["sum"]

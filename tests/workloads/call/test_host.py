@@ -1,6 +1,5 @@
 """Calls as the image runs them: real processes, joined by JAX, on CPU devices."""
 
-import json
 import signal
 import threading
 import time
@@ -9,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from multislice.errors import HostTraceback
-from tests.infra.recording import ROOT
+from tests.checkout import ROOT
 from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted, without_proxy
 from tests.workloads.hosts import first_code
 from workloads.call.folder import FUNCTION
@@ -49,36 +47,6 @@ def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_come
     assert [line for line in called.printed if "WARNING" not in line] == ["process 0 of 2"]
 
 
-@pytest.mark.complete
-def test_an_exception_on_one_host_ends_the_others_that_wait_for_it_and_is_raised_with_its_traceback(
-    tmp_path: Path,
-) -> None:
-    class TooFewHosts(Exception):
-        pass
-
-    def uneven() -> None:
-        import jax
-        from jax.experimental.multihost_utils import sync_global_devices
-
-        if jax.process_index() == 1:
-            raise TooFewHosts("1 of 2")
-        sync_global_devices("never")
-
-    called = carried_out(submitted(tmp_path / "call", uneven, slices=TWO_SLICES), tmp_path / "logs")
-    assert called.codes == [ExitCode.FUNCTION_RAISED] * 2
-    assert called.outcome
-    error = called.outcome.error
-    assert isinstance(error, TooFewHosts)
-    assert error.args == ("1 of 2",)
-    assert isinstance(error.__cause__, HostTraceback)
-    message = str(error.__cause__)
-    assert message.startswith("on slice-1-0:")
-    assert 'raise TooFewHosts("1 of 2")' in message
-    assert str(ROOT / "workloads") not in message
-    records = [json.loads(path.read_text()) for path in (tmp_path / "call" / "failures").rglob("*.json")]
-    assert {record["code"] for record in records} == {ExitCode.FUNCTION_RAISED}
-
-
 def test_what_was_changed_on_the_way_is_not_opened(tmp_path: Path) -> None:
     spec = submitted(tmp_path / "call", print, "opened")
     part = tmp_path / "call" / FUNCTION
@@ -108,6 +76,7 @@ def test_modules_of_the_project_are_found_in_the_folders_that_were_shipped(tmp_p
     assert called.result() == (1, "hello")
 
 
+@pytest.mark.complete
 def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
     def trained() -> dict[str, Any]:
         return {"loss": 1.0, "state": [threading.Lock()]}
@@ -144,7 +113,7 @@ def test_a_host_that_waits_for_one_that_has_returned_is_ended_and_shown_where_it
     assert "in leaves_early" in called.failure
 
 
-@pytest.mark.costs(cpu_seconds=15)
+@pytest.mark.complete
 def test_hosts_that_wait_for_each_other_in_different_places_are_ended_and_shown_where_they_were(tmp_path: Path) -> None:
     def waits() -> None:
         import threading
@@ -206,7 +175,10 @@ def test_what_the_function_raises_on_the_head_is_raised_as_from_the_head(tmp_pat
     assert called.codes == [ExitCode.FUNCTION_RAISED]
     with pytest.raises(LookupError) as found:
         called.result()
-    assert str(found.value.__cause__).startswith("on head-0-0:")
+    message = str(found.value.__cause__)
+    assert message.startswith("on head-0-0:")
+    assert 'raise LookupError("no such row")' in message
+    assert str(ROOT / "workloads") not in message
 
 
 def test_a_head_that_gets_other_devices_than_those_of_its_slices_does_not_begin(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The trainer's compiled step moves no more between TPUs than its weights need."""
+"""The trainer's compiled step moves no more between TPUs than its weights need, and those of presets fit."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import jax
 import pytest
 
 from tests.workloads.jobs import changed, validated
-from tests.workloads.preflight.jobs import v6e_job
+from tests.workloads.preflight.jobs import slices_of, v6e_job
 from workloads.preflight.estimate import Account, account
 from workloads.preflight.preflight import compile_step
 from workloads.preflight.traffic import Kind
-from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec, load_preset
+from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec, load_preset, preset_names
 from workloads.spec.parameters import adapter_parameters
 from workloads.training.model import initial_parameters
 
@@ -136,3 +136,37 @@ def test_between_stages_on_two_slices_only_activations_and_the_tables_cross() ->
     assert handed_on == pytest.approx(2 * ticks * microbatch, rel=0.5)
     table = 2 * SMALL.vocab_size * SMALL.embed_dim / 16
     assert done.dcn["ALL_REDUCE"].result_bytes < 1.1 * table + 0.1 * MEGABYTE
+
+
+TOPOLOGIES = {"llama-3.1-70b": "16x16", "mixtral-8x7b": "16x16"}
+"""Topologies of two v6e slices. All other presets have 4x4."""
+
+
+def preset_job(name: str) -> JobSpec:
+    preset = load_preset(name)
+    slices = slices_of("v6e", TOPOLOGIES.get(name, "4x4"), 2)
+    sections: dict[str, Any] = {"model": preset.model, "optimizer": preset.optimizer, "training": preset.training}
+    return validated(v6e_job(), slices=slices, mesh=MeshSpec(replica=2, fsdp=slices.devices_per_slice), **sections)
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_compiles_for_its_slices_and_fits_them(name: str) -> None:
+    compilation = compile_step(preset_job(name))
+    assert compilation.excess is None
+    assert compilation.complaints == ()
+
+
+@pytest.mark.complete
+def test_llama_8b_with_adapters_fits_and_needs_less_memory_than_without() -> None:
+    whole = preset_job("llama-3.1-8b")
+    lora = {"lora": LoraSpec(rank=16, alpha=32)}
+    adapted = validated(changed(whole, training=lora), initial_weights="gs://bucket/8b")
+    found = [compile_step(spec) for spec in (adapted, whole)]
+    assert [compilation.complaints for compilation in found] == [(), ()]
+    less, more = (compilation.memory for compilation in found)
+    assert less
+    assert more
+    # These are 2 bytes of each weight and 12 of each adapter, instead of 12 of each weight.
+    assert less.arguments_gib < 0.2 * more.arguments_gib
+    assert less.peak_gib < more.peak_gib - 3

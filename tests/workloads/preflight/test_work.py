@@ -43,37 +43,28 @@ def test_cycles_of_a_scan_are_counted_for_each_layer_and_by_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "result", "attributes", "flops"),
+    ("left", "right", "result", "window", "labels", "flops"),
     [
-        # 8 x 16 by 16 x 32.
-        ("f32[8,16]", "f32[16,32]", "f32[8,32]", "dim_labels=bf_io->bf", 2 * 8 * 16 * 32),
-        # A batch of 4 matmuls of 8 x 16 by 16 x 32, as TPU programs write it.
-        (
-            "f32[4,8,16]",
-            "f32[4,16,32]",
-            "f32[4,8,32]",
-            "window={size=4 stride=3 lhs_dilate=4}, dim_labels=0bf_0io->0bf",
-            4 * 2 * 8 * 16 * 32,
-        ),
-        # Two contracted dimensions, 4 and 16.
-        ("f32[8,4,16]", "f32[4,16,32]", "f32[8,1,32]", "window={size=4}, dim_labels=b0f_0io->b0f", 2 * 8 * 64 * 32),
-        # A free dimension of the right side as a padded and reversed window.
-        (
-            "f32[8,1,16]",
-            "f32[4,16,32]",
-            "f32[8,4,32]",
-            "window={size=4 pad=3_3 rhs_reversal=1}, dim_labels=b0f_0io->b0f",
-            2 * 8 * 16 * 128,
-        ),
+        ("8,16", "16,32", "8,32", "", "bf_io->bf", 2 * 8 * 16 * 32),
+        ("4,8,16", "4,16,32", "4,8,32", "size=4 stride=3 lhs_dilate=4", "0bf_0io->0bf", 4 * 2 * 8 * 16 * 32),
+        ("8,4,16", "4,16,32", "8,1,32", "size=4", "b0f_0io->b0f", 2 * 8 * 64 * 32),
+        ("8,1,16", "4,16,32", "8,4,32", "size=4 pad=3_3 rhs_reversal=1", "b0f_0io->b0f", 2 * 8 * 16 * 128),
+    ],
+    ids=[
+        "8 x 16 by 16 x 32",
+        "a batch of 4 matmuls as TPU programs write it",
+        "two contracted dimensions, 4 and 16",
+        "a free dimension of the right side as a padded and reversed window",
     ],
 )
 def test_flops_of_a_matmul_written_as_a_convolution(
-    left: str, right: str, result: str, attributes: str, flops: int
+    left: str, right: str, result: str, window: str, labels: str, flops: int
 ) -> None:
+    attributes = (f"window={{{window}}}, " if window else "") + f"dim_labels={labels}"
     parsed = module(
-        f"%left = {left} parameter(0)",
-        f"%right = {right} parameter(1)",
-        f"%matmul = {result} convolution(%left, %right), {attributes}",
+        f"%left = f32[{left}] parameter(0)",
+        f"%right = f32[{right}] parameter(1)",
+        f"%matmul = f32[{result}] convolution(%left, %right), {attributes}",
     )
 
     assert matmul_flops(parsed) == flops

@@ -57,6 +57,9 @@ def test_a_crashed_and_resumed_run_is_on_one_page(tmp_path: Path) -> None:
     placed = Placement(mesh=job.mesh, slices=job.slices, hosts=hosts_in_order(job.slices), arrays=())
     (run / "placement" / "0.json").write_text(placed.model_dump_json())
     words = report(tmp_path).words
+    folded = (tmp_path / "report.html").read_text().partition("<details>")[2]
+    assert folded.startswith("<summary>Events</summary>")
+    assert "<td>start</td>" in folded
     assert "test: run one" in words
     for expected in (
         "down after CRASH",
@@ -91,14 +94,6 @@ def test_while_an_attempt_restores_the_page_has_no_figure_of_the_one_before(tmp_
     assert "no end recorded: restoring, last save at step 2, 1970-01-01 00:00:33 UTC. " in words
     tiles = words[words.index("step") :]
     assert (tiles[1], tiles[3]) == ("restoring, last save at step 2", "none")
-
-
-def test_events_are_there_for_whoever_unfolds_them(tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path)
-    report(tmp_path)
-    folded = (tmp_path / "report.html").read_text().partition("<details>")[2]
-    assert folded.startswith("<summary>Events</summary>")
-    assert "<td>start</td>" in folded
 
 
 def test_a_watched_page_follows_the_run_until_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,18 +165,14 @@ def test_a_run_that_hardly_began_has_a_report_too(
     assert "The manifest is missing." in report(tmp_path).words
 
 
-def test_an_empty_run_folder_has_a_report(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "one").mkdir(parents=True)
-    assert "No attempt has left a ledger." in report(tmp_path).words
-
-
-def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
+def test_the_current_run_of_several_is_taken_and_an_empty_one_has_a_report(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / "runs" / name).mkdir(parents=True)
     with pytest.raises(NoReport, match="got runs one, two and no current one; name one of them"):
         find_run(epath.Path(tmp_path))
     (tmp_path / "current.json").write_text('{"run": "two"}')
     assert find_run(epath.Path(tmp_path)).name == "two"
+    assert "No attempt has left a ledger." in report(tmp_path).words
 
 
 def test_where_no_run_is_the_last_failure_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,11 @@ from workloads.report.history import Event, Start
 from workloads.spec import ExitCode
 
 
+def seconds_of(run: Path) -> dict[str, float]:
+    """Return the seconds of each part."""
+    return {part.name: part.seconds for part in goodput(history(run).starts).parts}
+
+
 def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path) -> None:
     found = goodput(history(crashed_and_resumed(tmp_path)).starts)
     assert {part.name: part.seconds for part in found.parts} == pytest.approx(
@@ -46,24 +51,22 @@ def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path)
 def test_local_saves_between_steps_count_as_saves(tmp_path: Path) -> None:
     started = event(2, "run_started", run="one", outcome="new", step=0, steps=2)
     after_save = step(2, 4.75, seconds=1.0, host_seconds=0.25) | {"local_save_seconds": 0.75}
-    write_run(tmp_path, {"0-0": [began(2), started]}, {"0-0": [step(1, 3), after_save]})
-    parts = {part.name: part.seconds for part in goodput(history(tmp_path / "runs" / "one").starts).parts}
+    parts = seconds_of(write_run(tmp_path, {"0-0": [began(2), started]}, {"0-0": [step(1, 3), after_save]}))
     assert (parts["saves"], parts["steps waiting for the host"]) == pytest.approx((0.75, 0.25))
     assert parts["productive steps"] == pytest.approx(1.75)
 
 
 def test_the_comparison_of_slices_is_a_cause_of_its_own(tmp_path: Path) -> None:
     ledger = [began(1), event(1, "run_started", step=0), event(4, "slices_agree", step=1, seconds=2.0)]
-    run = write_run(tmp_path, {"0-0": ledger}, {"0-0": [step(1, 2), step(2, 5.5, seconds=1.5, host_seconds=0.5)]})
-    spent = {part.name: part.seconds for part in goodput(history(run).starts).parts}
+    steps = [step(1, 2), step(2, 5.5, seconds=1.5, host_seconds=0.5)]
+    spent = seconds_of(write_run(tmp_path, {"0-0": ledger}, {"0-0": steps}))
     assert (spent["comparing slices"], spent["steps waiting for the host"]) == (2.0, 0.5)
 
 
 def test_rounded_times_give_the_time_of_a_step_to_no_other_cause(tmp_path: Path) -> None:
     ledger = [began(1), event(1, "run_started", step=0), event(3, "save", step=2)]
     rounded = [step(1, 1.9996, seconds=1.0), step(2, 2.5, seconds=0.5008), step(3, 3.5, seconds=0.5004)]
-    run = write_run(tmp_path, {"0-0": ledger}, {"0-0": rounded})
-    spent = {part.name: part.seconds for part in goodput(history(run).starts).parts}
+    spent = seconds_of(write_run(tmp_path, {"0-0": ledger}, {"0-0": rounded}))
     assert spent["productive steps"] == pytest.approx(1.9996 - 1 + 0.5004 + 0.5)
     assert spent["saves"] == 0.5
     assert "steps waiting for the host" not in spent

@@ -27,28 +27,23 @@ def test_events_of_one_name_are_the_leaders_over_all_starts(tmp_path: Path) -> N
     assert found.events("evaluation") == ()
 
 
-def test_failures_elsewhere_and_of_other_attempts_are_not_the_cause(tmp_path: Path) -> None:
+LOST = failure("host-0", "another host is gone", ExitCode.PEER_LOST, began=0, time=8.0)
+
+
+def test_failures_elsewhere_of_other_attempts_and_by_the_loss_of_a_host_are_not_the_cause(tmp_path: Path) -> None:
     own = failure("host-1", "a hang", 24, began=0, time=9.0)
-    heard = {**failure("host-0", "host-1 failed", 24, began=0, time=8.0), "elsewhere": True}
+    heard = {**failure("host-2", "host-1 failed", 24, began=0, time=8.5), "elsewhere": True}
     later = failure("host-1", "a crash", 1, began=0, time=7.0, attempt=1)
-    (start,) = history(write_run(tmp_path, {"0-0": [began(1)]}, {}, own, heard, later)).starts
+    (start,) = history(write_run(tmp_path, {"0-0": [began(1)]}, {}, own, heard, later, LOST)).starts
     assert (start.ending, start.cause) == ("HANG", "host-1: a hang")
-
-
-def test_a_host_that_lost_another_one_is_not_the_cause(tmp_path: Path) -> None:
-    lost = failure("host-0", "another host is gone", ExitCode.PEER_LOST, began=0, time=8.0)
-    bad = failure("host-1", "loss is nan", ExitCode.DIVERGED, began=0, time=9.0)
-    (start,) = history(write_run(tmp_path, {"0-0": [began(1)]}, {}, lost, bad)).starts
-    assert (start.ending, start.cause) == ("DIVERGED", "host-1: loss is nan")
 
 
 def test_the_hosts_that_recorded_no_end_are_the_cause_if_the_others_only_lost_one(tmp_path: Path) -> None:
     """A killed host writes no record."""
-    lost = failure("host-0", "another host is gone", ExitCode.PEER_LOST, began=0, time=8.0)
     stop = event(8, "stop", cause="JaxRuntimeError", code="PEER_LOST")
     hosts = [{**began(1), "host": f"host-{process}"} for process in range(4)]
     ledgers = {"0-0": [hosts[0]], "0-1": [hosts[1], stop], "0-2": [hosts[2]], "0-3": [hosts[3]]}
-    (start,) = history(write_run(tmp_path, ledgers, {}, lost)).starts
+    (start,) = history(write_run(tmp_path, ledgers, {}, LOST)).starts
     assert start.ending == "KILLED"
     assert start.cause.startswith("host-2 or host-3: ended without a record")
 

@@ -1,9 +1,13 @@
 """Tests of the trainer. Their marks `costs` name CPU time without a compilation cache."""
 
+import os
 from typing import Any
 
 import jax
 import pytest
+
+# XLA reads it when it compiles its first program. What LLVM's optimisations take is longer than all computation here.
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
 
 _COMPILED: dict[tuple[str, ...], jax.stages.Compiled] = {}
 

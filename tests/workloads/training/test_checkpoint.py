@@ -2,6 +2,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental import multihost_utils
 
-from tests.infra.recording import ROOT
+from tests.checkout import ROOT
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE, program_of
 from workloads.progress import CheckpointSkipped
@@ -83,11 +84,18 @@ def restored(shapes: TrainState, take: Take) -> Restored:
     return lambda folder: opened(folder).restore(shapes, take, lambda line: pytest.fail(line.line()))
 
 
-@pytest.fixture
-def saved(tmp_path: Path, save: Callable[..., None]) -> Path:
+@pytest.fixture(scope="module")
+def saved_once(tmp_path_factory: pytest.TempPathFactory, save: Callable[..., None]) -> Path:
     """Save steps 2, 4 and 6, of which the newest two are kept."""
-    save(tmp_path)
-    return tmp_path
+    folder = tmp_path_factory.mktemp("saved")
+    save(folder)
+    return folder
+
+
+@pytest.fixture
+def saved(tmp_path: Path, saved_once: Path) -> Path:
+    """Return a folder with these steps for one test."""
+    return Path(shutil.copytree(saved_once, tmp_path / "saved"))
 
 
 def test_a_save_does_not_ask_where_hosts_agree_to_stop(

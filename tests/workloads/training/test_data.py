@@ -1,6 +1,9 @@
 import hashlib
 import itertools
 import json
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tests.checkout import ROOT
 from tests.workloads.jobs import small_job
 from workloads.data.documents import TextField
 from workloads.data.encoders import ByteEncoder
@@ -19,7 +23,7 @@ from workloads.data.prepare import Request, prepare
 from workloads.data.turns import Turns
 from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec
 from workloads.training import read_ahead
-from workloads.training.data import Batches, Order, Part, find_element, require_same_rows, shares
+from workloads.training.data import AHEAD_BATCHES, Batches, Order, Part, find_element, require_same_rows, shares
 from workloads.training.failures import InvalidSpec, exit_code
 from workloads.training.rows import Dataset, Rows, load_rows
 from workloads.training.runtime import Processes
@@ -57,22 +61,6 @@ def test_the_batch_of_a_step_depends_on_seed_and_step_alone(seed: int, step: int
         batch = batches(seed, devices).training(step)
         shards = sorted(batch.addressable_shards, key=lambda shard: shard.index[0].start or 0)
         assert [number for shard in shards for number in row_numbers(shard.data)] == expected
-
-
-def test_an_epoch_shows_every_training_row_once_and_no_held_out_row() -> None:
-    source = batches(3, 1)
-    steps = TRAINING_COUNT // BATCH
-    epochs = [
-        [number for step in range(start, start + steps) for number in row_numbers(source.training(step))]
-        for start in (0, steps)
-    ]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(TRAINING_COUNT))
-    assert epochs[0] != epochs[1]
-
-
-def test_another_seed_gives_another_order() -> None:
-    first_batches = {tuple(row_numbers(batches(seed, 1).training(0))) for seed in range(5)}
-    assert len(first_batches) == 5
 
 
 def test_the_shuffle_is_the_one_that_earlier_runs_were_trained_with() -> None:
@@ -367,3 +355,54 @@ def test_datasets_of_several_tokenizers_are_not_mixed(tmp_path: Path) -> None:
         InvalidSpec, match=r"data.datasets.b: expected tokens of .*'bytes'.* which made data.datasets.a"
     ):
         load_rows(spec, 256, 3, tmp_path)
+
+
+HOST = """
+import sys
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.workloads.jobs import small_job
+from workloads.training.data import Batches
+from workloads.training.rows import Dataset, Rows
+
+class RecordingReader:
+    shape = (200, 5)
+    def __getitem__(self, rows):
+        # In one piece, since several threads read.
+        sys.stdout.write(" ".join(map(str, rows)) + "\\n")
+        return np.array(rows, np.uint8)[:, None].repeat(5, axis=1)
+
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+job = small_job("unused", global_batch=8, steps=1, seed=3)
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec("devices"))
+rows = Rows((Dataset("data", RecordingReader(), 160, 1, ""),), "uint8")
+batch = Batches(rows, job.training, sharding).training(0)
+assert batch.shape == (8, 5)
+"""
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_two_hosts_read_half_of_the_batch_each() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOST, coordinator, str(index)],
+            cwd=ROOT,
+            env={"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    try:
+        read = [[[*map(int, line.split())] for line in host.communicate(timeout=240)[0].splitlines()] for host in hosts]
+    finally:
+        for host in hosts:
+            host.kill()
+    order = Order((Part(0, 160, 1),), batch=8, seed=3)
+    for host, own in enumerate((range(4), range(4, 8))):
+        expected = [order.training(number, own) for number in range(AHEAD_BATCHES + 1)]
+        assert expected[0] in read[host]
+        assert all(rows in expected for rows in read[host])

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.workloads.hosts import TIMEOUT_SECONDS, Attempt, attempt, first_code
+from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code
 from tests.workloads.jobs import small_job
-from tests.workloads.training.running import losses, mesh_of, parsed
-from workloads.progress import RunStarted
+from tests.workloads.training.running import mesh_of
 from workloads.spec import ExitCode, MeshSpec
 from workloads.training.failures import ReplicasDiffer
 from workloads.training.fingerprint import Replicas, Take, compile_fingerprints, differences
@@ -116,12 +115,12 @@ def flipped(state):
     state.parameters["final_scale"] = jax.make_array_from_single_device_arrays(scale.shape, scale.sharding, parts)
 step = CompiledProgram.step
 def struck(self, state, batch):
-    if int(state.step) == 4 and os.environ["MEGASCALE_SLICE_ID"] == "1" and os.environ["JOB_RESTART_ATTEMPT"] == "0":
+    if int(state.step) == 4 and os.environ["MEGASCALE_SLICE_ID"] == "1":
         flipped(state)
     return step(self, state, batch)
 CompiledProgram.step = struck
 """
-"""First code of every process."""
+"""First code of every process. The second slice flips a bit of its weights after step 4."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,7 @@ def replicas(*processes: list[int], hosts: int = 2) -> Replicas:
 
 
 GOOD = {"a": "0", "b": "1", "c": "2"}
+OTHER = GOOD | {"b": "9"}
 
 
 def test_replicas_that_hold_the_same_agree_on_it() -> None:
@@ -146,56 +146,31 @@ def test_replicas_that_hold_the_same_agree_on_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "named"),
+    ("hosts", "found", "named"),
     [
-        ([GOOD, GOOD, {**GOOD, "b": "9"}], r"slice 2 computed wrongly: b \(expected 1, got 9 in replica 2\); nothing"),
-        ([{**GOOD, "a": "9", "b": "9"}, GOOD, GOOD], r"slice 0 computed wrongly: a \(.*\) and 1 more; nothing"),
-        ([GOOD, {**GOOD, "b": "9"}], "slices 0 or 1 computed wrongly: b "),
-        ([GOOD, {**GOOD, "b": "9"}, {**GOOD, "b": "8"}], "slices 0 or 1 or 2 computed wrongly: b "),
+        (2, [GOOD, GOOD, OTHER], r"slice 2 computed wrongly: b \(expected 1, got 9 in replica 2\); nothing"),
+        (2, [OTHER | {"a": "9"}, GOOD, GOOD], r"slice 0 computed wrongly: a \(.*\) and 1 more; nothing"),
+        (2, [GOOD, OTHER], "slices 0 or 1 computed wrongly: b "),
+        (2, [GOOD, OTHER, {**GOOD, "b": "8"}], "slices 0 or 1 or 2 computed wrongly: b "),
+        # A replica over two slices.
+        (1, [GOOD, GOOD, {**GOOD, "a": "9"}], "slices 4 or 5 computed wrongly: a "),
     ],
 )
-def test_the_odd_one_out_is_named_and_of_two_both(found: list[dict[str, str]], named: str) -> None:
+def test_the_odd_one_out_is_named_and_of_two_both(hosts: int, found: list[dict[str, str]], named: str) -> None:
     rows = [[2 * index, 2 * index + 1] for index in range(len(found))]
     with pytest.raises(ReplicasDiffer, match=f"^step 8: all slices must hold the same, but {named}"):
-        replicas(*rows).require_equal(8, found)
-
-
-def test_a_replica_over_two_slices_names_both() -> None:
-    with pytest.raises(ReplicasDiffer, match="slices 4 or 5 computed wrongly"):
-        replicas([0, 1], [2, 3], [4, 5], hosts=1).require_equal(8, [GOOD, GOOD, {**GOOD, "a": "9"}])
-
-
-def started(folder: Path, number: int, compare_slices_every_steps: int) -> Attempt:
-    """Run two slices of one host each. The second flips a bit of its weights after step 4 of its first attempt."""
-    schedule = {"steps": 6, "save_every_steps": 3, "compare_slices_every_steps": compare_slices_every_steps}
-    job = small_job(folder / "storage", replica=2, fsdp=2, hosts=1, **schedule)
-    return attempt(job, number, folder / f"logs-{number}", first_code(folder / "site", FLIPPED_BIT))
-
-
-def cause(folder: Path, first: Attempt) -> str:
-    """Return the cause that the leader of the first attempt recorded."""
-    (record,) = (folder / "storage" / "failures" / "run-1").glob(f"{first.addresses[0]}-0-*.json")
-    return json.loads(record.read_text())["cause"]
-
-
-@pytest.mark.complete
-@pytest.mark.timeout(2 * TIMEOUT_SECONDS)
-def test_a_bit_that_flips_in_one_slice_is_found_and_training_goes_on_from_before_it(tmp_path: Path) -> None:
-    first = started(tmp_path, 0, compare_slices_every_steps=5)
-    assert first.codes == [ExitCode.SILENT_DAMAGE] * 2
-    found = cause(tmp_path, first)
-    assert found.startswith("step 5: all slices must hold the same, but slices 0 or 1 computed wrongly: ")
-    assert "parameters.final_scale (expected" in found
-    second = started(tmp_path, 1, compare_slices_every_steps=5)
-    assert second.codes == [0, 0], "\n".join(second.logs)
-    assert [found.step for found in parsed(RunStarted, second.lines)] == [3]
-    assert [*losses(second.lines)] == [4, 5, 6]
+        replicas(*rows, hosts=hosts).require_equal(8, found)
 
 
 @pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_a_save_compares_the_slices_and_keeps_nothing_of_what_differs(tmp_path: Path) -> None:
-    first = started(tmp_path, 0, compare_slices_every_steps=100)
+    schedule = {"steps": 6, "save_every_steps": 3, "compare_slices_every_steps": 100}
+    job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, **schedule)
+    first = attempt(job, 0, tmp_path / "logs", first_code(tmp_path / "site", FLIPPED_BIT))
     assert first.codes == [ExitCode.SILENT_DAMAGE] * 2
-    assert cause(tmp_path, first).startswith("step 6: all slices must hold the same")
+    (record,) = (tmp_path / "storage" / "failures" / "run-1").glob(f"{first.addresses[0]}-0-*.json")
+    cause = json.loads(record.read_text())["cause"]
+    assert cause.startswith("step 6: all slices must hold the same, but slices 0 or 1 computed wrongly: ")
+    assert "parameters.final_scale (expected" in cause
     assert [path.name for path in (tmp_path / "storage" / "runs" / "run-1" / "checkpoints").iterdir()] == ["3"]

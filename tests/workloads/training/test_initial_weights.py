@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
-from tests.workloads.training.running import ALONE, Capture, parsed, program_of, run, trained
+from tests.workloads.training.running import ALONE, Capture, parsed, program_of, run, stopped, trained
 from tests.workloads.weights.hugging_face_files import random_tensors, write_files
 from workloads.progress import Evaluation, RunStarted
 from workloads.spec import ExpertsSpec, ModelSpec, load_preset
@@ -109,13 +109,12 @@ def test_a_damaged_folder_is_refused(
 def test_a_new_run_begins_where_the_exported_one_ended_and_a_resumed_one_where_it_was(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    first = trained(small_job(tmp_path / "one", steps=4), capsys)
+    first = trained(small_job(tmp_path / "one"), capsys)
     export(epath.Path(tmp_path / "one" / "runs" / "run-1"), epath.Path(tmp_path / "exported"), None)
-    job = small_job(tmp_path / "two", steps=1).model_copy(update={"initial_weights": str(tmp_path / "exported")})
-    second = trained(job, capsys)
+    whole = small_job(tmp_path / "two", evaluate_every_steps=1)
+    second = stopped(whole.model_copy(update={"initial_weights": str(tmp_path / "exported")}), 1, capsys)
     # The first step of the warm-up has a learning rate of 0.
     assert [found.loss for found in parsed(Evaluation, second)] == [found.loss for found in parsed(Evaluation, first)]
-    longer = small_job(tmp_path / "two", steps=2)
-    assert parsed(RunStarted, trained(longer, capsys)) == [RunStarted("run-1", "resumed", 1, 2)]
+    assert parsed(RunStarted, trained(whole, capsys)) == [RunStarted("run-1", "resumed", 1, 8)]
     with pytest.raises(InvalidSpec, match=r"initial_weights: expected .*exported, got nowhere"):
-        run(longer.model_copy(update={"initial_weights": "nowhere"}))
+        run(whole.model_copy(update={"initial_weights": "nowhere"}))

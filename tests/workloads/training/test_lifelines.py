@@ -102,16 +102,11 @@ def test_hosts_lose_the_leader() -> None:
         assert hosts.loses(0) == ("host-1", 1)
 
 
-def test_a_host_that_leaves_in_order_is_not_lost() -> None:
+@pytest.mark.parametrize(("leaves", "error", "stays"), [(1, None, 0), (0, ValueError(), 1)])
+def test_a_host_that_leaves_in_order_is_not_lost(leaves: int, error: Exception | None, stays: int) -> None:
     with job() as hosts:
-        hosts.leave(1)
-        assert hosts.loses_none(0)
-
-
-def test_hosts_that_the_leader_leaves_do_not_lose_it() -> None:
-    with job() as hosts:
-        hosts.leave(0, ValueError())
-        assert hosts.loses_none(1)
+        hosts.leave(leaves, error)
+        assert hosts.loses_none(stays)
 
 
 def test_the_kernel_looks_for_a_machine_that_is_gone() -> None:
@@ -187,7 +182,9 @@ def test_a_number_of_the_leader_that_no_host_has_ends_only_the_connection(number
         assert follower._thread.is_alive()
 
 
-def test_a_leader_without_an_address_goes_on_without_lifelines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_leader_without_an_address_goes_on_without_lifelines_and_one_host_needs_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def no_address() -> str:
         raise OSError("unknown host")
 
@@ -195,11 +192,7 @@ def test_a_leader_without_an_address_goes_on_without_lifelines(capsys: pytest.Ca
         def gather[T](self, key: str, value: T) -> list[T]:
             return [value, value]
 
-    with Lifelines(Leader(0, 2, "host-0"), lambda: KEY, no_address, lambda *_: None):
-        pass
-    assert "host host-0 cannot listen for lifelines: unknown host" in capsys.readouterr().out
-
-
-def test_one_host_needs_none() -> None:
-    with Lifelines(Processes(0, 1, "host-0"), lambda: KEY, lambda: "no address", lambda *_: None):
-        pass
+    for host in (Processes(0, 1, "host-0"), Leader(0, 2, "host-0")):
+        with Lifelines(host, lambda: KEY, no_address, lambda *_: None):
+            pass
+    assert capsys.readouterr().out.count("host host-0 cannot listen for lifelines: unknown host") == 1

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from errno import ENOSPC
@@ -256,9 +255,3 @@ def test_lines_that_the_leader_had_not_stored_come_back(
     local.begin(state, take)
     found, _ = restore(tmp_path)
     assert found.steps == ['{"step": 1}']
-
-
-def test_a_record_has_what_a_checkpoint_has(tmp_path: Path, save: Save, state: TrainState, take: Take) -> None:
-    save(tmp_path, 3)
-    record = json.loads((tmp_path / "0-3" / RECORD).read_text())
-    assert record == {"fingerprints": take(at(state, 3))[0], "manifest": RUN.manifest, "steps": []}

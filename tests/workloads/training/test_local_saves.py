@@ -1,6 +1,7 @@
 """Runs that keep their newest state in the memory of their pod, and end without a save."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,9 @@ def test_a_run_goes_on_bit_by_bit_from_memory_without_the_arrays_in_storage(
     assert parsed(RunStarted, second) == [RunStarted("run-1", "resumed", 6, 8)]
     assert losses(first) | losses(second) == uninterrupted
     assert not losses(first).keys() & losses(second).keys()
+    events = [json.loads(line) for line in (tmp_path / "two/runs/run-1/ledger/1-0.jsonl").read_text().splitlines()]
+    (restore,) = [event for event in events if event["event"] == "restore"]
+    assert (restore["source"], restore["step"], restore["batch"]) == ("memory", 6, 6)
 
 
 def test_a_run_says_what_its_local_saves_cost(tmp_path: Path, capsys: Capture) -> None:
@@ -95,15 +99,6 @@ def test_a_run_says_what_its_local_saves_cost(tmp_path: Path, capsys: Capture) -
     steps = [json.loads(line) for line in (tmp_path / "runs/run-1/steps/0-0.jsonl").read_text().splitlines()]
     assert ["local_save_seconds" in line for line in steps] == [False, *[True] * 7]
     assert 0 < steps[1]["local_save_seconds"] < 60
-
-
-def test_a_restore_from_memory_is_in_the_ledger(tmp_path: Path, crash: Crash, capsys: Capture) -> None:
-    job = small_job(tmp_path, **EVERY_STEP)
-    crash(job, 6)
-    trained(job, capsys)
-    events = [json.loads(line) for line in (tmp_path / "runs/run-1/ledger/1-0.jsonl").read_text().splitlines()]
-    (restore,) = [event for event in events if event["event"] == "restore"]
-    assert (restore["source"], restore["step"], restore["batch"]) == ("memory", 6, 6)
 
 
 def test_damage_in_memory_is_reported_and_the_checkpoint_in_storage_is_used(
@@ -120,21 +115,22 @@ def test_damage_in_memory_is_reported_and_the_checkpoint_in_storage_is_used(
     assert parsed(RunStarted, lines) == [RunStarted("run-1", "resumed", 4, 8)]
 
 
-def test_a_new_pod_takes_the_checkpoint_in_storage(
-    tmp_path: Path, crash: Crash, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("every", "after", "new_pod", "resumed"),
+    [
+        pytest.param(1, 2, False, 2, id="from memory without any checkpoint in storage"),
+        pytest.param(3, 7, False, 6, id="from the last local save"),
+        pytest.param(1, 6, True, 4, id="in a new pod from the checkpoint in storage"),
+    ],
+)
+def test_a_run_goes_on(
+    every: int, after: int, new_pod: bool, resumed: int, tmp_path: Path, memory: Path, crash: Crash, capsys: Capture
 ) -> None:
-    job = small_job(tmp_path, **EVERY_STEP)
-    crash(job, 6)
-    monkeypatch.setenv("LOCAL_CHECKPOINTS", str(tmp_path / "another"))
-    assert parsed(RunStarted, trained(job, capsys)) == [RunStarted("run-1", "resumed", 4, 8)]
-
-
-def test_a_run_without_any_checkpoint_in_storage_goes_on_from_memory(
-    tmp_path: Path, crash: Crash, capsys: Capture
-) -> None:
-    job = small_job(tmp_path, **EVERY_STEP)
-    crash(job, 2)
-    assert parsed(RunStarted, trained(job, capsys)) == [RunStarted("run-1", "resumed", 2, 8)]
+    job = small_job(tmp_path, **{**EVERY_STEP, "local_save_every_steps": every})
+    crash(job, after, newest=after // every * every)
+    if new_pod:
+        shutil.rmtree(memory)
+    assert parsed(RunStarted, trained(job, capsys)) == [RunStarted("run-1", "resumed", resumed, 8)]
 
 
 def test_sigterm_right_after_a_restore_from_memory_saves_to_storage(
@@ -181,9 +177,3 @@ def test_a_rollback_leaves_no_state_of_a_later_step_in_memory(
     # Steps that were skipped are not kept, and those before them not after the rollback.
     assert before[7][-1] == "0-6"
     assert before[8] == []
-
-
-def test_steps_between_local_saves_are_repeated(tmp_path: Path, crash: Crash, capsys: Capture) -> None:
-    job = small_job(tmp_path, **{**EVERY_STEP, "local_save_every_steps": 3})
-    crash(job, 7, newest=6)
-    assert parsed(RunStarted, trained(job, capsys)) == [RunStarted("run-1", "resumed", 6, 8)]

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workloads.hosts import TIMEOUT_SECONDS, attempt, first_code
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE
-from workloads.spec import ExitCode
 from workloads.training import slice_check
 from workloads.training.failures import BadHost, OutOfMemory, Suspect, WrongCollective
 from workloads.training.runtime import Place
@@ -19,15 +17,6 @@ from workloads.training.slice_check import Findings, Multiplication, check_slice
 
 TASK = Multiplication.of_size(16)
 PRODUCT = TASK.left.astype(np.int64) @ TASK.right.astype(np.int64)
-
-WRONG_ON_ONE_HOST = """
-import os
-if os.environ["MEGASCALE_SLICE_ID"] == "1" and os.environ["TPU_WORKER_ID"] == "0":
-    from workloads.training import slice_check
-    products = slice_check.products
-    slice_check.products = lambda *given: [(name, product + 1) for name, product in products(*given)]
-"""
-"""First code of every process."""
 
 
 def check() -> None:
@@ -113,14 +102,3 @@ def test_all_hosts_at_fault_are_known() -> None:
         judge([Findings("a", 0), Findings("b", 1, own=("x",)), Findings("c", 2, own=("x", "y"))])
     assert stop.value.suspects == {Suspect(1, "b"), Suspect(2, "c")}
     assert stop.value.slices == {1, 2}
-
-
-@pytest.mark.complete
-@pytest.mark.timeout(TIMEOUT_SECONDS)
-def test_one_bad_host_ends_all_with_its_name(tmp_path: Path) -> None:
-    job = small_job(tmp_path / "storage", replica=2, fsdp=4, hosts=2)
-    ended = attempt(job, 0, tmp_path / "logs", first_code(tmp_path / "site", WRONG_ON_ONE_HOST))
-    # There is no node to mark here. With one, the exit code would be that of a bad host.
-    assert ended.codes == [ExitCode.CRASH] * 4
-    assert all(f"stopped: host {ended.addresses[2]} of slice 1: device" in log for log in ended.logs)
-    assert all(log.count("no NODE_NAME and no token") == 2 for log in ended.logs)

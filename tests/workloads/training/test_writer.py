@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from cli.hosts import Hosts, start_hosts
-from tests.workloads.hosts import first_code, wait_until
-from tests.workloads.jobs import small_job
+from tests.workloads.hosts import wait_until
 from tests.workloads.training.running import ALONE
-from workloads.spec import ExitCode
 from workloads.training import writer
 from workloads.training.failures import (
     Diverged,
@@ -26,12 +23,6 @@ from workloads.training.failures import (
     TrainingStopped,
 )
 from workloads.training.writer import Lease, Writer
-
-IMPATIENT = """
-from workloads.training import writer
-writer.EXPIRES_SECONDS, writer.RENEWED_EVERY_SECONDS, writer.LOOKS_EVERY_SECONDS = 4, 0.5, 0.1
-"""
-"""First code of every process."""
 
 
 @pytest.fixture(autouse=True)
@@ -159,24 +150,3 @@ def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, capsys: py
         lease(tmp_path).rmdir()
         wait_until(lambda: lease(tmp_path).is_file())
         assert found(tmp_path).run_id == "first"
-
-
-@pytest.mark.complete
-@pytest.mark.timeout(600)
-def test_of_two_jobs_the_second_ends_and_the_next_goes_on_after_the_first(tmp_path: Path) -> None:
-    variables = first_code(tmp_path / "site", IMPATIENT)
-
-    def submitted(run_id: str, steps: int) -> Hosts:
-        job = small_job(tmp_path / "job", replica=1, fsdp=1, steps=steps, save_every_steps=100_000)
-        return start_hosts(job, run_id, 0, tmp_path / f"logs-{run_id}", variables)
-
-    with submitted("first", 100_000) as first:
-        wait_until(lambda: "step 1/" in first.leader.log.read_text(), seconds=120)
-        with submitted("second", 100_000) as second:
-            assert second.leader.process.wait(120) == ExitCode.INVALID_SPEC
-            assert "is written by run first" in second.leader.log.read_text()
-        first.leader.process.terminate()
-        assert first.leader.process.wait(60) == ExitCode.PREEMPTED
-    with submitted("third", 1) as third:
-        assert third.leader.process.wait(120) == 0
-        assert "run first: already complete" in third.leader.log.read_text()

@@ -1,6 +1,6 @@
-"""Weights of small models in the layout of Hugging Face, and their logits.
+"""Weights of small models in the layout of Hugging Face, by the names in published files.
 
-This follows the published architectures and the names in their files. It shares no code with the import.
+It shares no code with the import.
 """
 
 import json
@@ -99,72 +99,3 @@ def write_files(folder: Path, tensors: Tensors, files: int = 1) -> Path:
         save_file({name: tensors[name] for name in tensors if placed[name] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
     return folder
-
-
-def logits(tensors: Tensors, tokens: np.ndarray, model: ModelSpec) -> np.ndarray:
-    """Return the logits [position, vocabulary] of one sequence in float64."""
-    weights = {name.removesuffix(".weight"): values.astype(np.float64) for name, values in tensors.items()}
-    x = weights["model.embed_tokens"][tokens]
-    for number in range(model.layers):
-        layer = {
-            name.removeprefix(f"model.layers.{number}."): values
-            for name, values in weights.items()
-            if name.startswith(f"model.layers.{number}.")
-        }
-        x = x + _attention(_norm(x, layer["input_layernorm"], model), layer, model)
-        x = x + _mlp(_norm(x, layer["post_attention_layernorm"], model), layer, model)
-    head = weights["model.embed_tokens" if model.tied_embedding else "lm_head"]
-    return _norm(x, weights["model.norm"], model) @ head.T
-
-
-def _norm(x: np.ndarray, scale: np.ndarray, model: ModelSpec) -> np.ndarray:
-    return scale * x / np.sqrt((x**2).mean(-1, keepdims=True) + model.norm_epsilon)
-
-
-def _attention(x: np.ndarray, layer: Tensors, model: ModelSpec) -> np.ndarray:
-    length = len(x)
-    query, key, value = (
-        (x @ layer[f"self_attn.{kind}_proj"].T).reshape(length, -1, model.head_dim).swapaxes(0, 1) for kind in "qkv"
-    )
-    repeats = model.query_heads // model.kv_heads
-    query, key = _rotary(query, model), np.repeat(_rotary(key, model), repeats, axis=0)
-    scores = query @ key.swapaxes(1, 2) / np.sqrt(model.head_dim)
-    scores[:, ~np.tri(length, dtype=bool)] = -np.inf
-    mixed = _softmax(scores) @ np.repeat(value, repeats, axis=0)
-    return mixed.swapaxes(0, 1).reshape(length, -1) @ layer["self_attn.o_proj"].T
-
-
-def _rotary(x: np.ndarray, model: ModelSpec) -> np.ndarray:
-    inverse = 1 / model.rope_base ** (np.arange(0, model.head_dim, 2) / model.head_dim)
-    if (scaling := model.rope_scaling) is not None:
-        turns = scaling.original_length * inverse / (2 * np.pi)
-        low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-        smooth = np.clip((turns - low) / (high - low), 0, 1)
-        inverse = (1 - smooth) * inverse / scaling.factor + smooth * inverse
-    angles = np.outer(np.arange(x.shape[1]), np.concatenate([inverse, inverse]))
-    first, second = np.split(x, 2, axis=-1)
-    rotated_half = np.concatenate([-second, first], axis=-1)
-    return x * np.cos(angles) + rotated_half * np.sin(angles)
-
-
-def _mlp(x: np.ndarray, layer: Tensors, model: ModelSpec) -> np.ndarray:
-    if model.experts is None:
-        return _gated(x, *(layer[f"mlp.{name}_proj"] for name in ("gate", "up", "down")))
-    shares = _softmax(x @ layer["block_sparse_moe.gate"].T)
-    mixed = np.zeros_like(x)
-    for position, share in enumerate(shares):
-        best = np.argsort(share)[-model.experts.per_token :]
-        for expert in best:
-            matrices = (layer[f"block_sparse_moe.experts.{expert}.{name}"] for name in ("w1", "w3", "w2"))
-            mixed[position] += share[expert] / share[best].sum() * _gated(x[position], *matrices)
-    return mixed
-
-
-def _gated(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
-    gated = x @ gate.T
-    return (gated / (1 + np.exp(-gated)) * (x @ up.T)) @ down.T
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)

@@ -66,18 +66,6 @@ def test_values_and_gradients_are_those_of_whole_score_matrices(case: Case) -> N
         assert distance(part, expected_part) < case.tolerance, name
 
 
-@pytest.mark.costs(cpu_seconds=10)
-def test_two_runs_are_bitwise_equal() -> None:
-    case = Case(HeadShape(1, 2, 64), 2, 384, True, jnp.bfloat16)
-    z, rotation, segments, d_mixed = inputs(case)
-
-    def attend(z: jax.Array) -> jax.Array:
-        return fused_attention(z, rotation, segments, shape=case.shape, interpret=True)
-
-    for first, second in zip(*(value_and_gradient(attend, d_mixed, z) for _ in range(2)), strict=True):
-        np.testing.assert_array_equal(np.asarray(first).view(np.uint16), np.asarray(second).view(np.uint16))
-
-
 @pytest.mark.parametrize(("kept", "forward_kernels"), [((), 2), ((ATTENTION,), 1)])
 def test_the_forward_kernel_is_not_run_again_if_its_results_are_kept(kept: tuple[str, ...], forward_kernels: int):
     case = Case(HeadShape(1, 2, 64), 1, 128, segmented=False)
