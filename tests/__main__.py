@@ -54,13 +54,17 @@ def _pytest(*words: str) -> tuple[str, ...]:
 _QUICK = ("-m", "not complete")
 _COMMANDS = ("tests/cli", "tests/engine", "tests/multislice", "tests/policy")
 _PROGRAM = ("tests/infra", "tests/documents", "tests/fuzz")
+_STEP = tuple(f"{_TRAINING}/test_{name}.py" for name in ("adapters", "model", "optimizer", "parity", "step"))
+"""Half of the time of the trainer's tests, so that neither core has the rest of them alone at the end."""
+_LOOP = (_TRAINING, *(f"--ignore={file}" for file in _STEP))
 _OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, _FAULTS, *_COMMANDS, *_PROGRAM))
 LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),
     Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
     Lane("faults", "faults", _pytest(_FAULTS), first=True),
     Lane("lint", "units", _LINT),
-    Lane("training", "units", _pytest(_TRAINING, *_QUICK), needs_programs=False),
+    Lane("training", "units", _pytest(*_LOOP, *_QUICK), needs_programs=False),
+    Lane("the step of training", "units", _pytest(*_STEP, *_QUICK), needs_programs=False),
     Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete"), needs_programs=False),
     Lane("commands", "units", _pytest(*_COMMANDS)),
     Lane("program", "units", _pytest(*_PROGRAM)),
