@@ -44,7 +44,7 @@ def job(size: str, storage: Path) -> JobSpec:
         data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),
         optimizer=preset.optimizer,
         training=preset.training,
-        storage=StorageSpec(path=str(storage), existing_run="anew"),
+        storage=StorageSpec(path=str(storage), existing_run="new"),
     )
 
 

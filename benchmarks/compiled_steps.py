@@ -43,7 +43,7 @@ def job(design: Design) -> JobSpec:
         data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
         optimizer=preset.optimizer,
         training=preset.training.model_copy(update=sizes),
-        storage=StorageSpec(path="unused", existing_run="anew"),
+        storage=StorageSpec(path="unused", existing_run="new"),
     )
 
 

@@ -56,7 +56,7 @@ def job(storage: str) -> JobSpec:
             evaluation_batches=1,
             compute_dtype="float32",
         ),
-        storage=StorageSpec(path=storage, existing_run="anew"),
+        storage=StorageSpec(path=storage, existing_run="new"),
     )
 
 

@@ -160,7 +160,7 @@ def _summary(seen: Seen, spec: JobSpec) -> str:
     lines += [
         f"next: python -m cli.train --steps {2 * spec.training.steps}              continue this run",
         f"      python -m workloads.training report {spec.storage.path}",
-        "      python -m cli.train --existing-run anew     start a new run",
+        "      python -m cli.train --existing-run new     start a new run",
         "      make up                                     the same job on a cluster of this machine",
     ]
     return "\n".join(lines)
@@ -200,7 +200,7 @@ def main(
     mesh: _Mesh = None,
     storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = STORAGE,
     existing_run: Annotated[
-        Literal["resume", "anew"], typer.Option(help="Resume the run in the storage, or start a new one (anew).")
+        Literal["resume", "new"], typer.Option(help="Resume the run in the storage, or start a new one (new).")
     ] = "resume",
 ) -> None:
     """Run the trainer as slices x hosts processes on this machine, without a cluster."""

@@ -229,7 +229,7 @@ def _again(job: Job, place: Place) -> Iterator[tuple[str, str]]:
     if not job.existing_run:
         yield "read its output", place.about.logs(job.place.name)
     if job.existing_run == "resume":
-        yield "train from scratch", f"set `existing_run: anew` in the stack file, then {place.about.up()}"
+        yield "train from scratch", f"set `existing_run: new` in the stack file, then {place.about.up()}"
     elif job.kind is not Kind.FUNCTION:
         yield "train from scratch" if job.existing_run else "run it again", again
     if job.kind is Kind.TRAINING and job.slices > 1:

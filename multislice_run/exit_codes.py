@@ -107,7 +107,7 @@ MEANINGS = {
     ),
     ExitCode.NO_CHECKPOINT: _final(
         "none of the run's checkpoints can be used, and a restart would begin at step 0",
-        "restore one from its copy in the bucket, or start a new run with `job.existing_run: anew`",
+        "restore one from its copy in the bucket, or start a new run with `job.existing_run: new`",
     ),
     ExitCode.SILENT_DAMAGE: Meaning(
         "slices had different values that must be equal; the restart continues from a good checkpoint",

@@ -15,8 +15,8 @@ REFUSED = re.compile(
     re.I,
 )
 _PROSE = (tokenize.COMMENT, tokenize.STRING, tokenize.FSTRING_MIDDLE)
-_EXEMPT = re.compile(r'"anew"|`anew`|existing[_-]run|or start a new one \(anew\)')
-"""`anew` is a value of `existing_run`."""
+_EXEMPT = re.compile(r'"anew"')
+"""The former value of `existing_run`, which is still accepted."""
 
 
 def refused(source: str) -> Iterator[tuple[int, str]]:

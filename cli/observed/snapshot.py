@@ -113,7 +113,7 @@ class Job:
     folder: str = ""
     """Folder in the checkpoint bucket that its specification names, if it is a training job."""
     existing_run: str = ""
-    """What it does with an existing run: `resume` or `anew`. Empty: its program decides."""
+    """What it does with an existing run: `resume` or `new`. Empty: its program decides."""
     steps: int = 0
     """Number of its last step. 0: only its program knows it."""
     uid: str = ""
@@ -209,7 +209,7 @@ class Job:
     @property
     def run(self) -> str | None:
         """Folder name of its run if it begins one of its own. None: it continues the current run, or is missing."""
-        return (self.uid or None) if self.existing_run == "anew" else None
+        return (self.uid or None) if self.existing_run == "new" else None
 
     @property
     def training(self) -> Training:

@@ -117,8 +117,9 @@ def folder_of(jobset: Object) -> str:
 
 
 def existing_run_of(jobset: Object) -> str:
-    """Return what a training job does with an existing run, `resume` or `anew`. Empty: its program decides."""
-    return str(_specified(jobset, "storage", "existing_run") or "")
+    """Return what a training job does with an existing run, `resume` or `new`. Empty: its program decides."""
+    found = str(_specified(jobset, "storage", "existing_run") or "")
+    return "new" if found == "anew" else found
 
 
 def steps_of(jobset: Object) -> int:

@@ -45,7 +45,7 @@ def shared(name: str = JOB, **job: object) -> Values:
     usual = unnamed(values)
     training = {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
     values["jobs"] = {
-        name: {**usual, "existing_run": "anew", "training": training, **job},
+        name: {**usual, "existing_run": "new", "training": training, **job},
         HELD: {**usual, "team": "lab", "host_network": True},
     }
     return values

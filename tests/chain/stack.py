@@ -35,7 +35,7 @@ STEPS = 24
 SAVE_EVERY = 8
 JOB: Mapping[str, Any] = {
     "training": {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS},
-    "existing_run": "anew",
+    "existing_run": "new",
 }
 """Settings of a short job, which override those of the stack `local`."""
 JOBSETS = names.JOBSETS.format(NAMESPACE)

@@ -65,7 +65,7 @@ def running(chain: Chain) -> Values:
     """A job that trains until it is stopped, with a checkpoint."""
     values: Any = stack_values("local")
     training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
-    values["job"] |= {"name": "guarded", "existing_run": "anew", "training": training, "compile_cache": "bucket"}
+    values["job"] |= {"name": "guarded", "existing_run": "new", "training": training, "compile_cache": "bucket"}
     chain.engine_on(values).up(ignore)
     chain.wait_for_step("guarded", 8)
     return values

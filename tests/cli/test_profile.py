@@ -56,7 +56,7 @@ def test_a_request_that_no_host_answers_is_taken_back(server: Played, tmp_path: 
 
 def test_a_job_that_begins_a_new_run_is_not_asked_through_the_old_one(server: Played, tmp_path: Path) -> None:
     run = crashed_and_resumed(tmp_path / "tiny")
-    server.change(JOBSETS, api_objects.specified("anew", steps=7))
+    server.change(JOBSETS, api_objects.specified("new", steps=7))
     with pytest.raises(Halt, match="the run uid-tiny, which has not begun; only a job that is training can be"):
         recorded(server, tmp_path, 0.1)
     assert not (run / PROFILE_REQUEST).exists()

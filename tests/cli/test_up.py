@@ -156,7 +156,7 @@ def test_the_last_lines_of_a_program_with_records_name_its_folder_and_no_setting
 
 
 def test_a_job_that_always_begins_a_new_run_is_submitted_again_to_train_from_scratch() -> None:
-    shown = text(completed(replace(COMPLETED, existing_run="anew"), "gs://b/tiny", PLACE), 200, soft_wrap=True)
+    shown = text(completed(replace(COMPLETED, existing_run="new"), "gs://b/tiny", PLACE), 200, soft_wrap=True)
     assert re.search(r"train from scratch +multislice up .* --replace '\*\*::job-tiny'", shown)
 
 

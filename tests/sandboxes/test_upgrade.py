@@ -86,7 +86,7 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
 def _endless_job() -> Values:
     values: Any = stack_values("local")
     training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
-    values["job"] |= {"name": RUNNING, "existing_run": "anew", "training": training}
+    values["job"] |= {"name": RUNNING, "existing_run": "new", "training": training}
     return values
 
 

@@ -86,7 +86,7 @@ def test_tokens_are_those_of_all_steps_and_of_all_chips() -> None:
 
 def test_name_storage_and_length_of_the_job_do_not_change_the_key() -> None:
     spec = v6e_job()
-    storage = StorageSpec(path="gs://elsewhere", existing_run="anew")
+    storage = StorageSpec(path="gs://elsewhere", existing_run="new")
     same = spec.model_copy(update={"name": "other", "storage": storage})
 
     assert preflight_key(changed(same, training={"steps": 7, "save_every_steps": 3})) == preflight_key(spec)

@@ -43,7 +43,16 @@ from workloads.spec.data import (
     TokenFolderSpec,
     token_folders,
 )
-from workloads.spec.job import Backend, CallSpec, JobSpec, Preset, StorageSpec, load_preset, preset_names
+from workloads.spec.job import (
+    Backend,
+    CallSpec,
+    ExistingRun,
+    JobSpec,
+    Preset,
+    StorageSpec,
+    load_preset,
+    preset_names,
+)
 from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
 from workloads.spec.training import (

@@ -7,7 +7,7 @@ from operator import not_
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from workloads.spec.base import Spec
 from workloads.spec.compiler import CompilerSpec, Value
@@ -18,14 +18,20 @@ from workloads.spec.parameters import state_bytes
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpec, TrainingSpec
 
+ExistingRun = Annotated[
+    # The word of earlier versions, also in the JobSets that they made.
+    Literal["resume", "new"], BeforeValidator(lambda written: "new" if written == "anew" else written)
+]
+"""What to do if there is an earlier run: continue it, or begin another one next to it."""
+
 
 class StorageSpec(Spec):
     """Storage of checkpoints, ledgers and manifests."""
 
     path: str
     """Storage path, `gs://BUCKET/JOB` or a local folder. Runs are in `runs/<run id>` below it."""
-    existing_run: Literal["resume", "anew"]
-    """What to do if the path has an earlier run: `resume` continues it, `anew` begins another one next to it."""
+    existing_run: ExistingRun
+    """What to do if the path has an earlier run: `resume` continues it, `new` begins another one next to it."""
     allow_changes: Annotated[tuple[OptimizerSetting, ...], Field(exclude_if=not_)] = ()
     """Settings of the optimizer that may differ from those of the earlier run. All other settings must be the same."""
 

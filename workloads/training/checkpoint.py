@@ -168,7 +168,7 @@ class Checkpoints:
         found = "; ".join(f"step {step}: {fault}" for step, fault in skipped.items())
         raise NoCheckpoint(
             f"none of the {len(skipped)} checkpoints in {self._folder} can be used ({found});"
-            " put a good one there, or begin a new run with storage.existing_run: anew"
+            " put a good one there, or begin a new run with storage.existing_run: new"
         )
 
     def save(self, step: int, state: TrainState, fingerprints: Fingerprints, manifest: dict[str, Any]) -> None:

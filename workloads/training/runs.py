@@ -234,7 +234,7 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
         names = ", ".join(f"training.{name}" for name in removed)
         return (
             f"run {run} cannot continue, because it was trained with {names}, which no longer exists;"
-            " begin a new run with existing_run: anew"
+            " begin a new run with existing_run: new"
         )
     before, after = _identity(earlier), _identity(now)
     if after["initial_weights"] is None:
@@ -258,7 +258,7 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
     allow = f", allow the change with allow_changes: [{', '.join(changed)}] in the stack file," if optional else ""
     return (
         f"run {run} cannot continue with other settings than it began with: {changes};"
-        f" restore them{allow} or begin a new run with existing_run: anew"
+        f" restore them{allow} or begin a new run with existing_run: new"
     )
 
 

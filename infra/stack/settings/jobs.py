@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import Annotated, ClassVar, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from infra.stack.names import PROGRAM, TRAINER
 from infra.stack.settings.errors import FieldError
@@ -28,6 +28,7 @@ from workloads.spec import (
     CallSpec,
     CompilerSpec,
     DataSpec,
+    ExistingRun,
     ExitCode,
     Flag,
     MeshSpec,
@@ -45,13 +46,6 @@ PodLevel = Literal["restricted", "baseline", "privileged"]
 type UserId = Annotated[WholeNumber, Field(ge=0, le=65535)]
 type Section = Mapping[str, object]
 """A section as it is in the file, valid or not."""
-
-ExistingRun = Annotated[
-    Literal["resume", "anew"],
-    BeforeValidator(
-        lambda written: "anew" if written == "new" else written, json_schema_input_type=Literal["resume", "anew", "new"]
-    ),
-]
 
 HOURS_PER_YEAR = 8760
 MOST_GRACE_SECONDS = 3600
@@ -193,8 +187,7 @@ class TrainingJob(CompilerSpec, _JobInTrainerImage):
     pathways: ClassVar[None] = None
     """The trainer is one program on every host, whereas with Pathways one program drives all hosts."""
     existing_run: ExistingRun = "resume"
-    """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it. `new`
-    means the same as `anew`."""
+    """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it."""
     model: Mapping[str, object] = {}
     """Values that replace single values of the preset's `model` section, or all of them; see
     `docs/how-to/models.md`."""

@@ -106,7 +106,7 @@ def test_the_figures_are_those_of_the_attempt_that_runs(server: Played, tmp_path
 
 def test_a_job_that_begins_a_new_run_shows_nothing_of_the_old_one(server: Played, tmp_path: Path) -> None:
     write(tmp_path, [began(3, 0, 2, 3600.0, run_id="old"), *FIRST[1:]])
-    server.change(JOBSETS, api_objects.specified("anew", steps=7))
+    server.change(JOBSETS, api_objects.specified("new", steps=7))
     assert_no_figures(server, tmp_path)
     found = seen(server, tmp_path)
     assert (found.run, found.steps, found.checkpoint_step, found.usd) == ("", 7, None, None)

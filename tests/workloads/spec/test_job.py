@@ -32,6 +32,12 @@ def test_a_job_survives_the_pods_environment(data: DataSpec) -> None:
     assert JobSpec.model_validate_json(job.model_dump_json()) == job
 
 
+def test_the_former_word_for_a_new_run_is_understood() -> None:
+    job = four_slices().model_dump()
+    job["storage"]["existing_run"] = "anew"
+    assert JobSpec.model_validate(job).storage.existing_run == "new"
+
+
 def test_a_text_that_no_json_holds_is_refused() -> None:
     with pytest.raises(ValidationError, match="text without lone surrogates"):
         JobSpec.model_validate(JOB.model_dump() | {"name": "\ud800"})

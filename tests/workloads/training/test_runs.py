@@ -28,8 +28,8 @@ def started(job: JobSpec, run_id: str, digest: str = "digest", order: str = "ord
     return run
 
 
-def anew(job: JobSpec) -> JobSpec:
-    return changed(job, storage={"existing_run": "anew"})
+def new(job: JobSpec) -> JobSpec:
+    return changed(job, storage={"existing_run": "new"})
 
 
 def test_resume_goes_on_with_the_current_run_whoever_submits(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_damaged_name_of_the_current_run_is_reported_and_the_newest_run_is_res
     storage = tmp_path / "storage"
     job = small_job(storage)
     started(job, "older")
-    started(anew(job), "newer")
+    started(new(job), "newer")
     os.utime(storage / "runs" / "older" / "ledger" / "0-0.jsonl", (1, 1))
     (storage / "current.json").write_text(written)
     assert recorded_kernel(job.storage, job.slices.generation) == "reference"
@@ -91,8 +91,8 @@ def test_a_stray_file_among_the_ledgers_is_reported_and_passed_over(
     assert (first.steps / "0-0.jsonl").read_text() == '{"time": 1}\n'
 
 
-def test_anew_begins_a_run_next_to_the_earlier_one_and_restarts_resume_it(tmp_path: Path) -> None:
-    job = anew(small_job(tmp_path))
+def test_new_begins_a_run_next_to_the_earlier_one_and_restarts_resume_it(tmp_path: Path) -> None:
+    job = new(small_job(tmp_path))
     runs = [started(job, "first"), started(job, "second"), started(job, "second")]
     assert [(run.id, run.start) for run in runs] == [("first", 0), ("second", 0), ("second", 1)]
     assert json.loads((tmp_path / "current.json").read_text()) == numbered({"run": "second"})
@@ -226,6 +226,6 @@ def test_a_run_from_before_the_kernel_was_recorded_keeps_the_one_that_its_specif
     storage = small_job(tmp_path).storage
     assert recorded_kernel(storage, "cpu") == "splash"
     assert recorded_kernel(storage, "v6e") is None
-    assert recorded_kernel(anew(small_job(tmp_path)).storage, "cpu") is None
+    assert recorded_kernel(new(small_job(tmp_path)).storage, "cpu") is None
     started(small_job(tmp_path), "second")
     assert recorded_kernel(storage, "cpu") == "reference"

@@ -152,7 +152,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (_in_job(compile="fast"), "job.compile", "quick"),
     (_in_job(allow_changes=["training.seed"]), "job.allow_changes.0", "optimizer.learning_rate"),
     (_in_job(allow_changes=["optimizer.clip_norm"]), "job.allow_changes", "optimizer.clip_norm"),
-    (_in_job(**_BETA1, existing_run="anew"), "job.allow_changes", "resume"),
+    (_in_job(**_BETA1, existing_run="new"), "job.allow_changes", "resume"),
 ]
 
 
