@@ -8,7 +8,7 @@ from infra.cluster.kubernetes import Json
 from tests.chain.stack import SAVE_EVERY, Chain
 
 GONE = frozenset({"KILLED", "PEER_LOST"})
-"""Endings of an attempt in which a host is killed. Neither that host nor those that JAX aborts leave a record."""
+"""Endings of an attempt in which a host is killed."""
 SUSPENDED = "Suspended"
 """Terminal state of a job that does not end but will never run again."""
 TAKE_STEP = "workloads.training.step:CompiledProgram.step"
@@ -60,6 +60,11 @@ UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
 """The job continues as if nothing had happened."""
 PREEMPTED = Expected(charged=0, endings=frozenset({"PREEMPTED"}), culprit="slice-", cause="SIGTERM", lost_steps=0)
 """The job receives SIGTERM: it saves, leaves a record, and the restart does not count."""
+
+
+def trainer_killed(host: str, **more: Any) -> Expected:
+    """The trainer of a host `slice-S-H` is killed. Its pod stays, and records the end."""
+    return Expected(endings=GONE, culprit=host, cause="the process was killed by SIGKILL", **more)
 
 
 def nothing(*_: object) -> None:

@@ -18,6 +18,7 @@ from tests.faults.fault import (
     Expected,
     Fault,
     recorded_before,
+    trainer_killed,
 )
 from tests.faults.sabotage import Deed, Sabotage, add_sabotages, with_variables
 from tests.faults.trial import failures
@@ -63,8 +64,7 @@ def _send_to_pods(number: signal.Signals, *hosts: str) -> Callable[[Chain, str],
 
 
 def _kill(name: str, what: str, *hosts: str) -> Fault:
-    expected = Expected(endings=GONE, culprit=hosts[0], cause="the process was killed by SIGKILL")
-    return between_saves(name, what, expected, _send(signal.SIGKILL, *hosts), anytime=True)
+    return between_saves(name, what, trainer_killed(hosts[0]), _send(signal.SIGKILL, *hosts), anytime=True)
 
 
 def _lose(name: str, what: str, *hosts: str) -> Fault:
@@ -95,7 +95,7 @@ HOSTS = (
     between_saves(
         "killed-twice",
         "the trainer of a host is killed, and again while the next attempt starts",
-        Expected(starts=3, charged=2, endings=GONE, culprit=_FAILING_HOST, cause="the process was killed by SIGKILL"),
+        trainer_killed(_FAILING_HOST, starts=3, charged=2),
         _kill_twice,
     ),
     _lose("pod-lost", "the pod of a host is killed", "slice-1-1"),
@@ -105,7 +105,7 @@ HOSTS = (
     between_saves(
         "killed-with-local-state",
         "the trainer of a host is killed, and the pods keep the newest state",
-        Expected(endings=GONE, culprit="slice-1-1", lost_steps=1, warning="restored_locally"),
+        trainer_killed("slice-1-1", lost_steps=1, warning="restored_locally"),
         _send(signal.SIGKILL, "slice-1-1"),
         job={"training": {"local_save_every_steps": 1}},
     ),

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from infra.cluster.kubernetes import Json
 from tests.chain.stack import BUCKET, SAVE_EVERY, STEPS, Chain
 from tests.faults.cluster import server_pid
-from tests.faults.fault import GONE, LEADER, UNDISTURBED, Expected, Fault, recorded_before
+from tests.faults.fault import LEADER, UNDISTURBED, Expected, Fault, recorded_before, trainer_killed
 from tests.faults.hosts import HANGS_SOON, between_saves
 from tests.faults.sabotage import Deed, Sabotage, add_sabotages
 from workloads.data.documents import TextField
@@ -60,7 +60,7 @@ _BEFORE_COMMIT = _at_second_save(
 
 
 def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
-    expected = Expected(endings=GONE, lost_steps=lost_steps, killed=sabotage.hosts)
+    expected = trainer_killed(*sabotage.hosts, lost_steps=lost_steps)
     return Fault(name, what, expected, at_step=_SECOND - 1, edit=add_sabotages(sabotage))
 
 
@@ -205,7 +205,7 @@ FILES = (
         "checkpoints-damaged",
         "each kind of file is flipped, truncated, emptied and removed, in one checkpoint each",
         # The last save may be incomplete when the host stops. Each damaged checkpoint is read before the next.
-        Expected(endings=GONE, lost_steps=_SAVES, recovery_seconds=180, killed=(_STOPPED_HOST,)),
+        trainer_killed(_STOPPED_HOST, lost_steps=_SAVES, recovery_seconds=180),
         _damage_each,
         at_step=_SAVES,
         job={"training": {"save_every_steps": 1, "keep_checkpoints": STEPS}},
@@ -214,7 +214,7 @@ FILES = (
     Fault(
         "side-files-damaged",
         "a bit of every file that a restore does not need is flipped in the newest checkpoint",
-        Expected(endings=GONE, lost_steps=SAVE_EVERY, killed=(_STOPPED_HOST,)),
+        trainer_killed(_STOPPED_HOST, lost_steps=SAVE_EVERY),
         _damage_side_files,
         at_step=recorded_before(_BEFORE_THE_LAST_SAVE + 1),
         edit=_stopped_before(_BEFORE_THE_LAST_SAVE + 1),
