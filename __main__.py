@@ -36,7 +36,7 @@ kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions
 footings = guard.footings(kubernetes)
 on_both = ResourceOptions(providers=[google, kubernetes], depends_on=[foundation, bucket, *footings.values()])
 fleet = Fleet("fleet", FleetArgs.of(settings, cluster), on_both)
-jobs_args = {name: JobArgs.of(settings, name, fleet.place, image, footings) for name in settings.jobs}
+jobs_args = {name: JobArgs.of(settings, name, fleet, image, footings) for name in settings.jobs}
 jobs = [Job(name, args, ResourceOptions(provider=kubernetes)) for name, args in jobs_args.items()]
 
 alerts = budget_alerts(settings, foundation.project_number, on_google(foundation.apis))

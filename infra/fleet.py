@@ -1,7 +1,7 @@
 """The component `Fleet`: TPU slices in a cluster, and the queues through which teams use them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
@@ -15,12 +15,12 @@ from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack.access import Allowance
+from infra.stack.fleet import FleetSpec
 from infra.stack.names import MANAGED_BY
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.read import check
-from infra.stack.settings.stack import Draft, Settings, written_folders
-from infra.stack.submission import FleetPlace
+from infra.stack.settings.stack import Settings, written_folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +31,9 @@ class FleetArgs:
         SettingsError: the sections do not fit each other; lists all errors.
     """
 
-    cloud: schema.Cloud
-    """Project, region and zone of the cluster."""
+    spec: FleetSpec
     cluster: ClusterPlace
     """Cluster of the fleet: `Foundation.cluster`, or the outputs of another program."""
-    slices: Mapping[str, schema.SliceGroup]
-    """Slice groups by name."""
-    teams: Mapping[str, schema.Team]
-    """Teams by name."""
-    bucket: str
-    """Name of the checkpoint bucket, in the region of the slices."""
-    scheduling: schema.Scheduling = schema.Scheduling()
-    """Settings of all queues."""
-    prices: schema.Prices = schema.Prices()
-    """Contract prices. Default: list prices."""
-    datasets: schema.Datasets | None = None
-    """Bucket with training data, which trainers may read. Default: none."""
     allowances: Mapping[str, Allowance] = field(default_factory=dict[str, Allowance])
     """What the pods of a team may do in addition, by team. Default: nothing."""
     limited: bool = False
@@ -64,14 +51,8 @@ class FleetArgs:
         """Return the fleet of a stack file."""
         on_hosts, folders = settings.host_network_teams, settings.job_folders
         return cls(
-            cloud=settings.cloud,
+            spec=FleetSpec.of(settings),
             cluster=cluster,
-            slices=settings.slices,
-            teams=settings.teams,
-            bucket=settings.checkpoint_bucket,
-            scheduling=settings.scheduling,
-            prices=settings.prices,
-            datasets=settings.datasets,
             allowances={
                 name: Allowance(
                     pod_level=settings.pod_levels[name],
@@ -87,24 +68,13 @@ class FleetArgs:
         )
 
     def _errors(self) -> Iterator[FieldError]:
-        yield from check(
-            Draft(
-                cloud=self.cloud,
-                slices=self.slices,
-                written_slices={name: group.model_dump() for name, group in self.slices.items()},
-                teams=self.teams,
-                written_teams={name: team.model_dump() for name, team in self.teams.items()},
-                datasets=self.datasets,
-                network=schema.Network() if self.cluster.shared else self.cluster.ranges,
-                scheduling=self.scheduling,
-                prices=self.prices,
-            )
-        )
-        for name, group in self.slices.items() if self.cluster.second_network is None else ():
+        ranges = schema.Network() if self.cluster.shared else self.cluster.ranges
+        yield from check(self.spec.draft(network=ranges))
+        for name, group in self.spec.slices.items() if self.cluster.second_network is None else ():
             if group.second_network:
                 expected, fix = "a cluster with a second network", "pass cluster.second_network, or remove it"
                 yield FieldError(f"slices.{name}.second_network", expected, "none", fix)
-        for name in sorted(self.allowances.keys() - self.teams.keys()):
+        for name in sorted(self.allowances.keys() - self.spec.teams.keys()):
             yield FieldError(f"allowances.{name}", "the name of a team", repr(name), "rename it, or add the team")
 
 
@@ -114,78 +84,73 @@ class Fleet(pulumi.ComponentResource):
     Its options need two providers: that of Google Cloud, and that of the cluster (`infra.objects.kubernetes_provider`).
     """
 
-    place: FleetPlace
+    spec: FleetSpec
     """What a `Job` needs to know of the fleet."""
+    cluster: pulumi.Resource | None
+    """Resource of the cluster in the same program."""
+    needs: Sequence[pulumi.Resource]
+    """Resources that exist before a job and are deleted after it."""
 
     def __init__(self, name: str, args: FleetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         needs = pulumi.ResourceOptions(depends_on=[args.cluster.resource] if args.cluster.resource else [])
         super().__init__("tpu-multislice:infra:Fleet", name, None, pulumi.ResourceOptions.merge(opts, needs))
-        prefix = child_prefix(name, "fleet")
+        prefix, spec = child_prefix(name, "fleet"), args.spec
         inside, in_cluster = partial(part, self), partial(part, self, deleted_with=args.cluster.resource)
-        allowances = {team: args.allowances.get(team, Allowance()) for team in args.teams}
+        allowances = {team: args.allowances.get(team, Allowance()) for team in spec.teams}
         slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())
-        shared = args.cluster.shared
-        installed = shared.installed if shared else BOTH
-        own = shared.prefix if shared else ""
-        operators_args = OperatorsArgs(args.slices.values(), args.scheduling, slices.first_queued, installed, own)
+        installed = args.cluster.shared.installed if args.cluster.shared else BOTH
+        operators_args = OperatorsArgs(
+            spec.slices.values(), spec.scheduling, slices.first_queued, installed, spec.prefix
+        )
         operators = Operators(f"{prefix}operators", operators_args, in_cluster())
         hooks = explain_stuck_deletes(f"{prefix}told-when-stuck", pulumi.Output.from_input(args.cluster.endpoint))
         queues = Queues(f"{prefix}queues", _queues(args, allowances, hooks), in_cluster(operators))
         if args.monitoring:
             # Only the trainers' metrics wait for the teams' namespaces.
-            namespaces = [team.namespace for team in args.teams.values()]
-            monitoring_args = MonitoringArgs(namespaces, queues, installed, shared.prefix if shared else "")
+            namespaces = [team.namespace for team in spec.teams.values()]
+            monitoring_args = MonitoringArgs(namespaces, queues, installed, spec.prefix)
             Monitoring(f"{prefix}monitoring", monitoring_args, in_cluster(operators))
-        self.place = FleetPlace(
-            cloud=args.cloud,
-            slices=args.slices,
-            teams=args.teams,
-            bucket=args.bucket,
-            scheduling=args.scheduling,
-            prices=args.prices,
-            datasets=args.datasets,
-            prefix=shared.prefix if shared else "",
-            restarts_slices=JOBSET.name in installed,
-            cluster=args.cluster.resource,
-            needs=[slices, access, queues],
-        )
-        self.register_outputs({"queues": {team: each.namespace for team, each in args.teams.items()}})
+        self.spec = replace(spec, restarts_slices=JOBSET.name in installed)
+        self.cluster = args.cluster.resource
+        self.needs = [slices, access, queues]
+        self.register_outputs({"queues": {team: each.namespace for team, each in spec.teams.items()}})
 
     def _access(self, args: FleetArgs, allowances: Mapping[str, Allowance]) -> TrainerAccessArgs:
         on_hosts = {team for team, allowance in allowances.items() if allowance.host_network}
-        folders = written_folders(args.teams, {team: each.folders for team, each in allowances.items()}, on_hosts)
-        members = trainers(args.cloud.project, self._number(args), folders, args.cluster.node_account)
-        return TrainerAccessArgs(members, folders, args.bucket, args.datasets.bucket if args.datasets else None)
+        folders = written_folders(args.spec.teams, {team: each.folders for team, each in allowances.items()}, on_hosts)
+        datasets = args.spec.datasets.bucket if args.spec.datasets else None
+        members = trainers(args.spec.cloud.project, self._number(args), folders, args.cluster.node_account)
+        return TrainerAccessArgs(members, folders, args.spec.bucket, datasets)
 
     def _number(self, args: FleetArgs) -> pulumi.Input[str]:
         """Return the number of the project."""
         if args.cluster.project_number is not None:
             return args.cluster.project_number
-        return project_number(args.cloud.project, pulumi.InvokeOutputOptions(parent=self))
+        return project_number(args.spec.cloud.project, pulumi.InvokeOutputOptions(parent=self))
 
 
 def _slices(args: FleetArgs) -> TpuSlicesArgs:
     return TpuSlicesArgs(
-        cloud=args.cloud,
+        cloud=args.spec.cloud,
         cluster=args.cluster.name,
         endpoint=args.cluster.endpoint,
         node_account=args.cluster.node_account,
-        groups=args.slices,
+        groups=args.spec.slices,
         labels={**MANAGED_BY, **args.labels},
         second_network=args.cluster.second_network,
-        location=args.cluster.shared.location if args.cluster.shared else args.cloud.region,
+        location=args.cluster.shared.location if args.cluster.shared else args.spec.cloud.region,
         private_nodes=args.cluster.shared.private_nodes if args.cluster.shared else True,
     )
 
 
 def _queues(args: FleetArgs, allowances: Mapping[str, Allowance], hooks: pulumi.ResourceHookBinding) -> QueuesArgs:
     return QueuesArgs(
-        groups=args.slices,
-        teams=args.teams,
+        groups=args.spec.slices,
+        teams=args.spec.teams,
         allowances=allowances,
-        placement=args.scheduling.placement,
-        prefix=args.cluster.shared.prefix if args.cluster.shared else "",
+        placement=args.spec.scheduling.placement,
+        prefix=args.spec.prefix,
         counted=args.cluster.shared.counted if args.cluster.shared else (),
         network=args.cluster.ranges,
         monitored=args.monitoring,

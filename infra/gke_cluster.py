@@ -177,8 +177,6 @@ class ClusterArgs:
 class SharedCluster:
     """A cluster that exists already, and that others use too. The fleet leaves alone what is theirs."""
 
-    prefix: str
-    """Prefix of names that every stack would give alike, such as `research-`."""
     location: str
     """Region or zone of the cluster."""
     private_nodes: bool = True

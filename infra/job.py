@@ -7,10 +7,12 @@ from typing import Any, Self
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from infra.fleet import Fleet
 from infra.objects import KubernetesObject
 from infra.stack import jobset
 from infra.stack.commands import command_line
 from infra.stack.cost import usd_per_job_hour
+from infra.stack.fleet import FleetSpec
 from infra.stack.kueue import local_queue
 from infra.stack.manifests import mark_ours
 from infra.stack.names import (
@@ -26,9 +28,9 @@ from infra.stack.names import (
 from infra.stack.settings import rules_jobs, rules_teams
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.jobs import AnyJob
-from infra.stack.settings.stack import Draft, DraftJob, Settings
+from infra.stack.settings.stack import DraftJob, Settings
 from infra.stack.settings.values import HIDDEN, NAMESPACE, SECRETS
-from infra.stack.submission import FleetPlace, submission_to
+from infra.stack.submission import submission_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +41,8 @@ class JobArgs:
         SettingsError: the job does not fit the fleet; lists all errors.
     """
 
-    fleet: FleetPlace
-    """Fleet that runs the job: `Fleet.place`, or one written by hand for a fleet of another program."""
+    fleet: FleetSpec
+    """Fleet that runs the job: `Fleet.spec`, or one written by hand for a fleet of another program."""
     job: AnyJob
     """Section of a stack file: `TrainingJob` or `ContainerJob`."""
     image: pulumi.Input[str] | None = None
@@ -50,6 +52,10 @@ class JobArgs:
     files: str | None = None
     """URL of the folder that contains the job's folder. Default: the folder `jobs` of its team in the fleet's
     bucket."""
+    cluster: pulumi.Resource | None = None
+    """`Fleet.cluster`: objects of a cluster that is deleted too are not deleted one by one. Default: none."""
+    needs: Sequence[pulumi.Resource] = ()
+    """`Fleet.needs`: resources that exist before the job and are deleted after it. Default: none."""
     replaced_with: Sequence[pulumi.Resource] = ()
     """Resources whose replacement replaces the JobSet, such as those that its slices depend on. Default: none."""
     only: bool = False
@@ -63,7 +69,7 @@ class JobArgs:
         cls,
         settings: Settings,
         name: str,
-        fleet: FleetPlace,
+        fleet: Fleet,
         image: pulumi.Input[str] | None,
         footings: Mapping[str, pulumi.Resource],
     ) -> Self:
@@ -71,9 +77,11 @@ class JobArgs:
         (`infra.guard`)."""
         job = settings.jobs[name]
         return cls(
-            fleet=fleet,
+            fleet=fleet.spec,
             job=job,
             image=image,
+            cluster=fleet.cluster,
+            needs=fleet.needs,
             secrets=_configured_secrets(settings.secrets_of(job)),
             files=f"gs://{settings.checkpoint_bucket}",
             replaced_with=[footings[group] for group in job.slices.groups],
@@ -87,17 +95,7 @@ class JobArgs:
 
     def _errors(self) -> Iterator[FieldError]:
         fleet, job = self.fleet, self.job
-        draft = Draft(
-            cloud=fleet.cloud,
-            slices=fleet.slices,
-            written_slices=dict.fromkeys(fleet.slices, {}),
-            teams=fleet.teams,
-            written_teams=dict.fromkeys(fleet.teams, {}),
-            jobs=(DraftJob("job", job.model_dump(), job),),
-            datasets=fleet.datasets,
-            scheduling=fleet.scheduling,
-            secrets=tuple(self.secrets),
-        )
+        draft = fleet.draft(jobs=(DraftJob("job", job.model_dump(), job),), secrets=tuple(self.secrets))
         shapes = {name: group.shape for name, group in fleet.slices.items()}
         yield from rules_teams.check(draft, shapes)
         yield from rules_jobs.check(draft, shapes)
@@ -112,7 +110,7 @@ class Job(pulumi.ComponentResource):
     jobset: KubernetesObject
 
     def __init__(self, name: str, args: JobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        needs = pulumi.ResourceOptions(depends_on=list(args.fleet.needs))
+        needs = pulumi.ResourceOptions(depends_on=list(args.needs))
         super().__init__("tpu-multislice:infra:Job", name, None, pulumi.ResourceOptions.merge(opts, needs))
         namespace = args.fleet.teams[args.job.team].namespace
         around = [self._queue(name, args), *self._price(name, args, namespace), *self._secret(name, args, namespace)]
@@ -170,7 +168,7 @@ class Job(pulumi.ComponentResource):
         return KubernetesObject(job_resource(name), jobset.render(submitted), options)
 
     def _with_cluster(self, args: JobArgs, aliases: Sequence[pulumi.Alias]) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(parent=self, deleted_with=args.fleet.cluster, aliases=list(aliases))
+        return pulumi.ResourceOptions(parent=self, deleted_with=args.cluster, aliases=list(aliases))
 
 
 def _former_names(name: str, args: JobArgs) -> list[pulumi.Alias]:

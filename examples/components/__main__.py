@@ -9,6 +9,7 @@ from infra.foundation import Foundation, FoundationArgs
 from infra.job import Job, JobArgs
 from infra.objects import kubernetes_provider
 from infra.stack.capacity import Spot
+from infra.stack.fleet import FleetSpec
 from infra.stack.settings.jobs import JobSlices, TrainingJob
 from infra.stack.settings.schema import Cloud, Cluster, Quota, SliceGroup, Team
 
@@ -37,15 +38,15 @@ bucket = gcp.storage.Bucket(
     opts=ResourceOptions(provider=google),
 )
 trillium = SliceGroup(generation="v6e", topology="2x4", count=2, capacity=Spot(kind="spot"))
+spec = FleetSpec(
+    cloud=cloud,
+    slices={"trillium": trillium},
+    teams={"research": Team(namespace="research", quota={"trillium": Quota(chips=16)})},
+    bucket=f"{cloud.project}-east-checkpoints",
+)
 fleet = Fleet(
     "tpus",
-    FleetArgs(
-        cloud=cloud,
-        cluster=foundation.cluster,
-        slices={"trillium": trillium},
-        teams={"research": Team(namespace="research", quota={"trillium": Quota(chips=16)})},
-        bucket=f"{cloud.project}-east-checkpoints",
-    ),
+    FleetArgs(spec=spec, cluster=foundation.cluster),
     ResourceOptions(providers=[google, kubernetes], depends_on=[bucket]),
 )
 
@@ -58,7 +59,7 @@ tiny = TrainingJob(
     max_restarts=3,
     existing_run="resume",
 )
-job_args = JobArgs(fleet=fleet.place, job=tiny, image=config.require("image"))
+job_args = JobArgs(fleet=fleet.spec, needs=fleet.needs, job=tiny, image=config.require("image"))
 job = Job("tiny", job_args, ResourceOptions(provider=kubernetes))
 
 pulumi.export("endpoint", endpoint)

@@ -89,7 +89,6 @@ def _find_cluster(settings: Settings, wanted: schema.ExistingCluster, provider: 
         pulumi.log.warn(f"cluster {wanted.name}: {doubt}")
     pods, services = found["clusterIpv4Cidr"], found["servicesIpv4Cidr"]
     shared = SharedCluster(
-        prefix=settings.prefix,
         location=wanted.location,
         private_nodes=bool(google.first(found, "privateClusterConfigs").get("enablePrivateNodes")),
         jobset=wanted.jobset,

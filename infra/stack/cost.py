@@ -12,10 +12,11 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
+from infra.stack.fleet import FleetSpec
 from infra.stack.settings.jobs import Job, TrainingJob
 from infra.stack.settings.schema import Cloud, Prices, SliceGroup, Usd
 from infra.stack.settings.stack import Settings
-from infra.stack.submission import FleetPlace, training_spec
+from infra.stack.submission import training_spec
 from workloads.spec import Spec, load_preset
 
 ListedKind = Literal["on-demand", "spot"]
@@ -391,7 +392,7 @@ def _usd(amount: float) -> float:
     return round(amount, _DECIMALS)
 
 
-def usd_per_job_hour(fleet: FleetPlace, job: Job) -> float | None:
+def usd_per_job_hour(fleet: FleetSpec, job: Job) -> float | None:
     """Return what all slices of a job cost per hour.
 
     `None` if the price of a group that it may run on is unknown or if prices differ, because pods do not know which

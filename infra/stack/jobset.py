@@ -104,7 +104,7 @@ def _head_and_slices(submission: Submission, head_template: Manifest, pods: Pods
 
 def _labels(submission: Submission) -> dict[str, str]:
     job = submission.job
-    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: f"{submission.prefix}{job.priority}"}
+    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: f"{submission.fleet.prefix}{job.priority}"}
     if job.max_hours:
         labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
     return labels
@@ -115,7 +115,7 @@ def _slice_job(submission: Submission, container: str, template: Manifest) -> Ma
     hosts = submission.slices.hosts
     # JobSet creates no follower while its Job has two leaders, a refused one and its replacement
     # (jobset/pkg/webhooks/pod_webhook.go). So the Job fails at once, and all slices restart without a pause.
-    led = hosts > 1 and way(submission.groups.values(), submission.placement) == "exclusive-topology"
+    led = hosts > 1 and way(submission.groups.values(), submission.fleet.scheduling.placement) == "exclusive-topology"
     return _indexed_job(submission, container, hosts, template, 0 if led else _REFUSALS)
 
 
@@ -151,7 +151,7 @@ def _failure_policy(submission: Submission) -> Manifest:
     if job.records:
         fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(job.container, FATAL_CODES)])]
         uncounted = [_exit_message(job.container, job.uncounted_codes), *uncounted]
-    if submission.spec and submission.restarts_slices:
+    if submission.spec and submission.fleet.restarts_slices:
         rules = [*fatal, *_rules_of_slices(job.container)]
     else:
         rules = [

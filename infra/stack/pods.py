@@ -125,13 +125,13 @@ def render_pods(submission: Submission) -> Pods:
     return Pods(
         slices=_slice_template(submission, on_slices),
         head=_head_template(submission, runtime, on_head) if runtime and on_head else None,
-        together=_slice_annotations(submission.groups, submission.placement),
+        together=_slice_annotations(submission.groups, submission.fleet.scheduling.placement),
         requests=_request_annotations(submission.groups),
     )
 
 
 def _slice_template(submission: Submission, on_slices: Containers) -> Manifest:
-    annotations = _pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
+    annotations = _pod_annotations(submission.groups, submission.fleet.scheduling.placement, submission.slices.hosts)
     portion = _SHARED_HOST_SHARE if submission.shares_host else _REQUESTED_SHARE
     own = {"resources": resources(submission.shape, submission.job.resources, portion)}
     main, before = on_slices.main | own, [each | own for each in on_slices.before]
@@ -162,7 +162,7 @@ def _template(
 ) -> Manifest:
     """Return pods that run the container `main` on nodes that `place` selects, after the containers `before` have
     ended, or have started if they are sidecars. With `with_data` the bucket is mounted."""
-    job, bucket = submission.job, submission.mounted_bucket if with_data else None
+    job, bucket = submission.job, submission.fleet.mounted_bucket if with_data else None
     own = _own_folders(submission) if with_data else {}
     mounts = [*_mounts(submission, bucket), *({"name": name, "mountPath": own[name].path} for name in own)]
     confined = {"securityContext": _container_context(job), "volumeMounts": mounts}
@@ -183,7 +183,7 @@ def _template(
 
 
 def _mount_annotations(submission: Submission) -> dict[str, str]:
-    return {"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}
+    return {"gke-gcsfuse/volumes": "true"} if submission.fleet.mounted_bucket else {}
 
 
 def _pod_context(submission: Submission) -> Manifest:
@@ -344,7 +344,7 @@ def _pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[s
 
 def _place(submission: Submission) -> Manifest:
     colocated = submission.job.pathways is not None and submission.shares_host
-    affinity = pod_affinity(submission.groups, submission.placement, colocated=colocated)
+    affinity = pod_affinity(submission.groups, submission.fleet.scheduling.placement, colocated=colocated)
     return {
         "nodeSelector": node_selector(submission.groups),
         "tolerations": tolerations(submission.groups),

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infra.stack.cost import BILL_OUTPUT, group_bill, stack_bill
+from infra.stack.fleet import FleetSpec
 from infra.stack.settings.jobs import Functions, PodLevel
 from infra.stack.settings.schema import Budget, Cloud, Cluster, Datasets, Prices, Scheduling, SliceGroup, Team
 from infra.stack.settings.stack import LEAST_HEAD_LIMIT, Settings
-from infra.stack.submission import FleetPlace, slice_spec
+from infra.stack.submission import slice_spec
 from workloads.spec import SliceSpec
 
 MAJOR, MINOR = 1, 0
@@ -135,9 +136,9 @@ class Published(_Versioned):
         return f"{self.cluster.name}-" if self.cluster.existing else ""
 
     @property
-    def fleet(self) -> FleetPlace:
+    def fleet(self) -> FleetSpec:
         """Return the fleet that function calls run on."""
-        return FleetPlace(
+        return FleetSpec(
             cloud=self.cloud,
             slices=self.slices,
             teams=self.teams,

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from infra.stack.fleet import FleetSpec
 from infra.stack.names import programs_folder
 from infra.stack.settings.jobs import AnyJob, FunctionJob, Job, TrainingJob
-from infra.stack.settings.schema import Cloud, Datasets, Placement, Prices, Scheduling, SliceGroup, Team
+from infra.stack.settings.schema import SliceGroup
 from infra.stack.settings.stack import Settings
 from infra.stack.tpu import SliceShape
 from workloads.spec import (
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     import pulumi
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Submission:
     """Inputs for rendering a JobSet."""
 
+    fleet: FleetSpec
     job: AnyJob | FunctionJob
-    slices: SliceSpec
     spec: JobSpec | None
     """The trainer's specification. `None` if another program runs."""
     folder: str
@@ -39,25 +40,32 @@ class Submission:
     image: "pulumi.Input[str]"
     checking_image: "pulumi.Input[str] | None"
     """Image of the init container that checks the chips. `None` if there is no check."""
-    namespace: str
     queue: str
     """Name of the LocalQueue that admits it."""
-    groups: Mapping[str, SliceGroup]
-    """Slice groups that the job may run on. All have equal slices."""
-    placement: Placement
-    mounted_bucket: str | None
-    """Bucket whose files the pods see as a folder."""
-    compile_cache: str | None
-    """Folder that keeps compiled programs for all starts of the team's jobs. `None` for a folder in the pod, for one
-    start only."""
     secrets: tuple[str, ...]
     """Environment variables that its pods get from the job's Secret."""
     usd_per_hour: float | None = None
     """Price that its pods know from the start. `None` if they read it from the ConfigMap of a job of the stack."""
-    prefix: str = ""
-    """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
-    restarts_slices: bool = False
-    """Whether JobSet can restart one slice and leave the others. Default: no."""
+
+    @property
+    def namespace(self) -> str:
+        return self.fleet.teams[self.job.team].namespace
+
+    @property
+    def groups(self) -> Mapping[str, SliceGroup]:
+        """Return the slice groups that the job may run on. All have equal slices."""
+        return self.fleet.groups_of(self.job)
+
+    @property
+    def slices(self) -> SliceSpec:
+        return slices_of(self.job, self.shape)
+
+    @property
+    def compile_cache(self) -> str | None:
+        """Return the folder that keeps compiled programs for all starts of the team's jobs. `None` for a folder in the
+        pod, for one start only."""
+        kept = isinstance(self.job, TrainingJob) and self.job.compile_cache == "bucket"
+        return f"gs://{self.fleet.bucket}/{programs_folder(self.namespace)}" if kept else None
 
     @property
     def shape(self) -> SliceShape:
@@ -78,60 +86,14 @@ class Submission:
         return len(self.groups) > 1 or any(group.capacity.queued for group in self.groups.values())
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetPlace:
-    """A fleet that jobs run on: the slices, teams and files of a `Fleet` of the same program, or of another program."""
-
-    cloud: Cloud
-    slices: Mapping[str, SliceGroup]
-    """Slice groups by name."""
-    teams: Mapping[str, Team]
-    """Teams by name. A job needs its own team."""
-    bucket: str
-    """Name of the checkpoint bucket."""
-    scheduling: Scheduling = Scheduling()
-    """Settings of the queues. Jobs need `placement`."""
-    prices: Prices = Prices()
-    """Contract prices. Default: list prices."""
-    datasets: Datasets | None = None
-    """Bucket with training data. Default: none."""
-    prefix: str = ""
-    """Prefix of the names of priorities in an existing cluster. Default: none, as in a stack's own cluster."""
-    restarts_slices: bool = False
-    """Whether JobSet can restart one slice and leave the others, by its feature gate RestartJob. Default: no."""
-    cluster: "pulumi.Resource | None" = None
-    """Resource of the cluster in the same program. Objects of a deleted cluster are not deleted one by one."""
-    needs: "Sequence[pulumi.Resource]" = ()
-    """Resources of the same program that exist before a job and are deleted after it."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Return the fleet of a stack file."""
-        return cls(
-            cloud=settings.cloud,
-            slices=settings.slices,
-            teams=settings.teams,
-            bucket=settings.checkpoint_bucket,
-            scheduling=settings.scheduling,
-            prices=settings.prices,
-            datasets=settings.datasets,
-            prefix=settings.prefix,
-            restarts_slices=settings.cluster.installs_jobset,
-        )
-
-    def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
-        """Return the slice groups that the job may run on, the preferred one first."""
-        return {name: self.slices[name] for name in job.slices.groups}
-
-
 def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
     """Return one of the stack's jobs as a submission. `image` is the trainer's image, if the stack has one."""
     files = f"gs://{settings.checkpoint_bucket}"
-    return submission_to(FleetPlace.of(settings), job, image, files=files, secrets=settings.secrets_of(job))
+    return submission_to(FleetSpec.of(settings), job, image, files=files, secrets=settings.secrets_of(job))
 
 
 def submission_to(
-    place: FleetPlace,
+    fleet: FleetSpec,
     job: AnyJob | FunctionJob,
     image: "pulumi.Input[str] | None",
     *,
@@ -139,28 +101,18 @@ def submission_to(
     secrets: Sequence[str],
 ) -> Submission:
     """Return a job as a submission to a fleet. Its files are in the folder of its name below the URL `files`."""
-    namespace, groups = place.teams[job.team].namespace, place.groups_of(job)
     own = job.image or image
     assert own is not None, "infra.stack.settings.read requires the trainer's image if a job needs it"
-    shape = groups[job.slices.group].shape
-    training = isinstance(job, TrainingJob)
-    cached = training and job.compile_cache == "bucket"
+    shape = fleet.slices[job.slices.group].shape
     return Submission(
+        fleet=fleet,
         job=job,
-        slices=slices_of(job, shape),
-        spec=assemble(job, shape, load_preset(job.preset), files) if training else None,
+        spec=assemble(job, shape, load_preset(job.preset), files) if isinstance(job, TrainingJob) else None,
         folder=f"{files}/{job.name}",
         image=own,
         checking_image=image if job.check_slices else None,
-        namespace=namespace,
         queue=job.queue,
-        groups=groups,
-        placement=place.scheduling.placement,
-        mounted_bucket=place.datasets.bucket if place.datasets and place.datasets.mount else None,
-        compile_cache=f"gs://{place.bucket}/{programs_folder(namespace)}" if cached else None,
         secrets=tuple(secrets),
-        prefix=place.prefix,
-        restarts_slices=place.restarts_slices,
     )
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from infra.stack import jobset
 from infra.stack.cost import usd_per_job_hour
+from infra.stack.fleet import FleetSpec
 from infra.stack.manifests import Manifest
 from infra.stack.names import FUNCTION_ANNOTATION, jobs_folder, secret_name
 from infra.stack.published import Published
 from infra.stack.settings.jobs import AnyJob, FunctionJob, Functions, JobSlices, Priority
 from infra.stack.settings.stack import Settings
-from infra.stack.submission import FleetPlace, submission_to
+from infra.stack.submission import submission_to
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec
 
 KEPT_SECONDS = 24 * 60 * 60
@@ -30,9 +31,9 @@ def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> M
 
     Its files are below the team's own folder of the bucket, because the pods of the team may write nowhere else.
     """
-    place, files = FleetPlace.of(settings), f"gs://{published.bucket}/{jobs_folder(published.namespace)}"
-    usual = submission_to(place, job, published.image, files=files, secrets=())
-    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_job_hour(place, job)))
+    fleet, files = FleetSpec.of(settings), f"gs://{published.bucket}/{jobs_folder(published.namespace)}"
+    usual = submission_to(fleet, job, published.image, files=files, secrets=())
+    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_job_hour(fleet, job)))
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from infra.foundation import Foundation, FoundationArgs
 from infra.gke_cluster import ClusterPlace
 from infra.job import Job, JobArgs
 from infra.objects import kubernetes_provider
+from infra.stack.fleet import FleetSpec
 from infra.stack.settings.read import parse
-from infra.stack.submission import FleetPlace
 from sandbox import builds
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import environment, stack_in
@@ -30,6 +30,7 @@ from tests.infra.recording import stack_values
 SETTINGS = parse(stack_values("local"))
 CLOUD = SETTINGS.cloud
 BUCKET = "others-checkpoints"
+SPEC = FleetSpec(cloud=CLOUD, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket=BUCKET)
 EXAMPLE = CHECKOUT / "examples" / "components" / "__main__.py"
 
 
@@ -63,7 +64,7 @@ def test_a_program_may_have_several_components_of_each_kind(tmp_path: Path) -> N
         west = Foundation("west", FoundationArgs(cloud=CLOUD, cluster=cluster), ResourceOptions(provider=_google()))
         kubernetes = kubernetes_provider("west", west.cluster.endpoint)
         fleet = _fleet("others", west.cluster, kubernetes)
-        _job("others", fleet.place, kubernetes)
+        _job("others", fleet.spec, kubernetes)
 
     names = _planned(tmp_path, twice)
     assert names.count("tpus-cohort") == names.count("others-cohort") == 1
@@ -84,12 +85,12 @@ def _foundation() -> None:
 
 
 def _fleet(name: str, cluster: ClusterPlace, kubernetes: pulumi.ProviderResource) -> Fleet:
-    args = FleetArgs(cloud=CLOUD, cluster=cluster, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket=BUCKET)
+    args = FleetArgs(spec=SPEC, cluster=cluster)
     google = gcp.Provider(f"of-{name}", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
     return Fleet(name, args, ResourceOptions(providers=[google, kubernetes]))
 
 
-def _job(name: str, fleet: FleetPlace, kubernetes: pulumi.ProviderResource) -> None:
+def _job(name: str, fleet: FleetSpec, kubernetes: pulumi.ProviderResource) -> None:
     args = JobArgs(fleet=fleet, job=SETTINGS.jobs["tiny"], image=IMAGE, secrets={"TOKEN": "hidden"})
     Job(name, args, ResourceOptions(provider=kubernetes))
 
@@ -99,8 +100,7 @@ def _on_other_cluster(outputs: dict[str, Any]) -> None:
 
 
 def _on_other_fleet(outputs: dict[str, Any]) -> None:
-    place = FleetPlace(cloud=CLOUD, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket=BUCKET)
-    _job("mine", place, kubernetes_provider("theirs", outputs["endpoint"]))
+    _job("mine", SPEC, kubernetes_provider("theirs", outputs["endpoint"]))
 
 
 @pytest.fixture

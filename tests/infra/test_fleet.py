@@ -1,5 +1,6 @@
 """What a fleet refuses."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from infra.fleet import FleetArgs
 from infra.gke_cluster import ClusterPlace, SubnetNames
 from infra.stack.access import Allowance
+from infra.stack.fleet import FleetSpec
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import Quota
@@ -17,15 +19,9 @@ CLUSTER = ClusterPlace(name="c", endpoint="c.example", node_account="nodes@x")
 
 
 def _errors(cluster: ClusterPlace = CLUSTER, **changes: Any) -> list[str]:
-    arguments: dict[str, Any] = {
-        "cloud": SETTINGS.cloud,
-        "slices": SETTINGS.slices,
-        "teams": SETTINGS.teams,
-        "bucket": "b",
-        "cluster": cluster,
-    }
+    changed = {name: changes.pop(name) for name in ("slices", "teams") if name in changes}
     try:
-        FleetArgs(**(arguments | changes))
+        FleetArgs(spec=replace(FleetSpec.of(SETTINGS), **changed), cluster=cluster, **changes)
     except SettingsError as refused:
         return [error.path for error in refused.errors]
     return []

@@ -8,14 +8,14 @@ import pytest
 from pulumi.runtime import rpc
 
 from infra.job import JobArgs
+from infra.stack.fleet import FleetSpec
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
-from infra.stack.submission import FleetPlace
 from tests.infra.one_job import IMAGE, only_job, template_of
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 SETTINGS = parse(stack_values("local"))
-FLEET = FleetPlace(cloud=SETTINGS.cloud, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket="b")
+FLEET = FleetSpec(cloud=SETTINGS.cloud, slices=SETTINGS.slices, teams=SETTINGS.teams, bucket="b")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from datetime import datetime
 import pytest
 
 from infra.stack.cost import usd_per_job_hour
+from infra.stack.fleet import FleetSpec
 from infra.stack.programs import PRICE_KEY
 from infra.stack.settings.read import parse
-from infra.stack.submission import FleetPlace
 from tests.chain.stack import NAMESPACE, PATIENCE_SECONDS, Chain
 from tests.faults.catalogue import CATALOGUE
 from tests.faults.fault import Expected, Fault
@@ -45,7 +45,7 @@ def test_a_host_that_dies_during_a_save_costs_its_job_no_more_than_its_row_says(
 def test_a_start_records_the_price_that_the_program_declares(chain: Chain) -> None:
     (start,) = chain.history(STEADY).starts
     settings = parse(stack_values("local"))
-    assert start.usd_per_hour == usd_per_job_hour(FleetPlace.of(settings), only_job(settings))
+    assert start.usd_per_hour == usd_per_job_hour(FleetSpec.of(settings), only_job(settings))
 
 
 @pytest.mark.usefixtures("steady")

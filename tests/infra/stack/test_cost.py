@@ -21,9 +21,9 @@ from infra.stack.cost import (
     signed_per_hour,
     usd_per_job_hour,
 )
+from infra.stack.fleet import FleetSpec
 from infra.stack.settings.read import parse
 from infra.stack.settings.stack import Settings
-from infra.stack.submission import FleetPlace
 from infra.stack.tpu import generations
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job
@@ -274,4 +274,4 @@ def test_groups_of_different_prices_leave_the_price_of_the_job_open(
     job = job.model_copy(update={"slices": slices})
     either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
     chips = job.slices.count * group.shape.chips
-    assert usd_per_job_hour(FleetPlace.of(either), job) == (None if usd_per_hour is None else usd_per_hour * chips)
+    assert usd_per_job_hour(FleetSpec.of(either), job) == (None if usd_per_hour is None else usd_per_hour * chips)

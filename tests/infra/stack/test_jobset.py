@@ -47,10 +47,12 @@ def test_every_exit_code_has_an_action() -> None:
     ],
 )
 def test_an_exit_code_leads_to_its_action(values: Values, code: int | None, disrupted: bool, expected: str) -> None:
-    assert action(render(submitted(values)), code, disrupted=disrupted) == expected
+    with_gate = submitted(values)
+    assert action(render(with_gate), code, disrupted=disrupted) == expected
     # A JobSet of others lacks the gate.
     for_all = expected.replace("RestartJobAnd", "RestartJobSetAnd") if expected != "RestartJob" else "RestartJobSet"
-    assert action(render(replace(submitted(values), restarts_slices=False)), code, disrupted=disrupted) == for_all
+    without_gate = replace(with_gate, fleet=replace(with_gate.fleet, restarts_slices=False))
+    assert action(render(without_gate), code, disrupted=disrupted) == for_all
 
 
 @pytest.mark.parametrize(

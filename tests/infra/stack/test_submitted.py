@@ -52,7 +52,8 @@ def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values
     volumes = [volume for volume in template_of(job)["spec"]["volumes"] if volume["name"] != "api-access"]
     assert template_of(made)["spec"]["volumes"] == volumes
     # It has no supervisor, so that JobSet restarts all slices.
-    of_all: Any = render(replace(only_submission(parse(values), IMAGE), restarts_slices=False))
+    usual = only_submission(parse(values), IMAGE)
+    of_all: Any = render(replace(usual, fleet=replace(usual.fleet, restarts_slices=False)))
     assert made["spec"]["failurePolicy"]["rules"] == of_all["spec"]["failurePolicy"]["rules"]
     assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
 
