@@ -1,6 +1,7 @@
 """`multislice up` and `multislice down` for a stack in Google Cloud, with the user's own Pulumi."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -8,11 +9,10 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from cli.backend import Backend
-from cli.project_files import Files
+from cli.project_files import Files, check_policy_file, policy_pack
 from cli.review import review_of
 from cli.selected import backend_url
-from infra.cluster.stacks import Renewal, Stacks
+from infra.cluster.stacks import Renewal, Stacks, StacksError, explain_missing_program
 from infra.review.answers import answers, find_obstacles
 from infra.stack.project import find_project
 from infra.stack.settings.stack import Settings
@@ -70,3 +70,38 @@ def _require_terminal(yes: bool) -> None:
 
 def _say(console: Console, message: str) -> None:
     console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+class Backend:
+    """The user's own Pulumi. No operation changes which stack is selected."""
+
+    def __init__(self, files: Files, stacks: Stacks) -> None:
+        self._files = files
+        self._stacks = stacks
+
+    def up(self, name: str, renewal: Renewal, *, yes: bool) -> None:
+        """Create the stack if it does not exist, and deploy its file under the rules of a preview.
+
+        Pulumi asks for confirmation unless `yes`.
+        """
+        if name not in self._stacks.names():
+            self._stacks.ask("stack", "init", name, "--no-select", *self._files.encryption(name))
+        settings = self._files.policy(name)
+        exceptions: tuple[str, ...] = ()
+        if settings.is_file():
+            check_policy_file(settings)
+            exceptions = ("--policy-pack-config", str(settings))
+        pack = ("--policy-pack", str(policy_pack()), *exceptions)
+        self._follow("up", "--stack", name, *renewal.options, *pack, yes=yes)
+
+    def destroy(self, name: str, *, yes: bool) -> None:
+        """Destroy all resources. Pulumi asks for confirmation unless `yes`."""
+        self._follow("destroy", "--stack", name, yes=yes)
+
+    def _follow(self, *arguments: str, yes: bool) -> None:
+        """Run a command whose output goes to stderr, where the user can watch it."""
+        command = ["pulumi", *arguments, *(("--yes", "--non-interactive") if yes else ())]
+        with explain_missing_program("pulumi"):
+            ended = subprocess.run(command, cwd=find_project(), stdout=sys.stderr, check=False)
+        if ended.returncode:
+            raise StacksError(f"`{' '.join(command)}` failed; its output says why")

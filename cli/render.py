@@ -1,5 +1,6 @@
-"""Formats jobs, times and prices as text and as terminal tables, for several commands."""
+"""Formats jobs, times, prices and messages of the scheduler as text and as terminal tables, for several commands."""
 
+import re
 import signal
 from collections.abc import Collection, Iterable, Sequence
 
@@ -9,7 +10,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from cli.observed.scheduler import in_words
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import Kind
 from infra.stack.names import HEAD
@@ -22,6 +22,23 @@ WIDTH = 100
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 32
 _POD_COLORS = {"Running": "green", "Succeeded": "green", "Failed": "red", "Pending": "yellow", "Terminating": "yellow"}
+
+_UNSCHEDULABLE = re.compile(r"0/(?P<nodes>\d+) nodes are available: (?P<reasons>.+?)\.(?= |$)")
+"""The scheduler's message (kubernetes/pkg/scheduler/framework/types.go), without what it says of preemption."""
+_REASON = re.compile(r"(?P<count>\d+) (?P<reason>.+?)(?=, \d+ |$)")
+CORDONED, TAINTED = "were unschedulable", "untolerated taint"
+"""Parts of the scheduler's message about nodes that are cordoned, or have a taint, such as one that is not ready."""
+_REASON_WORDS = (
+    (CORDONED, "cordoned"),
+    (TAINTED, "not ready, or with another taint"),
+    ("Insufficient google.com/tpu", "without free chips"),
+    (r"Insufficient (?P<resource>\S+)", r"with too little free \g<resource>"),
+    ("node affinity/selector", "not of the job's slices"),
+    ("anti-affinity", "in the slice of other pods"),
+    ("pod affinity", "outside the slice of the other hosts"),
+    ("Too many pods", "with as many pods as they may have"),
+)
+"""Words for the filters' reasons (kubernetes/pkg/scheduler/framework/plugins), by a pattern."""
 
 
 def duration(seconds: float) -> str:
@@ -115,7 +132,7 @@ def group_by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {}
     for pod in pods:
         if pod.waits_for and not pod.node:
-            said.setdefault(in_words(pod.waits_for), []).append(pod.host)
+            said.setdefault(scheduler_words(pod.waits_for), []).append(pod.host)
     return said
 
 
@@ -125,3 +142,17 @@ def rows_of(found: Iterable[tuple[str, RenderableType]]) -> RenderableType:
     for row in found:
         grid.add_row(*row)
     return grid
+
+
+def scheduler_words(message: str) -> str:
+    """Return the scheduler's message in a few words; the message itself if it has another form."""
+    found = _UNSCHEDULABLE.match(message)
+    if found is None:
+        return message
+    reasons = [f"{each['count']} {_reason_words(each['reason'])}" for each in _REASON.finditer(found["reasons"])]
+    return f"of {found['nodes']} nodes {', '.join(reasons)}" if reasons else message
+
+
+def _reason_words(reason: str) -> str:
+    matches = ((re.search(pattern, reason), words) for pattern, words in _REASON_WORDS)
+    return next((found.expand(words) for found, words in matches if found), reason)

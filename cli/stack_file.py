@@ -149,21 +149,19 @@ def _written(path: Path) -> YamlFile:
     raise Halt(f"{shown(path)}:{line}: {wanted}\n{ADVICE}")
 
 
-def loaded(path: Path, content: str = "a mapping `config`") -> object:
+def loaded(path: Path) -> object:
     """Return the content of a YAML file, even without settings, as `pulumi stack init` writes it.
-
-    `content` is what an error says about the content that the file must have.
 
     Raise Halt if it does not exist, is not YAML, has a key twice, or is too large.
     """
-    file = opened(path, content)
+    file = opened(path)
     if file.errors:
         _refuse(file, ())
     return file.content
 
 
 def opened(path: Path, content: str = "a mapping `config`") -> YamlFile:
-    """Return a YAML file. Raise Halt if it does not exist, is not YAML, or is too large; `content` as in `loaded`."""
+    """Return a YAML file, which must have `content`. Raise Halt if it does not exist, is not YAML, or is too large."""
     try:
         return read_yaml(path)
     except OSError as error:

@@ -288,7 +288,7 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     figures = summary(job, snapshot.at)
     age = "" if figures.age_seconds is None else f" · submitted {duration(figures.age_seconds)} ago"
     yield Text.assemble((figures.name, "bold"), "  ", (figures.state, _STYLES[figures.state]), (age, "dim"))
-    inside: list[RenderableType] = [rows_of(_facts(job, figures, snapshot.at))]
+    inside: list[RenderableType] = [rows_of(_facts(job, figures))]
     if figures.step is not None:
         inside += [Text(), *training_lines(job.training, figures.seconds_left, width - _INDENT)]
     if job.pods or figures.state in (State.STARTING, State.RUNNING):
@@ -304,7 +304,7 @@ def _counted(job: Job) -> str:
     return f"{job.processes_counted} of processes and {job.pods_counted} of pods count, each towards {job.max_restarts}"
 
 
-def _facts(job: Job, figures: Summary, at: float) -> Iterator[tuple[str, RenderableType]]:
+def _facts(job: Job, figures: Summary) -> Iterator[tuple[str, RenderableType]]:
     if figures.position is not None:
         said = job.workload.condition("QuotaReserved") if job.workload else None
         yield "queue", f"position {figures.position} in {figures.queue}{f': {said.message}' if said else ''}"

@@ -174,11 +174,9 @@ def _service_account(email: pulumi.Input[str]) -> pulumi.Output[str]:
     return pulumi.Output.concat("serviceAccount:", email)
 
 
-def workload_principal(
-    project: str, number: pulumi.Input[str], namespace: str, account: str = SERVICE_ACCOUNT
-) -> pulumi.Output[str]:
-    """Return the pods of an account in a namespace, by default the training pods, as a member of an IAM grant."""
+def workload_principal(project: str, number: pulumi.Input[str], namespace: str) -> pulumi.Output[str]:
+    """Return the training pods in a namespace as a member of an IAM grant."""
     pool = f"locations/global/workloadIdentityPools/{project}.svc.id.goog"
     return pulumi.Output.concat(
-        "principal://iam.googleapis.com/projects/", number, f"/{pool}/subject/ns/{namespace}/sa/{account}"
+        "principal://iam.googleapis.com/projects/", number, f"/{pool}/subject/ns/{namespace}/sa/{SERVICE_ACCOUNT}"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import partial
 
-from multislice_run.records.causes import Cause
+from multislice_run.records.events import Cause
 
 
 class Reaction(StrEnum):

@@ -19,8 +19,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from multislice_run import exposition
 from multislice_run.exposition import Exposition
 from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
-from multislice_run.records.causes import Cause
-from multislice_run.records.events import ENDS_A_PIECE, EventName
+from multislice_run.records.events import ENDS_A_PIECE, Cause, EventName
 from multislice_run.records.lines import StepLine
 from multislice_run.start import PastEnd, Start, past_ends
 from multislice_run.supervised import SAVED, STEPPED, tell

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from cli.explain.finding import Cause, Finding, advise, after_change, meaning, submit_again
-from cli.observed.causes import first_cause, refusals
-from cli.observed.ends import HostEnd
-from cli.observed.scheduler import CORDONED, TAINTED
+from cli.observed.causes import HostEnd, first_cause, refusals
 from cli.observed.snapshot import Job, Node, Snapshot
-from cli.render import counted, duration, group_by_reason, numbered
+from cli.render import CORDONED, TAINTED, counted, duration, group_by_reason, numbered
 from infra.cluster.job_state import Kind, State
 from infra.stack.names import NODE_POOL_LABEL
 from workloads.spec import BAD_HOST_KEY, ExitCode

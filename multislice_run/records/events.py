@@ -1,8 +1,24 @@
-"""Names of the events in a ledger, and the causes of the time before them."""
+"""Names of the events in a ledger, and what the time of a run is spent on."""
 
 from enum import StrEnum
 
-from multislice_run.records.causes import Cause
+
+class Cause(StrEnum):
+    """What time was spent on."""
+
+    PRODUCTIVE = "productive steps"
+    INPUT = "steps waiting for the host"
+    LOST = "lost work"
+    SAVE = "saves"
+    COMPARE = "comparing slices"
+    EVALUATION = "evaluation"
+    COMPILE = "compilation"
+    RESTORE = "restore"
+    START = "start of hosts"
+    WAITING = "waiting for hosts"
+    HUNG = "hung"
+    DOWN = "down"
+    OTHER = "other"
 
 
 class EventName(StrEnum):

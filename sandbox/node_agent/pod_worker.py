@@ -9,10 +9,10 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
+from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
 from sandbox.node_agent.container import Machine
 from sandbox.node_agent.container_worker import ContainerWorker
 from sandbox.node_agent.environment import Surroundings
@@ -30,12 +30,21 @@ from sandbox.node_agent.pod import (
     waiting,
 )
 from sandbox.node_agent.pod_process import end_leftovers
-from sandbox.node_agent.unsupported import unsupported
+from sandbox.node_agent.probes import ACTIONS
 from sandbox.site import REFUSES_PODS
 
 log = logging.getLogger(__name__)
 
 _PUBLISH_RETRY_SECONDS = 1
+
+_POD_FIELDS = ("dnsConfig", "hostAliases", "readinessGates", "resourceClaims", "setHostnameAsFQDN")
+_CONTAINER_FIELDS = ("restartPolicyRules", "volumeDevices")
+_MOUNT_FIELDS = ("mountPropagation", "recursiveReadOnly", "subPathExpr")
+_PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+_VARIABLES = {"fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef"}
+_SOURCES = {"configMap", "secret", "downwardAPI", "serviceAccountToken"}
+_VOLUMES = {"emptyDir", "configMap", "secret", "downwardAPI", "projected"}
+"""Fields that are not supported in pods, containers and mounts, then the probes and the sources that are supported."""
 
 
 class PodWorker:
@@ -262,3 +271,46 @@ def _in_thread(run: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread
+
+
+def unsupported(pod: Pod) -> str | None:
+    """Return a sentence that names the fields of the pod that are not supported; None if all are."""
+    found = [
+        *_unsupported_in_pod(pod),
+        *(part for container in pod.all_containers for part in _unsupported_in_container(container)),
+    ]
+    if not found:
+        return None
+    return f"The sandbox does not run this pod because it does not support {', '.join(found)}."
+
+
+def _unsupported_in_pod(pod: Pod) -> Iterator[str]:
+    yield from (name for name in _POD_FIELDS if pod.spec.get(name))
+    for volume in pod.spec.get("volumes", []):
+        kinds = volume.keys() - {"name"} - _VOLUMES
+        for source in volume.get("projected", {}).get("sources", []):
+            kinds |= source.keys() - _SOURCES
+        if kinds:
+            yield f"volume {volume['name']!r} of kind {' and '.join(sorted(kinds))}"
+
+
+def _unsupported_in_container(container: Json) -> Iterator[str]:
+    of = f"of container {container['name']!r}"
+    if not container.get("command"):
+        yield f"the entry point {of}, because images are not run here and it has no command"
+    yield from (f"{name} {of}" for name in _CONTAINER_FIELDS if container.get(name))
+    for mount in container.get("volumeMounts", []):
+        yield from (f"{name} of mount {mount['mountPath']!r} {of}" for name in _MOUNT_FIELDS if _is_set(mount, name))
+    for variable in container.get("env", []):
+        for kind in (variable.get("valueFrom") or {}).keys() - _VARIABLES:
+            yield f"{kind} of variable {variable['name']!r} {of}"
+    lifecycle: Json = container.get("lifecycle", {})
+    if "stopSignal" in lifecycle:
+        yield f"stopSignal {of}"
+    checks = {name: container[name] for name in _PROBES if name in container}
+    hooks = {name: lifecycle[name] for name in ("postStart", "preStop") if name in lifecycle}
+    yield from (f"the action of {name} {of}" for name, check in (checks | hooks).items() if not ACTIONS & check.keys())
+
+
+def _is_set(mount: Json, field: str) -> bool:
+    return mount.get(field) not in (None, "None", "Disabled")

@@ -1,16 +1,21 @@
 """Boxes with arrows between them, one after the other in rows, as an SVG that needs nothing from elsewhere."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from workloads.report.chart import document, element, picture, text
+from workloads.report.chart import element, picture, style_sheet, text
 
 _WIDTH, _GAP, _ROW_GAP, _PAD = 230, 46, 40, 12
 _LINE = 17
 _CHARACTERS = 31
 """As many as fit into a box beside each other."""
 _COLUMNS = 3
+_CAPTION_HEIGHT = 20
+_DARK = re.compile(r"^@media \(prefers-color-scheme: dark\) \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+_COLOUR = re.compile(r"--([\w-]+): ([^;]+);")
+_USE = re.compile(r"var\(--([\w-]+)\)")
 _HEAD = 8
 """Length of an arrow's head."""
 
@@ -47,7 +52,28 @@ def flow(name: str, caption: str, boxes: Sequence[Box], closes: str = "") -> str
         drawn.append(_back(closes, corners[-1], height, tall))
     words = "; ".join(f"{box.title}: {', '.join(box.lines)}" for box in boxes)
     drawing = picture(name, words, wide, tall, *drawn)
-    return document(caption, drawing, wide, tall).replace("><", ">\n<") + "\n"
+    return _document(caption, drawing, wide, tall).replace("><", ">\n<") + "\n"
+
+
+def _document(caption: str, drawing: str, width: int, height: int) -> str:
+    """Return a picture of that size as a separate file with its own caption and the colours of the light scheme.
+
+    SVG renderers outside of browsers support neither CSS variables nor automatic height.
+    """
+    light = _DARK.sub("", style_sheet())
+    colours = dict(_COLOUR.findall(light))
+    sheet = _USE.sub(lambda use: colours[use[1]], light)
+    size = f"width: {width}px; height: {height}px;"
+    return element(
+        "svg",
+        # A margin would push the caption out of the picture.
+        element("style", f"{sheet}svg {{ margin: 0; }} svg svg {{ {size} }}"),
+        element("rect", width="100%", height="100%", class_="inner"),
+        drawing,
+        text(caption, 8, height + _CAPTION_HEIGHT - 6, class_="label"),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height + _CAPTION_HEIGHT}",
+    )
 
 
 def _corner(place: int, height: int) -> tuple[float, float]:

@@ -13,8 +13,7 @@ from etils import epath
 from multislice_run import live_metrics as module
 from multislice_run.exposition import FAMILIES
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
-from multislice_run.records.causes import Cause
-from multislice_run.records.events import ENDS_A_PIECE, EventName
+from multislice_run.records.events import ENDS_A_PIECE, Cause, EventName
 from multislice_run.records.lines import StepLine
 from multislice_run.start import PastEnd, Start
 from tests.workloads.exposed import Numbers, numbers

@@ -13,7 +13,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 import jax
 from etils import epath
@@ -22,7 +23,6 @@ from multislice_run.ending import Failure
 from multislice_run.sigterm import end_on_sigterm
 from multislice_run.standstill import Standstill
 from multislice_run.start import Start
-from workloads.call import pathways
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Seals
 from workloads.call.function import (
     Function,
@@ -34,10 +34,10 @@ from workloads.call.function import (
 )
 from workloads.call.parcel import read_parcel
 from workloads.progress import FunctionBegins, FunctionEnded
-from workloads.spec import CallSpec, ExitCode
+from workloads.spec import CallSpec, ExitCode, SliceSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
-from workloads.training.failures import InvalidSpec, is_peer_lost
+from workloads.training.failures import InvalidSpec, NoDevices, is_peer_lost
 from workloads.training.joining import HostProcess, hang
 from workloads.training.runtime import Expectation, Processes
 from workloads.training.watchdog import Watchdog
@@ -52,6 +52,8 @@ _MINUTES_PER_HOUR = 60
 _LATE_HOST_FAILS_MINUTES = 0.1
 _LEFTOVER_SECONDS = 60.0
 _LEADER_POLL_SECONDS, _POLL_SECONDS = 0.05, 0.25
+_HEAD_HOST = "head-0-0"
+"""Name of the head of a call by Pathways within its job."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,12 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
         except ValueError as fault:
             raise InvalidSpec(str(fault)) from None
         by_pathways = spec.backend == "pathways"
-        processes = host.join(pathways.head_of(spec.slices) if by_pathways else spec.slices, spec.start_minutes)
+        processes = host.join(head_of(spec.slices) if by_pathways else spec.slices, spec.start_minutes)
         # JAX has replaced the handler, and its own would wait for all hosts.
         end_on_sigterm()
         with Watchdog(processes, host.ending, _too_late, _Looks(spec, host, start).look):
             if by_pathways:
-                pathways.connect(spec, processes)
+                connect_pathways(spec, processes)
             else:
                 size = slice_check.QUICK_SIZE if spec.check_slices else None
                 check_devices(spec.slices, host.place, processes, environment, size)
@@ -148,7 +150,7 @@ def _too_late(missed: Expectation) -> str:
 
 def _host_name(spec: CallSpec, process: int) -> str:
     if spec.backend == "pathways":
-        return pathways.HEAD_HOST
+        return _HEAD_HOST
     slice_index, worker = divmod(process, spec.slices.hosts)
     return f"slice-{slice_index}-{worker}"
 
@@ -205,3 +207,39 @@ def _fail(caller: _Caller, error: BaseException) -> NoReturn:
     cause = type(error).__name__ + (f": {error}" if str(error) else "")
     failure = Failure(cause, caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time(), own_traceback(error))
     caller.host.ending.fail(failure, processes)
+
+
+def head_of(slices: SliceSpec) -> SliceSpec:
+    """Return the head's own view of the slices: one process, which has the devices of all hosts."""
+    return slices.model_copy(
+        update={"count": 1, "hosts": 1, "chips_per_host": slices.total_hosts * slices.chips_per_host}
+    )
+
+
+def connect_pathways(spec: CallSpec, processes: Processes) -> None:
+    """Connect JAX with the proxy of Pathways and wait until the devices of all hosts are there.
+
+    Raises:
+        InvalidSpec: the image has no pathwaysutils.
+        NoDevices: the proxy does not answer, or has other devices than those of the slices.
+    """
+    processes.deadline.expect("the connection to Pathways", spec.start_minutes)
+    try:
+        # Not at the top: only the head of Pathways needs it.
+        utils: Any = import_module("pathwaysutils")
+    except ImportError as error:
+        raise InvalidSpec(
+            f"backend='pathways' needs the package pathwaysutils in the image, which cannot be imported: {error}; build"
+            " the stack's image from requirements/image.txt, or leave out backend="
+        ) from None
+    utils.initialize()
+    try:
+        found = len(jax.devices())
+    except RuntimeError as error:
+        raise NoDevices(
+            f"the proxy of Pathways gives no devices ({str(error).splitlines()[0]}); compare the versions of JAX of the"
+            " images in functions.pathways with that of the stack's image, and see the logs of the head's containers"
+        ) from error
+    if found != spec.slices.devices:
+        raise NoDevices(f"expected the {spec.slices.devices} devices of all slices from Pathways, got {found}")
+    print(f"the head has the {found} devices of {spec.slices.total_hosts} hosts by Pathways", flush=True)

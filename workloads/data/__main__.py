@@ -10,12 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from workloads.data.documents import TextField, data_files
+from workloads.data.documents import CONTENT, TextField, Turns, data_files
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.manifest import DataFault, Manifest
 from workloads.data.prepare import Progress, Request, prepare
 from workloads.data.token_folder import TokenFolder
-from workloads.data.turns import CONTENT, Turns
 
 _REPORT_SECONDS = 2.0
 

@@ -79,11 +79,11 @@ def trip_count(module: Module, caller: Computation, loop: Instruction) -> int | 
         return None
     direction, left, right = comparison
     counter = _carried_place(condition, left)
-    first = _initial(module, condition, caller, loop, left)
-    limit = _initial(module, condition, caller, loop, right)
+    first = _initial(condition, caller, loop, left)
+    limit = _initial(condition, caller, loop, right)
     if counter is None or first is None or limit is None:
         return None
-    step = _step(module, module.computations[loop.called["body"]], counter)
+    step = _step(module.computations[loop.called["body"]], counter)
     span = {"LT": limit - first, "LE": limit - first + 1, "GT": first - limit, "GE": first - limit + 1}
     return max(0, -(-span[direction] // abs(step))) if direction in span else None
 
@@ -103,7 +103,7 @@ def _comparison(module: Module, condition: Computation) -> tuple[str, str, str] 
     return (direction, names[0], names[1]) if root.opcode == "compare" and direction else None
 
 
-def _initial(module: Module, condition: Computation, caller: Computation, loop: Instruction, name: str) -> int | None:
+def _initial(condition: Computation, caller: Computation, loop: Instruction, name: str) -> int | None:
     """Return the value of `name` in the condition before the first iteration."""
     place = _carried_place(condition, name)
     if place is None:
@@ -134,7 +134,7 @@ def _constant(computation: Computation, name: str) -> int | None:
     return int(instruction.arguments) if whole else None
 
 
-def _step(module: Module, body: Computation, place: int) -> int:
+def _step(body: Computation, place: int) -> int:
     """Return what each iteration adds to the counter. 1 if the text does not show it."""
     root = body.root
     if root.opcode != "tuple":

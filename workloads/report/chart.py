@@ -3,19 +3,12 @@
 Colours are CSS classes of `page`, which follow the reader's light or dark scheme. All text is escaped.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from math import ceil, floor, log10
 from zlib import crc32
-
-_CAPTION_HEIGHT = 20
-
-_DARK = re.compile(r"^@media \(prefers-color-scheme: dark\) \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
-_COLOUR = re.compile(r"--([\w-]+): ([^;]+);")
-_USE = re.compile(r"var\(--([\w-]+)\)")
 
 
 def element(name: str, *children: str, **attributes: object) -> str:
@@ -35,27 +28,6 @@ def _word(value: object) -> str:
 def style_sheet() -> str:
     """Return the CSS of the page and its pictures."""
     return (files("workloads.report") / "page.css").read_text()
-
-
-def document(caption: str, drawing: str, width: int, height: int) -> str:
-    """Return a picture of that size as a separate file with its own caption and the colours of the light scheme.
-
-    SVG renderers outside of browsers support neither CSS variables nor automatic height.
-    """
-    light = _DARK.sub("", style_sheet())
-    colours = dict(_COLOUR.findall(light))
-    sheet = _USE.sub(lambda use: colours[use[1]], light)
-    size = f"width: {width}px; height: {height}px;"
-    return element(
-        "svg",
-        # A margin would push the caption out of the picture.
-        element("style", f"{sheet}svg {{ margin: 0; }} svg svg {{ {size} }}"),
-        element("rect", width="100%", height="100%", class_="inner"),
-        drawing,
-        text(caption, 8, height + _CAPTION_HEIGHT - 6, class_="label"),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width} {height + _CAPTION_HEIGHT}",
-    )
 
 
 def text(words: object, x: float, y: float, **attributes: object) -> str:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum, inf
 
-from multislice_run.records.causes import Cause
-from multislice_run.records.events import ENDS_A_PIECE, EventName
+from multislice_run.records.events import ENDS_A_PIECE, Cause, EventName
 from workloads.report.history import LAST, Start
 from workloads.spec import ExitCode, Spec
 

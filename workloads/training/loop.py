@@ -36,8 +36,7 @@ from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal, StepUnderWay
-from workloads.training.local_checkpoints import LocalCheckpoints, local_folder
-from workloads.training.local_saves import LocalSaves
+from workloads.training.local_checkpoints import LocalCheckpoints, LocalSaves, local_folder
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
 from workloads.training.parameter_folder import read_about

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.observed.causes import first_cause
-from cli.observed.ends import HostEnd, from_text
+from cli.observed.causes import HostEnd, first_cause, from_text
 from cli.observed.files import Failure, Files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job

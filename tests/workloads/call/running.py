@@ -14,8 +14,8 @@ from multislice.packing import pack
 from multislice.project import Project
 from tests.checkout import ROOT
 from workloads.call.folder import CallFolder, Seals, new_keys
+from workloads.call.host import head_of
 from workloads.call.parcel import Parcel
-from workloads.call.pathways import head_of
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec
 
 ONE_HOST = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=2)

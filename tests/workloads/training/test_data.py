@@ -17,10 +17,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.checkout import ROOT
 from tests.workloads.jobs import small_job
-from workloads.data.documents import TextField
+from workloads.data.documents import TextField, Turns
 from workloads.data.encoders import ByteEncoder
 from workloads.data.prepare import Request, prepare
-from workloads.data.turns import Turns
 from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec
 from workloads.training import read_ahead
 from workloads.training.data import AHEAD_BATCHES, Batches, Order, Part, find_element, require_same_rows, shares
