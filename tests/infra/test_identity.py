@@ -1,7 +1,7 @@
 """Who may do what: the grants that the program declares."""
 
 from tests.infra.permissions import USES, granted
-from tests.infra.recording import PROJECT_NUMBER, Recording, Values, run_program
+from tests.infra.recording import Recording, Values, run_program
 
 GRANTS = (
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember",
@@ -18,27 +18,6 @@ def grants(program: Recording) -> set[tuple[str, str, str]]:
         (grant["member"], "/".join(filter(None, (grant["bucket"], grant.get("managedFolder")))), grant["role"])
         for grant in given
     }
-
-
-def test_the_trainers_of_each_team_write_its_folders_alone_and_read_data_sets(program: Recording) -> None:
-    pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/my-project.svc.id.goog"
-    bucket = "my-project-shared-checkpoints"
-    folders = {"research": ("teams/research/", "ablation/"), "product-ml": ("teams/product-ml/",)}
-    assert grants(program) == {
-        (f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/trainer", place, f"roles/storage.{role}")
-        for namespace, written in folders.items()
-        for place, role in [
-            *((f"{bucket}/{folder}", "objectUser") for folder in written),
-            (bucket, "legacyBucketReader"),
-            ("shared-text", "objectViewer"),
-        ]
-    }
-
-
-def test_the_content_of_a_removed_jobs_folder_is_kept(program: Recording) -> None:
-    folders = program.of_type("gcp:storage/managedFolder:ManagedFolder")
-    assert {folder.inputs["name"] for folder in folders} == {"ablation/", "teams/product-ml/", "teams/research/"}
-    assert all(folder.inputs["forceDestroy"] for folder in folders)
 
 
 def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None:

@@ -64,14 +64,6 @@ def _pool(values: Values, **group: object) -> tuple[Recording, Any]:
     return recording, recording.named(POOL, "slices-trillium-0").inputs
 
 
-def test_disks_are_as_large_as_the_group_says_and_may_hold_the_image(values: Values) -> None:
-    image = "projects/my-project/global/images/trainer-7"
-    _, pool = _pool(values, boot_disk_gb=200, image_disk=image)
-    assert pool["nodeConfig"]["bootDisk"]["sizeGb"] == 200
-    assert pool["nodeConfig"]["secondaryBootDisks"] == [{"diskImage": image, "mode": "CONTAINER_IMAGE_CACHE"}]
-    assert pool["nodeConfig"]["gcfsConfig"] == {"enabled": True}
-
-
 def test_hosts_of_one_group_alone_have_a_second_interface(values: Values) -> None:
     values["job"]["host_network"] = True
     values["slices"]["plain"] = dict(values["slices"]["trillium"])

@@ -51,21 +51,3 @@ def test_what_is_asked_of_a_controller_is_what_its_chart_has(name: str, namespac
     named = ("ClusterRole", wanted["reader"]["roleRef"]["name"])
     (role,) = (found for found in chart if (found["kind"], found["metadata"]["name"]) == named)
     assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-
-
-@pytest.mark.parametrize(("name", "namespace"), [each[:2] for each in CONTROLLERS])
-def test_collectors_read_the_one_token_and_the_token_reads_metrics(name: str, namespace: str) -> None:
-    wanted: Any = controller_monitoring(name)
-    token = wanted["token"]["metadata"]["name"]
-    assert wanted["token-role"]["rules"] == [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [token], "verbs": ["get", "list", "watch"]}
-    ]
-    assert wanted["token-role-binding"]["roleRef"]["name"] == wanted["token-role"]["metadata"]["name"]
-    assert wanted["token-role-binding"]["subjects"] == [
-        {"kind": "ServiceAccount", "name": "collector", "namespace": COLLECTORS_NAMESPACE}
-    ]
-    account = wanted["account"]["metadata"]["name"]
-    assert wanted["token"]["metadata"]["annotations"] == {"kubernetes.io/service-account.name": account}
-    assert wanted["reader"]["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
-    (endpoint,) = wanted["metrics"]["spec"]["endpoints"]
-    assert endpoint["authorization"]["credentials"]["secret"] == {"name": token, "key": "token"}
