@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.infra.recording import PROJECT_NUMBER, Recording, Values, run_program
+from tests.infra.recording import Recording, Values, run_program
 
 BUDGET, CHANNEL = "gcp:billing/budget:Budget", "gcp:monitoring/notificationChannel:NotificationChannel"
 ALERTS: Values = {"billing_account": "012345-6789AB-CDEF01", "usd_per_month": 30000}
