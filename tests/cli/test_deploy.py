@@ -72,6 +72,12 @@ def test_up_reviews_the_stack_and_deploys_it_under_the_rules(project: Path) -> N
     ]
 
 
+def test_a_stack_without_settings_of_the_rules_is_deployed_under_all_of_them(project: Path) -> None:
+    (project / "policy" / "stacks" / "dev.json").unlink()
+    up("dev", files_of_project(), console(), NO_RENEWAL, yes=True)
+    assert calls(project)[-1] == f"up --stack dev --policy-pack {project / 'policy'} --yes --non-interactive"
+
+
 def test_up_refreshes_and_replaces_what_it_is_told_to(project: Path) -> None:
     renewal = Renewal(refresh=True, replace=("**::job-a", "**::job-b"))
     up("dev", files_of_project(), console(), renewal, yes=True)

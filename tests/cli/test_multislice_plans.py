@@ -34,20 +34,8 @@ def read_output(*words: str, exit_status: int = 0) -> str:
 
 def forms_of(*words: str, exit_status: int = 0) -> list[str]:
     """Return the output format of each answer, which is recognised by what only that format has."""
-    answers = [
-        read_output(*words, *form, exit_status=exit_status)
-        for form in (
-            (),
-            (
-                "-o",
-                "json",
-            ),
-            (
-                "-o",
-                "markdown",
-            ),
-        )
-    ]
+    forms = ((), ("-o", "json"), ("-o", "markdown"))
+    answers = [read_output(*words, *form, exit_status=exit_status) for form in forms]
     return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
 
 
@@ -63,14 +51,11 @@ def test_tokens_that_are_no_number_are_reported_with_the_forms_there_are() -> No
     assert (found.exit_code, "1e12" in found.output) == (1, True)
 
 
-def test_a_plan_is_reported_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_and_a_known_preflight_are_reported_in_each_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known(tmp_path, monkeypatch)
-    assert forms_of("plan", "-s", "local") == FORMS
-
-
-def test_a_preflight_that_is_known_is_reported_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known(tmp_path, monkeypatch)
-    assert forms_of("preflight", "-s", "local") == FORMS
+    assert forms_of("plan", "-s", "local") == forms_of("preflight", "-s", "local") == FORMS
 
 
 def followed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:

@@ -88,10 +88,6 @@ def test_a_failed_phase_says_so() -> None:
     assert lines(before, after) == ["control plane: failed in 5.0 s"]
 
 
-def test_all_lines_are_ascii() -> None:
-    assert all(line.isascii() for line in lines(recordings.building(), recordings.applied()))
-
-
 def test_pulumi_s_errors_are_kept_without_colour_marks() -> None:
     message = "<{%fg 1%}>error: <{%reset%}>quota exceeded\n"
 

@@ -26,19 +26,6 @@ def test_a_stack_is_found_by_its_name_among_those_of_the_repository() -> None:
     assert list(stack_file.read(found).jobs) == ["tiny"]
 
 
-def test_every_fault_of_the_settings_is_reported_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "Pulumi.broken.yaml"
-    text = (STACKS / "Pulumi.local.yaml").read_text()
-    path.write_text(text.replace("topology: 2x4", "topology: 3x5").replace("preset: tiny", "preset: huge"))
-
-    with pytest.raises(Halt) as caught:
-        stack_file.read(path)
-
-    assert "'3x5' is not a topology" in str(caught.value)
-    assert "job.preset" in str(caught.value)
-    assert "Nothing was started" in str(caught.value)
-
-
 def test_encrypted_values_are_known_by_name_and_refused_where_they_do_not_belong(tmp_path: Path) -> None:
     path, text = tmp_path / "Pulumi.secret.yaml", (STACKS / "Pulumi.local.yaml").read_text()
     with_token = f"{text}  tpu-multislice:secrets: {{HF_TOKEN: {{secure: 'v1:abc:def'}}}}\n"

@@ -31,6 +31,13 @@ def storage(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def status_of(deployed: Deployed, name: str | None = None) -> str:
+    """Return what `status` shows, with one space for several."""
+    shown = console()
+    assert status(deployed, name, shown, json=False) == 0
+    return re.sub(" +", " ", read_output(shown))
+
+
 def without_times(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the answer without the values that differ between two reads of the same state."""
     (job,) = answer["jobs"]
@@ -38,9 +45,7 @@ def without_times(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) -> None:
-    shown = console()
-    assert status(stack(server, storage), None, shown, json=False) == 0
-    lines = re.sub(" +", " ", read_output(shown))
+    lines = status_of(stack(server, storage))
     assert "dev · cluster dev · $21.60 an hour" in lines
     assert "slice slice-0 2 of 2 hosts usable, 2x4" in lines
     assert "queue research 16 of 16 chips of v6e, 1 admitted, 1 waiting" in lines
@@ -111,9 +116,7 @@ def with_two_slices(server: Played, storage: Path) -> Deployed:
 
 
 def test_a_slice_without_a_host_is_shown(server: Played, storage: Path) -> None:
-    shown = console()
-    assert status(with_two_slices(server, storage), None, shown, json=False) == 0
-    lines = re.sub(" +", " ", read_output(shown))
+    lines = status_of(with_two_slices(server, storage))
     assert "slice trillium-0 2 of 2 hosts usable, 2x4" in lines
     assert "slice trillium-1 has no host, 2x4" in lines
 
@@ -121,10 +124,9 @@ def test_a_slice_without_a_host_is_shown(server: Played, storage: Path) -> None:
 def test_a_user_who_may_not_read_nodes_sees_no_message_about_missing_hosts(server: Played, storage: Path) -> None:
     standing = with_two_slices(server, storage)
     server.refused[NODES] = 403
-    shown = console()
-    assert status(standing, None, shown, json=False) == 0
-    assert "has no host" not in read_output(shown)
-    assert "cannot read nodes: 403" in read_output(shown)
+    lines = status_of(standing)
+    assert "has no host" not in lines
+    assert "cannot read nodes: 403" in lines
 
 
 def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage: Path) -> None:
@@ -133,18 +135,15 @@ def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage:
     job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
     server.change(JOBSETS, found)
     server.change(PODS, api_objects.pod(0, 0, "Failed", exit_code=22))
-    shown = console()
-    assert status(stack(server, storage), None, shown, json=False) == 0
-    assert "JAX" not in read_output(shown)
-    assert "Failed, exit 22 " in read_output(shown)
+    lines = status_of(stack(server, storage))
+    assert "JAX" not in lines
+    assert "Failed, exit 22 " in lines
 
 
 def test_a_head_hides_no_host_that_is_missing(server: Played, storage: Path) -> None:
     server.collections[JOBSETS] = [api_objects.headed()]
     server.collections[PODS] = [api_objects.head(), *server.collections[PODS][:3]]
-    shown = console()
-    assert status(stack(server, storage), None, shown, json=False) == 0
-    lines = re.sub(" +", " ", read_output(shown))
+    lines = status_of(stack(server, storage))
     assert "hosts 3 of 4 running on 2 slices" in lines
     assert "head - Running gke-system-0" in lines
     assert "1 more to be created" in lines
@@ -163,15 +162,11 @@ def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(serv
     server.change(JOBSETS, api_objects.jobset(name="other"))
     places = (JobPlace("tiny", "research", "research"), JobPlace("other", "research", "research"))
     several = replace(stack(server, storage), jobs=places)
-    shown = console()
-    assert status(several, None, shown, json=False) == 0
-    lines = read_output(shown).splitlines()
+    lines = status_of(several).splitlines()
     (tiny,) = [line for line in lines if line.startswith("tiny ")]
     assert "5 of 5" in tiny
     assert [line for line in lines if line.startswith("other ")]
-    shown = console()
-    assert status(several, "tiny", shown, json=False) == 0
-    assert "training step 5 of 5" in re.sub(" +", " ", read_output(shown))
+    assert "training step 5 of 5" in status_of(several, "tiny")
 
 
 def test_without_a_terminal_no_name_in_the_list_is_cut(server: Played, storage: Path) -> None:
@@ -287,13 +282,9 @@ def test_a_watch_on_a_terminal_redraws_the_screen(server: Played, storage: Path)
 
 
 def test_a_watch_ends_when_its_job_is_gone_for_good(server: Played, storage: Path) -> None:
-    shown, looks = console(), iter(range(40))
-
-    def wait(_: float) -> None:
-        if next(looks) == 0:
-            server.collections[JOBSETS] = []
-
-    assert Watch(stack(server, storage), None, shown, wait=wait).run() == 2
+    shown = console()
+    watch = Watch(stack(server, storage), None, shown, wait=lambda _: server.collections[JOBSETS].clear())
+    assert watch.run() == 2
     assert "tiny missing" in read_output(shown).splitlines()[-1]
 
 

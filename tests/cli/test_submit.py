@@ -59,23 +59,6 @@ def test_words_that_describe_no_job_are_refused(words: list[str], flags: Flags, 
     assert says in str(halted.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[1, 2]", "contains [1, 2]; write the settings of one job"),
-        ("", "is empty; write the settings of one job"),
-        ("preset: tiny", "name: expected the name of the job, got nothing"),
-        ("name: 7", "name: expected the name of the job, got 7"),
-    ],
-)
-def test_a_file_without_a_job_is_refused(text: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(text)
-    with pytest.raises(Halt) as halted:
-        read_wish([str(path)], NONE)
-    assert (halted.value.exit_status, says in str(halted.value)) == (1, True)
-
-
 def test_a_file_that_does_not_exist_is_reported_as_such(tmp_path: Path) -> None:
     with pytest.raises(Halt, match="at .*none.yaml, which does not exist$") as halted:
         read_wish([str(tmp_path / "none.yaml")], NONE)
@@ -87,6 +70,10 @@ def test_a_file_that_does_not_exist_is_reported_as_such(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("[1, 2]", "contains [1, 2]; write the settings of one job"),
+        ("", "is empty; write the settings of one job"),
+        ("preset: tiny", "name: expected the name of the job, got nothing"),
+        ("name: 7", "name: expected the name of the job, got 7"),
         ("a: [", "job.yaml:1: expected YAML with the settings of one job"),
         ("a: 1\na: 2", "job.yaml:1: name: expected the name of the job"),
         ("a: 1\na: 2", "job.yaml:2: the key 'a' is also in line 1"),

@@ -125,7 +125,8 @@ def declared() -> list[tuple[str, str, Any]]:
         for named, fields in yaml.load(path.read_text(), yaml.CSafeLoader).items():
             for key, value in fields.items() if named.startswith("gcp:") else ():
                 if key.startswith("inputs"):
-                    where = re.sub(r"\[(\d+|name=[^\]]*)\]", "[]", key).removeprefix("inputs").removeprefix(".")
+                    plain = re.sub(r'\["[^"]*"\]', ".any", key)
+                    where = re.sub(r"\[(\d+|name=[^\]]*)\]", "[]", plain).removeprefix("inputs").removeprefix(".")
                     found += [(named.split()[0], *leaf) for leaf in leaves(value, where)]
     return found
 

@@ -12,7 +12,7 @@ from infra.stack.manifests import OURS
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
 from infra.stack.settings.read import parse
 from tests.infra.legal_values import legal_values
-from tests.infra.recording import Recording, Values, run_program, stack_values
+from tests.infra.recording import Recording, Values, stack_values
 from tests.infra.spoiling import put
 
 RESERVED = {"kind": "reservation", "name": "chips"}
@@ -222,12 +222,6 @@ def test_all_in_the_cluster_but_marks_and_jobs_goes_with_it(program: Recording) 
             assert owner.request.deletedWith == cluster, found.name
         elif found.name.startswith(DELETED):
             assert not found.request.deletedWith, found.name
-
-
-def test_a_protected_cluster_protects_what_a_destroy_deletes_first() -> None:
-    for stack, protects in (("local", False), ("prod", True)):
-        program = run_program(stack_values(stack))
-        assert program.named(*MARK).request.protect is protects
 
 
 @pytest.mark.parametrize(("agreed", "action"), [(False, "Deny"), (True, "Warn")])

@@ -1,7 +1,7 @@
 """Who may do what: the grants that the program declares."""
 
 from tests.infra.permissions import USES, granted
-from tests.infra.recording import PROJECT_NUMBER, Recording, Values, run_program
+from tests.infra.recording import Recording
 
 GRANTS = (
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember",
@@ -9,36 +9,6 @@ GRANTS = (
     "gcp:storage/bucketIAMMember:BucketIAMMember",
     "gcp:storage/managedFolderIamMember:ManagedFolderIamMember",
 )
-
-
-def grants(program: Recording) -> set[tuple[str, str, str]]:
-    """Member, place and role of what is granted on buckets and their folders."""
-    given = [grant.inputs for kind in GRANTS[2:] for grant in program.of_type(kind)]
-    return {
-        (grant["member"], "/".join(filter(None, (grant["bucket"], grant.get("managedFolder")))), grant["role"])
-        for grant in given
-    }
-
-
-def test_the_trainers_of_each_team_write_its_folders_alone_and_read_data_sets(program: Recording) -> None:
-    pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/my-project.svc.id.goog"
-    bucket = "my-project-shared-checkpoints"
-    folders = {"research": ("teams/research/", "ablation/"), "product-ml": ("teams/product-ml/",)}
-    assert grants(program) == {
-        (f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/trainer", place, f"roles/storage.{role}")
-        for namespace, written in folders.items()
-        for place, role in [
-            *((f"{bucket}/{folder}", "objectUser") for folder in written),
-            (bucket, "legacyBucketReader"),
-            ("shared-text", "objectViewer"),
-        ]
-    }
-
-
-def test_the_content_of_a_removed_jobs_folder_is_kept(program: Recording) -> None:
-    folders = program.of_type("gcp:storage/managedFolder:ManagedFolder")
-    assert {folder.inputs["name"] for folder in folders} == {"ablation/", "teams/product-ml/", "teams/research/"}
-    assert all(folder.inputs["forceDestroy"] for folder in folders)
 
 
 def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None:
@@ -51,16 +21,3 @@ def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None
     }
     assert USES["checkpoints"] <= trainers["my-project-shared-checkpoints"]
     assert USES["data sets"] <= trainers["shared-text"]
-
-
-def test_pods_on_their_hosts_network_use_the_buckets_as_nodes(values: Values) -> None:
-    values["job"]["host_network"] = True
-    values["datasets"] = {"bucket": "shared-text"}
-    node = "serviceAccount:multislice-dev-nodes@my-project.iam.gserviceaccount.com"
-    bucket = "my-project-multislice-dev-checkpoints"
-    assert {(place, role) for member, place, role in grants(run_program(values)) if member == node} == {
-        (f"{bucket}/teams/research/", "roles/storage.objectUser"),
-        (f"{bucket}/tiny/", "roles/storage.objectUser"),
-        (bucket, "roles/storage.legacyBucketReader"),
-        ("shared-text", "roles/storage.objectViewer"),
-    }

@@ -86,9 +86,3 @@ def test_pods_take_each_variable_by_reference_and_nothing_else_changes(two_teams
     added = [variable for variable in with_secrets["env"] if variable not in without["env"]]
     assert added == [{"name": "WANDB_API_KEY", "valueFrom": reference}]
     assert with_secrets | {"env": without["env"]} == without
-
-
-def test_a_value_is_in_no_other_resource_and_no_output(two_teams: Values) -> None:
-    program = _program(two_teams, "HF_TOKEN")
-    others = [found.inputs for found in program.registrations if found.type != SECRET]
-    assert CANARY not in f"{others}{program.exports}"

@@ -22,6 +22,7 @@ SLICE = ("gcp:container/nodePool:NodePool", "slices-trillium-0")
 JOBSET_CHART = ("kubernetes:helm.sh/v4:Chart", "jobset")
 KUEUE_CHART = ("kubernetes:helm.sh/v4:Chart", "kueue")
 FLAVOR = ("kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor", "flavor-trillium")
+CHECK = ("kubernetes:kueue.x-k8s.io/v1beta2:AdmissionCheck", "check-flexible")
 CLUSTER_QUEUE = ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "quota-research")
 LOCAL_QUEUE = ("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "queue-research")
 NETWORK_POLICY = ("kubernetes:networking.k8s.io/v1:NetworkPolicy", "network-research")
@@ -41,6 +42,7 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
         (CLUSTER, ("gcp:compute/routerNat:RouterNat", "network-nat")),
         (CLUSTER, ("gcp:projects/service:Service", "apis-container")),
         (CLUSTER, ("gcp:projects/iAMMember:IAMMember", "nodes-role")),
+        (("gcp:billing/budget:Budget", "budget"), ("gcp:projects/service:Service", "apis-billingbudgets")),
         # Images are streamed through its API.
         (SLICE, ("gcp:projects/service:Service", "apis-containerfilesystem")),
         (JOBSET_CHART, SYSTEM_POOL),
@@ -50,6 +52,10 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
         (FLAVOR, KUEUE_CHART),
         (CLUSTER_QUEUE, FLAVOR),
         (CLUSTER_QUEUE, ("kubernetes:kueue.x-k8s.io/v1beta2:Cohort", "cohort")),
+        (CHECK, ("kubernetes:kueue.x-k8s.io/v1beta2:ProvisioningRequestConfig", "provisioning-flexible")),
+        (("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "quota-product"), CHECK),
+        # At its start, Kueue looks for ProvisioningRequest, which GKE has once there is a queued pool.
+        (KUEUE_CHART, ("gcp:container/nodePool:NodePool", "slices-flexible-0")),
         (NAMESPACE, CLUSTER_QUEUE),
         (LOCAL_QUEUE, NAMESPACE),
         (LOCAL_QUEUE, NETWORK_POLICY),
@@ -108,7 +114,7 @@ def test_the_stack_says_where_its_job_and_files_are(program: Recording) -> None:
 
 def test_the_stack_says_what_it_costs_and_not_what_it_cost_before(program: Recording) -> None:
     bill = program.exports["bill"]
-    assert bill["at_most"]["usd_per_hour"] == 249.6  # 64 x 2.70 + 16 x 4.50 + 4 x 1.20
+    assert bill["at_most"]["usd_per_hour"] == 257.6  # 64 x 2.70 + 16 x 4.50 + 4 x 1.20 + 8 x 1.00
     assert "delta" not in bill
 
 
@@ -171,3 +177,10 @@ def test_every_resource_of_a_stack_that_an_earlier_program_deployed_is_known_und
     assert {urn.replace("pulumi:pulumi:Stack$", "") for urn in urns} >= {
         urn.replace("pulumi:pulumi:Stack$", "") for urn in URNS.read_text().splitlines()
     }
+
+
+def test_a_stack_with_placeholders_declares_what_refuses_them_ahead_of_all_that_costs() -> None:
+    program = run_program(stack_values("dev"))
+    record = program.named("pulumi:index:Stash", "placeholders")
+    for costly in (CLUSTER[0], SLICE[0]):
+        assert all(record.urn in program.closure(each) for each in program.of_type(costly))

@@ -14,7 +14,7 @@ from infra.stack.settings.read import parse
 from infra.stack.settings.schema import SliceGroup
 from infra.stack.tpu import SliceShape, all_shapes
 from sandbox.providers.node_pools import require_valid
-from tests.infra.recording import Recording, Values, run_program, stack_values
+from tests.infra.recording import Values, run_program, stack_values
 
 POOL = "gcp:container/nodePool:NodePool"
 CLUSTER = {"name": "dev", "location": "us-east5", "nodeLocations": ["us-east5-b"]}
@@ -58,30 +58,6 @@ def test_gke_accepts_every_slice_of_every_capacity(shape: SliceShape) -> None:
         assert config["labels"].items() <= node_labels("extra", group).items()
 
 
-def _pool(values: Values, **group: object) -> tuple[Recording, Any]:
-    values["slices"]["trillium"] |= group
-    recording = run_program(values)
-    return recording, recording.named(POOL, "slices-trillium-0").inputs
-
-
-def test_disks_are_as_large_as_the_group_says_and_may_hold_the_image(values: Values) -> None:
-    image = "projects/my-project/global/images/trainer-7"
-    _, pool = _pool(values, boot_disk_gb=200, image_disk=image)
-    assert pool["nodeConfig"]["bootDisk"]["sizeGb"] == 200
-    assert pool["nodeConfig"]["secondaryBootDisks"] == [{"diskImage": image, "mode": "CONTAINER_IMAGE_CACHE"}]
-    assert pool["nodeConfig"]["gcfsConfig"] == {"enabled": True}
-
-
-def test_hosts_of_one_group_alone_have_a_second_interface(values: Values) -> None:
-    values["job"]["host_network"] = True
-    values["slices"]["plain"] = dict(values["slices"]["trillium"])
-    recording, pool = _pool(values, second_network=True)
-    second = {"network": "multislice-dev-second", "subnetwork": "multislice-dev-second-nodes"}
-    assert pool["networkConfig"]["additionalNodeNetworkConfigs"] == [second]
-    plain: Any = recording.named(POOL, "slices-plain-0").inputs
-    assert "additionalNodeNetworkConfigs" not in plain["networkConfig"]
-
-
 def test_a_group_may_have_a_zone_of_its_own(values: Values) -> None:
     values["slices"]["spare"] = values["slices"]["trillium"] | {"zone": "us-east5-a"}
     values["teams"]["research"]["quota"] |= {"spare": 16}
@@ -96,11 +72,3 @@ def test_a_group_may_have_a_zone_of_its_own(values: Values) -> None:
         require_valid(pool.inputs, CLUSTER, None)
         # The provider would move living nodes.
         assert "nodeLocations" in pool.request.replaceOnChanges
-
-
-def test_pools_of_a_large_stack_may_take_longer_to_come(values: Values) -> None:
-    def minutes(count: int) -> int:
-        recording, _ = _pool(values, count=count)
-        return int(recording.named(POOL, "slices-trillium-0").request.customTimeouts.create.removesuffix("m"))
-
-    assert 60 < minutes(2) < 120 < minutes(64)

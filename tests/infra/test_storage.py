@@ -4,21 +4,10 @@ import pytest
 from pulumi import RunError
 
 from tests.infra.one_job import template_of
-from tests.infra.recording import BUILT_DIGEST, ROOT, Recording, Values, run_program
+from tests.infra.recording import BUILT_DIGEST, ROOT, Values, run_program
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
-
-
-def test_no_rule_deletes_checkpoints_and_a_deleted_one_can_be_brought_back(program: Recording) -> None:
-    bucket = program.named(*BUCKET).inputs
-    assert {rule["action"]["type"] for rule in bucket["lifecycleRules"]} == {"AbortIncompleteMultipartUpload"}
-    assert bucket["softDeletePolicy"]["retentionDurationSeconds"] >= 7 * 24 * 60 * 60
-    assert bucket["forceDestroy"] is False
-
-
-def test_a_destroy_leaves_the_bucket(program: Recording) -> None:
-    assert program.named(*BUCKET).request.retainOnDelete is True
 
 
 def test_a_bucket_that_exists_is_adopted(two_teams: Values) -> None:

@@ -1,10 +1,10 @@
 """One job for each cause, and what is said of it."""
 
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,7 +14,7 @@ from cli.explain.explain import command, explain
 from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Event, Job, Queue, Snapshot
-from infra.cluster.job_state import Kind
+from infra.cluster.job_state import Kind, Workload
 from tests.cli.api_objects import WORKLOADS
 from tests.cli.api_server import playing
 from tests.cli.explain.cases import (
@@ -31,6 +31,7 @@ from tests.cli.explain.cases import (
     only,
     pod,
     said,
+    training,
     workload,
 )
 from tests.cli.shown import read_output
@@ -38,38 +39,88 @@ from tests.cli.standing import running, stack, waiting
 from workloads.spec import ExitCode
 
 
-def test_a_missing_job_is_submitted_again() -> None:
-    found = only(Job(PLACE, declared=True))
-    assert (found.cause, found.next) == (Cause.MISSING, ("submit it: multislice up -s dev --replace '**::job-tiny'",))
+def _refused(message: str, reason: str = "Pending", since: float = 9_000.0) -> Workload:
+    return workload(said("QuotaReserved", False, reason, message, since))
 
 
-def test_a_job_that_somebody_submitted_by_hand_is_submitted_by_hand_again() -> None:
-    (line,) = only(Job(PLACE)).next
-    assert "kubectl delete jobset tiny -n research" in line
+def _job(**changes: Any) -> Job:
+    return replace(JOB, **changes)
 
 
-def test_a_paused_job_is_reported_only_with_how_to_resume_it() -> None:
-    evicted = workload(
-        said("Evicted", True, "LocalQueueStopped", "The LocalQueue is stopped"),
-        said("QuotaReserved", False, "Inadmissible", "LocalQueue research.tiny is stopped"),
-    )
-    found = only(replace(JOB, workload=replace(evicted, paused=True)))
-    assert (found.cause, found.evidence) == (Cause.PAUSED, ("LocalQueue research.tiny is stopped",))
-    assert "`paused` to false in the stack file of dev" in found.next[0]
+def _event(kind: str, name: str, message: str) -> Event:
+    return Event(9_500.0, kind, name, "FailedCreate" if kind == "Job" else "JobCreationFailed", message)
 
 
-def test_a_job_that_names_no_queue_waits_for_ever() -> None:
-    found = only(replace(JOB, place=JobPlace("tiny", "research", ""), workload=None, suspended=True))
-    assert (found.cause, "names no queue" in found.what) == (Cause.NO_WORKLOAD, True)
+_STOPPED = (
+    said("Evicted", True, "LocalQueueStopped"),
+    said("QuotaReserved", False, "", "queue research.tiny is stopped"),
+)
+_PAUSED = replace(workload(*_STOPPED), paused=True)
+_NO_QUEUE = JobPlace("tiny", "research", "")
+_BACKING_OFF = replace(workload(), requeue_at=NOW + 60)
+_RESERVED = replace(workload(said("QuotaReserved", True), admitted=True), checks=(("queued", "Pending", "ETA"),))
+_NO_NODE = replace(PODS[3], phase="Pending", node="", waits_for="0/4 nodes are available")
+_HELD_UP = replace(PODS[0], phase="Pending", held_up="ImagePullBackOff: no such image")
+_EXISTS = _event("JobSet", "tiny", 'jobs.batch "tiny-slice-1" already exists')
+_FOLLOWS = _event("Job", "tiny-slice-0", "follower pod node selector not found")
+_BAD_JOB, _BAD_POD = _event("JobSet", "tiny", 'bad value: "x"'), _event("Job", "tiny-slice-1", "bad value")
+_WITH_HEAD, _COMPLETE = (pod("head-0-0"), *PODS), Files(training(step=9, steps=9))
+_SUBMIT, _SUBMIT_BY_HAND = (
+    "submit it: multislice up -s dev --replace '**::job-tiny'|",
+    "kubectl delete jobset tiny -n r",
+)
+ONLY_FINDINGS: list[tuple[str, Job, Cause, str]] = [
+    ("a missing job", Job(PLACE, declared=True), Cause.MISSING, _SUBMIT),
+    ("a missing job that was submitted by hand", Job(PLACE), Cause.MISSING, _SUBMIT_BY_HAND),
+    ("a paused job", _job(workload=_PAUSED), Cause.PAUSED, "|queue research.tiny is stopped|"),
+    ("how to resume it", _job(workload=_PAUSED), Cause.PAUSED, "`paused` to false in the stack file of dev"),
+    ("no queue", _job(place=_NO_QUEUE, workload=None, suspended=True), Cause.NO_WORKLOAD, "names no queue"),
+    ("not looked at", _job(workload=None, suspended=True), Cause.NO_WORKLOAD, "|existing queues: research|"),
+    ("larger than the quota", _job(workload=_refused(TOO_LARGE)), Cause.QUOTA_TOO_SMALL, f"|{TOO_LARGE}|"),
+    ("no slice is free", _job(workload=_refused(NO_ROOM)), Cause.NO_SLICE_FREE, f"|{NO_ROOM}|"),
+    ("an unknown refusal", _job(workload=_refused("unseen"), position=1), Cause.NOT_ADMITTED, "|unseen|"),
+    ("a rest after an eviction", _job(workload=_BACKING_OFF), Cause.BACKING_OFF, "in 60 s"),
+    ("slices yet to come", _job(workload=_RESERVED), Cause.CAPACITY_PENDING, "|queued: Pending: ETA|"),
+    ("a host without a node", _job(pods=(*PODS[:3], _NO_NODE)), Cause.NO_NODE, "1 host of the job has no node.|"),
+    ("why it has none", _job(pods=(*PODS[:3], _NO_NODE)), Cause.NO_NODE, "|slice-1-1: 0/4 nodes are available|"),
+    ("a container that is held up", _job(pods=(_HELD_UP, *PODS[1:])), Cause.NOT_STARTED, "er: ImagePullBackOff.|"),
+    (
+        "refused pods",
+        _job(events=(_FOLLOWS, _EXISTS, _BAD_JOB)),
+        Cause.CREATION_REFUSED,
+        '|JobSet tiny: bad value: "x"|',
+    ),
+    ("a head is no host", _job(heads=1, pods=_WITH_HEAD[:4], events=(_BAD_POD,)), Cause.CREATION_REFUSED, "1 host of"),
+    ("the node of a head", _job(heads=1, pods=_WITH_HEAD), Cause.RUNNING, "All hosts run"),
+    ("a job that compiles", _job(pods=PODS), Cause.RUNNING, "All hosts run"),
+    ("a complete job", _job(terminal="Completed", files=_COMPLETE), Cause.COMPLETED, "complete, after 9 steps.|"),
+]
 
 
-def test_a_job_that_kueue_has_not_looked_at_is_reported_with_the_queues_there_are() -> None:
-    found = only(replace(JOB, workload=None, suspended=True))
-    assert (found.cause, found.evidence[-1]) == (Cause.NO_WORKLOAD, "existing queues: research")
+@pytest.mark.parametrize(
+    ("job", "cause", "words"), [row[1:] for row in ONLY_FINDINGS], ids=[row[0] for row in ONLY_FINDINGS]
+)
+def test_a_job_in_one_state_has_one_finding(job: Job, cause: Cause, words: str) -> None:
+    """`words` are a part of what is said: `|` separates it from each line of evidence and of advice."""
+    found = only(job)
+    assert found.cause is cause
+    assert words in "|".join((found.what, *found.evidence, *found.next, ""))
+
+
+def test_only_unfinished_jobs_on_the_same_slices_are_listed_as_holders() -> None:
+    finished = workload(said("QuotaReserved", True), said("Finished", True), admitted=True, name="finished")
+    elsewhere = replace(workload(said("QuotaReserved", True), admitted=True, name="elsewhere"), flavors=("v5e-4x4",))
+    found = only(replace(JOB, workload=_refused(NO_QUOTA)), others=(finished, elsewhere))
+    assert (found.cause, found.evidence) == (Cause.QUOTA_TAKEN, (NO_QUOTA,))
+
+
+def test_a_refusal_without_a_time_dates_from_when_the_job_was_queued() -> None:
+    waiting = _refused(NO_QUOTA, since=0.0)
+    assert only(replace(JOB, workload=waiting)).since == waiting.created
 
 
 def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
-    waiting = workload(said("QuotaReserved", False, "Pending", NO_QUOTA))
+    waiting = _refused(NO_QUOTA)
     other = workload(said("QuotaReserved", True), admitted=True, name="other")
     found = only(replace(JOB, workload=waiting, position=2), others=(other,))
     assert found.cause is Cause.QUOTA_TAKEN
@@ -81,42 +132,16 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.since == 9_000.0
 
 
-def test_only_unfinished_jobs_on_the_same_slices_are_listed_as_holders() -> None:
-    waiting = workload(said("QuotaReserved", False, "Pending", NO_QUOTA))
-    finished = workload(said("QuotaReserved", True), said("Finished", True), admitted=True, name="finished")
-    elsewhere = replace(workload(said("QuotaReserved", True), admitted=True, name="elsewhere"), flavors=("v5e-4x4",))
-    found = only(replace(JOB, workload=waiting), others=(finished, elsewhere))
-    assert (found.cause, found.evidence) == (Cause.QUOTA_TAKEN, (NO_QUOTA,))
-
-
-def test_a_refusal_without_a_time_dates_from_when_the_job_was_queued() -> None:
-    waiting = workload(said("QuotaReserved", False, "Pending", NO_QUOTA, since=0.0))
-    assert only(replace(JOB, workload=waiting)).since == waiting.created
-
-
-@pytest.mark.parametrize(
-    ("message", "cause"),
-    [
-        (TOO_LARGE, Cause.QUOTA_TOO_SMALL),
-        (NO_ROOM, Cause.NO_SLICE_FREE),
-        ("something that nobody has seen yet", Cause.NOT_ADMITTED),
-    ],
-)
-def test_each_refusal_of_the_queue_has_its_cause(message: str, cause: Cause) -> None:
-    found = only(replace(JOB, workload=workload(said("QuotaReserved", False, "Pending", message)), position=1))
-    assert (found.cause, found.evidence) == (cause, (message,))
-
-
 @pytest.mark.parametrize(("reason", "words"), [("Stopped", "it is on hold"), ("FlavorNotFound", "it is not ready")])
 def test_a_queue_that_admits_nothing_comes_before_what_it_says_of_the_job(reason: str, words: str) -> None:
-    job = replace(JOB, workload=workload(said("QuotaReserved", False, "Inadmissible", "is inactive")))
+    job = replace(JOB, workload=_refused("is inactive", "Inadmissible"))
     queue = Queue("research", "research", (), 1, 0, (said("Active", False, reason, "Can't admit new workloads"),))
     (found,) = explain(Snapshot("dev", "-s dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
     assert (found.cause, words in found.what) == (Cause.QUEUE_CLOSED, True)
 
 
 def test_a_queue_that_a_used_up_budget_stopped_is_reported_with_how_to_raise_the_budget() -> None:
-    job = replace(JOB, workload=workload(said("QuotaReserved", False, "Inadmissible", "is inactive")))
+    job = replace(JOB, workload=_refused("is inactive", "Inadmissible"))
     stopped, used = said("Active", False, "Stopped", "Can't admit new workloads"), "$12.00 of $10.00 used"
     queue = Queue("research", "research", (), 1, 0, (stopped,), over_budget=used)
     (found,) = explain(Snapshot("dev", "-s dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
@@ -124,17 +149,6 @@ def test_a_queue_that_a_used_up_budget_stopped_is_reported_with_how_to_raise_the
     assert "then run: multislice enforce-budget -s dev" in found.next[0]
     (found,) = explain(Snapshot("dev", "--namespace research", "dev", NOW, queues=(queue,), jobs=(job,)), job)
     assert "ask the owner of stack dev to run: multislice enforce-budget -s dev" in found.next[0]
-
-
-def test_a_job_that_rests_after_an_eviction_is_reported_when_it_is_looked_at_again() -> None:
-    found = only(replace(JOB, workload=replace(workload(), requeue_at=NOW + 60)))
-    assert (found.cause, "in 60 s" in found.what) == (Cause.BACKING_OFF, True)
-
-
-def test_slices_that_google_cloud_has_yet_to_bring_are_reported() -> None:
-    reserved = replace(workload(said("QuotaReserved", True), admitted=True), checks=(("queued", "Pending", "ETA"),))
-    found = only(replace(JOB, workload=reserved))
-    assert (found.cause, found.evidence) == (Cause.CAPACITY_PENDING, ("queued: Pending: ETA",))
 
 
 def test_a_preempted_job_is_reported_with_the_preemptor_and_the_reason() -> None:
@@ -196,7 +210,7 @@ _TO_BE_CHANGED = (
     ),
     replace(JOB, events=(Event(NOW, "Job", "tiny-slice-0", "FailedCreate", "pods are forbidden"),)),
     replace(JOB, pods=(replace(PODS[0], phase="Pending", held_up="ImagePullBackOff: no such image"), *PODS[1:])),
-    replace(JOB, workload=workload(said("QuotaReserved", False, "Pending", TOO_LARGE))),
+    replace(JOB, workload=_refused(TOO_LARGE)),
 )
 
 
@@ -211,13 +225,6 @@ def test_a_job_that_must_be_changed_is_submitted_again_by_those_who_can(job: Job
             assert not re.search("stack file|multislice up", line)
         elif "multislice up" in line and options != "-s dev":
             assert "ask the owner of stack dev" in line
-
-
-def test_what_the_scheduler_says_of_hosts_without_a_node_is_reported() -> None:
-    pending = replace(PODS[3], phase="Pending", node="", waits_for="0/4 nodes are available")
-    found = only(replace(JOB, pods=(*PODS[:3], pending)))
-    assert (found.cause, found.what) == (Cause.NO_NODE, "1 host of the job has no node.")
-    assert found.evidence == ("slice-1-1: 0/4 nodes are available",)
 
 
 LONG = (
@@ -264,49 +271,15 @@ def test_a_host_on_a_node_that_does_not_answer_is_named(gone: bool) -> None:
     assert (found.cause, "slice-1-1" in found.what) == (Cause.NODE_LOST, True)
 
 
-def test_a_container_that_does_not_start_is_reported_in_kubelets_words() -> None:
-    held = replace(PODS[0], phase="Pending", held_up="ImagePullBackOff: no such image")
-    found = only(replace(JOB, pods=(held, *PODS[1:])))
-    assert (found.cause, found.what) == (Cause.NOT_STARTED, "1 host cannot start the container: ImagePullBackOff.")
-
-
-def test_a_job_whose_pods_are_refused_is_reported_what_refuses_them() -> None:
-    refused = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'Unsupported value: "x"')
-    waits = Event(9_500.0, "Job", "tiny-slice-0", "FailedCreate", "follower pod node selector not found")
-    exists = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'jobs.batch "tiny-slice-1" already exists')
-    found = only(replace(JOB, events=(waits, exists, refused)))
-    assert (found.cause, found.evidence) == (Cause.CREATION_REFUSED, ('JobSet tiny: Unsupported value: "x"',))
-
-
-def test_a_heads_node_is_not_lost_because_it_is_none_of_a_slice() -> None:
-    found = only(replace(JOB, heads=1, pods=(pod("head-0-0"), *PODS)))
-    assert (found.cause, found.what.startswith("All hosts run")) == (Cause.RUNNING, True)
-
-
-def test_a_head_does_not_stand_for_a_host_that_is_refused() -> None:
-    refused = Event(9_500.0, "Job", "tiny-slice-1", "FailedCreate", 'Unsupported value: "x"')
-    found = only(replace(JOB, heads=1, pods=(pod("head-0-0"), *PODS[:3]), events=(refused,)))
-    assert (found.cause, found.what) == (Cause.CREATION_REFUSED, "The API server refuses 1 host of the job.")
-
-
-def answered(folder: Path, *, as_json: bool) -> str:
+def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -> None:
     shown = Console(file=io.StringIO(), width=20, highlight=False)
     with playing(running()) as server:
         server.collections[WORKLOADS] = [waiting("tiny")]
-        assert command(stack(server, folder), None, shown, json=as_json) == 0
-    return read_output(shown)
-
-
-def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -> None:
-    lines = answered(tmp_path, as_json=False).splitlines()
+        assert command(stack(server, tmp_path), None, shown, json=False) == 0
+    lines = [line.rstrip() for line in read_output(shown).splitlines()]
     assert lines[0] == "tiny  queued"
     assert lines[2].startswith("The job requests 0 chips, and 16 of them are in use. It is number 1 in line.  since ")
-    assert "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up -s dev`" in [
-        line.rstrip() for line in lines
-    ]
-
-
-def test_as_json_each_finding_has_its_cause(tmp_path: Path) -> None:
-    answer = json.loads(answered(tmp_path, as_json=True))
-    assert (answer["job"], answer["state"]) == ("tiny", "queued")
-    assert [finding["cause"] for finding in answer["findings"]] == ["quota taken"]
+    assert (
+        "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up -s dev`"
+        in lines
+    )

@@ -91,13 +91,6 @@ def test_a_host_of_which_no_evidence_is_left_is_the_cause_of_those_that_lost_it(
     )
 
 
-def test_a_host_that_only_lost_a_peer_is_not_named_as_the_cause() -> None:
-    lost = replace(PODS[0], phase="Failed", exit_code=ExitCode.PEER_LOST)
-    killed = [replace(pod, phase="Failed", exit_code=137) for pod in (PODS[3], PODS[2])]
-    restart = findings(replace(JOB, pods=(lost, *killed), restarts=1))[-1]
-    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL)")
-
-
 @pytest.mark.parametrize(
     ("failures", "created"),
     [((SUSPENDED, LOST), PODS[2].created), ((SUSPENDED,), 9_080.0)],
@@ -131,12 +124,6 @@ def test_a_job_that_used_up_its_restarts_is_reported() -> None:
     assert "It had used up its 3 restarts." in findings(job)[0].what
 
 
-def test_a_job_that_does_no_step_is_silent() -> None:
-    now = training(step=5, steps=9, step_ms=1000.0, last_step_at=NOW - 600)
-    found = only(replace(JOB, pods=PODS, files=Files(now)))
-    assert (found.cause, "no step has ended for 10 min 00 s" in found.what) == (Cause.SILENT, True)
-
-
 @pytest.mark.parametrize(
     ("step_seconds", "quiet_seconds", "cause"),
     [(30.0, 300.0, Cause.RUNNING), (30.0, 601.0, Cause.SILENT), (0.1, 30.0, Cause.RUNNING), (0.1, 61.0, Cause.SILENT)],
@@ -147,15 +134,6 @@ def test_a_job_is_silent_after_the_time_of_20_steps_but_not_within_a_minute(
     now = training(step=5, steps=9, step_ms=1000 * step_seconds, last_step_at=NOW - quiet_seconds)
     found = only(replace(JOB, pods=PODS, files=Files(now)))
     assert found.cause is cause
-
-
-def test_a_job_that_compiles_is_not_silent() -> None:
-    assert only(replace(JOB, pods=PODS)).cause is Cause.RUNNING
-
-
-def test_a_complete_job_is_reported() -> None:
-    job = replace(JOB, terminal="Completed", files=Files(training(step=9, steps=9)))
-    assert (only(job).cause, only(job).what) == (Cause.COMPLETED, "The job is complete, after 9 steps.")
 
 
 def test_a_program_of_ones_own_is_not_said_to_train() -> None:

@@ -1,7 +1,7 @@
 """What is said of the attempts of a job whose pods stay, by their records and what the cluster has."""
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,21 +15,14 @@ from infra.stack.names import RESTARTS_ANNOTATION
 from multislice_run.worlds import Ended, Roll, World, Worlds
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, PODS, START, WORKLOADS, pod
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played
 from tests.cli.observed.test_causes import KILLED, created, current, seen, told, words
 from tests.cli.shown import console, read_output
-from tests.cli.standing import running, stack
+from tests.cli.standing import stack
 from tests.workloads.report.runs import Facts, began, event, failure, step, write_run
 from workloads.spec import ExitCode
 
 KILLED_PROCESS = "the process was killed by SIGKILL"
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    """A stack whose job runs."""
-    with playing(running()) as played:
-        yield played
 
 
 def attempt(number: int, at: float, *more: Facts) -> dict[str, list[Facts]]:

@@ -1,7 +1,7 @@
 """Which end caused the others, by pods, events and records."""
 
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,12 @@ from infra.cluster.job_pods import newest
 from infra.stack.names import RESTARTS_ANNOTATION
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, PODS, START, WORKLOADS, pod
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played
 from tests.cli.explain.cases import JOB
-from tests.cli.standing import running, stack
+from tests.cli.standing import stack
 from tests.workloads.report.runs import Facts, event, write_run
 
 KILLED = "Container trainer for pod research/tiny-slice-{}-abcde failed with exit code 137 matching FailJob rule"
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    """A stack whose job runs."""
-    with playing(running()) as played:
-        yield played
 
 
 def told(at: float, name: str, uid: str, message: str, reason: str = "PodFailurePolicy") -> dict[str, Any]:

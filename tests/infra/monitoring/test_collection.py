@@ -4,29 +4,15 @@ from typing import Any
 
 import pytest
 
-from infra.monitoring import controller_monitoring, trainer_monitoring
+from infra.monitoring import controller_monitoring
 from infra.operators import JOBSET, KUEUE
 from infra.stack.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
-from infra.stack.pods import render_pods
 from sandbox import builds
 from sandbox.providers.charts import render
 from tests.chain.stack import ignore
-from tests.infra.one_job import submitted
 from tests.infra.recording import Values, run_program
-from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT
 
 CONTROLLERS = [("jobset", JOBSET_NAMESPACE, JOBSET.version), ("kueue", KUEUE_NAMESPACE, KUEUE.version)]
-
-
-def test_the_trainers_port_is_the_one_that_is_asked(values: Values) -> None:
-    template: Any = render_pods(submitted(values)).slices
-    (container,) = template["spec"]["containers"]
-    monitoring: Any = trainer_monitoring("research")
-    (endpoint,) = monitoring["spec"]["endpoints"]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports[endpoint["port"]] == METRICS_PORT
-    (address,) = (entry for entry in container["env"] if entry["name"] == METRICS_ADDRESS_VARIABLE)
-    assert address["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
 
 
 def test_nothing_is_declared_or_let_in_where_monitoring_is_off(values: Values) -> None:
@@ -51,21 +37,3 @@ def test_what_is_asked_of_a_controller_is_what_its_chart_has(name: str, namespac
     named = ("ClusterRole", wanted["reader"]["roleRef"]["name"])
     (role,) = (found for found in chart if (found["kind"], found["metadata"]["name"]) == named)
     assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-
-
-@pytest.mark.parametrize(("name", "namespace"), [each[:2] for each in CONTROLLERS])
-def test_collectors_read_the_one_token_and_the_token_reads_metrics(name: str, namespace: str) -> None:
-    wanted: Any = controller_monitoring(name)
-    token = wanted["token"]["metadata"]["name"]
-    assert wanted["token-role"]["rules"] == [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [token], "verbs": ["get", "list", "watch"]}
-    ]
-    assert wanted["token-role-binding"]["roleRef"]["name"] == wanted["token-role"]["metadata"]["name"]
-    assert wanted["token-role-binding"]["subjects"] == [
-        {"kind": "ServiceAccount", "name": "collector", "namespace": COLLECTORS_NAMESPACE}
-    ]
-    account = wanted["account"]["metadata"]["name"]
-    assert wanted["token"]["metadata"]["annotations"] == {"kubernetes.io/service-account.name": account}
-    assert wanted["reader"]["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
-    (endpoint,) = wanted["metrics"]["spec"]["endpoints"]
-    assert endpoint["authorization"]["credentials"]["secret"] == {"name": token, "key": "token"}

@@ -105,11 +105,6 @@ def test_the_price_has_the_difference_to_what_is_deployed() -> None:
     assert more.endswith("while deployed, +$9.72 an hour (+$233.28 a day) compared with what is deployed")
 
 
-def test_an_unknown_price_is_never_zero() -> None:
-    found = lines(own("staging"))["Price"]
-    assert found == "$0.00 an hour ($0.00 a day) while deployed, at most an unknown price for trillium"
-
-
 def test_the_verdict_has_the_only_value_to_correct_and_names_several() -> None:
     assert lines(stack_values("dev"))["Verdict"].startswith(
         "NO: `up` refuses this stack: correct cloud.project: expected"

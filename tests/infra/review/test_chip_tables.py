@@ -55,6 +55,7 @@ def test_what_does_not_fit_has_no_pace_and_what_was_tried_instead() -> None:
     assert ["training.remat:", "full", "yes", "90.00", "3.500"] in rows(found)
     assert ["mesh:", "fsdp", "32", "x", "tensor", "2", "no", "-", "-"] in rows(found)
     assert "tokens/s/chip" not in show_chips(found)
+    assert "f32[2,8192,128256]" in show_chips(found)
 
 
 @pytest.mark.parametrize("remedies", [(), (OTHER_MESH,)])

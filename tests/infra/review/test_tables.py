@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from infra.review.review import Known, review
 from infra.review.table import as_text
 from infra.review.tables import submission_tables, tables
@@ -11,7 +9,7 @@ from infra.stack.cost import bill
 from infra.stack.settings.read import parse
 from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
-from tests.infra.review.known import NOTHING, fitting, own, running, unfit
+from tests.infra.review.known import NOTHING, own, running
 
 
 def show(values: Values, known: Known) -> str:
@@ -88,35 +86,6 @@ def test_who_is_pushed_out_is_named() -> None:
     assert "preempts 1 running" in text
     assert "pretraining/other (192 chips, priority 500" in text
     assert "simulated" not in text
-
-
-def test_a_job_that_does_not_fit_is_shown_with_its_largest_arrays_and_attempts() -> None:
-    values = own("prod")
-    text = show(values, replace(NOTHING, preflights={"pretrain": unfit(parse(values))}))
-    assert "Fits  NO, it needs 120.00 of 95.70 GiB on each device" in text
-    assert "f32[2,8192,128256]" in text
-    assert "training.remat: full" in text
-    assert "ESTIMATE" not in text.replace("ESTIMATED", "")
-
-
-def test_the_pace_is_called_an_estimate_and_has_its_calibration() -> None:
-    values = own("prod")
-    text = show(values, replace(NOTHING, preflights={"pretrain": fitting(parse(values))}))
-    assert "Pace  ESTIMATE: 2.500 s a step, 76,500 steps take 2.2 days and cost $19,992 on cubes" in text
-    assert "All steps train on 1.6e+11 tokens." in text
-    assert "attention kernels at   step s" in text
-    assert "nothing ran on a TPU" in " ".join(text.split())
-    assert "CALIBRATION" in text
-
-
-@pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
-def test_every_stack_has_a_review(stack: str) -> None:
-    text = show(own(stack), NOTHING)
-    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("Price", "Queue", "Fits"))] == [
-        "Price",
-        "Queue",
-        "Fits",
-    ]
 
 
 def test_the_review_of_a_stack_without_jobs_shows_its_price_and_says_so(values: Values) -> None:

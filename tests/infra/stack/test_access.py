@@ -9,22 +9,7 @@ import pytest
 
 from infra.stack.access import network_policy
 from infra.stack.settings.schema import Network
-from tests.infra.recording import Recording
 from workloads.spec import METRICS_PORT
-
-RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
-
-
-def test_nothing_of_the_stack_gives_people_rights_in_the_whole_cluster(program: Recording) -> None:
-    rights = [found for found in program.registrations if ":ClusterRole" in found.type]
-    # Trainers mark their own node; an admission policy holds them to that.
-    # Of collectors an account reads the controllers' metrics, see tests/infra/monitoring/test_collection.py.
-    readers = {f"{name}-metrics-reader-of-collectors" for name in ("jobset", "kueue")}
-    assert {found.inputs["metadata"]["name"] for found in rights} == {"trainer-marks-bad-host", *readers}
-    subjects = [subject for found in rights for subject in found.inputs.get("subjects", ())]
-    accounts = {(subject["kind"], subject["name"]) for subject in subjects}
-    assert accounts == {("ServiceAccount", "trainer"), ("ServiceAccount", "metrics-reader")}
-
 
 NETWORK = Network()
 

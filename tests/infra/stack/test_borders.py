@@ -27,7 +27,9 @@ def test_the_hosts_network_opens_the_namespace_of_the_jobs_team_alone_and_there_
 ) -> None:
     assert _levels(program) == {"research": "restricted", "product-ml": "restricted"}
     assert HOST_NETWORK not in {found.name for found in program.of_type(POLICY)}
-    recording = run_program({**two_teams, "job": {**two_teams["job"], "host_network": True}})
+    # A mounted bucket and the network of the host exclude each other.
+    changed = {"datasets": {"bucket": "shared-text"}, "job": {**two_teams["job"], "host_network": True}}
+    recording = run_program({**two_teams, **changed})
     assert _levels(recording) == {"research": "privileged", "product-ml": "restricted"}
     assert _for(recording.named(POLICY, HOST_NETWORK).inputs) == ["research"]
     binding = recording.named(f"{POLICY}Binding", f"{HOST_NETWORK}-binding")

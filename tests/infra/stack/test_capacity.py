@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.infra.one_job import template_of
-from tests.infra.recording import Recording, Values, run_program
+from tests.infra.recording import Values, run_program
 from tests.infra.spoiling import errors_of
 
 POOL = "gcp:container/nodePool:NodePool"
-KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
-KUEUE_CHART = ("kubernetes:helm.sh/v4:Chart", "kueue")
 CUBES = {"generation": "v5p", "topology": "4x4x4"}
 IRONWOOD = {"generation": "7x", "topology": "4x4x4"}
 RESERVED = {"kind": "reservation", "name": "chips"}
@@ -82,24 +79,6 @@ def test_a_job_on_queued_slices_takes_one_of_them(values: Values) -> None:
     assert re.search("1, since trillium is queued .*, got 2; lower it or write flex-start", errors["job.slices.count"])
 
 
-def program_with(values: Values, capacity: object, *, slices: int = 2) -> Recording:
-    values["slices"]["trillium"]["capacity"] = capacity
-    values["job"] |= {"slices": {"group": "trillium", "count": slices}}
-    return run_program(values)
-
-
-def pool(recording: Recording) -> Any:
-    return recording.named(POOL, "slices-trillium-0").inputs
-
-
-def jobset(recording: Recording) -> Any:
-    return recording.named("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny").inputs
-
-
-def pod(recording: Recording) -> Any:
-    return template_of(jobset(recording))["spec"]
-
-
 @pytest.mark.parametrize(
     ("more", "value"),
     [
@@ -115,87 +94,11 @@ def pod(recording: Recording) -> Any:
 def test_a_reservation_is_named_by_one_value(values: Values, more: Values, value: str) -> None:
     values["slices"]["trillium"] |= {"generation": "7x", "topology": "2x2x2"}
     values["job"]["mesh"] = {"replica": 2, "fsdp": 16}
-    declared = pool(program_with(values, RESERVED | more))
+    values["slices"]["trillium"]["capacity"] = RESERVED | more
+    declared: Any = run_program(values).named(POOL, "slices-trillium-0").inputs
     assert declared["nodeConfig"]["reservationAffinity"] == {
         "consumeReservationType": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
         "values": [value],
     }
     assert declared["nodeCount"] == 2
-
-
-@pytest.mark.parametrize(("kind", "queued"), [("flex-start", None), ("queued", {"enabled": True})])
-def test_capacity_on_request_starts_at_no_hosts_and_comes_as_a_whole(
-    values: Values, kind: str, queued: Values | None
-) -> None:
-    declared = pool(program_with(values, {"kind": kind, "max_run_hours": 0.5}, slices=1))
-    assert declared["autoscaling"] == {"minNodeCount": 0, "maxNodeCount": 2, "locationPolicy": "ANY"}
-    assert "nodeCount" not in declared
-    assert declared.get("queuedProvisioning") == queued
-    assert not declared["management"]["autoRepair"]
-    config = declared["nodeConfig"]
-    assert (config["flexStart"], config["maxRunDuration"], config["spot"]) == (True, "1800s", False)
-    assert config["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
-
-
-def test_only_queued_nodes_need_a_label_for_their_capacity(values: Values) -> None:
-    def labels(capacity: object) -> tuple[Values, Values]:
-        recording = program_with(values, capacity, slices=1)
-        flavor = recording.named(f"{KUEUE}:ResourceFlavor", "flavor-trillium").inputs["spec"]["nodeLabels"]
-        assert pod(recording)["nodeSelector"] == flavor
-        return pool(recording)["nodeConfig"]["labels"], flavor
-
-    for capacity in ("on-demand", "spot", RESERVED, FLEX):
-        own, flavor = labels(capacity)
-        assert own == {"slice-group": "trillium"}
-        assert "cloud.google.com/gke-queued" not in flavor
-    own, flavor = labels(QUEUED)
-    assert own == {"slice-group": "trillium", "cloud.google.com/gke-queued": "true"}
-    assert own.items() <= flavor.items()
-
-
-def test_a_queued_job_waits_for_a_provisioning_request(values: Values) -> None:
-    recording = program_with(values, QUEUED, slices=1)
-    configuration = recording.named(f"{KUEUE}:ProvisioningRequestConfig", "provisioning-trillium")
-    check = recording.named(f"{KUEUE}:AdmissionCheck", "check-trillium")
-    queue = recording.named(f"{KUEUE}:ClusterQueue", "quota-research")
-    assert configuration.urn in recording.closure(check)
-    assert check.urn in recording.closure(queue)
-    spec: Any = configuration.inputs["spec"]
-    assert spec["provisioningClassName"] == "queued-provisioning.gke.io"
-    assert (spec["managedResources"], spec["parameters"]) == (["google.com/tpu"], {"tpu-topology": "2x4"})
-    assert check.inputs["spec"]["controllerName"] == "kueue.x-k8s.io/provisioning-request"
-    assert check.inputs["spec"]["parameters"]["name"] == configuration.inputs["metadata"]["name"]
-    name = check.inputs["metadata"]["name"]
-    checks = [{"name": name, "onFlavors": ["v6e-2x4-queued-trillium"]}]
-    assert queue.inputs["spec"]["admissionChecksStrategy"] == {"admissionChecks": checks}
-    assert jobset(recording)["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "14400"}
-
-
-@pytest.mark.parametrize(("capacity", "slices", "first"), [(QUEUED, 1, True), (FLEX, 2, False)], ids=["queued", "flex"])
-def test_a_first_queued_pool_starts_kueue_again_after_it_and_no_other_pool_does(
-    values: Values, capacity: object, slices: int, *, first: bool
-) -> None:
-    recording = program_with(values, capacity, slices=slices)
-    kueue = recording.named(*KUEUE_CHART)
-    assert (recording.named(POOL, "slices-trillium-0").urn in recording.closure(kueue)) == first
-    manager: Any = kueue.inputs["values"].get("controllerManager", {}).get("manager", {})
-    assert bool(manager.get("podAnnotations")) == first
-
-
-def test_a_queued_pod_tolerates_every_taint_that_its_flavor_has(values: Values) -> None:
-    recording = program_with(values, QUEUED, slices=1)
-    taints = recording.named(f"{KUEUE}:ResourceFlavor", "flavor-trillium").inputs["spec"]["nodeTaints"]
-    assert {taint["key"]: taint["value"] for taint in taints} == {
-        "google.com/tpu": "present",
-        "cloud.google.com/gke-queued": "true",
-    }
-    tolerated = [each["key"] for each in pod(recording)["tolerations"] if each["effect"] == "NoSchedule"]
-    assert tolerated == [taint["key"] for taint in taints]
-
-
-def test_a_team_without_quota_of_queued_chips_has_no_check(values: Values) -> None:
-    values["slices"]["extra"] = {**values["slices"]["trillium"], "capacity": QUEUED}
-    recording = run_program(values)
-    assert recording.named(f"{KUEUE}:AdmissionCheck", "check-extra")
-    assert "admissionChecksStrategy" not in recording.named(f"{KUEUE}:ClusterQueue", "quota-research").inputs["spec"]

@@ -15,10 +15,8 @@ from infra.stack.cost import (
     dollars,
     group_rate,
     list_rate,
-    per_hour,
     price_table,
     read_bill,
-    signed_per_hour,
     usd_per_job_hour,
 )
 from infra.stack.fleet import FleetSpec
@@ -248,15 +246,6 @@ def test_a_bill_is_the_same_when_it_comes_back_from_the_outputs(values: Values) 
 @pytest.mark.parametrize("exported", [None, {"groups": []}, "12 USD"])
 def test_outputs_without_a_bill_of_this_program_have_none(exported: object) -> None:
     assert read_bill(exported) is None
-
-
-def test_a_price_per_hour_has_the_price_per_day_beside_it() -> None:
-    assert per_hour(2.5) == "$2.50 an hour ($60.00 a day)"
-
-
-def test_a_change_has_its_sign_in_both() -> None:
-    assert signed_per_hour(-10) == "-$10.00 an hour (-$240.00 a day)"
-    assert signed_per_hour(10) == "+$10.00 an hour (+$240.00 a day)"
 
 
 def test_an_unknown_amount_is_not_zero() -> None:

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from infra.stack.jobset import render
-from infra.stack.settings.read import parse
 from tests.infra.job_failure import action, replacements
-from tests.infra.one_job import only_spec, submitted
+from tests.infra.one_job import submitted
 from tests.infra.recording import Values
 from tests.infra.stack.settings.test_containers import rendered
 from workloads.spec import ExitCode
@@ -93,14 +92,6 @@ def test_a_slice_that_jobset_does_not_place_replaces_a_refused_pod(values: Value
     else:
         values["scheduling"] = {"placement": "topology-aware"}
     assert replacements(render(submitted(values))) == 5
-
-
-def test_the_pods_get_the_minimum_number_of_slices(values: Values) -> None:
-    values["job"]["slices"]["min_count"] = 1
-    rendered: Any = render(submitted(values))
-    assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 2
-    slices = only_spec(parse(values)).slices
-    assert (slices.count, slices.min_count) == (2, 1)
 
 
 def test_the_time_that_a_job_may_hold_chips_is_counted_by_kueue(values: Values) -> None:

@@ -42,25 +42,6 @@ def test_the_most_that_a_pod_may_request_fits_and_a_pod_leaves_room_for_daemons_
     assert memory_gib * 1024 < 0.95 * memory_mib
 
 
-def test_on_the_network_of_their_host_pods_still_find_each_other_by_name(values: Values) -> None:
-    assert not _template(values)["spec"].keys() & {"hostNetwork", "dnsPolicy"}
-    values["job"]["host_network"] = True
-    pod = _template(values)["spec"]
-    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-
-
-def test_data_sets_are_a_folder_only_where_the_stack_file_says_so(values: Values) -> None:
-    values["datasets"] = {"bucket": "text"}
-    assert not any("csi" in volume for volume in _template(values)["spec"]["volumes"])
-    values["datasets"] = {"bucket": "text", "mount": True}
-    template = _template(values)
-    assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
-    volume, mount = template["spec"]["volumes"][-1], template["spec"]["containers"][0]["volumeMounts"][-1]
-    assert volume["name"] == mount["name"]
-    assert volume["csi"]["volumeAttributes"]["bucketName"] == "text"
-    assert (mount["mountPath"], mount["readOnly"]) == ("/datasets", True)
-
-
 def test_pods_that_save_locally_have_room_for_two_states_in_memory_of_their_own(values: Values) -> None:
     plain = _template(values)["spec"]
     values["job"]["training"] = {"local_save_every_steps": 1}

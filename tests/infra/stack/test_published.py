@@ -9,13 +9,12 @@ import pytest
 
 from infra.cluster.kubernetes import ApiServer
 from infra.cluster.team_record import read_published
-from infra.stack.access import role
-from infra.stack.names import PUBLISHED, PUBLISHED_KEY
+from infra.stack.names import PUBLISHED_KEY
 from infra.stack.published import Published, RecordError, join_records
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import Scheduling
 from infra.stack.settings.submitted import read_submitted
-from tests.infra.recording import Recording, Values, stack_values
+from tests.infra.recording import Values, stack_values
 
 IMAGE = "trainer@sha256:0"
 JOB: Values = {"preset": "tiny", "slices": {"group": "trillium", "count": 1}, "max_hours": 1}
@@ -129,16 +128,3 @@ def test_keys_that_an_older_version_did_not_write_have_defaults() -> None:
 def test_a_record_of_a_newer_format_or_damaged_text_is_refused_with_what_to_do(data: object, says: str) -> None:
     with pytest.raises(RecordError, match=says):
         read(data)
-
-
-def test_each_namespace_has_its_record_which_members_read_and_cannot_change(program: Recording) -> None:
-    found = program.starting("kubernetes:core/v1:ConfigMap", "published-")
-    assert found
-    for each in found:
-        metadata = each.inputs["metadata"]
-        record = Published.model_validate_json(each.inputs["data"][PUBLISHED_KEY])
-        assert (metadata["name"], metadata["namespace"]) == (PUBLISHED, record.namespace)
-    rules: Any = role("research")["rules"]
-    (own,) = [rule for rule in rules if "configmaps" in rule["resources"]]
-    assert (own["verbs"], own["resourceNames"]) == (["get"], [PUBLISHED])
-    assert "calls" not in json.dumps([*program.exports])

@@ -74,24 +74,6 @@ def test_a_privileged_container_is_one_that_the_api_server_takes(values: Values)
     assert "allowPrivilegeEscalation" not in context
 
 
-@pytest.mark.parametrize(
-    ("changes", "level", "rules"),
-    [
-        ({"run_as_user": 1000}, "restricted", set[str]()),
-        ({"run_as_user": 0}, "baseline", {"no-root", "pod-security"}),
-        ({"privileged": True}, "privileged", {"no-privileges", "pod-security"}),
-    ],
-    ids=["other user", "root", "privileged"],
-)
-def test_rights_open_the_namespace_of_the_team_no_further_than_they_need_and_break_the_rules_about_them(
-    values: Values, changes: Values, level: str, rules: set[str]
-) -> None:
-    stack = with_container(values, **changes)
-    labels = run_program(stack).named(*NAMESPACE).inputs["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == level
-    assert {rule for rule, _ in broken(stack, policy_of("dev"), preview=False)} == rules
-
-
 def test_what_a_pod_requests_of_its_host_is_what_the_stack_file_says(values: Values) -> None:
     _, container = _pod_and_container(values, resources={"vcpus": 8})
     assert container["resources"]["requests"] == {"cpu": "8", "memory": "540Gi", "google.com/tpu": "4"}
@@ -165,7 +147,7 @@ def _of_functions(values: Values, **changes: object) -> Values:
     return values | {"functions": changes}
 
 
-@pytest.mark.parametrize("with_rights", [_of_the_trainer, _of_functions])
+@pytest.mark.parametrize("with_rights", [with_container, _of_the_trainer, _of_functions])
 @pytest.mark.parametrize(
     ("changes", "level", "rule"),
     [
@@ -175,14 +157,14 @@ def _of_functions(values: Values, **changes: object) -> Values:
     ],
     ids=["other user", "root", "privileged"],
 )
-def test_the_trainer_and_functions_have_the_same_rights_under_the_same_rules(
+def test_rights_open_the_namespace_no_further_than_they_need_and_break_the_rules_about_them(
     values: Values, with_rights: Callable[..., Values], changes: Values, level: str, rule: str | None
 ) -> None:
     stack = with_rights(values, **changes)
     labels = run_program(stack).named(*NAMESPACE).inputs["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == level
     # The JobSet of a call is not part of the plan.
-    of_job = {rule} if with_rights is _of_the_trainer else set[str]()
+    of_job = set[str]() if with_rights is _of_functions else {rule}
     assert {found for found, _ in broken(stack, policy_of("dev"), preview=False)} == (
         {"pod-security"} | of_job if rule else set[str]()
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.stack.settings.jobs import ContainerJob, TrainingJob, group_order
+from infra.stack.settings.jobs import group_order
 from infra.stack.settings.read import parse
 from tests.infra.one_job import unnamed
 from tests.infra.recording import Recording, Values, run_program
@@ -51,15 +51,6 @@ def recorded(several: Values) -> Recording:
 
 def _on(group: str, count: int) -> Values:
     return {"jobs": {"a": CONTAINER | {"slices": {"group": group, "count": count}, "team": "research"}}}
-
-
-def test_each_job_is_of_its_kind_and_has_its_key_as_its_name(several: Values) -> None:
-    jobs = parse(several).jobs
-    assert {name: (job.name, type(job)) for name, job in jobs.items()} == {
-        "ablation": ("ablation", TrainingJob),
-        "small": ("small", TrainingJob),
-        "serve": ("serve", ContainerJob),
-    }
 
 
 def test_the_short_form_is_the_same_job_as_the_long_one(two_teams: Values) -> None:

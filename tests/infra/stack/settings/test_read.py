@@ -41,8 +41,6 @@ def mixture(**datasets: Values) -> Values:
 _FAULTS: list[tuple[Spoil, str, str]] = [
     (remove("cloud"), "cloud", "a value, got nothing; add cloud to the stack file"),
     (remove("job.preset"), "job.preset", "a value, got nothing; add job.preset to the stack file"),
-    (put("clouds", {}), "clouds", "scheduling, secrets, slices, teams, got 'clouds'; rename it to cloud"),
-    (put("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "got 'topolgy'; rename it to topology"),
     (
         put(f"{_SLICES}.grup", "a"),
         f"{_SLICES}.grup",
@@ -77,6 +75,8 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     ),
     (put("image", {}), "image", "either reference (an image by digest) or build: true, got {}"),
     (put("image.build", True), "image", "either reference (an image by digest) or build: true"),
+    (put("budget.alerts", {"billing_account": "my-account"}), "budget.alerts.billing_account", "billing accounts list"),
+    (put("budget.alerts", {"usd_per_month": 0}), "budget.alerts.usd_per_month", "greater than"),
     (put("datasets", {"bucket": "gs://text"}), "datasets.bucket", "the name of a bucket, without gs://"),
     (put("datasets", {}), "datasets.bucket", "a value, got nothing; add datasets.bucket to the stack file"),
     (put("job.team", "sales"), "job.team", "one of the teams research, got 'sales'; rename it or add the team"),
@@ -164,22 +164,6 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
 ) -> None:
     spoil(values)
     assert words in errors_of(values)[path]
-
-
-@pytest.mark.parametrize("machine", ["n2-standard-64", "e2-standard-2", "n2d-custom-8-16384", "c3-highcpu-22-lssd"])
-def test_machine_types_of_cpus_are_accepted_for_the_system_nodes(values: Values, machine: str) -> None:
-    put("cluster.system_machine_type", machine)(values)
-    assert parse(values).cluster.system_machine_type == machine
-
-
-def test_all_faults_are_reported_at_once(values: Values) -> None:
-    remove("image.reference")(values)
-    put("cloud.zone", "mars")(values)
-    put("job.team", "sales")(values)
-    put("job.preset", "huge")(values)
-    with pytest.raises(SettingsError, match="have 4 error"):
-        parse(values)
-    assert errors_of(values).keys() == {"cloud.zone", "job.preset", "job.team", "image"}
 
 
 _PATTERN = ["local", "globl"]

@@ -13,7 +13,6 @@ from infra.stack.cost import SweepBill, bill
 from infra.stack.settings import jobs
 from infra.stack.settings.jobs import ContainerJob
 from infra.stack.settings.read import parse
-from infra.stack.submission import job_specs
 from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, run_program
 from tests.infra.review.known import NOTHING
@@ -49,18 +48,6 @@ def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Val
 def test_settings_next_to_the_sweep_apply_to_every_run(values: Values) -> None:
     jobs = parse(swept(values, training={"steps": 7}, max_hours=2)).training_jobs
     assert [(job.training["steps"], job.max_hours) for job in jobs.values()] == [(7, 2)] * 6
-
-
-def test_the_optimizer_is_swept(values: Values) -> None:
-    sweep = {"optimizer.clip_norm": [0.5, 1.0], "optimizer.learning_rate": [0.01, 0.001]}
-    specs = job_specs(parse(swept(values, sweep=sweep)))
-    chosen = {name: (spec.optimizer.clip_norm, spec.optimizer.learning_rate) for name, spec in specs.items()}
-    assert chosen == {
-        "study-0-0": (0.5, 0.01),
-        "study-0-1": (0.5, 0.001),
-        "study-1-0": (1.0, 0.01),
-        "study-1-1": (1.0, 0.001),
-    }
 
 
 AXES = st.dictionaries(
