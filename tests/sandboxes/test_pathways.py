@@ -30,6 +30,8 @@ def _stack(shape: Mapping[str, object]) -> Values:
     slices = {"group": "trillium", "count": values["slices"]["trillium"]["count"]}
     values["jobs"] = {"serve": CONTAINER | PATHWAYS | {"team": "research", "slices": slices}}
     del values["job"]
+    # The job of the first shape still waits for its program when the second one takes its slices away.
+    values["allow_interruption"] = True
     return values
 
 
