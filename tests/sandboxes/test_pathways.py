@@ -103,6 +103,7 @@ def test_a_call_is_admitted_and_its_head_gets_its_place_on_a_system_node(chain: 
     values["cluster"]["system_machine_type"] = "n2-standard-64"
     values["functions"] = {"pathways": IMAGES}
     values["jobs"] = {}
+    values["allow_interruption"] = True
     del values["job"]
     chain.engine_on(values).up(ignore)
     on_slices = multislice.run("local", "trillium", count=2, backend="pathways", sandbox=chain.site.root)
