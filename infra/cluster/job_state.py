@@ -12,7 +12,13 @@ from typing import Any, Literal
 
 from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
 from infra.stack.names import HEAD, RESTARTS_ANNOTATION, SLICES, TPU_RESOURCE, team_of
-from workloads.spec import CALL_SPEC_VARIABLE, JOB_FOLDER_VARIABLE, JOB_SPEC_VARIABLE, METRICS_ADDRESS_VARIABLE
+from workloads.spec import (
+    CALL_SPEC_VARIABLE,
+    JOB_FOLDER_VARIABLE,
+    JOB_SPEC_VARIABLE,
+    METRICS_ADDRESS_VARIABLE,
+    present_word,
+)
 
 LEADER = f"{SLICES}-0-0"
 """Leader of a job without a head: host 0 of slice 0."""
@@ -118,8 +124,7 @@ def folder_of(jobset: Object) -> str:
 
 def existing_run_of(jobset: Object) -> str:
     """Return what a training job does with an existing run, `resume` or `new`. Empty: its program decides."""
-    found = str(_specified(jobset, "storage", "existing_run") or "")
-    return "new" if found == "anew" else found
+    return str(present_word(_specified(jobset, "storage", "existing_run") or ""))
 
 
 def steps_of(jobset: Object) -> int:

@@ -131,11 +131,6 @@ class Published(_Versioned):
         return {name: team.namespace for name, team in self.teams.items()}
 
     @property
-    def prefix(self) -> str:
-        """Prefix of names in an existing cluster, as `Settings.prefix`."""
-        return f"{self.cluster.name}-" if self.cluster.existing else ""
-
-    @property
     def fleet(self) -> FleetSpec:
         """Return the fleet that function calls run on."""
         return FleetSpec(
@@ -145,7 +140,7 @@ class Published(_Versioned):
             bucket=self.bucket,
             scheduling=self.scheduling,
             datasets=self.datasets,
-            prefix=self.prefix,
+            prefix=self.cluster.prefix,
         )
 
     @property

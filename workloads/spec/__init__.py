@@ -51,6 +51,7 @@ from workloads.spec.job import (
     Preset,
     StorageSpec,
     load_preset,
+    present_word,
     preset_names,
 )
 from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec

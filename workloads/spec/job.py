@@ -18,10 +18,14 @@ from workloads.spec.parameters import state_bytes
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpec, TrainingSpec
 
-ExistingRun = Annotated[
-    # The word of earlier versions, also in the JobSets that they made.
-    Literal["resume", "new"], BeforeValidator(lambda written: "new" if written == "anew" else written)
-]
+
+def present_word(existing_run: object) -> object:
+    """Return what to do with an existing run in the present words. Earlier versions, and the JobSets that they made,
+    have another one for `new`."""
+    return "new" if existing_run == "anew" else existing_run
+
+
+ExistingRun = Annotated[Literal["resume", "new"], BeforeValidator(present_word)]
 """What to do if there is an earlier run: continue it, or begin another one next to it."""
 
 

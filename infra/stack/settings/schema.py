@@ -150,6 +150,12 @@ class Cluster(Spec):
     time."""
 
     @property
+    def prefix(self) -> str:
+        """Return the prefix of names in the cluster that every stack would give alike. Empty in the stack's own
+        cluster."""
+        return f"{self.name}-" if self.existing else ""
+
+    @property
     def installs_jobset(self) -> bool:
         """Return whether JobSet has the configuration of this program."""
         return self.existing is None or self.existing.jobset == "install"

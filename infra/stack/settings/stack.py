@@ -128,9 +128,8 @@ class Settings(Options):
 
     @property
     def prefix(self) -> str:
-        """Return the prefix of names in the cluster that every stack would give alike. Empty in the stack's own
-        cluster."""
-        return f"{self.cluster.name}-" if self.cluster.existing else ""
+        """Return the prefix of the cluster's names."""
+        return self.cluster.prefix
 
     @property
     def written_folders(self) -> Mapping[str, Sequence[str]]:
