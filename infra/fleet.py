@@ -70,6 +70,9 @@ class FleetArgs:
     def _errors(self) -> Iterator[FieldError]:
         ranges = schema.Network() if self.cluster.shared else self.cluster.ranges
         yield from check(self.spec.draft(network=ranges))
+        if self.cluster.shared and not self.spec.prefix:
+            expected, fix = "a prefix, because others use the cluster too", "pass spec.prefix, such as research-"
+            yield FieldError("spec.prefix", expected, "none", fix)
         for name, group in self.spec.slices.items() if self.cluster.second_network is None else ():
             if group.second_network:
                 expected, fix = "a cluster with a second network", "pass cluster.second_network, or remove it"

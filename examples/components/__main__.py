@@ -59,7 +59,7 @@ tiny = TrainingJob(
     max_restarts=3,
     existing_run="resume",
 )
-job_args = JobArgs(fleet=fleet.spec, needs=fleet.needs, job=tiny, image=config.require("image"))
+job_args = JobArgs(fleet=fleet.spec, cluster=fleet.cluster, needs=fleet.needs, job=tiny, image=config.require("image"))
 job = Job("tiny", job_args, ResourceOptions(provider=kubernetes))
 
 pulumi.export("endpoint", endpoint)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infra.fleet import FleetArgs
-from infra.gke_cluster import ClusterPlace, SubnetNames
+from infra.gke_cluster import ClusterPlace, SharedCluster, SubnetNames
 from infra.stack.access import Allowance
 from infra.stack.fleet import FleetSpec
 from infra.stack.settings.errors import SettingsError
@@ -19,7 +19,7 @@ CLUSTER = ClusterPlace(name="c", endpoint="c.example", node_account="nodes@x")
 
 
 def _errors(cluster: ClusterPlace = CLUSTER, **changes: Any) -> list[str]:
-    changed = {name: changes.pop(name) for name in ("slices", "teams") if name in changes}
+    changed = {name: changes.pop(name) for name in ("slices", "teams", "prefix") if name in changes}
     try:
         FleetArgs(spec=replace(FleetSpec.of(SETTINGS), **changed), cluster=cluster, **changes)
     except SettingsError as refused:
@@ -31,6 +31,12 @@ def test_all_errors_of_a_fleet_are_reported_before_anything_is_declared() -> Non
     team = SETTINGS.teams["research"].model_copy(update={"quota": {"other": Quota(chips=8)}})
     found = _errors(teams={"research": team}, allowances={"others": Allowance()})
     assert found == ["teams.research.quota", "allowances.others"]
+
+
+@pytest.mark.parametrize(("prefix", "wrong"), [("", True), ("research-", False)])
+def test_a_cluster_that_others_use_needs_a_prefix_of_names(prefix: str, wrong: bool) -> None:
+    shared = replace(CLUSTER, shared=SharedCluster(location="us-east5"))
+    assert ("spec.prefix" in _errors(shared, prefix=prefix)) == wrong
 
 
 @pytest.mark.parametrize(("second", "wrong"), [(None, True), (SubnetNames("a", "b"), False)])
