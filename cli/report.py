@@ -1,5 +1,6 @@
 """`multislice report` shows how a job's run spent its time and money."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -35,14 +36,13 @@ def folder(job: str | None, stack: str, sandbox: Path | None) -> str:
     jobs = [job] if job else list(settings.recorded_jobs)
     if len(jobs) != 1:
         raise Halt(f"expected the name of one job with a report, because stack {stack} has {', '.join(jobs) or 'none'}")
-    storage = "gs:/" if sandbox is None else str(find_sandbox(sandbox, stack).buckets)
     (name,) = jobs
-    bucket = f"{storage}/{settings.checkpoint_bucket}"
+    files = settings.checkpoint_bucket
+    bucket = f"gs://{files}" if sandbox is None else str(find_sandbox(sandbox, stack).buckets / files)
     own = f"{bucket}/{name}"
     if name in settings.jobs:
         return own
-    submitted = [f"{bucket}/{jobs_folder(team.namespace)}/{name}" for team in settings.teams.values()]
-    found = [*filter(_exists, submitted)]
+    found = _existing(f"{bucket}/{jobs_folder(team.namespace)}/{name}" for team in settings.teams.values())
     if len(found) > 1:
         raise Halt(
             f"expected the name of one job, because several teams have a {name}; write one of {', '.join(found)}"
@@ -50,9 +50,15 @@ def folder(job: str | None, stack: str, sandbox: Path | None) -> str:
     return found[0] if found else own
 
 
-def _exists(place: str) -> bool:
-    """Return whether storage has this folder. Storage that does not answer says so when the report is read."""
-    try:
-        return answering(place).exists()
-    except faults_of_storage():
-        return False
+def _existing(places: Iterable[str]) -> list[str]:
+    """Return the folders that exist, as far as this user may read them."""
+    found: list[str] = []
+    for place in places:
+        try:
+            found += [place] * answering(place).exists()
+        except TimeoutError:
+            # The others would not be answered either, and the report says so.
+            break
+        except faults_of_storage():
+            continue
+    return found

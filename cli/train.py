@@ -200,7 +200,7 @@ def main(
     mesh: _Mesh = None,
     storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = STORAGE,
     existing_run: Annotated[
-        Literal["resume", "new"], typer.Option(help="Resume the run in the storage, or start a new one (new).")
+        Literal["resume", "new"], typer.Option(help="Resume the run in the storage, or start a new one.")
     ] = "resume",
 ) -> None:
     """Run the trainer as slices x hosts processes on this machine, without a cluster."""
