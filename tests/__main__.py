@@ -26,6 +26,8 @@ _BESIDE = ("sh", "-c", f'echo {_NICE} > /proc/self/autogroup; exec nice -n {_NIC
 some train until they are stopped, and would take whatever there is. Linux may share out cores between sessions by the
 autogroup's value only (sched(7))."""
 _CHAIN, _SANDBOXES, _TRAINING = "tests/chain", "tests/sandboxes", "tests/workloads/training"
+_WEIGHTS = "tests/workloads/weights"
+"""With the trainer's tests, because these compile without optimisations."""
 _FAULTS = "tests/faults/test_faults.py"
 _LINT = ("make", "--no-print-directory", "lint")
 _PROGRAMS = "programs"
@@ -56,8 +58,9 @@ _COMMANDS = ("tests/cli", "tests/engine", "tests/multislice", "tests/policy")
 _PROGRAM = ("tests/infra", "tests/documents", "tests/fuzz")
 _STEP = tuple(f"{_TRAINING}/test_{name}.py" for name in ("adapters", "model", "optimizer", "parity", "step"))
 """Half of the time of the trainer's tests, so that neither core has the rest of them alone at the end."""
-_LOOP = (_TRAINING, *(f"--ignore={file}" for file in _STEP))
-_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, _FAULTS, *_COMMANDS, *_PROGRAM))
+_LOOP = (_TRAINING, _WEIGHTS, *(f"--ignore={file}" for file in _STEP))
+_ELSEWHERE = (_CHAIN, _SANDBOXES, _TRAINING, _WEIGHTS, _FAULTS, *_COMMANDS, *_PROGRAM)
+_OTHERS = tuple(f"--ignore={folder}" for folder in _ELSEWHERE)
 LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),
     Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
@@ -65,7 +68,7 @@ LANES = (
     Lane("lint", "units", _LINT),
     Lane("training", "units", _pytest(*_LOOP, *_QUICK), needs_programs=False),
     Lane("the step of training", "units", _pytest(*_STEP, *_QUICK), needs_programs=False),
-    Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete"), needs_programs=False),
+    Lane("training in many processes", "units", _pytest(_TRAINING, _WEIGHTS, "-m", "complete"), needs_programs=False),
     Lane("commands", "units", _pytest(*_COMMANDS)),
     Lane("program", "units", _pytest(*_PROGRAM)),
     Lane("the rest", "units", _pytest(*_OTHERS)),
