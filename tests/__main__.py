@@ -89,11 +89,14 @@ class Tier:
     """The command that finds or builds the Go programs."""
     without: frozenset[str] = frozenset()
     """Lanes that have nothing to run."""
+    at_once: int = 8
+    """Lanes that run side by side; the others begin when one of these ends."""
 
 
 _BUILD = (sys.executable, "-m", "cli.programs")
 QUICK = Tier("quick", 12, _QUICK, _BUILD, frozenset({"sandboxes", "faults", "training in many processes"}))
-COMPLETE = Tier("complete", 45, (), (*_BUILD, "--previous"))
+COMPLETE = Tier("complete", 45, (), (*_BUILD, "--previous"), at_once=4)
+"""More lanes on two cores would end no sooner, and tests with a deadline would miss it."""
 
 
 def main() -> int:
@@ -131,19 +134,23 @@ def run(lanes: Sequence[Lane], tier: Tier, scratch: Path) -> tuple[list[str], fl
         Names of the lanes that failed, or `programs`; and the seconds since the programs were there.
     """
     failed: list[str] = []
-    waiting = [lane for lane in lanes if lane.needs_programs]
+    waiting = list(lanes)
     with ExitStack() as stack:
         # A lane that starts meanwhile gets as much of the cores as the build: its tests have deadlines.
         build = stack.enter_context(subprocess.Popen((*_BESIDE, *tier.programs), start_new_session=True))
-        running = {lane: _started(lane, tier, scratch, stack) for lane in lanes if not lane.needs_programs}
+        running: dict[Lane, subprocess.Popen[bytes]] = {}
         began = time.monotonic()
+        built: int | None = None
         try:
             while running or waiting:
-                if waiting and build.poll() is not None:
+                if built is None and (built := build.poll()) is not None:
                     began = time.monotonic()
-                    failed += [_PROGRAMS] if build.returncode else []
-                    running |= {lane: _started(lane, tier, scratch, stack) for lane in waiting if not build.returncode}
-                    waiting = []
+                    failed += [_PROGRAMS] if built else []
+                    waiting = [lane for lane in waiting if not (built and lane.needs_programs)]
+                ready = [lane for lane in waiting if built is not None or not lane.needs_programs]
+                for lane in ready[: tier.at_once - len(running)]:
+                    waiting.remove(lane)
+                    running[lane] = _started(lane, tier, scratch, stack)
                 for lane in [lane for lane, process in running.items() if process.poll() is not None]:
                     failed += [lane.name] if running.pop(lane).returncode else []
                     print(f"--- {lane.name}\n{(scratch / lane.name).read_text(errors='replace')}", flush=True)

@@ -95,8 +95,8 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
     state, result = program.compile_step()(begun, tokens, frozen)
 
     assert float(result.loss) == pytest.approx(float(expected), rel=1e-6)
-    assert float(result.gradient_norm) == pytest.approx(global_norm(gradients), rel=2e-6)
-    assert_clipped_gradients(state, gradients, spec, 5e-6)
+    assert float(result.gradient_norm) == pytest.approx(global_norm(gradients), rel=4e-6)
+    assert_clipped_gradients(state, gradients, spec, 1e-5)
     jax.tree.map(np.testing.assert_array_equal, frozen, before)
     total, counted = program.compile_evaluation()(placed(adapters, program.state_shapes.parameters), tokens, frozen)
     assert float(total) / float(counted) == pytest.approx(float(expected), rel=1e-6)
