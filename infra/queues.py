@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.cluster import brake
+from infra.cluster.queue_stop import queue_stop_policies
 from infra.objects import KubernetesObject
 from infra.stack import access, borders
 from infra.stack.access import Allowance
@@ -78,7 +78,7 @@ class Queues(pulumi.ComponentResource):
         on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
         limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
         policies = borders.team_policies(args.teams, on_hosts, limits, args.prefix)
-        stops = brake.brake_policies(args.prefix) if args.limited else {}
+        stops = queue_stop_policies(args.prefix) if args.limited else {}
         for name, rendered in {**policies, **stops, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared

@@ -67,7 +67,7 @@ class Queue:
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
     used: str = ""
-    """What `multislice enforce-budget` has counted, as `infra.cluster.brake.Usage` writes it. Empty: nothing yet."""
+    """What `multislice enforce-budget` has counted, written by `infra.cluster.queue_stop.Usage`. Empty: nothing yet."""
 
     @property
     def active(self) -> Condition | None:

@@ -21,7 +21,7 @@ from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
 
-JOB = "braked"
+JOB = "stopped"
 
 
 def _stack(usd_total: float, max_hours: float) -> Values:
