@@ -26,7 +26,7 @@ import pulumi_gcp as gcp
 from infra.cluster import live
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.objects import KubernetesObject
-from infra.stack import borders
+from infra.stack import admission_policies
 from infra.stack.commands import command_line, stored_command_line
 from infra.stack.kueue import flavor_name
 from infra.stack.manifests import OURS, Manifest, manifest, mark_ours
@@ -317,7 +317,7 @@ def _in_force(
     """Return a policy and its bindings, one for each namespace in which it looks for `params`."""
     refuses = not settings.allow_interruption
     scoped = f"{settings.prefix}{name}"
-    policy = borders.policy(
+    policy = admission_policies.policy(
         scoped,
         [("", "configmaps", "DELETE")],
         dict([rule]),
@@ -328,6 +328,8 @@ def _in_force(
     every = {"selector": {}, "parameterNotFoundAction": "Allow"}
     places = {f"{name}-{namespace}": {**every, "namespace": namespace} for namespace in namespaces} or {name: every}
     return {name: policy} | {
-        f"{place}-binding": borders.binding(scoped, f"{settings.prefix}{place}", refuses=refuses, params=found)
+        f"{place}-binding": admission_policies.binding(
+            scoped, f"{settings.prefix}{place}", refuses=refuses, params=found
+        )
         for place, found in places.items()
     }

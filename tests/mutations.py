@@ -42,7 +42,7 @@ PROGRAM = (
         "infra/queues.py",
         "tests/infra/test_program.py",
         {
-            "queues-role-before-borders": ("access.role(team.namespace), around)", "access.role(team.namespace), [])"),
+            "queues-role-before-policies": ("access.role(team.namespace), around)", "access.role(team.namespace), [])"),
             "queues-order-of-policies": ("rendered, declared[-1:])", "rendered, [])"),
             "queues-queue-before-quota": ("opts=self._after([queue])", "opts=self._after([])"),
         },

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from infra.cluster.job_state import Workload
 from infra.cluster.kubernetes import APPLY_PATCH, ApiServer
-from infra.stack import borders
+from infra.stack import admission_policies
 from infra.stack.manifests import Manifest, manifest
 from infra.stack.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES, USED_ANNOTATION
 
@@ -41,8 +41,8 @@ def queue_stop_policies(prefix: str) -> dict[str, Manifest]:
     )
     rule = [(group, "clusterqueues", "UPDATE")]
     return {
-        USED_UP: borders.policy(f"{prefix}{USED_UP}", rule, {message: stopped}, versions=[version]),
-        f"{USED_UP}-binding": borders.binding(f"{prefix}{USED_UP}"),
+        USED_UP: admission_policies.policy(f"{prefix}{USED_UP}", rule, {message: stopped}, versions=[version]),
+        f"{USED_UP}-binding": admission_policies.binding(f"{prefix}{USED_UP}"),
     }
 
 

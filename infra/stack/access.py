@@ -49,9 +49,9 @@ _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
 )
 """API group, resources and verbs. JobSets cannot be changed, because identity and priority of their pods are decided
 when they are created. A Workload can be changed to suspend and resume a job, and to keep the causes of its restarts;
-`infra.stack.borders` refuses everything else. Members cannot run commands in pods, because they must not touch a
-colleague's trainer. A Secret, for the key of a call, can be created but not read or changed; `infra.stack.borders`
-refuses other types."""
+`infra.stack.admission_policies` refuses everything else. Members cannot run commands in pods, because they must not
+touch a colleague's trainer. A Secret, for the key of a call, can be created but not read or changed;
+`infra.stack.admission_policies` refuses other types."""
 
 _EVERYWHERE = "0.0.0.0/0"
 _HTTPS, _DNS = 443, 53
@@ -113,8 +113,8 @@ def no_pod_priority(namespace: str) -> Manifest:
     """Return the quota that refuses pods with a scheduler priority.
 
     Such a pod would preempt other teams' pods, whatever their queues say. Kueue counts that priority before any pod
-    exists, so `infra.stack.borders` refuses the job as well. If a PriorityClass is the cluster's default, this quota
-    refuses every pod.
+    exists, so `infra.stack.admission_policies` refuses the job as well. If a PriorityClass is the cluster's default,
+    this quota refuses every pod.
     """
     scope = {"scopeName": "PriorityClass", "operator": "Exists"}
     spec: Manifest = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}

@@ -97,8 +97,8 @@ _BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachab
 def admitted_pods(level: PodLevel) -> dict[str, str]:
     """Return the labels of a namespace that admits only pods of this level.
 
-    No level allows only the host's network. Where pods use it, a policy of `infra.stack.borders` refuses everything
-    else that the level would allow."""
+    No level allows only the host's network. Where pods use it, a policy of `infra.stack.admission_policies` refuses
+    everything else that the level would allow."""
     mode = "pod-security.kubernetes.io"
     return {f"{mode}/enforce": level, f"{mode}/warn": _WARNED_LEVEL, f"{mode}/audit": _WARNED_LEVEL}
 

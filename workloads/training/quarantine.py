@@ -1,7 +1,7 @@
 """Taints the nodes of a slice with a bad host, so that the next attempt runs elsewhere.
 
-Each pod taints its own node, because a trainer's token may change no other (`infra.stack.borders` renders the
-permission). All nodes of the slice are tainted: a slice cannot be used without one of its hosts, and its first node
+Each pod taints its own node, because a trainer's token may change no other (`infra.stack.admission_policies` renders
+the permission). All nodes of the slice are tainted: a slice cannot be used without one of its hosts, and its first node
 determines where exclusive topology puts the others. docs/how-to/operations.md describes how to remove the taint.
 
 A software error looks the same on every host. Tainting for it would take out one slice after the other, with restarts
