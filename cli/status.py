@@ -56,9 +56,7 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
             snapshot, job = observer.job(name)
             found = [job]
         else:
-            snapshot = require_answer(
-                observer.look(*(() if deployed.kubectl else (place.name for place in deployed.jobs)))
-            )
+            snapshot = require_answer(observer.look(*(() if deployed.kubectl else (ref.name for ref in deployed.jobs))))
             found = [job for job in snapshot.jobs if job.declared or deployed.kubectl]
     if json:
         console.out(_object(snapshot, found))

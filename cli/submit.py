@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
-from cli.deployed import Deployed, JobPlace, published_for
+from cli.deployed import Deployed, JobRef, published_for
 from infra.cluster.kubernetes import UNREACHABLE, ApiError
 from infra.stack.names import JOBSETS
 from infra.stack.published import Published
@@ -192,7 +192,7 @@ def submit(
     else:
         for name in prepared.settings.jobs:
             console.print(f"job {prepared.published.namespace}/{name} was submitted")
-            word = deployed.word_for(JobPlace(name, prepared.published.namespace, prepared.published.team))
+            word = deployed.word_for(JobRef(name, prepared.published.namespace, prepared.published.team))
             for command, option in (("status", "--watch"), ("logs", "--follow"), ("explain", ""), ("cancel", "")):
                 line = f"  multislice {command} {word} {deployed.options} {option}"
                 console.print(line.rstrip(), style="dim", soft_wrap=True)
@@ -207,7 +207,7 @@ def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool
         deployed.api.request("POST", JOBSETS.format(namespace), manifest, query)
     except ApiError as error:
         if error.status == _CONFLICT:
-            word = deployed.word_for(JobPlace(name, namespace, ""))
+            word = deployed.word_for(JobRef(name, namespace, ""))
             raise Halt(
                 f"expected a new name, got {name}, which a job in namespace {namespace} has; nothing was submitted."
                 f" Choose another name, or remove that job: multislice cancel {word} {deployed.options}, or if it has"

@@ -7,7 +7,7 @@ from typing import Self
 
 import pulumi
 
-from infra.gke_cluster import ClusterPlace
+from infra.gke_cluster import ClusterOutputs
 from infra.identity import TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.monitoring import Monitoring, MonitoringArgs
 from infra.objects import child_prefix, explain_stuck_deletes, part
@@ -32,7 +32,7 @@ class FleetArgs:
     """
 
     spec: FleetSpec
-    cluster: ClusterPlace
+    cluster: ClusterOutputs
     """Cluster of the fleet: `Foundation.cluster`, or the outputs of another program."""
     allowances: Mapping[str, Allowance] = field(default_factory=dict[str, Allowance])
     """What the pods of a team may do in addition, by team. Default: nothing."""
@@ -47,7 +47,7 @@ class FleetArgs:
         refuse(self._errors())
 
     @classmethod
-    def of(cls, settings: Settings, cluster: ClusterPlace) -> Self:
+    def of(cls, settings: Settings, cluster: ClusterOutputs) -> Self:
         """Return the fleet of a stack file."""
         on_hosts, folders = settings.host_network_teams, settings.job_folders
         return cls(

@@ -12,10 +12,10 @@ from typing import Any, Literal, cast, get_args
 
 from infra.stack.settings.jobs import Priority
 from multislice.call import Call
+from multislice.connection import connect
 from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, with_input
 from multislice.packing import function_name, pack, pack_calls
-from multislice.place import place
 from multislice.project import Project
 from multislice.submission import MOST_HOURS, Wish, submit
 from multislice.watching import Shown, cancel, print_status, say, watch
@@ -73,7 +73,7 @@ class Function[**P, R]:
             multislice.CallError: The call cannot be submitted.
         """
         packed = pack(self.function, args, kwargs, Project(self._target.ships))
-        return submit(packed, self._target.wish, place(self._target.stack, self._target.sandbox))
+        return submit(packed, self._target.wish, connect(self._target.stack, self._target.sandbox))
 
     def map(self, inputs: Iterable[Any]) -> list[Outcome]:
         """Submit one call for each input, wait for all, and return the outcomes in the order of the inputs.
@@ -88,7 +88,7 @@ class Function[**P, R]:
         values = list(inputs)
         # Pack all calls first, so that an error in the last one is found before the first one runs.
         packed = pack_calls(self.function, [((value,), {}) for value in values], Project(self._target.ships))
-        found = place(self._target.stack, self._target.sandbox)
+        found = connect(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:
             for each, value in zip(packed, values, strict=True):

@@ -21,7 +21,7 @@ def command(deployed: Deployed, name: str | None, console: Console, *, json: boo
         snapshot, job = Observer(deployed).job(name)
     found = explain(snapshot, job)
     if json:
-        console.out(as_json({"job": job.place.name, "state": job.state, "findings": found, "notes": snapshot.notes}))
+        console.out(as_json({"job": job.ref.name, "state": job.state, "findings": found, "notes": snapshot.notes}))
     else:
         # Lines are never wrapped, because users copy commands.
         console.print(Group(*_parts(snapshot, job, found)), soft_wrap=True)
@@ -43,7 +43,7 @@ def explain(snapshot: Snapshot, job: Job) -> tuple[Finding, ...]:
 
 
 def _parts(snapshot: Snapshot, job: Job, found: tuple[Finding, ...]) -> Iterator[RenderableType]:
-    yield Text.assemble((job.place.name, "bold"), f"  {job.state}")
+    yield Text.assemble((job.ref.name, "bold"), f"  {job.state}")
     for finding in found:
         yield Text()
         since = f"  since {duration(snapshot.at - finding.since)}" if finding.since else ""

@@ -56,9 +56,9 @@ class Finding:
 
 def submit_again(reader: Reader, job: Job) -> str:
     """Return how to resubmit a job that failed, was cancelled or will not be admitted again."""
-    name = job.place.name
+    name = job.ref.name
     if not job.declared:
-        return f"{reader.kubectl} delete jobset {name} -n {job.place.namespace}, then submit it again"
+        return f"{reader.kubectl} delete jobset {name} -n {job.ref.namespace}, then submit it again"
     options = replacing(job_resource(name))
     return reader.run_up(*options) if reader.is_member else reader.up(*options)
 
@@ -96,7 +96,7 @@ def advise(found: Meaning, snapshot: Snapshot, job: Job, *, previous: bool = Tru
     """
     reader, word = snapshot.reader, snapshot.word_for(job)
     # `report` finds jobs of the stack file by name.
-    losses = reader.command("report", job.place.name) if job.declared else reader.command("status", word)
+    losses = reader.command("report", job.ref.name) if job.declared else reader.command("status", word)
     about_job = {"logs": reader.command("logs", word), "report": losses}
     about_stack = {command: reader.command(command) for command in ("doctor", "preflight")}
     change = after_change(reader, job, found.change) if found.change else ""

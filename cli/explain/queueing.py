@@ -35,7 +35,7 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """Yield what keeps a job in its queue or evicted it."""
     workload = job.workload
     if not job.uid:
-        what = f"Namespace {job.place.namespace} has no JobSet {job.place.name}: it was deleted, or never submitted."
+        what = f"Namespace {job.ref.namespace} has no JobSet {job.ref.name}: it was deleted, or never submitted."
         yield Finding(Cause.MISSING, what, None, next=(f"submit it: {submit_again(snapshot.reader, job)}",))
     elif workload is None:
         if job.suspended:
@@ -56,19 +56,19 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 
 
 def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
-    if not job.place.queue:
+    if not job.ref.queue:
         what = "The job names no queue, so it is never admitted."
         advice = f"submit it with the label {QUEUE_LABEL} set to the name of a team"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
     existing = ", ".join(queue.name for queue in snapshot.queues)
-    evidence = (f"its queue is {job.place.queue}", *([f"existing queues: {existing}"] if existing else ()))
+    evidence = (f"its queue is {job.ref.queue}", *([f"existing queues: {existing}"] if existing else ()))
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (snapshot.reader.command("doctor"),))
 
 
 def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
     said = workload.condition("QuotaReserved")
-    queue = next((queue for queue in snapshot.queues if queue.name == job.place.queue), None)
+    queue = next((queue for queue in snapshot.queues if queue.name == job.ref.queue), None)
     if queue and queue.active and not queue.active.holds:
         yield _over_budget(snapshot, queue) if queue.over_budget else _closed(snapshot, queue.name, queue.active)
         return

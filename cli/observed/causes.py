@@ -188,7 +188,7 @@ def _without_record(job: Job, attempt: int) -> HostEnd | None:
 
 def _host(job: Job, name: str) -> str:
     """Return `slice-S-H` for a host name, or for a pod name without its random suffix."""
-    return name.partition(".")[0].removeprefix(f"{job.place.name}-")
+    return name.partition(".")[0].removeprefix(f"{job.ref.name}-")
 
 
 def _of_pod(pod: Pod) -> HostEnd:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from cli.deployed import JobPlace
+from cli.deployed import JobRef
 from cli.observed.files import UNREAD, Files
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import Kind, State, Workload, state_of
@@ -106,7 +106,7 @@ class Event:
 class Job:
     """A job of the stack."""
 
-    place: JobPlace
+    ref: JobRef
     declared: bool = False
     """Whether the stack file has the job. False: it was submitted by hand."""
     kind: Kind = Kind.TRAINING
@@ -276,8 +276,8 @@ class Snapshot:
     def word_for(self, job: Job) -> str:
         """Return the word that selects a job in a command: its name, after its namespace if another team has one of
         that name."""
-        same = [other for other in self.jobs if other.place.name == job.place.name]
-        return job.place.full_name if len(same) > 1 else job.place.name
+        same = [other for other in self.jobs if other.ref.name == job.ref.name]
+        return job.ref.full_name if len(same) > 1 else job.ref.name
 
 
 @dataclass(frozen=True)
@@ -326,9 +326,9 @@ def summary(job: Job, at: float) -> Summary:
     training, spent = job.training, job.files.goodput
     paced = job.state is State.RUNNING and training.last_step_at is not None
     return Summary(
-        name=job.place.name,
-        namespace=job.place.namespace,
-        queue=job.place.queue,
+        name=job.ref.name,
+        namespace=job.ref.namespace,
+        queue=job.ref.queue,
         kind=job.kind,
         state=job.state,
         position=job.position,

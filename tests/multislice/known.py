@@ -15,8 +15,8 @@ from infra.stack.names import JOBSETS
 from infra.stack.published import Published, join_records
 from infra.stack.settings.read import parse
 from infra.stack.submitted import call_spec_of
+from multislice.connection import StackConnection
 from multislice.packing import pack
-from multislice.place import Place
 from multislice.project import Project
 from multislice.submission import Wish
 from tests.infra.recording import stack_values
@@ -101,16 +101,16 @@ class Bucket:
         return getattr(fsspec.filesystem("dir", path=str(self.folder), target_protocol="file"), name)
 
 
-def place(folder: Path, objects: Objects, **teams: Any) -> Place:
+def connection(folder: Path, objects: Objects, **teams: Any) -> StackConnection:
     """The stack `local` with its bucket below `folder`."""
-    return Place("local", cast(ApiServer, objects), settings(**teams), Bucket(folder), None)
+    return StackConnection("local", cast(ApiServer, objects), settings(**teams), Bucket(folder), None)
 
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def carries_out(stack: Place) -> Callable[[Json], None]:
+def carries_out(stack: StackConnection) -> Callable[[Json], None]:
     """What hosts do with a call, at once: its value or its error is there when the JobSet is made."""
 
     keys = cast(Objects, stack.api).keys

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from cli.deployed import JobPlace
+from cli.deployed import JobRef
 from cli.explain.explain import explain
 from cli.explain.finding import Finding
 from cli.observed.snapshot import Job, Node, Queue, Snapshot
@@ -13,7 +13,7 @@ from infra.stack.manifests import Condition
 from workloads.report.training import Training
 
 NOW = 10_000.0
-PLACE = JobPlace("tiny", "research", "research")
+REF = JobRef("tiny", "research", "research")
 NO_QUOTA = (
     "couldn't assign flavors to pod set slice: insufficient unused quota for google.com/tpu in flavor v6e-2x4,"
     " 8 more needed"
@@ -53,7 +53,7 @@ def workload(*conditions: Condition, admitted: bool = False, name: str = "tiny")
 
 
 ADMITTED = workload(said("QuotaReserved", True), said("Admitted", True), admitted=True)
-JOB = Job(PLACE, declared=True, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
+JOB = Job(REF, declared=True, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
 
 
 def training(**figures: Any) -> Training:

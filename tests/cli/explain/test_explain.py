@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.deployed import JobPlace
+from cli.deployed import JobRef
 from cli.explain.explain import command, explain
 from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
@@ -23,9 +23,9 @@ from tests.cli.explain.cases import (
     NO_ROOM,
     NODES,
     NOW,
-    PLACE,
     PODS,
     PREEMPTED,
+    REF,
     TOO_LARGE,
     findings,
     only,
@@ -56,7 +56,7 @@ _STOPPED = (
     said("QuotaReserved", False, "", "queue research.tiny is stopped"),
 )
 _PAUSED = replace(workload(*_STOPPED), paused=True)
-_NO_QUEUE = JobPlace("tiny", "research", "")
+_NO_QUEUE = JobRef("tiny", "research", "")
 _BACKING_OFF = replace(workload(), requeue_at=NOW + 60)
 _RESERVED = replace(workload(said("QuotaReserved", True), admitted=True), checks=(("queued", "Pending", "ETA"),))
 _NO_NODE = replace(PODS[3], phase="Pending", node="", waits_for="0/4 nodes are available")
@@ -70,11 +70,11 @@ _SUBMIT, _SUBMIT_BY_HAND = (
     "kubectl delete jobset tiny -n r",
 )
 ONLY_FINDINGS: list[tuple[str, Job, Cause, str]] = [
-    ("a missing job", Job(PLACE, declared=True), Cause.MISSING, _SUBMIT),
-    ("a missing job that was submitted by hand", Job(PLACE), Cause.MISSING, _SUBMIT_BY_HAND),
+    ("a missing job", Job(REF, declared=True), Cause.MISSING, _SUBMIT),
+    ("a missing job that was submitted by hand", Job(REF), Cause.MISSING, _SUBMIT_BY_HAND),
     ("a paused job", _job(workload=_PAUSED), Cause.PAUSED, "|queue research.tiny is stopped|"),
     ("how to resume it", _job(workload=_PAUSED), Cause.PAUSED, "`paused` to false in the stack file of dev"),
-    ("no queue", _job(place=_NO_QUEUE, workload=None, suspended=True), Cause.NO_WORKLOAD, "names no queue"),
+    ("no queue", _job(ref=_NO_QUEUE, workload=None, suspended=True), Cause.NO_WORKLOAD, "names no queue"),
     ("not looked at", _job(workload=None, suspended=True), Cause.NO_WORKLOAD, "|existing queues: research|"),
     ("larger than the quota", _job(workload=_refused(TOO_LARGE)), Cause.QUOTA_TOO_SMALL, f"|{TOO_LARGE}|"),
     ("no slice is free", _job(workload=_refused(NO_ROOM)), Cause.NO_SLICE_FREE, f"|{NO_ROOM}|"),

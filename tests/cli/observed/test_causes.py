@@ -54,7 +54,7 @@ def current(name: str, uid: str, attempt: int) -> dict[str, Any]:
 
 
 def seen(server: Played, folder: Path) -> Job:
-    return next(job for job in Observer(stack(server, folder)).look("tiny").jobs if job.place.name == "tiny")
+    return next(job for job in Observer(stack(server, folder)).look("tiny").jobs if job.ref.name == "tiny")
 
 
 def words(job: Job) -> list[str]:
