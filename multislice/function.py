@@ -17,7 +17,7 @@ from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, with_input
 from multislice.packing import function_name, pack, pack_calls
 from multislice.project import Project
-from multislice.submission import MOST_HOURS, Wish, submit
+from multislice.submission import MOST_HOURS, CallRequest, submit
 from multislice.watching import Shown, cancel, print_status, say, watch
 from multislice_run.standstill import HANG_MINUTES
 from workloads.call.function import itself
@@ -32,7 +32,7 @@ class Target:
     """Stack of a function's calls, with their settings and folders."""
 
     stack: str
-    wish: Wish
+    request: CallRequest
     hosts: Shown
     ships: Sequence[str | Path]
     sandbox: str | Path | None
@@ -73,7 +73,7 @@ class Function[**P, R]:
             multislice.CallError: The call cannot be submitted.
         """
         packed = pack(self.function, args, kwargs, Project(self._target.ships))
-        return submit(packed, self._target.wish, connect(self._target.stack, self._target.sandbox))
+        return submit(packed, self._target.request, connect(self._target.stack, self._target.sandbox))
 
     def map(self, inputs: Iterable[Any]) -> list[Outcome]:
         """Submit one call for each input, wait for all, and return the outcomes in the order of the inputs.
@@ -92,7 +92,7 @@ class Function[**P, R]:
         calls: list[Call] = []
         try:
             for each, value in zip(packed, values, strict=True):
-                calls.append(submit(each, self._target.wish, found))
+                calls.append(submit(each, self._target.request, found))
                 say(f"call {calls[-1].id} is for input {reprlib.repr(value)}")
             outcomes = [_wait_for(call) for call in calls]
         except BaseException:
@@ -167,11 +167,11 @@ def run[**P, R](
     """
     chosen = _AUTO if backend == "auto" else backend
     checks = chosen != "pathways" if check_slices is None else check_slices
-    wish = Wish(slices, count, team, priority, max_hours, checks, accelerator, chosen, hang_minutes)
-    if errors := list(_errors(wish, hosts)):
+    request = CallRequest(slices, count, team, priority, max_hours, checks, accelerator, chosen, hang_minutes)
+    if errors := list(_errors(request, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
-    return partial(_decorate, Target(stack, wish, hosts, folders, sandbox))
+    return partial(_decorate, Target(stack, request, hosts, folders, sandbox))
 
 
 def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R]:
@@ -180,24 +180,30 @@ def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R
     return Function(function, target)
 
 
-def _errors(wish: Wish, hosts: object) -> Iterator[str]:
-    """Yield the errors of a wish that do not depend on the stack."""
-    if (wish.slices is None) == (wish.accelerator is None):
-        got = "neither" if wish.slices is None else f"slices {wish.slices!r} and accelerator {wish.accelerator!r}"
+def _errors(request: CallRequest, hosts: object) -> Iterator[str]:
+    """Yield the errors of a request that do not depend on the stack."""
+    if (request.slices is None) == (request.accelerator is None):
+        got = (
+            "neither"
+            if request.slices is None
+            else f"slices {request.slices!r} and accelerator {request.accelerator!r}"
+        )
         yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
-    if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"count must be a number of slices of at least 1, got {wish.count!r}"
-    if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
-    if wish.hang_minutes is not None and not (isinstance(wish.hang_minutes, int | float) and wish.hang_minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"hang_minutes must be a number above 0 or None, got {wish.hang_minutes!r}"
-    if wish.backend == "pathways" and wish.check_slices:
+    if not isinstance(request.count, int) or request.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"count must be a number of slices of at least 1, got {request.count!r}"
+    if not isinstance(request.max_hours, int | float) or not 0 < request.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {request.max_hours!r}"
+    if request.hang_minutes is not None and not (
+        isinstance(request.hang_minutes, int | float) and request.hang_minutes > 0
+    ):  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"hang_minutes must be a number above 0 or None, got {request.hang_minutes!r}"
+    if request.backend == "pathways" and request.check_slices:
         yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
     backends = (*get_args(Backend), "auto")
     for name, got, choices in (
-        ("priority", wish.priority, get_args(Priority)),
+        ("priority", request.priority, get_args(Priority)),
         ("hosts", hosts, get_args(Shown)),
-        ("backend", wish.backend, backends),
+        ("backend", request.backend, backends),
     ):
         if got not in choices:
             yield f"{name} must be one of {', '.join(choices)}, got {got!r}"

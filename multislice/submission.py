@@ -35,7 +35,7 @@ _SERVER_FAULT = 500
 
 
 @dataclass(frozen=True)
-class Wish:
+class CallRequest:
     """Request for slices of a stack."""
 
     slices: str | None
@@ -55,7 +55,7 @@ class Wish:
     """Time in minutes after which the call ends if no host has moved in it. None: never."""
 
 
-def submit(packed: Packed, wish: Wish, connection: StackConnection) -> Call:
+def submit(packed: Packed, request: CallRequest, connection: StackConnection) -> Call:
     """Submit a call. After an error or an interruption, everything created so far is removed.
 
     Raises:
@@ -63,11 +63,11 @@ def submit(packed: Packed, wish: Wish, connection: StackConnection) -> Call:
         NoSuchStack: The API server cannot be reached.
         BucketFailed: The files cannot be written to the bucket.
     """
-    group = wish.slices or connection.group_of(wish.accelerator or "")
-    connection.require(group, wish.count)
-    if wish.backend == "pathways":
+    group = request.slices or connection.group_of(request.accelerator or "")
+    connection.require(group, request.count)
+    if request.backend == "pathways":
         connection.require_pathways(group)
-    team = connection.team(wish.team)
+    team = connection.team(request.team)
     name, namespace = call_name(packed.function), connection.settings.namespaces[team]
     parcel = Parcel.of(name, packed.function, packed.parts)
     private_key, public_key = new_keys()
@@ -76,15 +76,15 @@ def submit(packed: Packed, wish: Wish, connection: StackConnection) -> Call:
         folder=connection.url(namespace, name),
         manifest_sha256=parcel.sha256,
         public_key=public_key,
-        slices=connection.settings.slices_of(group, wish.count),
-        backend=wish.backend,
+        slices=connection.settings.slices_of(group, request.count),
+        backend=request.backend,
         start_minutes=START_MINUTES,
-        check_slices=wish.check_slices,
-        max_hours=wish.max_hours,
-        hang_minutes=wish.hang_minutes,
+        check_slices=request.check_slices,
+        max_hours=request.max_hours,
+        hang_minutes=request.hang_minutes,
         return_minutes=RETURN_MINUTES,
     )
-    manifest = call_jobset(CallJob(spec, packed.function, team, group, wish.priority), connection.settings)
+    manifest = call_jobset(CallJob(spec, packed.function, team, group, request.priority), connection.settings)
     call = Call(name, namespace, connection, spec)
     try:
         with bucket(connection.settings.bucket):

@@ -7,7 +7,7 @@ import pytest
 from multislice.call import Call
 from multislice.connection import StackConnection
 from multislice.submission import submit
-from tests.multislice.known import PACKED, WISH, Objects, connection
+from tests.multislice.known import PACKED, REQUEST, Objects, connection
 
 
 @pytest.fixture
@@ -23,4 +23,4 @@ def stack(tmp_path: Path, objects: Objects) -> StackConnection:
 @pytest.fixture
 def call(stack: StackConnection) -> Call:
     """One that was submitted just now."""
-    return submit(PACKED, WISH, stack)
+    return submit(PACKED, REQUEST, stack)

@@ -18,14 +18,14 @@ from infra.stack.submitted import call_spec_of
 from multislice.connection import StackConnection
 from multislice.packing import pack
 from multislice.project import Project
-from multislice.submission import Wish
+from multislice.submission import CallRequest
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals
 from workloads.call.parcel import read_parcel
 from workloads.spec import CALL_KEY_VARIABLE
 
 NAMESPACE = "research"
-WISH = Wish("trillium", 2, None, "normal", 24, False)
+REQUEST = CallRequest("trillium", 2, None, "normal", 24, False)
 PACKED = pack(len, ("abc",), {}, Project([]))
 UID = "11111111-2222-3333-4444-555555555555"
 

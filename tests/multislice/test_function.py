@@ -82,7 +82,7 @@ def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(func
 
 
 @pytest.mark.parametrize(("hours", "shown"), [(float("nan"), "nan"), (None, "None"), ("2", "'2'")])
-def test_all_that_is_wrong_with_a_wish_is_reported_at_once(hours: Any, shown: str) -> None:
+def test_all_that_is_wrong_with_a_request_is_reported_at_once(hours: Any, shown: str) -> None:
     wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": hours, "backend": "gke"}
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", hang_minutes=0, **wrong)

@@ -20,9 +20,9 @@ from multislice import forget
 from multislice.call import Call
 from multislice.connection import StackConnection
 from multislice.errors import BucketFailed, CallError, CallGone, NoSuchStack, Refused
-from multislice.submission import Wish, call_name, find_call, is_call_name, submit
+from multislice.submission import CallRequest, call_name, find_call, is_call_name, submit
 from tests.infra.stack.test_pathways import IMAGES
-from tests.multislice.known import NAMESPACE, PACKED, WISH, Objects, connection, files
+from tests.multislice.known import NAMESPACE, PACKED, REQUEST, Objects, connection, files
 from workloads.call.parcel import read_parcel
 
 POOL = cast(ConnectionPool, None)
@@ -31,7 +31,7 @@ POOL = cast(ConnectionPool, None)
 def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(
     stack: StackConnection, objects: Objects
 ) -> None:
-    call = submit(PACKED, WISH, stack)
+    call = submit(PACKED, REQUEST, stack)
     ((path, jobset),) = objects.found.items()
     assert path == f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{call.id}"
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
@@ -45,7 +45,7 @@ def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(
 def test_a_stack_that_refuses_leaves_nothing_behind(stack: StackConnection, objects: Objects, tmp_path: Path) -> None:
     objects.refuses = "not you"
     with pytest.raises(Refused, match="stack local refuses a call in namespace research: not you"):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not files(tmp_path)
 
 
@@ -58,7 +58,7 @@ def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_fi
 ) -> None:
     objects.fails[where] = fault
     with pytest.raises((KeyboardInterrupt, NoSuchStack, Refused)):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not objects.found
     assert not files(tmp_path)
 
@@ -66,7 +66,7 @@ def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_fi
 def test_a_call_that_may_still_exist_is_reported(stack: StackConnection, objects: Objects, tmp_path: Path) -> None:
     objects.fails |= {"POST": OSError("reset"), "DELETE": OSError("reset")}
     with pytest.raises(NoSuchStack, match="call len-.* may still exist; it will end as soon as it starts"):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not files(tmp_path)
 
 
@@ -83,7 +83,7 @@ def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(
 
     stack.filesystem.pipe_file = pipe_file
     with pytest.raises(KeyboardInterrupt):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert written
     assert not objects.found
     assert not files(tmp_path)
@@ -94,24 +94,24 @@ def test_a_bucket_that_takes_no_files_is_reported_and_nothing_is_submitted(
 ) -> None:
     stack.filesystem.fails["pipe_file"] = OSError("Forbidden: not you")
     with pytest.raises(BucketFailed, match="gs://sandbox-local-checkpoints cannot be .* Forbidden: not you"):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not objects.found
 
 
 @pytest.mark.parametrize(
-    ("wish", "reported"),
+    ("wanted", "reported"),
     [
-        (replace(WISH, slices="viperfish"), r"expected slices of stack local \(trillium\), got 'viperfish'"),
-        (replace(WISH, count=3), "expected count from 1 to the 2 slices of trillium .*, got 3"),
-        (replace(WISH, team="sales"), r"expected a team of stack local \(research, product\), got 's"),
-        (replace(WISH, count=1), r"\(research, product\), got no name; pass team="),
+        (replace(REQUEST, slices="viperfish"), r"expected slices of stack local \(trillium\), got 'viperfish'"),
+        (replace(REQUEST, count=3), "expected count from 1 to the 2 slices of trillium .*, got 3"),
+        (replace(REQUEST, team="sales"), r"expected a team of stack local \(research, product\), got 's"),
+        (replace(REQUEST, count=1), r"\(research, product\), got no name; pass team="),
     ],
 )
-def test_a_wish_that_the_stack_cannot_fulfil_is_reported(
-    tmp_path: Path, objects: Objects, wish: Wish, reported: str
+def test_a_request_that_the_stack_cannot_fulfil_is_reported(
+    tmp_path: Path, objects: Objects, wanted: CallRequest, reported: str
 ) -> None:
     with pytest.raises(Refused, match=reported):
-        submit(PACKED, wish, connection(tmp_path, objects, product="product"))
+        submit(PACKED, wanted, connection(tmp_path, objects, product="product"))
     assert not objects.found
 
 
@@ -120,12 +120,12 @@ def node_selector(jobset: Json) -> dict[str, str]:
     return slices["template"]["spec"]["template"]["spec"]["nodeSelector"]
 
 
-def by_accelerator(name: str) -> Wish:
-    return replace(WISH, slices=None, count=1, accelerator=name)
+def by_accelerator(name: str) -> CallRequest:
+    return replace(REQUEST, slices=None, count=1, accelerator=name)
 
 
 def test_googles_name_of_a_slice_finds_the_group_that_has_it(stack: StackConnection, objects: Objects) -> None:
-    named, found = submit(PACKED, replace(WISH, count=1), stack), submit(PACKED, by_accelerator("v6e-8"), stack)
+    named, found = submit(PACKED, replace(REQUEST, count=1), stack), submit(PACKED, by_accelerator("v6e-8"), stack)
     assert found.spec.slices == named.spec.slices
     (selector,) = {str(node_selector(jobset)) for jobset in objects.found.values()}
     assert "trillium" in selector
@@ -156,11 +156,11 @@ def offering(stack: StackConnection, functions: Functions, **shape: Any) -> Stac
 
 
 def test_a_call_by_pathways_has_its_output_and_its_result_on_the_head(stack: StackConnection, objects: Objects) -> None:
-    call = submit(PACKED, replace(WISH, backend="pathways"), offering(stack, PATHWAYS))
+    call = submit(PACKED, replace(REQUEST, backend="pathways"), offering(stack, PATHWAYS))
     (jobset,) = objects.found.values()
     assert [replicated["name"] for replicated in jobset["spec"]["replicatedJobs"]] == ["head", "slice"]
     assert call.leader == leader_of(jobset) == "head-0-0"
-    assert submit(PACKED, WISH, stack).leader == "slice-0-0"
+    assert submit(PACKED, REQUEST, stack).leader == "slice-0-0"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_stack_that_cannot_run_pathways_refuses_it(
     stack: StackConnection, objects: Objects, functions: Functions, shape: dict[str, str], reported: str
 ) -> None:
     with pytest.raises(Refused, match=reported):
-        submit(PACKED, replace(WISH, count=1, backend="pathways"), offering(stack, functions, **shape))
+        submit(PACKED, replace(REQUEST, count=1, backend="pathways"), offering(stack, functions, **shape))
     assert not objects.found
 
 

@@ -327,16 +327,16 @@ type AnyJob = TrainingJob | ContainerJob
 """A job of any kind that a stack file may have."""
 
 
-def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return one order of slice groups that keeps the order within each wish.
+def group_order(preferences: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return one order of slice groups that keeps the order within each preference.
 
     Raises:
         graphlib.CycleError: there is no such order.
     """
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for wish in wishes:
-        sorter.add(wish[0])
-        for better, worse in pairwise(wish):
+    for preference in preferences:
+        sorter.add(preference[0])
+        for better, worse in pairwise(preference):
             sorter.add(worse, better)
     return tuple(sorter.static_order())
 

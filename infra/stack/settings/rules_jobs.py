@@ -124,21 +124,21 @@ def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:
 
 def _order(team: str, draft: Draft) -> Iterator[FieldError]:
     """Yield jobs whose order of groups no queue can have: a team has one queue with one order of flavors."""
-    wishes: list[tuple[str, ...]] = []
+    preferences: list[tuple[str, ...]] = []
     for path, job in draft.readable_jobs:
-        wish: tuple[str, ...] = ()
+        preference: tuple[str, ...] = ()
         with suppress(WrongValueError):
-            wish = job.slices.groups if job.team == team else ()
-        if not wish or len(set(wish)) < len(wish):
+            preference = job.slices.groups if job.team == team else ()
+        if not preference or len(set(preference)) < len(preference):
             continue
-        wishes.append(wish)
+        preferences.append(preference)
         try:
-            group_order(wishes)
+            group_order(preferences)
         except CycleError:
-            wishes.pop()
+            preferences.pop()
             expected = f"an order of groups that fits the other jobs of team {team}, since they share a queue"
             fix = "change the order, or give the job to another team"
-            yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(wish), fix)
+            yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(preference), fix)
 
 
 def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[FieldError]:
