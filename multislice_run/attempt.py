@@ -30,6 +30,7 @@ from typing import NoReturn, Self
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import LINGER_SECONDS, Ending, Failure
 from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import HostsHang, Stopped, exit_code
@@ -49,7 +50,6 @@ from multislice_run.records.ledger import Ledger, StepFile, next_start, write_cu
 from multislice_run.records.lines import StepLine
 from multislice_run.sigterm import NOTHING_TO_SAVE, jax_client, jax_heard_sigterm, on_sigterm
 from multislice_run.standstill import HANG_MINUTES, Standstill, stacks
-from multislice_run.start import Start
 
 _BY_HAND = {RUN_ID_VARIABLE: "by-hand", START_VARIABLE: "0"}
 """Variables of a program that was started by hand."""
@@ -100,7 +100,7 @@ class Attempt:
         """Number of hosts of the job."""
         self.steps, self.last_step = steps, 0
         """Step that was restored or recorded last."""
-        self._start = Start.of({**_BY_HAND, **environment}, time.time(), position.slice_count)
+        self._start = AttemptFacts.of({**_BY_HAND, **environment}, time.time(), position.slice_count)
         self._ending = Ending(self.job_folder, self._start, position.host)
         self._live = LiveMetrics(self._start, leads=self.leads)
         self._live.set_schedule(steps, save_every_minutes and 60 * save_every_minutes, position.slice_count)

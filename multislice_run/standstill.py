@@ -29,8 +29,8 @@ from types import FrameType
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.host_position import HostPosition
-from multislice_run.start import Start
 
 HANG_MINUTES = 10.0
 """Default time in minutes after which a main thread that has run no Python stands still."""
@@ -84,7 +84,7 @@ class MainThread:
 class Standstill:
     """This host's part in the agreement of all hosts that none of them moves."""
 
-    def __init__(self, folder: epath.Path, start: Start, position: HostPosition, minutes: float):
+    def __init__(self, folder: epath.Path, start: AttemptFacts, position: HostPosition, minutes: float):
         """`folder` is the job's. Only `look` reads and writes there."""
         self._folder = folder / "standstill" / start.run_id / str(start.restart_attempt)
         self._restart = start.restart_attempt

@@ -26,13 +26,13 @@ from typing import NoReturn, TypeVar
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Ending, Failure, silence_storage
 from multislice_run.exit_codes import ENDS_THE_POD, ExitCode, exit_name
 from multislice_run.host_position import HostPosition
 from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, attempt_begins
 from multislice_run.program import SIGNALLED, Program
 from multislice_run.sigterm import on_sigterm
-from multislice_run.start import Start
 from multislice_run.supervised import SAVED, STEPPED
 from multislice_run.worlds import (
     Ended,
@@ -94,7 +94,7 @@ class Supervisor:
         self._fewest = self._slices if settings.min_slices is None else settings.min_slices
         self._may_make = position.worker == 0 and (position.slice == 0 or self._fewest < self._slices)
         """Whether this host may be the first one of an attempt, which makes it."""
-        self._start = Start.of(environment, now, position.slice_count)
+        self._start = AttemptFacts.of(environment, now, position.slice_count)
         self._storage = epath.Path(environment[JOB_FOLDER_VARIABLE])
         self._worlds = Worlds(self._storage, self._start.run_id)
         self._new = Ready(position.host, _address(environment), pod_id(now, secrets.token_hex(4)))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from multislice_run.records.reader import World
     from workloads.report.goodput import Goodput
-    from workloads.report.history import Start
+    from workloads.report.history import AttemptHistory
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> 
     )
 
 
-def _begun(start: "Start") -> Begun:
+def _begun(start: "AttemptHistory") -> Begun:
     from workloads.report.history import KILLED
 
     submission, attempt = start.attempt or ("", 0)

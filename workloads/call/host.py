@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 import jax
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Failure
 from multislice_run.sigterm import end_on_sigterm
 from multislice_run.standstill import Standstill
-from multislice_run.start import Start
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Seals
 from workloads.call.function import (
     Function,
@@ -65,7 +65,7 @@ class _Caller:
     seals: Seals
 
 
-def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mapping[str, str]) -> None:
+def run_host(spec: CallSpec, private_key: str, start: AttemptFacts, environment: Mapping[str, str]) -> None:
     """Call the function. On an error, end the process with its exit code."""
     folder = CallFolder.at(spec.folder)
     with HostProcess(epath.Path(spec.folder), start, environment) as host:
@@ -94,7 +94,7 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
 class _Looks:
     """What is looked at during the call, once a second."""
 
-    def __init__(self, spec: CallSpec, host: HostProcess, start: Start):
+    def __init__(self, spec: CallSpec, host: HostProcess, start: AttemptFacts):
         self._returns = _Returns(spec, host.processes)
         self._standstill = None
         if spec.hang_minutes is not None and host.processes.count > 1:

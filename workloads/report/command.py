@@ -23,7 +23,7 @@ from multislice_run.records.lines import Current
 from multislice_run.records.reader import read_failures
 from multislice_run.records.shapes import parse
 from workloads.report.goodput import Goodput, goodput, lost_steps
-from workloads.report.history import History, Start, read_history
+from workloads.report.history import AttemptHistory, History, read_history
 from workloads.report.mesh_text import counted
 from workloads.report.page import page
 from workloads.report.tables import duration, write
@@ -172,7 +172,7 @@ def _watch(asked: Asked, history: History) -> History:
     return history
 
 
-def from_memory(starts: Sequence[Start]) -> Iterator[str]:
+def from_memory(starts: Sequence[AttemptHistory]) -> Iterator[str]:
     """Yield a sentence about each attempt that continued from the memory of the pods."""
     lost = lost_steps(starts)
     for before, start in pairwise(starts):

@@ -16,7 +16,7 @@ from multislice_run.records.events import EventName
 from workloads.report.chart import Bar, amount, element, long_bar, style_sheet
 from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
 from workloads.report.goodput import Cause, Goodput, Spent, goodput, lost_steps
-from workloads.report.history import LAST, History, Start
+from workloads.report.history import LAST, AttemptHistory, History
 from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import Placement, fixed_and_varying, size_text
 from workloads.report.tables import by_cause, by_fault, dollars, duration, notes, shown
@@ -198,7 +198,7 @@ def _starts(history: History, spent: Goodput) -> Iterator[str]:
         yield _bar(f"{start.name} by cause", start)
 
 
-def _start_row(start: Start, lost: int) -> Sequence[str]:
+def _start_row(start: AttemptHistory, lost: int) -> Sequence[str]:
     began = datetime.fromtimestamp(start.began[0], UTC).strftime("%Y-%m-%d %H:%M:%S")
     steps = f"{start.steps[0].step} to {start.steps[-1].step}" if start.steps else "none"
     if start.restored_locally:

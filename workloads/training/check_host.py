@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.sigterm import end_on_sigterm
-from multislice_run.start import Start
 from workloads.spec import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, SLICES_VARIABLE, START_VARIABLE, ExitCode, SliceSpec
 from workloads.training import slice_check
 from workloads.training.failures import BadHost
@@ -61,7 +61,7 @@ def main() -> None:
     except (KeyError, ValueError) as fault:
         print(f"stopped: the environment of the slice check is not valid: {fault}", file=sys.stderr)
         sys.exit(ExitCode.INVALID_SPEC)
-    with HostProcess(storage, Start(run_id, attempt, began, None, slices.count, None), os.environ) as host:
+    with HostProcess(storage, AttemptFacts(run_id, attempt, began, None, slices.count, None), os.environ) as host:
         processes = host.join(slices, _START_MINUTES)
         # JAX has replaced the handler.
         end_on_sigterm()

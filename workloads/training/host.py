@@ -7,9 +7,9 @@ from ipaddress import ip_address
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Failure
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
-from multislice_run.start import Start
 from workloads.spec import JobSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
@@ -24,7 +24,7 @@ from workloads.training.watchdog import Watchdog
 from workloads.training.writer import Writer
 
 
-def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> None:
+def run_host(spec: JobSpec, start: AttemptFacts, environment: Mapping[str, str]) -> None:
     """Train to the end of the run. On an error, end the process with its exit code."""
     storage = epath.Path(spec.storage.path)
     host = HostProcess(storage, start, environment)

@@ -9,9 +9,9 @@ from typing import Self
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Ending, Failure
 from multislice_run.sigterm import NOTHING_TO_SAVE
-from multislice_run.start import Start
 from multislice_run.supervised import is_supervised
 from multislice_run.worlds import Ready, Roll
 from workloads.spec import ExitCode, SliceSpec
@@ -26,7 +26,7 @@ _UNREACHABLE = "all hosts began but did not join; is the first host of the first
 class HostProcess:
     """This process as one host of a job. The context manager ends the process for every exception raised inside."""
 
-    def __init__(self, storage: epath.Path, start: Start, environment: Mapping[str, str]):
+    def __init__(self, storage: epath.Path, start: AttemptFacts, environment: Mapping[str, str]):
         """`storage` is the folder of the roll and of failures."""
         self.position = HostPosition.of(environment)
         self.ending = Ending(storage, start, self.position.host)

@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.records.events import BY_CLASS, EventName
 from multislice_run.records.ledger import Ledger
 from multislice_run.records.lines import Pace
-from multislice_run.start import Start
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.pace import compare
@@ -67,7 +67,7 @@ class Journal:
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
-    def record_start(self, start: Start, spec: JobSpec) -> None:
+    def record_start(self, start: AttemptFacts, spec: JobSpec) -> None:
         """Record the start of this attempt, and whether it has fewer slices than the job."""
         slices, batch = spec.slices.count, spec.training.global_batch
         self.live.set_schedule(self.schedule.steps, self.schedule.save_every_minutes * 60, slices)

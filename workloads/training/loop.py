@@ -15,10 +15,10 @@ from dataclasses import asdict
 
 import jax
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.records.events import EventName
 from multislice_run.records.ledger import Ledger
-from multislice_run.start import Start
 from workloads.progress import (
     CheckpointSaved,
     Evaluation,
@@ -50,7 +50,7 @@ from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
 
 
-def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) -> None:
+def train(spec: JobSpec, start: AttemptFacts, processes: Processes, live: LiveMetrics) -> None:
     """Train `spec` from the run's newest checkpoint to its last step. `live` gets the metrics.
 
     Raises:
@@ -79,7 +79,7 @@ def _closed_at_a_known_end(checkpoints: Checkpoints) -> Generator[None]:
 class Training:
     """One attempt of a run with everything that it needs."""
 
-    def __init__(self, spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics):
+    def __init__(self, spec: JobSpec, start: AttemptFacts, processes: Processes, live: LiveMetrics):
         self.spec, self.schedule, self.processes = spec, spec.training, processes
         self._mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
         # The executor is not a context manager, because an attempt that fails early must not wait for the compiler.
@@ -144,7 +144,7 @@ class Training:
     def _ends(self, step: int) -> bool:
         return step == self.schedule.steps
 
-    def run_to_end(self, start: Start) -> None:
+    def run_to_end(self, start: AttemptFacts) -> None:
         """Train the remaining steps, then evaluate.
 
         Raises:
@@ -172,7 +172,7 @@ class Training:
         self._announce_saved(wait=True)
         self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - start.began))
 
-    def _announce_start(self, start: Start) -> None:
+    def _announce_start(self, start: AttemptFacts) -> None:
         self.journal.record_start(start, self.spec)
         for line in self._attention.lines:
             self.journal.announce(line)
