@@ -14,7 +14,7 @@ from cli.deployed import Deployed
 from cli.explain.finding import submit_again
 from cli.observed.files import read_files
 from cli.observed.observe import Observer, folder_of
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import JobStatus
 from infra.cluster.kubernetes import UNREACHABLE, ApiError
 from infra.stack.names import JOBSETS
 from infra.stack.settings.jobs import MOST_GRACE_SECONDS
@@ -44,14 +44,14 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     return 0
 
 
-def _last_checkpoint(job: Job) -> str:
+def _last_checkpoint(job: JobStatus) -> str:
     step = job.training.checkpoint_step
     if step is not None:
         return f"its last checkpoint is step {step}"
     return "; ".join(job.files.notes) or "it has saved no checkpoint"
 
 
-def _end(deployed: Deployed, job: Job) -> None:
+def _end(deployed: Deployed, job: JobStatus) -> None:
     path = f"{JOBSETS.format(job.ref.namespace)}/{job.ref.name}"
     options = {"kind": "DeleteOptions", "propagationPolicy": "Foreground", "preconditions": {"uid": job.uid}}
     try:

@@ -17,7 +17,7 @@ from rich.console import Console
 from cli.answer import NEGATIVE, Halt, write_short
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, folder_of
-from cli.observed.snapshot import Job, Snapshot
+from cli.observed.snapshot import JobStatus, Snapshot
 from cli.sandbox_folder import find_sandbox
 from infra.cluster.job_state import Kind, State
 from workloads.call.folder import gcs
@@ -126,7 +126,12 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
 
 
 def _awaited(
-    observer: Observer, snapshot: Snapshot, job: Job, run: epath.Path, before: Collection[str], wait_seconds: float
+    observer: Observer,
+    snapshot: Snapshot,
+    job: JobStatus,
+    run: epath.Path,
+    before: Collection[str],
+    wait_seconds: float,
 ) -> Capture:
     """Return the new capture as soon as all hosts have written their files and the files no longer grow.
 
@@ -148,6 +153,6 @@ def _awaited(
     )
 
 
-def _require_running(job: Job) -> None:
+def _require_running(job: JobStatus) -> None:
     if job.state is not State.RUNNING:
         raise Halt(f"expected a running job, but {job.ref.name} is {job.state}; nothing was profiled", NEGATIVE)

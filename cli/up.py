@@ -18,7 +18,7 @@ from cli import stack_file
 from cli.answer import INTERRUPTED, Halt
 from cli.deployed import from_outputs
 from cli.observed.causes import first_cause
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import JobStatus
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
 from cli.render import WIDTH
@@ -165,7 +165,7 @@ def _follow(outputs: Mapping[str, Any], commands: SandboxCommands, console: Cons
     return 0 if complete else 1
 
 
-def follow(watch: Watch, commands: SandboxCommands) -> Job:
+def follow(watch: Watch, commands: SandboxCommands) -> JobStatus:
     """Show the job until it has ended. Raise Halt after Ctrl-C, or if the sandbox stops."""
     about = commands.about
 
@@ -188,7 +188,7 @@ def follow(watch: Watch, commands: SandboxCommands) -> Job:
         ) from None
 
 
-def completed(job: Job, folder: str, commands: SandboxCommands) -> Text:
+def completed(job: JobStatus, folder: str, commands: SandboxCommands) -> Text:
     """Return the closing lines about a completed job. `folder` is that of its files, `gs://BUCKET/JOB`."""
     results = [*_results(job), ("restarts", str(job.restarts))]
     if kept := _kept(job, folder):
@@ -201,7 +201,7 @@ def completed(job: Job, folder: str, commands: SandboxCommands) -> Text:
     return _join(Text(f"{job.ref.name} is complete", "bold green"), align_rows(results), _next(tries))
 
 
-def _results(job: Job) -> Iterator[tuple[str, str]]:
+def _results(job: JobStatus) -> Iterator[tuple[str, str]]:
     training = job.training
     if training.step is None:
         return
@@ -214,7 +214,7 @@ def _results(job: Job) -> Iterator[tuple[str, str]]:
     yield "run", f"{training.run_id}, {training.run}"
 
 
-def _kept(job: Job, folder: str) -> tuple[str, str] | None:
+def _kept(job: JobStatus, folder: str) -> tuple[str, str] | None:
     """Return what a job has left in the bucket. None: that is unknown, because another program than a trainer ran."""
     if not job.training.run_id:
         return None
@@ -223,7 +223,7 @@ def _kept(job: Job, folder: str) -> tuple[str, str] | None:
     return ("checkpoints", f"{run}/checkpoints") if job.existing_run else ("files", run)
 
 
-def _again(job: Job, commands: SandboxCommands) -> Iterator[tuple[str, str]]:
+def _again(job: JobStatus, commands: SandboxCommands) -> Iterator[tuple[str, str]]:
     """Yield what a user may do with the job and the stack, by the kind of the job."""
     again = commands.about.up(*replacing(job_resource(job.ref.name)))
     if not job.existing_run:
@@ -237,7 +237,7 @@ def _again(job: Job, commands: SandboxCommands) -> Iterator[tuple[str, str]]:
     yield f"remove all but {'the checkpoints' if job.existing_run else 'its files'}", commands.about.down()
 
 
-def failed(job: Job, commands: SandboxCommands) -> Text:
+def failed(job: JobStatus, commands: SandboxCommands) -> Text:
     """Return the closing lines about a failed job: the reason, the host that failed and the end of its log."""
     said = job.condition("Failed")
     outcome = Outcome("Failed", said.reason, said.message) if said else DELETED

@@ -21,7 +21,7 @@ from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
 from infra.stack.manifests import marks
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from infra.stack.published import Published
-from infra.stack.settings.jobs import Job
+from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
@@ -49,7 +49,7 @@ def export_outputs(settings: Settings, cluster: ClusterOutputs, bucket: gcp.stor
     export_bill(bill)
 
 
-def _reference(settings: Settings, job: Job) -> dict[str, str]:
+def _reference(settings: Settings, job: JobSettings) -> dict[str, str]:
     return {"name": job.name, "namespace": settings.team_of(job).namespace, "queue": job.team}
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from cli.observed.snapshot import Job, Snapshot
+from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind
 from infra.stack.commands import Reader, replacing
 from infra.stack.names import job_resource
@@ -54,7 +54,7 @@ class Finding:
     """What to do, with commands. Empty: nothing."""
 
 
-def submit_again(reader: Reader, job: Job) -> str:
+def submit_again(reader: Reader, job: JobStatus) -> str:
     """Return how to resubmit a job that failed, was cancelled or will not be admitted again."""
     name = job.ref.name
     if not job.declared:
@@ -63,7 +63,7 @@ def submit_again(reader: Reader, job: Job) -> str:
     return reader.run_up(*options) if reader.is_member else reader.up(*options)
 
 
-def after_change(reader: Reader, job: Job, change: str) -> str:
+def after_change(reader: Reader, job: JobStatus, change: str) -> str:
     """Return the advice to change a job, such as `raise max_hours`, and to submit it with the change.
 
     `up` submits only the jobs of the stack file.
@@ -89,7 +89,7 @@ def meaning(code: int, kind: Kind, *, recorded: bool = False) -> Meaning:
     return MEANINGS.get(code, OTHER)
 
 
-def advise(found: Meaning, snapshot: Snapshot, job: Job, *, previous: bool = True) -> tuple[str, ...]:
+def advise(found: Meaning, snapshot: Snapshot, job: JobStatus, *, previous: bool = True) -> tuple[str, ...]:
     """Return what to do after a host of a job has ended, with commands that the reader can run.
 
     `previous`: another attempt has followed.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from cli.explain.finding import Cause, Finding, after_change, submit_again
-from cli.observed.snapshot import Job, Queue, Snapshot
+from cli.observed.snapshot import JobStatus, Queue, Snapshot
 from cli.render import counted
 from infra.cluster.job_state import Kind, State, Workload
 from infra.stack.manifests import Condition
@@ -31,7 +31,7 @@ _TIME_OVER = "MaximumExecutionTime"
 _TRIES_OVER = "RequeuingLimitExceeded"
 
 
-def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield what keeps a job in its queue or evicted it."""
     workload = job.workload
     if not job.uid:
@@ -55,7 +55,7 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
             yield from _capacity(snapshot, workload)
 
 
-def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
+def _no_workload(snapshot: Snapshot, job: JobStatus) -> Finding:
     if not job.ref.queue:
         what = "The job names no queue, so it is never admitted."
         advice = f"submit it with the label {QUEUE_LABEL} set to the name of a team"
@@ -66,7 +66,7 @@ def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (snapshot.reader.command("doctor"),))
 
 
-def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
+def _waiting(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
     said = workload.condition("QuotaReserved")
     queue = next((queue for queue in snapshot.queues if queue.name == job.ref.queue), None)
     if queue and queue.active and not queue.active.holds:
@@ -103,7 +103,7 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
 
 
-def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) -> Finding:
+def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condition) -> Finding:
     place, raise_priority = (
         f" It is number {job.position} in line." if job.position else "",
         _raise_priority(snapshot, job),
@@ -127,7 +127,7 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
     return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
 
 
-def _raise_priority(snapshot: Snapshot, job: Job) -> str:
+def _raise_priority(snapshot: Snapshot, job: JobStatus) -> str:
     if not job.declared:
         return "to run it earlier, cancel it and submit it again with a higher `priority`"
     up = snapshot.reader.run_up()
@@ -151,7 +151,7 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
     yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, evidence, (advice,))
 
 
-def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
+def _evicted(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
     said, preempted = workload.condition("Evicted"), workload.condition("Preempted")
     times = tuple(f"{reason}: {counted(count, 'time')} so far" for reason, count in workload.evictions.items())
     if not workload.active:
@@ -182,7 +182,7 @@ def _preemptor(snapshot: Snapshot, said: Condition) -> str:
     return f"{name}, because {why}" if why else name
 
 
-def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[str, ...]) -> Finding:
+def _deactivated(snapshot: Snapshot, job: JobStatus, workload: Workload, times: tuple[str, ...]) -> Finding:
     said = workload.condition("Evicted") or workload.condition("DeactivationTarget")
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:

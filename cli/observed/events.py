@@ -2,7 +2,7 @@
 
 A restart deletes the Jobs and pods of all slices and creates new ones, the Jobs under the same names. Two attempts may
 end within a second, so it is the uid of an event's object that counts, not its time. If pods stay, only the files of
-the job have its attempts (`Job.with_files`).
+the job have its attempts (`JobStatus.with_files`).
 """
 
 import re

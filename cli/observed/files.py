@@ -53,7 +53,8 @@ class Files:
     """Figures of the current run."""
 
     newest: Training = Training()
-    """Progress of the newest attempt with records, which may be of an earlier job. `Job.training` is the job's own."""
+    """Progress of the newest attempt with records, which may be of an earlier job. `JobStatus.training` is the job's
+    own."""
     starts: tuple[Begun, ...] = ()
     failures: tuple[Failure, ...] = ()
     """Failures of all starts in their order, including starts that did not open a run."""

@@ -8,7 +8,7 @@ from cli.deployed import Deployed, JobRef, choose_job
 from cli.observed.causes import keep
 from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Files, read_files
-from cli.observed.snapshot import Job, Snapshot
+from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind, State
 from infra.stack.names import call_folder, jobs_folder
 
@@ -31,7 +31,7 @@ class Observer:
         jobs = tuple(self._with_files(job, at) if not names or job.ref.name in names else job for job in seen.jobs)
         return replace(seen, jobs=jobs, notes=(*seen.notes, *(note for job in jobs for note in job.files.notes)))
 
-    def job(self, name: str | None) -> tuple[Snapshot, Job]:
+    def job(self, name: str | None) -> tuple[Snapshot, JobStatus]:
         """Read the stack now and return the job `NAME` or `NAMESPACE/NAME`, or the stack's only job if it is None.
 
         Raise Halt if the cluster does not answer, the job does not exist, or a name is needed.
@@ -41,14 +41,14 @@ class Observer:
         ref = choose_job(seen.stack, [job.ref for job in seen.jobs], wanted)
         return seen, next(job for job in seen.jobs if job.ref == ref)
 
-    def again(self, seen: Snapshot, job: Job) -> tuple[Snapshot, Job]:
+    def again(self, seen: Snapshot, job: JobStatus) -> tuple[Snapshot, JobStatus]:
         """Read the same job again. If the cluster does not answer, return what was read last."""
         now = self.look(job.ref.name)
         if not now.answered:
             now = replace(seen, at=now.at, answered=False, notes=now.notes)
         return now, next((each for each in now.jobs if each.ref == job.ref), replace(job, uid=""))
 
-    def _with_files(self, job: Job, at: float) -> Job:
+    def _with_files(self, job: JobStatus, at: float) -> JobStatus:
         now = job.uid, job.restarts, job.state
         read_at, before, files = self._files.get(job.ref, (0.0, None, UNREAD))
         if now != before or at - read_at >= FILES_SECONDS or lacks_its_end(job.with_files(files)):
@@ -60,7 +60,7 @@ class Observer:
         return known
 
 
-def lacks_its_end(job: Job) -> bool:
+def lacks_its_end(job: JobStatus) -> bool:
     """Return whether the job has completed, but its records do not say so yet, so that more of them may follow."""
     return job.state is State.COMPLETED and bool(job.files.newest.run_id) and not job.training.ended
 
@@ -75,7 +75,7 @@ def require_answer(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def folder_of(deployed: Deployed, job: Job) -> str | None:
+def folder_of(deployed: Deployed, job: JobStatus) -> str | None:
     """Return the folder of the job's files.
 
     None: the files are unknown, because the job runs another program, or because it was submitted by hand with the

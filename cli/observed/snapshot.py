@@ -103,7 +103,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobStatus:
     """A job of the stack."""
 
     ref: JobRef
@@ -147,7 +147,7 @@ class Job:
     """Warnings about the job, its Workload, its Jobs and its pods, newest first."""
     files: Files = UNREAD
 
-    def with_files(self, files: Files) -> "Job":
+    def with_files(self, files: Files) -> "JobStatus":
         """Return the job as its files tell it, when it is as the cluster tells it."""
         world = files.world
         if world is None:
@@ -265,7 +265,7 @@ class Snapshot:
     queues: tuple[Queue, ...] = ()
     workloads: tuple[Workload, ...] = ()
     """Workloads of all jobs that could be read."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[JobStatus, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -273,7 +273,7 @@ class Snapshot:
         """Return the person who reads this, for advice."""
         return Reader(self.stack, self.options, self.engine_options, self.kubectl)
 
-    def word_for(self, job: Job) -> str:
+    def word_for(self, job: JobStatus) -> str:
         """Return the word that selects a job in a command: its name, after its namespace if another team has one of
         that name."""
         same = [other for other in self.jobs if other.ref.name == job.ref.name]
@@ -321,7 +321,7 @@ class Summary:
     """Share of the run's time spent in productive steps."""
 
 
-def summary(job: Job, at: float) -> Summary:
+def summary(job: JobStatus, at: float) -> Summary:
     """Return the figures of a job. `at` is the current time."""
     training, spent = job.training, job.files.goodput
     paced = job.state is State.RUNNING and training.last_step_at is not None

@@ -38,7 +38,7 @@ from infra.stack.names import (
     TPU_RESOURCE,
 )
 from infra.stack.programs import Containers, containers
-from infra.stack.settings.jobs import HostShare, Job, Pathways, PodLevel, ScratchVolume
+from infra.stack.settings.jobs import HostShare, JobSettings, Pathways, PodLevel, ScratchVolume
 from infra.stack.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.stack.submission import Submission
 from infra.stack.tpu import SliceShape
@@ -194,7 +194,7 @@ def _pod_context(submission: Submission) -> Manifest:
     return context
 
 
-def _container_context(job: Job) -> Manifest:
+def _container_context(job: JobSettings) -> Manifest:
     return _PRIVILEGED_CONTAINER if job.privileged else CONFINED_CONTAINER
 
 

@@ -10,7 +10,7 @@ from cli.deployed import Deployed, JobRef, Kubectl, deployed, deployed_by_kubeco
 from cli.explain.finding import submit_again
 from cli.observed.cluster import read_cluster
 from cli.observed.observe import folder_of
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import JobStatus
 from infra.cluster.kubernetes import ApiServer
 from infra.cluster.stacks import StacksError
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
@@ -248,6 +248,6 @@ def test_kubectl_is_advised_with_the_cluster_of_the_stack(tmp_path: Path) -> Non
 
 def test_a_submitted_job_has_its_files_in_the_folder_of_its_team() -> None:
     ref, folder = JobRef("mine", "research", "research"), "teams/research/jobs/mine"
-    assert folder_of(stack(ONE), Job(ref, folder=folder)) == f"gs://bucket/{folder}"
+    assert folder_of(stack(ONE), JobStatus(ref, folder=folder)) == f"gs://bucket/{folder}"
     # A job may name any folder in its specification.
-    assert folder_of(stack(ONE), Job(ref, folder="teams/product/jobs/mine")) == "gs://bucket/mine"
+    assert folder_of(stack(ONE), JobStatus(ref, folder="teams/product/jobs/mine")) == "gs://bucket/mine"

@@ -13,7 +13,7 @@ import pytest
 from cli import stack_file
 from cli.answer import INTERRUPTED, Halt
 from cli.observed.files import Failure, Files
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import JobStatus
 from cli.sandbox_folder import StackOfSandbox
 from cli.status import Watch
 from cli.up import SandboxCommands, completed, failed, follow, up, without_jobs
@@ -93,7 +93,7 @@ def test_a_wrong_stack_ends_the_command_with_a_message_before_anything_starts(tm
     assert not (tmp_path / "sandbox").exists()
 
 
-def followed(server: Played, folder: Path, monkeypatch: pytest.MonkeyPatch, waits: Callable[[], object]) -> Job:
+def followed(server: Played, folder: Path, monkeypatch: pytest.MonkeyPatch, waits: Callable[[], object]) -> JobStatus:
     """Follow the job of the server; each wait does `waits` instead."""
     monkeypatch.setattr("cli.up.time.sleep", lambda _: waits())
     return follow(Watch(stack(server, folder), "tiny", console()), replace(COMMANDS, site=create(folder / "sandbox")))

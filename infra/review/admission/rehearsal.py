@@ -12,7 +12,7 @@ from infra.review.admission.scheduler import Assignment, Attempt, Mode, Schedule
 from infra.review.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
 from infra.stack import jobset, kueue
 from infra.stack.pods import way
-from infra.stack.settings.jobs import Job
+from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import submission
 from workloads.spec.base import Spec
@@ -367,7 +367,7 @@ def _flavors(settings: Settings) -> list[Object]:
     return [kueue.resource_flavor(name, group, placement) for name, group in settings.slices.items()]
 
 
-def _unknown(settings: Settings, job: Job) -> Iterable[str]:
+def _unknown(settings: Settings, job: JobSettings) -> Iterable[str]:
     groups = settings.groups_of(job)
     if way(groups.values(), settings.scheduling.placement) == "topology-aware":
         yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"

@@ -85,7 +85,7 @@ class JobSlices(Spec):
         return (self.group, *self.fallback)
 
 
-class Job(Spec):
+class JobSettings(Spec):
     """A job of any kind. Any change replaces its JobSet, so the job starts over or resumes.
 
     A change of `paused` is made in place. So is a change of `priority`, unless the job has a `fallback` or a queued
@@ -165,7 +165,7 @@ class ScratchVolume(Spec):
     """Where the folder is stored. `disk`: on the boot disk of the node. `memory`: in memory that the pod requests."""
 
 
-class _JobInTrainerImage(Job):
+class _JobInTrainerImage(JobSettings):
     """A job whose program is in the trainer's image. It answers what a `ContainerJob` may choose."""
 
     container: ClassVar[str] = TRAINER
@@ -253,7 +253,7 @@ class Heartbeat(Spec):
         return self
 
 
-class ContainerJob(Job):
+class ContainerJob(JobSettings):
     """Runs a program of your own: on every host of the slices, or through Pathways on the head. See
     `docs/how-to/jobs.md`."""
 

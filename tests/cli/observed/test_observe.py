@@ -12,7 +12,7 @@ from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
 from cli.observed.files import UNREAD, read_files
 from cli.observed.observe import Observer
-from cli.observed.snapshot import Job, Snapshot, summary
+from cli.observed.snapshot import JobStatus, Snapshot, summary
 from infra.cluster.job_state import Kind, State, kind_of
 from infra.stack.cost import BILL_OUTPUT, bill
 from infra.stack.settings.read import parse
@@ -39,7 +39,7 @@ def server() -> Generator[Played]:
         yield played
 
 
-def named(found: Snapshot, name: str) -> Job:
+def named(found: Snapshot, name: str) -> JobStatus:
     return next(job for job in found.jobs if job.ref.name == name)
 
 
