@@ -25,7 +25,7 @@ from workloads.training.trackers import Trackers
 
 
 @dataclass(frozen=True)
-class StepUnderWay:
+class DispatchedStep:
     """A step that the devices got and that is not recorded yet."""
 
     before: Position
@@ -92,11 +92,11 @@ class Journal:
         if self.processes.leads:
             print(message, flush=True)
 
-    def begin_step(self, before: Position, result: StepResult) -> StepUnderWay:
+    def begin_step(self, before: Position, result: StepResult) -> DispatchedStep:
         """Return the step after `before`, which the devices have got and whose result will be `result`."""
-        return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
+        return DispatchedStep(before, time.monotonic(), self._reader.submit(Result.read, result))
 
-    def end_step(self, step: StepUnderWay) -> None:
+    def end_step(self, step: DispatchedStep) -> None:
         """Report a step."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
