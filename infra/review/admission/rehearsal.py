@@ -98,7 +98,7 @@ class Verdict(Spec):
     preempted: tuple[Preempted, ...]
     admitted_in_the_end: bool
     """Whether it runs in the end. Others may take the chips that a preemption frees."""
-    restless: bool
+    preempts_in_circles: bool
     """Whether workloads of these queues preempt each other in turn without end. In a cluster this may stop by chance,
     because workloads that are preempted together end one by one."""
     shortages: tuple[Shortage, ...]
@@ -151,7 +151,11 @@ class Verdict(Spec):
             *_list_names("ahead in the queue:", self.ahead),
             *_list_names("started before it:", self.started_first),
             *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
-            *(["workloads of these queues preempt each other in turn, without end"] if self.restless else []),
+            *(
+                ["workloads of these queues preempt each other in turn, without end"]
+                if self.preempts_in_circles
+                else []
+            ),
         ]
         return (self._headline(), *details)
 
@@ -208,7 +212,7 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
         step=decided.step if decided else "waits",
         targets=decided.targets if decided else (),
         admitted_in_the_end=workload.name in scheduler.snapshot.running(workload.queue),
-        restless=most in (len(earlier), len(later)),
+        preempts_in_circles=most in (len(earlier), len(later)),
         waiting=waiting,
         started_first=tuple(event.workload.name for event in earlier if event.step == "admitted"),
     ).verdict()
@@ -223,7 +227,7 @@ class _Finding:
     step: str
     targets: tuple[Target, ...]
     admitted_in_the_end: bool
-    restless: bool
+    preempts_in_circles: bool
     waiting: list[Workload]
     started_first: tuple[str, ...]
 
@@ -248,7 +252,7 @@ class _Finding:
             borrowed=tuple(self._loans()) if gets else (),
             preempted=tuple(map(_report_preempted, self.targets)) if outcome == "preempts" else (),
             admitted_in_the_end=self.admitted_in_the_end,
-            restless=self.restless,
+            preempts_in_circles=self.preempts_in_circles,
             shortages=() if outcome == "admitted" else tuple(map(_shortage, self._failed())),
             holders=tuple(self._holders()) if waits else (),
             ahead=tuple(other.name for other in self.waiting if self._before_me(other)) if waits else (),
