@@ -200,9 +200,8 @@ def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manife
     if trial.name in watched.preempts_in_circles:
         # The trial has no final state, so record its begin.
         situation, newcomer = start_trial(trial)
-        return Decision(
-            name=trial.name, situation=situation, newcomer=newcomer, seen=Seen(outcome="preempts_in_circles")
-        )
+        seen = Seen(outcome="preempts_in_circles")
+        return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=seen)
     queues = tuple(
         manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})
         for manifest in trial.queues
@@ -298,9 +297,8 @@ def main() -> None:
             if not decision.agrees:
                 print(decision, flush=True)
             # If workloads preempt each other in turn, the result for the newcomer may be random.
-            if decision.agrees or not (
-                decision.verdict.preempts_in_circles or decision.seen.outcome == "preempts_in_circles"
-            ):
+            in_circles = decision.verdict.preempts_in_circles or decision.seen.outcome == "preempts_in_circles"
+            if decision.agrees or not in_circles:
                 found.append(decision)
         print(f"{len(found)} decisions", flush=True)
     write(RECORD, kueue(), found)

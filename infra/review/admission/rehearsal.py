@@ -143,6 +143,7 @@ class Verdict(Spec):
         """Return the verdict as text. The first line is the outcome."""
         if self.outcome == "paused":
             return (self._headline(),)
+        endless = "workloads of these queues preempt each other in turn, without end"
         details = [
             *(f"borrows {loan}" for loan in self.borrowed),
             *(f"preempts {preempted}" for preempted in self.preempted),
@@ -151,11 +152,7 @@ class Verdict(Spec):
             *_list_names("ahead in the queue:", self.ahead),
             *_list_names("started before it:", self.started_first),
             *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
-            *(
-                ["workloads of these queues preempt each other in turn, without end"]
-                if self.preempts_in_circles
-                else []
-            ),
+            *([endless] if self.preempts_in_circles else []),
         ]
         return (self._headline(), *details)
 
