@@ -33,7 +33,7 @@ _THREADS = 8
 _POLL_SECONDS = 0.4
 _CALM_SECONDS = 3.0
 """Time without changes after which a trial has settled. Kueue retries workloads within a second of any change."""
-_MOST_EVICTIONS = 4
+_MAX_EVICTIONS = 4
 """Largest number of evictions of a workload. After that it stays stopped, because it could keep Kueue busy forever."""
 _TIMEOUT_SECONDS = 120.0
 _AT_A_TIME = 40
@@ -76,7 +76,7 @@ class _Watched:
         leaving = [item for item in found if {"Evicted", "QuotaReserved"} <= _conditions(item).keys()]
         fresh = {_by(item) for item in leaving if self._note(item)}
         for item in leaving:
-            if len(self._known[_name(item)]) > _MOST_EVICTIONS:
+            if len(self._known[_name(item)]) > _MAX_EVICTIONS:
                 self.preempts_in_circles.add(_trial(_name(item)))
             elif _by(item) not in fresh:
                 self._final.add(_by(item))

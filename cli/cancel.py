@@ -17,10 +17,10 @@ from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import JobStatus
 from infra.cluster.kubernetes import UNREACHABLE, ApiError
 from infra.stack.names import JOBSETS
-from infra.stack.settings.jobs import MOST_GRACE_SECONDS
+from infra.stack.settings.jobs import MAX_GRACE_SECONDS
 
 _POLL_SECONDS = 0.5
-_PATIENCE_SECONDS = MOST_GRACE_SECONDS + 60.0
+_PATIENCE_SECONDS = MAX_GRACE_SECONDS + 60.0
 """The hosts of a job may use their whole grace period to save. The rest is for the controllers."""
 
 

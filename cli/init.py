@@ -24,7 +24,7 @@ from infra.stack.settings.read import parse
 from infra.stack.settings.starter import cluster_of, read_starter, sections
 from infra.stack.settings.values import NAMESPACE, ClusterName
 from infra.stack.tpu import all_shapes, generation_names, interpret
-from policy.exceptions import KEY, LONGEST
+from policy.exceptions import KEY, MAX_LIFETIME
 
 _EXAMPLE = "dev"
 """Stack whose exceptions from the policy rules suit a first stack."""
@@ -50,7 +50,7 @@ _OPTIONS = {
     "prices": "--capacity",
 }
 """Options by the section or value of the stack file that they become."""
-_MOST_CHOICES = 12
+_MAX_CHOICES = 12
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _exceptions(today: date) -> str:
     """Return the policy settings of a new stack, whose exceptions last as long as a rule allows."""
     rules: dict[str, Any] = json.loads((POLICY / STACKS / f"{_EXAMPLE}.json").read_text())
     # One day less, because the rules may be checked where it is still yesterday.
-    last_day = today + LONGEST - timedelta(days=1)
+    last_day = today + MAX_LIFETIME - timedelta(days=1)
     for exception in (exception for settings in rules.values() for exception in settings[KEY]):
         exception["expires_on"] = str(last_day)
     return json.dumps(rules, indent=2) + "\n"
@@ -183,5 +183,5 @@ def _choices(name: str, options: InitOptions) -> str:
         "topology": list(dict.fromkeys(each.topology for each in all_shapes() if each.generation == generation)),
         "zone": [f"{place}{'' if row.zone else '-*'}" for place, row in places.items()],
     }
-    listed = choices.get(name, [])[:_MOST_CHOICES]
+    listed = choices.get(name, [])[:_MAX_CHOICES]
     return f" ({', '.join(listed)}{', ...' if len(choices[name]) > len(listed) else ''})" if listed else ""

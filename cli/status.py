@@ -25,7 +25,7 @@ WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""
 _GONE_LOOKS = 30
 """Reads without the job until it counts as cancelled, because `up` may replace it with another one."""
-_MOST_LAST_LOOKS = 5
+_MAX_LAST_READS = 5
 """Largest number of reads after a job has completed until its records have its end."""
 _LINES_PER_RUN = 20
 """Number of lines about steps in the log of a whole run."""
@@ -109,7 +109,7 @@ class Watch:
         live, missed, last_looks = Live(console=self.console, auto_refresh=False), 0, 0
         with live if self._draws else nullcontext():
             while True:
-                if lacks_its_end(job) and last_looks < _MOST_LAST_LOOKS:
+                if lacks_its_end(job) and last_looks < _MAX_LAST_READS:
                     last_looks += 1
                     self.wait(WATCH_SECONDS)
                     snapshot, job = observer.again(snapshot, job)

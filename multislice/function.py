@@ -17,13 +17,13 @@ from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, with_input
 from multislice.packing import function_name, pack, pack_calls
 from multislice.project import Project
-from multislice.submission import MOST_HOURS, CallRequest, submit
+from multislice.submission import MAX_CALL_HOURS, CallRequest, submit
 from multislice.watching import Shown, cancel, print_status, say, watch
 from multislice_run.standstill import HANG_MINUTES
 from workloads.call.function import itself
 from workloads.spec import Backend
 
-MAX_HOURS = 24.0
+DEFAULT_MAX_HOURS = 24.0
 """Default time limit of a function in hours, so that no call uses chips without a limit."""
 
 
@@ -132,7 +132,7 @@ def run[**P, R](
     team: str | None = None,
     priority: Priority = "normal",
     hosts: Shown = "leader",
-    max_hours: float = MAX_HOURS,
+    max_hours: float = DEFAULT_MAX_HOURS,
     hang_minutes: float | None = HANG_MINUTES,
     check_slices: bool | None = None,
     backend: Backend | Literal["auto"] = "direct",
@@ -191,8 +191,8 @@ def _errors(request: CallRequest, hosts: object) -> Iterator[str]:
         yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
     if not isinstance(request.count, int) or request.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"count must be a number of slices of at least 1, got {request.count!r}"
-    if not isinstance(request.max_hours, int | float) or not 0 < request.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {request.max_hours!r}"
+    if not isinstance(request.max_hours, int | float) or not 0 < request.max_hours <= MAX_CALL_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"max_hours must be a number above 0 and at most {MAX_CALL_HOURS}, got {request.max_hours!r}"
     if request.hang_minutes is not None and not (
         isinstance(request.hang_minutes, int | float) and request.hang_minutes > 0
     ):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -26,7 +26,7 @@ START_MINUTES = 15.0
 """Time limit for the start of all hosts, because slices may come up minutes apart."""
 RETURN_MINUTES = 10.0
 """Time limit for the first host to write a result after the others have returned."""
-MOST_HOURS = HOURS_PER_YEAR - 1
+MAX_CALL_HOURS = HOURS_PER_YEAR - 1
 """Longest `max_hours` of a call: that of a job, less an hour for the start."""
 _NAME_CHARACTERS = 12
 _NAME_END_BYTES = 4

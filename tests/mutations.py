@@ -72,7 +72,7 @@ POLICY = (
         "policy/rules/chips.py",
         "tests/policy/rules/test_chips.py",
         {
-            "policy-256-chips": ("chips > _MOST_ON_DEMAND_CHIPS", "chips >= _MOST_ON_DEMAND_CHIPS"),
+            "policy-256-chips": ("chips > _MAX_ON_DEMAND_CHIPS", "chips >= _MAX_ON_DEMAND_CHIPS"),
             "policy-checkpoints-in-a-bucket": (' or not path.startswith("gs://")', ""),
         },
     ),

@@ -19,9 +19,9 @@ from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.stack.names import RESTARTS_ANNOTATION, WORKLOADS
 from workloads.spec import CONSEQUENCES, ExitCode, cause_order
 
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 """Most of each message that an annotation keeps, so that hundreds of ends fit into one."""
-_MOST_KEPT = 200
+_MAX_KEPT_RESTARTS = 200
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
 """The Job controller's message about the pod for which it fails a Job
 (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
@@ -66,7 +66,7 @@ class HostEnd:
 
 def to_text(ends: Mapping[int, HostEnd]) -> str:
     """Return the newest ends, by attempt, as the text of an annotation."""
-    kept = sorted(ends.items())[-_MOST_KEPT:]
+    kept = sorted(ends.items())[-_MAX_KEPT_RESTARTS:]
     return json.dumps({attempt: asdict(end) | {"evidence": [*map(_short, end.evidence)]} for attempt, end in kept})
 
 
@@ -86,7 +86,7 @@ def _read(
 
 
 def _short(text: str) -> str:
-    return text[:_MOST_CHARACTERS]
+    return text[:_MAX_CHARACTERS]
 
 
 def first_cause(job: JobStatus, attempt: int) -> HostEnd | None:

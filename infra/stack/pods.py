@@ -72,7 +72,7 @@ _REQUESTED_SHARE = 0.75
 """Share of a machine's CPU and memory that its pod requests."""
 _SHARED_HOST_SHARE = _REQUESTED_SHARE / 2
 """The same share for each of two pods on one machine."""
-_LARGEST_SHARE = 0.85
+_MAX_SHARE = 0.85
 """Largest share of a machine that fits into what GKE leaves to pods, not counting the daemons of every node."""
 _HOST_NETWORK: Manifest = {
     "hostNetwork": True,
@@ -276,7 +276,7 @@ def requested_of_host(shape: SliceShape, share: HostShare, portion: float = _REQ
 
 def most_of_host(shape: SliceShape) -> tuple[int, int]:
     """Return the most vCPUs and GiB that a pod may request and still fit next to GKE's own pods."""
-    return _part_of_host(shape, _LARGEST_SHARE)
+    return _part_of_host(shape, _MAX_SHARE)
 
 
 def _head_resources(submission: Submission, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:

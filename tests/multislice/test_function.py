@@ -12,7 +12,7 @@ import pytest
 import multislice
 from multislice import BucketFailed, Refused
 from multislice.connection import StackConnection
-from multislice.function import MAX_HOURS
+from multislice.function import DEFAULT_MAX_HOURS
 from tests.multislice.known import NAMESPACE, Objects, carries_out, files
 
 
@@ -141,8 +141,8 @@ def test_the_longest_limit_and_every_priority_are_taken(objects: Objects) -> Non
 def test_a_function_that_names_no_limit_of_time_has_one(objects: Objects) -> None:
     call = on_slices(len).start("abc")
     (jobset,) = objects.found.values()
-    assert call.spec.max_hours == MAX_HOURS
-    assert int(jobset["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"]) > 3600 * MAX_HOURS
+    assert call.spec.max_hours == DEFAULT_MAX_HOURS
+    assert int(jobset["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"]) > 3600 * DEFAULT_MAX_HOURS
 
 
 def test_a_map_keeps_each_error_with_its_input(objects: Objects, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ STYLES = {
 
 
 _CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_MOST_EVENTS = 50
+_MAX_EVENTS = 50
 
 
 def page(history: History, refresh_seconds: int | None = None) -> str:
@@ -135,7 +135,7 @@ def _progress(history: History) -> str:
 
 def _events(history: History) -> Iterator[str]:
     """Yield the leader's newest events, which a reader has to unfold."""
-    newest = [event for start in history.starts for event in start.leader][: -_MOST_EVENTS - 1 : -1]
+    newest = [event for start in history.starts for event in start.leader][: -_MAX_EVENTS - 1 : -1]
     if newest:
         rows = [(_clock(each.time), escape(each.name), escape(json.dumps(each.facts))) for each in newest]
         yield element("details", element("summary", "Events"), table(("time", "event", "facts"), rows))

@@ -14,7 +14,7 @@ from workloads.spec import ExitCode
 if TYPE_CHECKING:
     from workloads.report.history import AttemptHistory, History
 
-_MOST_LOSSES = 500
+_MAX_LOSSES = 500
 """Largest number of points of a curve. A screen cannot show more."""
 
 
@@ -182,5 +182,5 @@ def _curve(history: "History", reached: int | None) -> tuple[tuple[int, float], 
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    count = min(len(points), _MOST_LOSSES)
+    count = min(len(points), _MAX_LOSSES)
     return tuple(points[(index + 1) * len(points) // count - 1] for index in range(count))

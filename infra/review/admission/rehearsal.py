@@ -182,7 +182,7 @@ def _list_names(what: str, names: Iterable[str]) -> list[str]:
     return [f"{what} {', '.join(found[:_NAMED])}{more}"] if found else []
 
 
-_MOST_EVENTS_EACH = 8
+_MAX_EVENTS_EACH = 8
 """Maximum number of events per workload. With more events, workloads preempt each other in turn without end."""
 
 
@@ -196,7 +196,7 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
         names = ", ".join(queue.name for queue in situation.queues)
         raise ValueError(f"expected one of the queues {names} for {workload.name}, got {workload.queue!r}")
     scheduler = Scheduler(situation)
-    most = _MOST_EVENTS_EACH * (len(situation.workloads) + 1)
+    most = _MAX_EVENTS_EACH * (len(situation.workloads) + 1)
     earlier = list(islice(scheduler.run(), most))
     before, waiting = scheduler.snapshot.copy(), scheduler.waiting(workload.queue)
     scheduler.submit(workload)

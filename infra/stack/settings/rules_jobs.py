@@ -32,7 +32,7 @@ from workloads.spec import (
     preset_names,
 )
 
-_LONGEST_LABEL = 63
+_MAX_LABEL_LENGTH = 63
 """Maximum length of a queue's name. Kueue puts it on the job's pods as a label
 (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set)."""
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
@@ -80,8 +80,8 @@ def _name(path: str, job: JobSettings) -> Iterator[FieldError]:
     if job.name == TEAMS_FOLDER:
         expected = f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket"
         yield FieldError(path, expected, job.name, "rename the job")
-    if len(job.queue) > _LONGEST_LABEL:
-        expected = f"names of team and job that have at most {_LONGEST_LABEL - 1} characters together"
+    if len(job.queue) > _MAX_LABEL_LENGTH:
+        expected = f"names of team and job that have at most {_MAX_LABEL_LENGTH - 1} characters together"
         fix = "shorten one of them: the job's queue is named after both"
         yield FieldError(path, expected, f"{len(job.queue) - 1}", fix)
 

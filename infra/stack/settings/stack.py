@@ -39,7 +39,7 @@ from infra.stack.tpu import SliceShape
 type Shapes = Mapping[str, SliceShape]
 """Shapes of the slice groups that GKE offers, by group."""
 
-LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
+MIN_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
 """Default size of a head, sufficient for a program that only starts work on the hosts of slices."""
 
 
@@ -199,7 +199,7 @@ class Settings(Options):
         """Return the largest requests of a pod without chips, by team: the size of the largest head of its Pathways
         jobs and calls."""
         of_calls = self.functions.pathways
-        heads = {name: [LEAST_HEAD_LIMIT, *([_head_size(of_calls)] if of_calls else [])] for name in self.teams}
+        heads = {name: [MIN_HEAD_LIMIT, *([_head_size(of_calls)] if of_calls else [])] for name in self.teams}
         for job in self.jobs.values():
             if job.pathways:
                 heads[job.team].append(_head_size(job.pathways))
