@@ -13,7 +13,7 @@ from cli.sandbox_folder import engine_options, find_sandbox, stack_command
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.cluster.stacks import Stacks, StacksError
 from infra.cluster.team_record import read_published
-from infra.stack.commands import Reader
+from infra.stack.command_lines import Reader
 from infra.stack.manifests import Object
 from infra.stack.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
 from infra.stack.published import Published, RecordError

@@ -27,7 +27,7 @@ from cli.status import Watch, restart_lines
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import DELETED, Kind, Outcome, State
 from infra.cluster.stacks import NO_RENEWAL, Renewal
-from infra.stack.commands import replacing
+from infra.stack.command_lines import replacing
 from infra.stack.names import QUEUE_LABEL, job_resource
 from sandbox import builds, certificates, daemon
 from sandbox.programs import Program, Programs

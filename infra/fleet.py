@@ -10,7 +10,7 @@ import pulumi
 from infra.gke_cluster import ClusterOutputs
 from infra.identity import TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.monitoring import Monitoring, MonitoringArgs
-from infra.objects import child_prefix, explain_stuck_deletes, part
+from infra.objects import child_options, child_prefix, explain_stuck_deletes
 from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.slices import TpuSlices, TpuSlicesArgs
@@ -98,7 +98,10 @@ class Fleet(pulumi.ComponentResource):
         needs = pulumi.ResourceOptions(depends_on=[args.cluster.resource] if args.cluster.resource else [])
         super().__init__("tpu-multislice:infra:Fleet", name, None, pulumi.ResourceOptions.merge(opts, needs))
         prefix, spec = child_prefix(name, "fleet"), args.spec
-        inside, in_cluster = partial(part, self), partial(part, self, deleted_with=args.cluster.resource)
+        inside, in_cluster = (
+            partial(child_options, self),
+            partial(child_options, self, deleted_with=args.cluster.resource),
+        )
         allowances = {team: args.allowances.get(team, Allowance()) for team in spec.teams}
         slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())

@@ -11,7 +11,7 @@ import pulumi_gcp as gcp
 from infra.existing.find import Found
 from infra.gke_cluster import Cluster, ClusterArgs, ClusterOutputs, Network, NetworkArgs, NodeSubnet
 from infra.identity import GoogleApis, NodeIdentity, NodeIdentityArgs, project_number
-from infra.objects import child_prefix, part
+from infra.objects import child_options, child_prefix
 from infra.stack.names import MANAGED_BY
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, refuse
@@ -83,7 +83,7 @@ class Foundation(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: FoundationArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("tpu-multislice:infra:Foundation", name, None, opts)
-        prefix, inside = child_prefix(name, "foundation"), partial(part, self)
+        prefix, inside = child_prefix(name, "foundation"), partial(child_options, self)
         cloud, labels = args.cloud, {**MANAGED_BY, **args.labels}
         self.apis = GoogleApis(f"{prefix}apis", cloud.project, inside())
         own = RepositoryRef(cloud.region, args.cluster.name)
@@ -111,7 +111,7 @@ class Foundation(pulumi.ComponentResource):
         )
 
     def _own_cluster(self, prefix: str, args: FoundationArgs, nodes: NodeIdentity) -> ClusterOutputs:
-        network, inside = None, partial(part, self)
+        network, inside = None, partial(child_options, self)
         if args.network.existing is None:
             network_args = NetworkArgs(args.cluster.name, args.cloud.region, args.network, args.second_network)
             network = Network(f"{prefix}network", network_args, inside(self.apis))

@@ -23,11 +23,11 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.cluster import live
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
+from infra.cluster.running_jobs import running_jobs
 from infra.objects import KubernetesObject
 from infra.stack import admission_policies
-from infra.stack.commands import command_line, stored_command_line
+from infra.stack.command_lines import command_line, stored_command_line
 from infra.stack.kueue import flavor_name
 from infra.stack.manifests import OURS, Manifest, manifest, mark_ours
 from infra.stack.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
@@ -218,7 +218,7 @@ class Guard:
             return
         because, places = _bullets(lost.reasons), (lost.pools or (), lost.namespaces, lost.quotas)
         try:
-            jobs = await asyncio.to_thread(lambda: live.live_jobs(ApiServer.at(endpoint), *places))
+            jobs = await asyncio.to_thread(lambda: running_jobs(ApiServer.at(endpoint), *places))
         except UNREACHABLE as error:
             raise InterruptionError(
                 "this change removes what running jobs need, and they cannot be listed because the cluster is"

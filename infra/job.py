@@ -10,7 +10,7 @@ import pulumi_kubernetes as kubernetes
 from infra.fleet import Fleet
 from infra.objects import KubernetesObject
 from infra.stack import jobset
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.cost import usd_per_job_hour
 from infra.stack.fleet import FleetSpec
 from infra.stack.kueue import local_queue

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as kubernetes
 
-from infra.cluster import live
+from infra.cluster import running_jobs
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.gke_cluster import ClusterOutputs
 from infra.guard import Guard
@@ -18,7 +18,7 @@ from infra.review.answers import answers
 from infra.review.review import REVIEW_FILE, Known, review
 from infra.review.table import as_text
 from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
-from infra.stack.manifests import marks
+from infra.stack.manifests import owner_annotations
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from infra.stack.published import Published
 from infra.stack.settings.jobs import JobSettings
@@ -100,7 +100,7 @@ async def _log_review(settings: Settings, guard: Guard, at: datetime) -> None:
 
 async def _workloads(endpoint: str) -> list[Json] | None:
     try:
-        return await asyncio.to_thread(lambda: live.workloads(ApiServer.at(endpoint)))
+        return await asyncio.to_thread(lambda: running_jobs.workloads(ApiServer.at(endpoint)))
     except UNREACHABLE as error:
         # Usually the Kubernetes provider ends the preview, perhaps before this line is logged.
         pulumi.log.warn(
@@ -124,7 +124,7 @@ def published_records(
         kubernetes.core.v1.ConfigMap(
             f"published-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=PUBLISHED, namespace=team.namespace, annotations=marks(settings.prefix)
+                name=PUBLISHED, namespace=team.namespace, annotations=owner_annotations(settings.prefix)
             ),
             data={PUBLISHED_KEY: record(name)},
             opts=opts,

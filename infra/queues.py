@@ -26,7 +26,7 @@ from infra.stack.kueue import (
     resource_flavor,
     topology,
 )
-from infra.stack.manifests import Manifest, mark_ours, marks
+from infra.stack.manifests import Manifest, mark_ours, owner_annotations
 from infra.stack.names import MANAGED, SERVICE_ACCOUNT
 from infra.stack.pods import admitted_pods
 from infra.stack.settings.schema import Network, Placement, SliceGroup, Team
@@ -103,7 +103,7 @@ class Queues(pulumi.ComponentResource):
         namespace = kubernetes.core.v1.Namespace(
             f"{self._prefix}namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=team.namespace, labels=labels, annotations=marks(args.prefix)
+                name=team.namespace, labels=labels, annotations=owner_annotations(args.prefix)
             ),
             opts=self._after([queue]),
         )

@@ -9,7 +9,7 @@ from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.cluster.stacks import Stacks, StacksError
 from infra.cluster.team_record import read_published
 from infra.stack import names
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.published import Published, RecordError, join_records
 from infra.stack.tpu import shapes_of_type
 from multislice.errors import NoSuchStack, Refused, cluster

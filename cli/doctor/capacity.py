@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
 from cli.observed.cluster import find_hostless, node_of, queue_of
 from infra.cluster.kubernetes import ApiError, Json
-from infra.stack.commands import replacing
+from infra.stack.command_lines import replacing
 from infra.stack.manifests import condition, is_true
 from infra.stack.names import (
     ACCELERATOR_LABEL,

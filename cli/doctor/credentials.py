@@ -3,7 +3,7 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 

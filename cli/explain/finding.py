@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind
-from infra.stack.commands import Reader, replacing
+from infra.stack.command_lines import Reader, replacing
 from infra.stack.names import job_resource
 from multislice_run.exit_codes import MEANINGS, OTHER, SIGKILL, SIGSEGV, Meaning
 

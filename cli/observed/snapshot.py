@@ -8,7 +8,7 @@ from cli.deployed import JobRef
 from cli.observed.files import UNREAD, Files
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import Kind, State, Workload, state_of
-from infra.stack.commands import Reader
+from infra.stack.command_lines import Reader
 from infra.stack.manifests import Condition
 from workloads.report.training import Training
 from workloads.spec import ExitCode

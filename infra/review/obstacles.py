@@ -4,7 +4,7 @@ finds doubtful values."""
 from collections.abc import Iterator
 from datetime import datetime
 
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.cost import price_table
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import JobSettings

@@ -10,7 +10,7 @@ from infra.review.answers import answers, find_obstacles, join_names
 from infra.review.review import Change, Finding, Previewed
 from infra.review.table import UNKNOWN, Answer, Table, as_markdown
 from infra.review.tables import tables
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from workloads.spec import Spec
 
 _LOSSES = ("delete", "replace")

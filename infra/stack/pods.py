@@ -45,7 +45,7 @@ from infra.stack.tpu import SliceShape
 from workloads.spec import API_ACCESS_PATH
 
 type Groups = Mapping[str, SliceGroup]
-type Way = Placement | Literal["affinity", "request"]
+type SliceBinding = Placement | Literal["affinity", "request"]
 
 TOKEN_SECONDS = 3600
 """Lifetime of a pod's token in seconds. The kubelet renews it after four fifths of that time."""
@@ -311,7 +311,7 @@ def declared_node_labels(name: str, group: SliceGroup) -> dict[str, str]:
     return {SLICE_GROUP_LABEL: name, **group.capacity.node_labels}
 
 
-def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
+def slice_binding(groups: Iterable[SliceGroup], placement: Placement) -> SliceBinding:
     """Return the mechanism that keeps a slice together. The most demanding of the job's groups decides."""
     capacities = [group.capacity for group in groups]
     if any(capacity.requested_by_pods for capacity in capacities):
@@ -326,7 +326,7 @@ def _request_annotations(groups: Groups) -> dict[str, str]:
 
 
 def _slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
-    return {EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
+    return {EXCLUSIVE: NODE_POOL_LABEL} if slice_binding(groups.values(), placement) == "exclusive-topology" else {}
 
 
 def _pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
@@ -334,7 +334,7 @@ def _pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[s
 
     The simpler `podset-required-topology` would force all slices of the job into one node pool.
     """
-    if way(groups.values(), placement) != "topology-aware":
+    if slice_binding(groups.values(), placement) != "topology-aware":
         return {}
     return {
         "kueue.x-k8s.io/podset-slice-required-topology": NODE_POOL_LABEL,
@@ -391,7 +391,7 @@ def pod_affinity(groups: Groups, placement: Placement, *, colocated: bool = Fals
         one_of: Manifest = {"key": SLICE_GROUP_LABEL, "operator": "In", "values": list(groups)}
         # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that flavor.
         rules["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}}
-    if way(groups.values(), placement) == "affinity":
+    if slice_binding(groups.values(), placement) == "affinity":
         rules |= _one_pool_per_slice(colocated)
     return rules
 

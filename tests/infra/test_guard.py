@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from infra.guard import Loss, destroy_policies, ground, loss
-from infra.stack.commands import MAKE_VARIABLE
+from infra.stack.command_lines import MAKE_VARIABLE
 from infra.stack.manifests import OURS
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
 from infra.stack.settings.read import parse

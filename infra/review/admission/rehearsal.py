@@ -11,7 +11,7 @@ from infra.review.admission.preemption import Reason, Target
 from infra.review.admission.scheduler import Assignment, Attempt, Mode, Scheduler, assign
 from infra.review.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
 from infra.stack import jobset, kueue
-from infra.stack.pods import way
+from infra.stack.pods import slice_binding
 from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import submission
@@ -370,7 +370,7 @@ def _flavors(settings: Settings) -> list[Object]:
 
 def _unknown(settings: Settings, job: JobSettings) -> Iterable[str]:
     groups = settings.groups_of(job)
-    if way(groups.values(), settings.scheduling.placement) == "topology-aware":
+    if slice_binding(groups.values(), settings.scheduling.placement) == "topology-aware":
         yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"
     for name, group in groups.items():
         if group.capacity.requested_by_pods:
