@@ -23,7 +23,7 @@ from workloads.spec import (
 )
 
 if TYPE_CHECKING:
-    # Commands that look at a running job use this module and must not load Pulumi; see tests/cli/test_multislice.py.
+    # Commands that look at a running job use this module and must not load Pulumi; see tests/cli/test_main.py.
     import pulumi
 
 

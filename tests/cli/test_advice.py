@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from cli.explain.finding import advise
-from cli.multislice import app
+from cli.main import app
 from cli.observed.snapshot import Snapshot
 from cli.options import ClusterCommand
 from infra.stack.command_lines import FOR_MEMBERS, Reader

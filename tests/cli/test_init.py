@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from cli import stack_file
 from cli.answer import Halt
 from cli.init import InitOptions, init
-from cli.multislice import app
+from cli.main import app
 from policy.exceptions import read_exceptions
 from tests.cli.shown import console
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.answer import Halt
-from cli.multislice import app
+from cli.main import app
 from cli.submit import Flags, prepare, read_request
 from infra.stack.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.stack.published import Published

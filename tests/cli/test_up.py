@@ -84,7 +84,7 @@ def test_a_first_up_begins_with_the_review_and_what_will_take_how_long(
 
 def test_a_wrong_stack_ends_the_command_with_a_message_before_anything_starts(tmp_path: Path) -> None:
     words = ("up", "--stack", "nowhere", "--sandbox", str(tmp_path / "sandbox"))
-    command = [sys.executable, "-m", "cli.multislice", *words]
+    command = [sys.executable, "-m", "cli.main", *words]
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
     assert ended.returncode == 1

@@ -11,7 +11,7 @@ from pulumi.automation import EngineEvent
 from typer.testing import CliRunner
 
 from cli import stack_file
-from cli.multislice import app
+from cli.main import app
 from cli.preview import PreviewRequest
 from cli.sandbox_folder import DEFAULT
 from sandbox.daemon import CHECKOUT
