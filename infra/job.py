@@ -71,9 +71,9 @@ class JobArgs:
         name: str,
         fleet: Fleet,
         image: pulumi.Input[str] | None,
-        footings: Mapping[str, pulumi.Resource],
+        markers: Mapping[str, pulumi.Resource],
     ) -> Self:
-        """Return a job of a stack file. `footings` are the records that each group's slices depend on
+        """Return a job of a stack file. `markers` are the records that each group's slices depend on
         (`infra.guard`)."""
         job = settings.jobs[name]
         return cls(
@@ -84,7 +84,7 @@ class JobArgs:
             needs=fleet.needs,
             secrets=_configured_secrets(settings.secrets_of(job)),
             files=f"gs://{settings.checkpoint_bucket}",
-            replaced_with=[footings[group] for group in job.slices.groups],
+            replaced_with=[markers[group] for group in job.slices.groups],
             only=len(settings.jobs) == 1,
         )
 

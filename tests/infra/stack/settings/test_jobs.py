@@ -155,12 +155,12 @@ def test_each_job_has_a_jobset_and_a_price_in_the_namespace_of_its_team(recorded
 
 
 def test_each_job_goes_with_its_own_slices_alone(recorded: Recording) -> None:
-    footings = {found.name: found.urn for found in recorded.of_type("pulumi:index:Stash")}
+    markers = {found.name: found.urn for found in recorded.of_type("pulumi:index:Stash")}
     replaced_with = {found.name: list(found.request.replace_with) for found in recorded.of_type(JOB_SET)}
     assert replaced_with == {
-        "job-ablation": [footings["footing-trillium"]],
-        "job-small": [footings["footing-trillium"]],
-        "job-serve": [footings["footing-ironwood"]],
+        "job-ablation": [markers["footing-trillium"]],
+        "job-small": [markers["footing-trillium"]],
+        "job-serve": [markers["footing-ironwood"]],
     }
 
 
