@@ -160,7 +160,7 @@ class Guard:
         self._settings = settings
         self._google = google
         hook = pulumi.ResourceHook(
-            "running-jobs-keep-what-they-need", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
+            "refuse-loss-of-running-jobs", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
         )
         watched = pulumi.ResourceHookBinding(before_update=[hook])
         first = pulumi.ResourceOptions(depends_on=before, hooks=watched)

@@ -200,7 +200,7 @@ def _announce_rotation(name: str, job: str, namespace: str) -> pulumi.ResourceHo
                 f" kubectl delete jobset {job} -n {namespace}, then {up}"
             )
 
-    name = f"changed-secrets-of-{name}-are-told"
+    name = f"warn-about-changed-secrets-of-{name}"
     return pulumi.ResourceHook(name, announce, pulumi.ResourceHookOptions(on_dry_run=True))
 
 
