@@ -98,10 +98,8 @@ class Fleet(pulumi.ComponentResource):
         needs = pulumi.ResourceOptions(depends_on=[args.cluster.resource] if args.cluster.resource else [])
         super().__init__("tpu-multislice:infra:Fleet", name, None, pulumi.ResourceOptions.merge(opts, needs))
         prefix, spec = child_prefix(name, "fleet"), args.spec
-        inside, in_cluster = (
-            partial(child_options, self),
-            partial(child_options, self, deleted_with=args.cluster.resource),
-        )
+        inside = partial(child_options, self)
+        in_cluster = partial(inside, deleted_with=args.cluster.resource)
         allowances = {team: args.allowances.get(team, Allowance()) for team in spec.teams}
         slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())

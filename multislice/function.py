@@ -183,20 +183,16 @@ def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R
 def _errors(request: CallRequest, hosts: object) -> Iterator[str]:
     """Yield the errors of a request that do not depend on the stack."""
     if (request.slices is None) == (request.accelerator is None):
-        got = (
-            "neither"
-            if request.slices is None
-            else f"slices {request.slices!r} and accelerator {request.accelerator!r}"
-        )
+        both = f"slices {request.slices!r} and accelerator {request.accelerator!r}"
+        got = "neither" if request.slices is None else both
         yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
     if not isinstance(request.count, int) or request.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"count must be a number of slices of at least 1, got {request.count!r}"
     if not isinstance(request.max_hours, int | float) or not 0 < request.max_hours <= MAX_CALL_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"max_hours must be a number above 0 and at most {MAX_CALL_HOURS}, got {request.max_hours!r}"
-    if request.hang_minutes is not None and not (
-        isinstance(request.hang_minutes, int | float) and request.hang_minutes > 0
-    ):  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"hang_minutes must be a number above 0 or None, got {request.hang_minutes!r}"
+    minutes = request.hang_minutes
+    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"hang_minutes must be a number above 0 or None, got {minutes!r}"
     if request.backend == "pathways" and request.check_slices:
         yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
     backends = (*get_args(Backend), "auto")

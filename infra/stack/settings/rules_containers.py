@@ -174,11 +174,8 @@ def check_rights(path: str, job: JobSettings | Functions, draft: Draft, teams: C
         expected = (
             f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
         )
-        fix = (
-            "give the job to another team"
-            if isinstance(job, JobSettings)
-            else f"remove it, or host_network of {others[0]}"
-        )
+        remove = f"remove it, or host_network of {others[0]}"
+        fix = "give the job to another team" if isinstance(job, JobSettings) else remove
         yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), fix)
 
 
