@@ -169,13 +169,18 @@ class Guard:
     def markers(self, kubernetes: pulumi.Resource) -> dict[str, pulumi.Resource]:
         """Declare the records that slices and jobs depend on, by slice group. `kubernetes` is the provider that deletes
         jobs."""
-        options = pulumi.ResourceOptions(
-            replace_on_changes=["input"], delete_before_replace=True, depends_on=[self.slice_dependencies, kubernetes]
-        )
-        return {
-            name: pulumi.Stash(f"footing-{name}", input=_of_group(name, group, self._settings.cloud), opts=options)
-            for name, group in self._settings.slices.items()
-        }
+        found: dict[str, pulumi.Resource] = {}
+        for name, group in self._settings.slices.items():
+            options = pulumi.ResourceOptions(
+                # Its name in stacks that an earlier version deployed.
+                aliases=[pulumi.Alias(name=f"footing-{name}")],
+                replace_on_changes=["input"],
+                delete_before_replace=True,
+                depends_on=[self.slice_dependencies, kubernetes],
+            )
+            settings = _of_group(name, group, self._settings.cloud)
+            found[name] = pulumi.Stash(f"marker-{name}", input=settings, opts=options)
+        return found
 
     def close(self, declared: Sequence[pulumi.Resource], kubernetes: pulumi.ResourceOptions) -> None:
         """Declare what a destroy deletes first. `declared` is everything else, `kubernetes` has the cluster's

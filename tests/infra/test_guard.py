@@ -151,7 +151,7 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
 
 def test_the_job_goes_with_its_slices_marker_ahead_of_the_slices(program: Recording, two_teams: Values) -> None:
     group = two_teams["job"]["slices"]["group"]
-    stash, job = program.named(STASH, f"footing-{group}"), program.named(*JOB)
+    stash, job = program.named(STASH, f"marker-{group}"), program.named(*JOB)
     assert list(job.request.replace_with) == [stash.urn]
     assert (list(stash.request.replaceOnChanges), stash.request.deleteBeforeReplace) == (["input"], True)
     for pool in program.of_type("gcp:container/nodePool:NodePool"):

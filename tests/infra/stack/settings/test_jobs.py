@@ -158,9 +158,9 @@ def test_each_job_goes_with_its_own_slices_alone(recorded: Recording) -> None:
     markers = {found.name: found.urn for found in recorded.of_type("pulumi:index:Stash")}
     replaced_with = {found.name: list(found.request.replace_with) for found in recorded.of_type(JOB_SET)}
     assert replaced_with == {
-        "job-ablation": [markers["footing-trillium"]],
-        "job-small": [markers["footing-trillium"]],
-        "job-serve": [markers["footing-ironwood"]],
+        "job-ablation": [markers["marker-trillium"]],
+        "job-small": [markers["marker-trillium"]],
+        "job-serve": [markers["marker-ironwood"]],
     }
 
 
