@@ -10,7 +10,7 @@ import pulumi_kubernetes as kubernetes
 from infra.fleet import Fleet
 from infra.objects import KubernetesObject
 from infra.stack import jobset
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.cost import usd_per_job_hour
 from infra.stack.fleet import FleetSpec
 from infra.stack.kueue import local_queue
@@ -71,9 +71,9 @@ class JobArgs:
         name: str,
         fleet: Fleet,
         image: pulumi.Input[str] | None,
-        footings: Mapping[str, pulumi.Resource],
+        markers: Mapping[str, pulumi.Resource],
     ) -> Self:
-        """Return a job of a stack file. `footings` are the records that each group's slices depend on
+        """Return a job of a stack file. `markers` are the records that each group's slices depend on
         (`infra.guard`)."""
         job = settings.jobs[name]
         return cls(
@@ -84,7 +84,7 @@ class JobArgs:
             needs=fleet.needs,
             secrets=_configured_secrets(settings.secrets_of(job)),
             files=f"gs://{settings.checkpoint_bucket}",
-            replaced_with=[footings[group] for group in job.slices.groups],
+            replaced_with=[markers[group] for group in job.slices.groups],
             only=len(settings.jobs) == 1,
         )
 
@@ -200,7 +200,7 @@ def _announce_rotation(name: str, job: str, namespace: str) -> pulumi.ResourceHo
                 f" kubectl delete jobset {job} -n {namespace}, then {up}"
             )
 
-    name = f"changed-secrets-of-{name}-are-told"
+    name = f"warn-about-changed-secrets-of-{name}"
     return pulumi.ResourceHook(name, announce, pulumi.ResourceHookOptions(on_dry_run=True))
 
 

@@ -32,7 +32,7 @@ _FAULTS = "tests/faults/test_faults.py"
 _LINT = ("make", "--no-print-directory", "lint")
 _PROGRAMS = "programs"
 _GREW_SECONDS = 2.0
-_MOST_TOLD = 10
+_MAX_REPORTED = 10
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def cost_report(tier: Tier, minutes: float, costs: Mapping[str, float], before: 
     if minutes <= tier.minutes:
         return lines
     grown = {name: used - before.get(name, 0.0) for name, used in costs.items()}
-    most = sorted(grown.items(), key=lambda each: -each[1])[:_MOST_TOLD]
+    most = sorted(grown.items(), key=lambda each: -each[1])[:_MAX_REPORTED]
     lines.append(
         "CPU seconds more than in the last run in time:" if before else "CPU seconds of the most expensive tests:"
     )

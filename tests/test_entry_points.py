@@ -26,7 +26,7 @@ json.dump([own, time.process_time(), sorted(name for name in sys.argv[2:] if nam
         ("infra.review.admission.rehearsal", 44, 0.5),
         ("infra.review.review", 49, 0.6),
         ("multislice", 76, 0.9),
-        ("cli.multislice", 23, 0.5),
+        ("cli.main", 23, 0.5),
         ("cli.submit", 59, 0.7),
         ("cli.review", 60, 0.7),
         ("cli.status", 64, 0.7),

@@ -13,7 +13,7 @@ from infra.stack.names import JOBSET_API_VERSION, JOBSET_NAMESPACE, KUEUE_API_VE
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.schema import Controller
 
-LEAST = {"jobset": (0, 11), "kueue": (0, 18)}
+MIN_VERSIONS = {"jobset": (0, 11), "kueue": (0, 18)}
 """Oldest minor versions that the project's tests run. Older ones drop fields of the stack's JobSets."""
 SERVED = {"jobset": JOBSET_API_VERSION, "kueue": KUEUE_API_VERSION}
 """API version of the stack's objects, by controller."""
@@ -71,8 +71,8 @@ def controller_errors(
     if found is None:
         yield FieldError(path, f"{title} in the cluster", "none", f"write {path}: install, or ask its owner")
         return
-    least = ".".join(map(str, LEAST[name]))
-    if found.version and tuple(map(int, found.version.split(".")[:2])) < LEAST[name]:
+    least = ".".join(map(str, MIN_VERSIONS[name]))
+    if found.version and tuple(map(int, found.version.split(".")[:2])) < MIN_VERSIONS[name]:
         fix = "ask its owner to upgrade it, one minor version at a time"
         yield FieldError(path, f"{title} {least} or newer", found.version, fix)
     elif SERVED[name] not in served:

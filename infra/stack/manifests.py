@@ -39,7 +39,7 @@ def manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def marks(prefix: str) -> dict[str, str]:
+def owner_annotations(prefix: str) -> dict[str, str]:
     """Return the annotations of the stack's objects. In an existing cluster, where other stacks may have objects too,
     the `prefix` of its names says whose they are."""
     return {**OURS, STACK_ANNOTATION: prefix} if prefix else OURS
@@ -48,7 +48,7 @@ def marks(prefix: str) -> dict[str, str]:
 def mark_ours(manifest: Mapping[str, object], prefix: str = "") -> Manifest:
     """Return the object with the annotations of the stack's objects."""
     metadata = cast(dict[str, Any], manifest["metadata"])
-    annotations = {**metadata.get("annotations", {}), **marks(prefix)}
+    annotations = {**metadata.get("annotations", {}), **owner_annotations(prefix)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

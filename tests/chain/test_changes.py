@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pulumi.automation import CommandError, EngineEvent
 
 from cli.explain.finding import Cause
-from infra.cluster.live import holders
+from infra.cluster.running_jobs import holders
 from infra.stack.settings.read import parse
 from tests.chain.commands import answered
 from tests.chain.rivals import rival

@@ -33,7 +33,7 @@ FORMAT = 1
 """Format of the checkpoints that this image writes, and the newest that it reads. A change that an older image would
 take for damage increases it. Records without a format are of format 1."""
 
-SMALLEST_SHARED_BYTES = 32 << 20
+MIN_SHARED_BYTES = 32 << 20
 """Smallest part for which replicas share the writing of a shard. Cutting it up takes a program for each shape, which
 the first save of an attempt compiles while the devices wait."""
 
@@ -120,7 +120,7 @@ class Checkpoints:
         )
         self._reader = ocp.StandardCheckpointHandler()
         arrays = ocp.type_handlers.ArrayHandler(
-            min_slice_bytes_for_replica_parallel=SMALLEST_SHARED_BYTES,
+            min_slice_bytes_for_replica_parallel=MIN_SHARED_BYTES,
             max_replicas_for_replica_parallel=SHARING_REPLICAS,
         )
         writer = ocp.PyTreeCheckpointHandler(

@@ -14,7 +14,7 @@ from infra.stack.settings.values import NAMESPACE
 
 PREFIX = f"{NAMESPACE}:"
 """Prefix of the program's own keys in `config`."""
-_MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
+_MAX_BYTES, _MAX_VALUES = 1 << 20, 100_000
 """Largest size of a file and its largest number of values. The largest useful file has thousands of values.
 
 An alias counts as many values as its anchor has."""
@@ -110,8 +110,8 @@ def read_yaml(path: Path) -> YamlFile:
         UnreadableError: it is not YAML in UTF-8 or UTF-16, or is too large.
         OSError: it cannot be read.
     """
-    if path.stat().st_size > _MOST_BYTES:
-        raise UnreadableError(f"the file is larger than {_MOST_BYTES >> 20} MiB, the limit for such files")
+    if path.stat().st_size > _MAX_BYTES:
+        raise UnreadableError(f"the file is larger than {_MAX_BYTES >> 20} MiB, the limit for such files")
     text = _decode(path.read_bytes())
     try:
         return _parse(path, text)
@@ -148,9 +148,9 @@ def _parse(path: Path, text: str) -> YamlFile:
         if node is None:
             return YamlFile(path, None, Lines(None), ())
         mappings: list[yaml.MappingNode] = []
-        if _size(node, {}, mappings) > _MOST_VALUES:
+        if _size(node, {}, mappings) > _MAX_VALUES:
             raise UnreadableError(
-                f"aliases that expand to more than {_MOST_VALUES:,} values; write out the values you need"
+                f"aliases that expand to more than {_MAX_VALUES:,} values; write out the values you need"
             )
         errors = [error for each in mappings for error in (*_join_split(each), *_drop_repeated(each))]
         return YamlFile(path, loader.construct_document(node), Lines(node), tuple(errors))
@@ -161,7 +161,7 @@ def _parse(path: Path, text: str) -> YamlFile:
 def _size(node: yaml.Node, sizes: dict[int, int], mappings: list[yaml.MappingNode]) -> int:
     """Return the number of values in a node, and add its mappings. An alias has as many values as its anchor."""
     if id(node) not in sizes:
-        sizes[id(node)] = _MOST_VALUES  # A node that contains itself has no finite size.
+        sizes[id(node)] = _MAX_VALUES  # A node that contains itself has no finite size.
         children: list[yaml.Node] = list(node.value) if isinstance(node, yaml.SequenceNode) else []
         if isinstance(node, yaml.MappingNode):
             mappings.append(node)

@@ -175,6 +175,6 @@ def test_adapters_with_frozen_weights_take_less_memory_than_whole_weights(tmp_pa
     held: list[int] = []
     for lora in (TUNED, None):
         spec = changed(tuning(tmp_path, weights, lora=lora), training={"compute_dtype": "bfloat16"})
-        held.append(bytes_per_device(program_of(spec).held_shapes))
+        held.append(bytes_per_device(program_of(spec).device_state_shapes))
     # Frozen weights take 2 bytes each where training needs 12, and adapters are a tenth of this small model.
     assert held[0] < 0.35 * held[1]

@@ -152,7 +152,7 @@ def test_a_state_comes_back_bit_by_bit_on_any_mesh(saved: Path, state: TrainStat
 def test_a_state_comes_back_when_the_replicas_shared_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[..., None], restored: Restored
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", 1)
+    monkeypatch.setattr(checkpoint, "MIN_SHARED_BYTES", 1)
     save(tmp_path)
     assert restored(tmp_path) is not None
 
@@ -163,7 +163,7 @@ def test_four_replicas_share_the_writing_where_more_would_have_too_little_of_it(
     eight = program(8, 1)
     state = eight.compile_initial()()
     gate = state.parameters["blocks"]["gate"]
-    monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", gate.nbytes // 4)
+    monkeypatch.setattr(checkpoint, "MIN_SHARED_BYTES", gate.nbytes // 4)
     checkpoints = opened(tmp_path)
     checkpoints.save(2, state, compile_fingerprints(eight.state_shapes)(state)[0], MANIFEST)
     checkpoints.close()

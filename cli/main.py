@@ -307,9 +307,9 @@ def submit(
     from cli import submit as command
 
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
-    wish = command.read_wish(words or [], flags)
+    request = command.read_request(words or [], flags)
     found, console, in_json = _deployed(stack, engine, sandbox), Terminal(highlight=False), output == "json"
-    return command.submit(found, wish, console, yes=yes, dry_run=dry_run, json=in_json, verbose=verbose)
+    return command.submit(found, request, console, yes=yes, dry_run=dry_run, json=in_json, verbose=verbose)
 
 
 @app.command(cls=ClusterCommand)
@@ -329,8 +329,8 @@ def render(
     from cli import submit as command
 
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
-    wish = command.read_wish(words or [], flags)
-    return command.render(_deployed(stack, engine, sandbox), wish)
+    request = command.read_request(words or [], flags)
+    return command.render(_deployed(stack, engine, sandbox), request)
 
 
 @app.command(cls=ClusterCommand)
