@@ -163,8 +163,10 @@ class Guard:
             "refuse-loss-of-running-jobs", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
         )
         watched = pulumi.ResourceHookBinding(before_update=[hook])
-        first = pulumi.ResourceOptions(depends_on=before, hooks=watched)
-        self.slice_dependencies = pulumi.Stash("ground", input=slice_dependencies(settings), opts=first)
+        # Its name in stacks that an earlier version deployed.
+        former = [pulumi.Alias(name="ground")]
+        first = pulumi.ResourceOptions(depends_on=before, hooks=watched, aliases=former)
+        self.slice_dependencies = pulumi.Stash("slice-dependencies", input=slice_dependencies(settings), opts=first)
 
     def markers(self, kubernetes: pulumi.Resource) -> dict[str, pulumi.Resource]:
         """Declare the records that slices and jobs depend on, by slice group. `kubernetes` is the provider that deletes

@@ -161,11 +161,11 @@ def test_the_job_goes_with_its_slices_marker_ahead_of_the_slices(program: Record
 
 
 def test_jobs_are_asked_for_before_anything_is_changed(program: Recording) -> None:
-    first = program.named(STASH, "ground")
+    first = program.named(STASH, "slice-dependencies")
     assert list(first.request.hooks.before_update) == ["refuse-loss-of-running-jobs"]
     assert program.named(STASH, "expiry").urn in program.closure(first)
     for found in program.registrations:
-        if found.name not in {"google", "ground", "expiry", "placeholders"}:
+        if found.name not in {"google", "slice-dependencies", "expiry", "placeholders"}:
             assert first.urn in program.closure(found), found.name
 
 
