@@ -112,10 +112,12 @@ class ClusterCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         chosen = {str(each.name): ctx.params.pop(each.name) for each in self._kubectl}
-        if any(chosen.values()):
+        # With a job file, other options describe the cluster.
+        instead = [name for name, value in {**chosen, "job-file": ctx.params.get("job_file")}.items() if value]
+        if instead:
             given = [name for name in ("stack", "engine", "sandbox") if _is_typed(ctx, name)]
             if given:
-                words = ", ".join(f"--{name}" for name, value in chosen.items() if value)
+                words = ", ".join(f"--{name}" for name in instead)
                 raise Halt(f"expected --stack or {words}, got {words} and --{', --'.join(given)}")
             ctx.params["stack"] = None
         else:

@@ -41,6 +41,11 @@ class Flags:
     max_restarts: int | None
     max_hours: float | None
 
+    @property
+    def given(self) -> list[str]:
+        """Names of the options on the command line."""
+        return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value is not None]
+
 
 @dataclass(frozen=True)
 class JobRequest:
@@ -76,11 +81,10 @@ def read_request(words: Sequence[str], flags: Flags) -> JobRequest:
     """Return the job of a file, or the job that runs a command. Raise Halt if the words describe neither."""
     if flags.name is not None:
         return _of_command(words, flags.name, flags)
-    given = [f"--{name.replace('_', '-')}" for name, value in vars(flags).items() if value is not None]
-    if len(words) != 1 or given:
-        got = " ".join([*words, *given]) or "nothing"
+    if len(words) != 1 or flags.given:
+        got = " ".join([*words, *flags.given]) or "nothing"
         raise Halt(f"expected JOB.yaml, or --name NAME --slices GROUP:COUNT -- COMMAND, got {got}")
-    return _of_file(Path(words[0]))
+    return read_file(Path(words[0]))
 
 
 def _of_command(words: Sequence[str], name: str, flags: Flags) -> JobRequest:
@@ -104,7 +108,8 @@ def _of_command(words: Sequence[str], name: str, flags: Flags) -> JobRequest:
     return JobRequest("the command line", name, section, own_image=flags.image is None)
 
 
-def _of_file(path: Path) -> JobRequest:
+def read_file(path: Path) -> JobRequest:
+    """Return the job of a file. Raise Halt if the file describes none."""
     wanted = "the settings of one job, as below jobs.NAME of a stack file, and its name"
     file = stack_file.opened(path, wanted)
     found: object = file.content
@@ -131,16 +136,17 @@ def prepare(deployed: Deployed, request: JobRequest) -> Prepared:
     try:
         settings = read_submitted(request.name, section, published)
     except SettingsError as error:
-        raise _refused([_as_written(each, request) for each in error.errors], request, published.stack) from None
-    if request.file and request.file.errors:
-        raise _refused([], request, published.stack)
+        raise Halt(_listed(error_lines(error.errors, request), request.source, published.stack)) from None
+    if lines := error_lines((), request):
+        raise Halt(_listed(lines, request.source, published.stack))
     jobs = settings.jobs.values()
     return Prepared(published, settings, [submitted_jobset(published, settings, job) for job in jobs])
 
 
-def _refused(errors: Sequence[FieldError], request: JobRequest, stack: str) -> Halt:
-    listed = request.file.report(errors) if request.file else [str(error) for error in errors]
-    return Halt(_listed(listed, request.source, stack))
+def error_lines(errors: Sequence[FieldError], request: JobRequest) -> list[str]:
+    """Return these errors of a job, whose paths are those of a stack file, and those of its file as YAML."""
+    own = [_as_written(each, request) for each in errors]
+    return request.file.report(own) if request.file else [str(error) for error in own]
 
 
 def _as_written(error: FieldError, request: JobRequest) -> FieldError:
@@ -155,8 +161,15 @@ def _as_written(error: FieldError, request: JobRequest) -> FieldError:
 
 def render(deployed: Deployed, request: JobRequest) -> int:
     """Print the JobSets of a job as YAML. Return the exit status. Raise Halt if the job has errors."""
-    yaml.safe_dump_all(prepare(deployed, request).manifests, sys.stdout, sort_keys=False)
+    write_manifests(prepare(deployed, request).manifests)
     return 0
+
+
+def write_manifests(manifests: Sequence[Mapping[str, Any]]) -> str:
+    """Print manifests as YAML, and return the same text."""
+    text: str = yaml.safe_dump_all(manifests, sort_keys=False)
+    sys.stdout.write(text)
+    return text
 
 
 def submit(

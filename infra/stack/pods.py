@@ -30,7 +30,6 @@ from infra.stack.names import (
     LOCAL_CHECKPOINTS_FOLDER,
     NODE_POOL_LABEL,
     REPLICATED_JOB_LABEL,
-    SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
     SLICES,
     SYSTEM_POOL,
@@ -168,7 +167,7 @@ def _template(
     confined = {"securityContext": _container_context(job), "volumeMounts": mounts}
     spec: Manifest = {
         "restartPolicy": "Never",
-        "serviceAccountName": SERVICE_ACCOUNT,
+        "serviceAccountName": submission.service_account,
         # The metadata server provides Google credentials. For the API server `_api_access` is enough.
         "automountServiceAccountToken": False,
         "securityContext": _pod_context(submission),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.stack.fleet import FleetSpec
-from infra.stack.names import programs_folder
+from infra.stack.names import SERVICE_ACCOUNT, programs_folder
 from infra.stack.settings.jobs import AnyJob, FunctionJob, JobSettings, TrainingJob
 from infra.stack.settings.schema import SliceGroup
 from infra.stack.settings.stack import Settings
@@ -46,6 +46,8 @@ class Submission:
     """Environment variables that its pods get from the job's Secret."""
     usd_per_hour: float | None = None
     """Price that its pods know from the start. `None` if they read it from the ConfigMap of a job of the stack."""
+    service_account: str = SERVICE_ACCOUNT
+    """Kubernetes service account of its pods. Default: the one that each team of a stack has."""
 
     @property
     def namespace(self) -> str:

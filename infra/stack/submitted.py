@@ -12,7 +12,7 @@ from infra.stack import jobset
 from infra.stack.cost import usd_per_job_hour
 from infra.stack.fleet import FleetSpec
 from infra.stack.manifests import Manifest
-from infra.stack.names import FUNCTION_ANNOTATION, jobs_folder, secret_name
+from infra.stack.names import FUNCTION_ANNOTATION, SERVICE_ACCOUNT, jobs_folder, secret_name
 from infra.stack.published import Published
 from infra.stack.settings.jobs import AnyJob, FunctionJob, Functions, JobSlices, Priority
 from infra.stack.settings.stack import Settings
@@ -31,9 +31,17 @@ def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> M
 
     Its files are below the team's own folder of the bucket, because the pods of the team may write nowhere else.
     """
-    fleet, files = FleetSpec.of(settings), f"gs://{published.bucket}/{jobs_folder(published.namespace)}"
-    usual = submission_to(fleet, job, published.image, files=files, secrets=())
-    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_job_hour(fleet, job)))
+    return team_jobset(FleetSpec.of(settings), job, published.image)
+
+
+def team_jobset(
+    fleet: FleetSpec, job: AnyJob, image: str | None, *, priced: bool = True, service_account: str = SERVICE_ACCOUNT
+) -> Manifest:
+    """Return the JobSet of a job in the queue of its team, with the price per hour if it is `priced`."""
+    files = f"gs://{fleet.bucket}/{jobs_folder(fleet.teams[job.team].namespace)}"
+    usual = submission_to(fleet, job, image, files=files, secrets=())
+    usd_per_hour = usd_per_job_hour(fleet, job) if priced else None
+    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_hour, service_account=service_account))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The rules are those of the stack file, on the sections that the stack has published for the team. In addition, `up` fits
 a team's namespace to the jobs of the stack file, but not to submitted ones, so their rights have limits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -18,27 +18,7 @@ from infra.stack.settings.stack import Draft, Settings, join_names
 _ASK = "or let a job of the stack file have it"
 
 
-def read_submitted(name: str, section: Section, published: Published) -> Settings:
-    """Return the stack as published, with the job or the sweep `name` as its only jobs.
-
-    `section` is the job's section of a stack file. Its default team is that of the record.
-
-    Raises:
-        SettingsError: the job is not valid; lists all errors.
-    """
-    written = {"team": published.team, **section}
-    sections = Sections({**published.sections, JOBS: {name: written}})
-    draft = read_draft(sections)
-    errors = [*sections.errors, *_check(draft)]
-    errors += each(*(limit for path, job in draft.readable_jobs for limit in _limits(path, job, published)))
-    if errors:
-        raise SettingsError(dict.fromkeys(_of_member(f"{JOBS}.{name}.", error) for error in errors))
-    own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
-    jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
-    return Settings(**(own | jobs))
-
-
-def _check(draft: Draft) -> Iterator[FieldError]:
+def check_submitted(draft: Draft) -> Iterator[FieldError]:
     """Yield every error of jobs that are submitted to a stack whose own settings are valid."""
     shapes = {name: group.shape for name, group in draft.slices.items()}
     yield from each(
@@ -46,6 +26,29 @@ def _check(draft: Draft) -> Iterator[FieldError]:
         rules_teams.check_reaches(draft, shapes),
         rules_teams.check_money(draft, shapes),
     )
+
+
+def read_submitted(
+    name: str, section: Section, published: Published, check: Callable[[Draft], Iterator[FieldError]] = check_submitted
+) -> Settings:
+    """Return the stack as published, with the job or the sweep `name` as its only jobs.
+
+    `section` is the job's section of a stack file. Its default team is that of the record. `check` yields the errors
+    between sections.
+
+    Raises:
+        SettingsError: the job is not valid; lists all errors.
+    """
+    written = {"team": published.team, **section}
+    sections = Sections({**published.sections, JOBS: {name: written}})
+    draft = read_draft(sections)
+    errors = [*sections.errors, *check(draft)]
+    errors += each(*(limit for path, job in draft.readable_jobs for limit in _limits(path, job, published)))
+    if errors:
+        raise SettingsError(dict.fromkeys(_of_member(f"{JOBS}.{name}.", error) for error in errors))
+    own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
+    jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
+    return Settings(**(own | jobs))
 
 
 def _of_member(prefix: str, error: FieldError) -> FieldError:
