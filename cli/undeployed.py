@@ -12,8 +12,9 @@ from cli import stack_file
 from cli.answer import Halt
 from cli.submit import error_lines, read_file, write_manifests
 from infra.stack.command_lines import command_line
+from infra.stack.cost import usd_per_job_hour
 from infra.stack.job_objects import job_objects
-from infra.stack.settings.described import read_cluster, read_described
+from infra.stack.settings.described import DescribedCluster, read_described
 from infra.stack.settings.errors import FieldError, SettingsError, count_errors, nearest
 from infra.stack.settings.stack import Settings, join_names
 from infra.stack.settings.values import NAMESPACE, SECRETS
@@ -41,7 +42,7 @@ def render_declared(stack: str, name: str) -> int:
         raise Halt(f"{meant}expected one of the jobs in {shown(path)} ({join_names(known)}), got {name!r}")
     secrets = {each: f"<{each}>" for job in jobs for each in settings.secrets_of(job)}
     rendered = [job_objects(submission(settings, job, _image(settings)), secrets) for job in jobs]
-    text = write_manifests([manifest for objects in rendered for manifest in objects])
+    text = write_manifests([manifest for objects in rendered for manifest in objects.values()])
     origins = {_DIGEST: f"digest of the trainer's image, which `{command_line('up', stack)}` builds"}
     for each, placeholder in secrets.items():
         value = f"pulumi config get --path '{NAMESPACE}:{SECRETS}.{each}' -s {stack}"
@@ -70,26 +71,27 @@ def render_described(path: Path | None, options: Mapping[str, object], others: S
     lines = [f"expected only options of the cluster with --job-file, got {' '.join(others)}"] if others else []
     if path is None:
         lines.append("--job-file: expected the file of a job, got nothing; pass it, or --stack or --kubeconfig")
-    request, unreadable = None, list[str]()
+    request, unreadable, found, errors = None, list[str](), None, tuple[FieldError, ...]()
     try:
         request = read_file(path) if path else None
     except Halt as error:
         unreadable.append(str(error))
-    cluster, wrong = read_cluster(given, request.section if request else {})
-    lines += [str(_of_option(error)) for error in wrong]
-    if request is None:
-        raise Halt("\n".join([*lines, *unreadable]))
-    errors, settings = tuple[FieldError, ...](), None
     try:
-        settings = read_described(request.name, request.section, cluster, wrong)
+        found = read_described(*((request.name, request.section) if request else ("job", {})), given)
     except SettingsError as error:
         errors = error.errors
-    lines += error_lines(errors, request)
-    if lines or settings is None:
+    of_cluster = [each for each in errors if each.path.partition(".")[0] in DescribedCluster.model_fields]
+    lines += [str(_of_option(each)) for each in of_cluster]
+    if request is None:
+        raise Halt("\n".join([*lines, *unreadable]))
+    lines += error_lines([each for each in errors if each not in of_cluster], request)
+    if lines or found is None:
         raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. Nothing was printed"]))
-    fleet, account, priced = cluster.fleet(settings), cluster.service_account, cluster.zone is not None
+    cluster, settings = found
+    fleet, image, account = cluster.fleet(settings), cluster.image, cluster.service_account
     jobs = settings.jobs.values()
-    write_manifests([team_jobset(fleet, job, cluster.image, priced=priced, service_account=account) for job in jobs])
+    prices = [usd_per_job_hour(fleet, job) if cluster.zone else None for job in jobs]
+    write_manifests([team_jobset(fleet, job, image, usd, account) for job, usd in zip(jobs, prices, strict=True)])
     return 0
 
 

@@ -11,7 +11,8 @@ from infra.fleet import Fleet
 from infra.objects import KubernetesObject
 from infra.stack.command_lines import command_line
 from infra.stack.fleet import FleetSpec
-from infra.stack.job_objects import JobObjects, job_objects
+from infra.stack.job_objects import job_objects
+from infra.stack.manifests import Object
 from infra.stack.names import MAX_TIME_LABEL, PRIORITY_LABEL, QUEUE_LABEL, job_resource, jobs_folder
 from infra.stack.settings import rules_jobs, rules_teams
 from infra.stack.settings.errors import FieldError, refuse
@@ -105,42 +106,44 @@ class Job(pulumi.ComponentResource):
         submitted = submission_to(args.fleet, args.job, args.image, files=files, secrets=args.variables)
         objects = job_objects(submitted, args.secrets)
         around = [
-            self._queue(name, args, objects),
-            *self._price(name, args, objects),
-            *self._secret(name, args, objects),
+            self._queue(name, args, objects["LocalQueue"]),
+            *self._price(name, args, objects.get("ConfigMap")),
+            *self._secret(name, args, objects.get("Secret")),
         ]
-        self.jobset = self._jobset(name, args, submitted, objects, around)
+        self.jobset = self._jobset(name, args, submitted, objects["JobSet"], around)
         self.register_outputs({"name": args.job.name, "namespace": namespace})
 
-    def _queue(self, name: str, args: JobArgs, objects: JobObjects) -> pulumi.Resource:
+    def _queue(self, name: str, args: JobArgs, rendered: Object) -> pulumi.Resource:
         among_queues = pulumi.Alias(parent=pulumi.create_urn("queues", "tpu-multislice:infra:Queues"))
-        options = self._with_cluster(args, [among_queues])
-        return KubernetesObject(f"queue-{args.job.team}.{name}", objects.queue, options)
+        return KubernetesObject(f"queue-{args.job.team}.{name}", rendered, self._with_cluster(args, [among_queues]))
 
-    def _price(self, name: str, args: JobArgs, objects: JobObjects) -> Iterator[pulumi.Resource]:
+    def _price(self, name: str, args: JobArgs, rendered: Object | None) -> Iterator[pulumi.Resource]:
         """Declare the known price of the job, which each start records in the job's ledger. A changed price is updated
         in place and leaves the job unchanged."""
-        if objects.price:
-            options = self._with_cluster(args, _former_names("price", args))
-            data, metadata = objects.price["data"], objects.price["metadata"]
-            yield kubernetes.core.v1.ConfigMap(f"price-{name}", metadata=metadata, data=data, opts=options)
+        if rendered:
+            yield kubernetes.core.v1.ConfigMap(
+                f"price-{name}",
+                metadata=rendered["metadata"],
+                data=rendered["data"],
+                opts=self._with_cluster(args, _former_names("price", args)),
+            )
 
-    def _secret(self, name: str, args: JobArgs, objects: JobObjects) -> Iterator[pulumi.Resource]:
+    def _secret(self, name: str, args: JobArgs, rendered: Object | None) -> Iterator[pulumi.Resource]:
         """Declare the Secret, the only way from Pulumi's configuration to the cluster. A changed value is updated in
         place, because running pods refer to the Secret by its name."""
-        if objects.secret:
-            metadata = objects.secret["metadata"]
+        if rendered:
+            metadata, values = rendered["metadata"], rendered["stringData"]
             announced = _announce_rotation(name, args.job.name, metadata["namespace"])
             own = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_update=[announced]))
             yield kubernetes.core.v1.Secret(
                 f"secrets-{name}",
                 metadata=metadata,
-                string_data={key: pulumi.Output.secret(text) for key, text in objects.secret["stringData"].items()},
+                string_data={each: pulumi.Output.secret(value) for each, value in values.items()},
                 opts=pulumi.ResourceOptions.merge(self._with_cluster(args, _former_names("secrets", args)), own),
             )
 
     def _jobset(
-        self, name: str, args: JobArgs, submitted: Submission, objects: JobObjects, around: Sequence[pulumi.Resource]
+        self, name: str, args: JobArgs, submitted: Submission, rendered: Object, around: Sequence[pulumi.Resource]
     ) -> KubernetesObject:
         """Declare the JobSet.
 
@@ -156,7 +159,7 @@ class Job(pulumi.ComponentResource):
             delete_before_replace=True,
             aliases=_former_names("training", args),
         )
-        return KubernetesObject(job_resource(name), objects.jobset, options)
+        return KubernetesObject(job_resource(name), rendered, options)
 
     def _with_cluster(self, args: JobArgs, aliases: Sequence[pulumi.Alias]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, deleted_with=args.cluster, aliases=list(aliases))

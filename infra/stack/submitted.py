@@ -31,17 +31,17 @@ def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> M
 
     Its files are below the team's own folder of the bucket, because the pods of the team may write nowhere else.
     """
-    return team_jobset(FleetSpec.of(settings), job, published.image)
+    fleet = FleetSpec.of(settings)
+    return team_jobset(fleet, job, published.image, usd_per_job_hour(fleet, job))
 
 
 def team_jobset(
-    fleet: FleetSpec, job: AnyJob, image: str | None, *, priced: bool = True, service_account: str = SERVICE_ACCOUNT
+    fleet: FleetSpec, job: AnyJob, image: str | None, usd_per_hour: float | None, account: str = SERVICE_ACCOUNT
 ) -> Manifest:
-    """Return the JobSet of a job in the queue of its team, with the price per hour if it is `priced`."""
+    """Return the JobSet of a job in the queue of its team. Its pods have a known price and a service account."""
     files = f"gs://{fleet.bucket}/{jobs_folder(fleet.teams[job.team].namespace)}"
     usual = submission_to(fleet, job, image, files=files, secrets=())
-    usd_per_hour = usd_per_job_hour(fleet, job) if priced else None
-    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_hour, service_account=service_account))
+    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_hour, service_account=account))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The job must obey the rules of submitted jobs, except those of a namespace that a stack file limits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -11,16 +11,15 @@ from pydantic import AfterValidator, ValidationError
 from infra.stack.capacity import Capacity
 from infra.stack.fleet import FleetSpec
 from infra.stack.names import SERVICE_ACCOUNT
-from infra.stack.published import Published
 from infra.stack.settings import rules_jobs
-from infra.stack.settings.errors import FieldError, SettingsError, from_validation
+from infra.stack.settings.errors import FieldError, SettingsError, from_validation, refuse
 from infra.stack.settings.jobs import Section
+from infra.stack.settings.partial import each
 from infra.stack.settings.rules_cloud import check_offered
-from infra.stack.settings.schema import Cloud, Cluster, SliceGroup, Team
 from infra.stack.settings.sections import JOBS, entries_of, kind_of
-from infra.stack.settings.stack import Settings
-from infra.stack.settings.submitted import read_submitted
-from infra.stack.settings.values import MOST_INT32, BucketName, DnsLabel, PinnedImage, TeamName
+from infra.stack.settings.stack import Draft, Settings
+from infra.stack.settings.submitted import check_paused, read_only_job
+from infra.stack.settings.values import BucketName, DnsLabel, PinnedImage, TeamName
 from infra.stack.zones import ZONES, is_zone
 from workloads.spec import MAX_SLICES, Flag, Spec
 
@@ -67,64 +66,55 @@ class DescribedCluster(Spec):
         """Return the fleet of a job. `settings` are those that `read_described` returned."""
         return replace(FleetSpec.of(settings), bucket=self.bucket, restarts_slices=self.restarts_slices)
 
-    def published(self, group: str, *, host_network: bool) -> Published:
-        """Return what a stack with one team and enough slices of one group would publish, without limits."""
-        slices = SliceGroup(
-            generation=self.generation, topology=self.topology, count=MAX_SLICES, capacity=self.capacity
-        )
-        quota: dict[str, object] = {group: slices.chips}
-        zone = self.zone or ""
-        return Published(
-            stack="",
-            team=self.queue,
-            image=self.image,
-            bucket=self.bucket,
-            cloud=Cloud(project="stand-in", region=zone.rpartition("-")[0] or "us-east5", zone=zone),
-            cluster=Cluster(name="stand-in"),
-            slices={group: slices},
-            teams={self.queue: Team.model_validate({"namespace": self.namespace, "quota": quota})},
-            pod_level="privileged",
-            host_network=host_network,
-            head_millicores=MOST_INT32,
-            head_memory_mib=MOST_INT32,
-        )
 
+def read_described(name: str, section: Section, given: Mapping[str, object]) -> tuple[DescribedCluster, Settings]:
+    """Return the cluster with the values `given`, and a stack whose only jobs are the job or the sweep `name`.
 
-def read_cluster(given: Mapping[str, object], section: Section) -> tuple[DescribedCluster, list[FieldError]]:
-    """Return the cluster of a job, with stand-ins for missing and wrong values, and the errors of these.
-
-    The paths of the errors begin with the name of the value. `section` is the job's, which may need no image.
+    Raises:
+        SettingsError: lists all errors of the job, and those of the cluster, whose paths begin with the names of its
+            values.
     """
     own_image = kind_of(section) == "container" and "image" in section and not section.get("check_slices")
-    missing = [name for name in _STAND_INS if name not in given and not (own_image and name == "image")]
-    errors = [FieldError(name, "a value", "nothing", "pass it") for name in missing]
-    if offered := check_offered("topology", given):
-        errors.append(offered)
+    missing = [key for key in _STAND_INS if key not in given and not (own_image and key == "image")]
+    errors = [FieldError(key, "a value", "nothing", "pass it") for key in missing]
+    errors += [error for error in [check_offered("topology", given)] if error]
     try:
         DescribedCluster.model_validate({**_STAND_INS, **given})
     except ValidationError as error:
         errors += from_validation(error, "", DescribedCluster)
-    wrong = {each.path.partition(".")[0] for each in errors}
-    # A generation may be wrong only with this topology.
-    wrong |= _SLICE if wrong & _SLICE else set()
-    right = {name: value for name, value in given.items() if name not in wrong}
-    return DescribedCluster.model_validate({**_STAND_INS, **right}), errors
+    wrong = {error.path.partition(".")[0] for error in errors}
+    known = not wrong & _SLICE
+    right = {key: value for key, value in given.items() if key not in wrong and (known or key not in _SLICE)}
+    cluster = DescribedCluster.model_validate({**_STAND_INS, **right})
+    try:
+        settings = _read_job(name, section, cluster, known=known)
+    except SettingsError as error:
+        raise SettingsError([*errors, *error.errors]) from None
+    refuse(errors)
+    return cluster, settings
 
 
-def read_described(name: str, section: Section, cluster: DescribedCluster, wrong: Sequence[FieldError]) -> Settings:
-    """Return a stack with the job or the sweep `name` as its only jobs. `wrong` has the errors of the cluster.
-
-    Raises:
-        SettingsError: the job is not valid; lists all errors that do not depend on a wrong value of the cluster.
-    """
+def _read_job(name: str, section: Section, cluster: DescribedCluster, *, known: bool) -> Settings:
+    """Return the job of a cluster in a stack. Rules about its slices are only for `known` slices."""
     written = entries_of(section.get("slices")).get("group")
     group = written if isinstance(written, str) else "slices"
-    published = cluster.published(group, host_network=section.get("host_network") is True)
-    # Rules between a job and its slices only apply to known slices. No rule needs a price.
-    shapes = {} if _SLICE & {each.path for each in wrong} else {group: published.slices[group].shape}
+    shape = {**cluster.model_dump(mode="json", include={*_SLICE, "capacity"}), "count": MAX_SLICES}
+    zone = cluster.zone or ""
+    sections: dict[str, object] = {
+        "cloud": {"project": "stand-in", "region": zone.rpartition("-")[0] or "us-east5", "zone": zone},
+        "cluster": {"name": "stand-in"},
+        "slices": {group: shape},
+        "teams": {cluster.queue: {"namespace": cluster.namespace, "quota": {group: 0}}},
+        JOBS: {name: section},
+    }
+
+    def check(draft: Draft) -> Iterator[FieldError]:
+        shapes = {group: draft.slices[group].shape} if known else {}
+        return each(rules_jobs.check(draft, shapes), *(check_paused(*job) for job in draft.readable_jobs))
+
     try:
-        return read_submitted(name, section, published, lambda draft: rules_jobs.check(draft, shapes))
+        return read_only_job(name, sections, check)
     except SettingsError as error:
-        errors = [replace(each, fix=each.fix.replace(f"slices.{group}.", "")) for each in error.errors]
+        errors = [replace(found, fix=found.fix.replace(f"slices.{group}.", "")) for found in error.errors]
     place = f"{JOBS}.{name}.slices.group"
-    raise SettingsError(replace(each, path=place) if each.path == f"slices.{group}" else each for each in errors)
+    raise SettingsError(replace(found, path=place) if found.path == f"slices.{group}" else found for found in errors)

@@ -3,8 +3,9 @@
 The rules are those of the stack file, on the sections that the stack has published for the team. In addition, `up` fits
 a team's namespace to the jobs of the stack file, but not to submitted ones, so their rights have limits."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, get_args
 
 from infra.stack.published import Published
@@ -18,7 +19,41 @@ from infra.stack.settings.stack import Draft, Settings, join_names
 _ASK = "or let a job of the stack file have it"
 
 
-def check_submitted(draft: Draft) -> Iterator[FieldError]:
+def read_submitted(name: str, section: Section, published: Published) -> Settings:
+    """Return the stack as published, with the job or the sweep `name` as its only jobs.
+
+    `section` is the job's section of a stack file. Its default team is that of the record.
+
+    Raises:
+        SettingsError: the job is not valid; lists all errors.
+    """
+    written = {"team": published.team, **section}
+
+    def check(draft: Draft) -> Iterator[FieldError]:
+        limits = (limit for path, job in draft.readable_jobs for limit in _limits(path, job, published))
+        return chain(_check(draft), each(*limits))
+
+    return read_only_job(name, {**published.sections, JOBS: {name: written}}, check)
+
+
+def read_only_job(
+    name: str, sections_of_stack: Mapping[str, object], check: Callable[[Draft], Iterable[FieldError]]
+) -> Settings:
+    """Return a stack whose only jobs are the job or the runs of the sweep `name`, if `check` finds no error.
+
+    Raises:
+        SettingsError: the job is not valid; lists all errors.
+    """
+    sections = Sections(sections_of_stack)
+    draft = read_draft(sections)
+    if errors := [*sections.errors, *check(draft)]:
+        raise SettingsError(dict.fromkeys(_of_member(f"{JOBS}.{name}.", error) for error in errors))
+    own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
+    jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
+    return Settings(**(own | jobs))
+
+
+def _check(draft: Draft) -> Iterator[FieldError]:
     """Yield every error of jobs that are submitted to a stack whose own settings are valid."""
     shapes = {name: group.shape for name, group in draft.slices.items()}
     yield from each(
@@ -26,29 +61,6 @@ def check_submitted(draft: Draft) -> Iterator[FieldError]:
         rules_teams.check_reaches(draft, shapes),
         rules_teams.check_money(draft, shapes),
     )
-
-
-def read_submitted(
-    name: str, section: Section, published: Published, check: Callable[[Draft], Iterator[FieldError]] = check_submitted
-) -> Settings:
-    """Return the stack as published, with the job or the sweep `name` as its only jobs.
-
-    `section` is the job's section of a stack file. Its default team is that of the record. `check` yields the errors
-    between sections.
-
-    Raises:
-        SettingsError: the job is not valid; lists all errors.
-    """
-    written = {"team": published.team, **section}
-    sections = Sections({**published.sections, JOBS: {name: written}})
-    draft = read_draft(sections)
-    errors = [*sections.errors, *check(draft)]
-    errors += each(*(limit for path, job in draft.readable_jobs for limit in _limits(path, job, published)))
-    if errors:
-        raise SettingsError(dict.fromkeys(_of_member(f"{JOBS}.{name}.", error) for error in errors))
-    own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
-    jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
-    return Settings(**(own | jobs))
 
 
 def _of_member(prefix: str, error: FieldError) -> FieldError:
@@ -62,7 +74,7 @@ def _limits(path: str, job: AnyJob, published: Published) -> Iterator[Iterator[F
     """Yield the checks of a submitted job, each of which may need a value that is wrong."""
     yield _own_team(path, job, published)
     yield _new_name(path, job, published)
-    yield _not_paused(path, job)
+    yield check_paused(path, job)
     yield _trainer_image(path, job, published)
     yield _order(path, job, [*published.teams[published.team].quota])
     yield _rights(path, job, published)
@@ -81,7 +93,8 @@ def _new_name(path: str, job: AnyJob, published: Published) -> Iterator[FieldErr
         yield FieldError(path, expected, repr(job.name), "rename the job")
 
 
-def _not_paused(path: str, job: AnyJob) -> Iterator[FieldError]:
+def check_paused(path: str, job: AnyJob) -> Iterator[FieldError]:
+    """Yield the error of a paused job that has no queue of its own."""
     if job.paused:
         fix = "remove it; `multislice cancel` stops a submitted job, and the next submit resumes it"
         yield FieldError(
