@@ -303,7 +303,7 @@ _Capacity = Annotated[
     str | None, typer.Option(help="Source of the chips, as in a stack file: on-demand, spot or a mapping.")
 ]
 _Bucket = Annotated[str | None, typer.Option(metavar="NAME", help="Bucket for the files of the job.")]
-_Zone = Annotated[str | None, typer.Option(help="Zone of the slices, for their list price. Default: no price.")]
+_UsdPerChipHour = Annotated[float | None, typer.Option(metavar="USD", help="Price of a chip-hour. Default: unknown.")]
 _ServiceAccount = Annotated[
     str | None, typer.Option(metavar="NAME", help="Service account of the pods. Default: trainer.")
 ]
@@ -354,7 +354,7 @@ def render(
     topology: _Topology = None,
     capacity: _Capacity = None,
     bucket: _Bucket = None,
-    zone: _Zone = None,
+    usd_per_chip_hour: _UsdPerChipHour = None,
     service_account: _ServiceAccount = None,
     restarts_slices: _RestartsSlices = False,
     engine: On = None,
@@ -366,8 +366,8 @@ def render(
 
     flags, given = command.Flags(name, slices, image, priority, max_restarts, max_hours), words or []
     described = {"queue": queue, "generation": generation, "topology": topology, "capacity": capacity}
-    described |= {"bucket": bucket, "zone": zone, "service_account": service_account}
-    if job_file or restarts_slices or any(described.values()):
+    described |= {"bucket": bucket, "service_account": service_account, "usd_per_chip_hour": usd_per_chip_hour}
+    if job_file or restarts_slices or any(value is not None for value in described.values()):
         chosen = kubectl()
         others = [*given, *replace(flags, image=None).given]
         others += [f"--{name}" for name in ("kubeconfig", "context") if chosen[name]]

@@ -90,7 +90,7 @@ def render_described(path: Path | None, options: Mapping[str, object], others: S
     cluster, settings = found
     fleet, image, account = cluster.fleet(settings), cluster.image, cluster.service_account
     jobs = settings.jobs.values()
-    prices = [usd_per_job_hour(fleet, job) if cluster.zone else None for job in jobs]
+    prices = [usd_per_job_hour(fleet, job) if cluster.usd_per_chip_hour else None for job in jobs]
     write_manifests([team_jobset(fleet, job, image, usd, account) for job, usd in zip(jobs, prices, strict=True)])
     return 0
 

@@ -25,7 +25,7 @@ CLUSTER = {
     "--capacity": "on-demand",
     "--bucket": "sandbox-local-checkpoints",
     "--image": IMAGE,
-    "--zone": "us-east5-b",
+    "--usd-per-chip-hour": "2.7",
 }
 
 
@@ -117,7 +117,7 @@ def test_each_option_of_a_described_cluster_is_in_the_jobset(job_file: Path) -> 
         "queue": "batch",
         "generation": "v5p",
         "topology": "v5p-32",
-        "zone": None,
+        "usd-per-chip-hour": None,
     }
     found = described(job_file, "--service-account", "runner", bucket="my-files", **changes)
     (made,) = yaml.safe_load_all(found.stdout)
@@ -130,7 +130,6 @@ def test_each_option_of_a_described_cluster_is_in_the_jobset(job_file: Path) -> 
     assert pods["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu-v5p-slice"
     assert pods["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x2x4"
     assert '"path":"gs://my-files/teams/mine/jobs/mine"' in variables["JOB_SPEC"]["value"]
-    # The price depends on the zone.
     assert "value" not in variables["USD_PER_HOUR"]
     # JobSet refuses this action without a feature gate, so it is only used if an option says that the cluster has it.
     assert "RestartJob" not in {rule["action"] for rule in made["spec"]["failurePolicy"]["rules"]}
@@ -152,7 +151,7 @@ def test_a_container_job_with_an_image_needs_no_other(job_file: Path) -> None:
 def test_all_missing_options_are_named_at_once_with_the_errors_of_the_file(job_file: Path) -> None:
     job_file.write_text(JOB + "max_hours: 4h\npresett: tiny\nsecrets: [TOKEN]\n")
     found = render("--job-file", str(job_file), exit_status=1)
-    missing = [name for name in CLUSTER if name != "--zone"]
+    missing = [name for name in CLUSTER if name != "--usd-per-chip-hour"]
     assert [name for name in missing if f"{name}: expected a value, got nothing" not in found.stderr] == []
     assert [
         word for word in ("max_hours: expected", "presett", "secrets: ", "10 errors") if word not in found.stderr
@@ -174,8 +173,8 @@ def test_all_missing_options_are_named_at_once_with_the_errors_of_the_file(job_f
             ["--bucket: expected the name of a bucket", "--queue: did you mean a-b?"],
         ),
         (
-            {"image": "trainer:latest", "zone": "us-east5"},
-            ["--image: expected an image by digest", "--zone: expected a zone"],
+            {"image": "trainer:latest", "usd-per-chip-hour": "0"},
+            ["--image: expected an image by digest", "--usd-per-chip-hour: expected "],
         ),
         ({"capacity": "{kind: flex-start"}, ["--capacity: "]),
         ({"service-account": "Me"}, ["--service-account: did you mean me?"]),

@@ -4,9 +4,8 @@ The job must obey the rules of submitted jobs, except those of a namespace that 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import ValidationError
 
 from infra.stack.capacity import Capacity
 from infra.stack.fleet import FleetSpec
@@ -16,11 +15,11 @@ from infra.stack.settings.errors import FieldError, SettingsError, from_validati
 from infra.stack.settings.jobs import Section
 from infra.stack.settings.partial import each
 from infra.stack.settings.rules_cloud import check_offered
+from infra.stack.settings.schema import Usd
 from infra.stack.settings.sections import JOBS, entries_of, kind_of
 from infra.stack.settings.stack import Draft, Settings
 from infra.stack.settings.submitted import check_paused, read_only_job
 from infra.stack.settings.values import BucketName, DnsLabel, PinnedImage, TeamName
-from infra.stack.zones import ZONES, is_zone
 from workloads.spec import MAX_SLICES, Flag, Spec
 
 _SLICE = frozenset(("generation", "topology"))
@@ -36,13 +35,6 @@ _STAND_INS: Mapping[str, object] = {
 """Values in place of missing and wrong ones, so that the job is checked in any case."""
 
 
-def _zone(text: str) -> str:
-    region = text.rpartition("-")[0]
-    if region in ZONES and is_zone(text, region):
-        return text
-    raise ValueError("a zone of Google Cloud, such as us-east5-b")
-
-
 class DescribedCluster(Spec):
     """What a JobSet needs to know of its cluster."""
 
@@ -55,8 +47,8 @@ class DescribedCluster(Spec):
     bucket: BucketName
     image: PinnedImage | None = None
     """Trainer's image. Required by training jobs, and by container jobs without an image or with `check_slices`."""
-    zone: Annotated[str, AfterValidator(_zone)] | None = None
-    """Zone of the slices. Default: unknown, and so is the price."""
+    usd_per_chip_hour: Usd | None = None
+    """Price of a chip. Default: unknown, and so is that of the job."""
     service_account: DnsLabel = SERVICE_ACCOUNT
     """Kubernetes service account of the pods."""
     restarts_slices: Flag = False
@@ -99,12 +91,13 @@ def _read_job(name: str, section: Section, cluster: DescribedCluster, *, known: 
     written = entries_of(section.get("slices")).get("group")
     group = written if isinstance(written, str) else "slices"
     shape = {**cluster.model_dump(mode="json", include={*_SLICE, "capacity"}), "count": MAX_SLICES}
-    zone = cluster.zone or ""
+    price = {group: cluster.usd_per_chip_hour} if cluster.usd_per_chip_hour else {}
     sections: dict[str, object] = {
-        "cloud": {"project": "stand-in", "region": zone.rpartition("-")[0] or "us-east5", "zone": zone},
+        "cloud": {"project": "stand-in", "region": "us-east5", "zone": "us-east5-b"},
         "cluster": {"name": "stand-in"},
         "slices": {group: shape},
         "teams": {cluster.queue: {"namespace": cluster.namespace, "quota": {group: 0}}},
+        "prices": {"usd_per_chip_hour": price},
         JOBS: {name: section},
     }
 
