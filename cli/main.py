@@ -294,7 +294,7 @@ _RenderedWords = Annotated[
 ]
 _JobFile = Annotated[
     Path | None,
-    typer.Option(metavar="JOB.yaml", help="File of one job, for a cluster that the following options describe."),
+    typer.Option(metavar="FILE", help="File of one job, for a cluster that the following options describe."),
 ]
 _Queue = Annotated[str | None, typer.Option(metavar="NAME", help="LocalQueue in the namespace.")]
 _Generation = Annotated[str | None, typer.Option(help="Generation of the chips, such as v6e.")]

@@ -50,15 +50,22 @@ def job_file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.costs(cpu_seconds=10)
-@pytest.mark.parametrize(("stack", "job"), [("local", "tiny"), ("dev", "tiny"), ("prod", "pretrain")])
-def test_the_objects_of_a_job_are_those_that_up_declares(stack: str, job: str) -> None:
+@pytest.mark.parametrize(
+    ("stack", "team", "job"),
+    [
+        ("local", "research", "tiny"),
+        ("dev", "research", "tiny"),
+        ("staging", "research", "rehearsal"),
+        ("prod", "pretraining", "pretrain"),
+    ],
+)
+def test_the_objects_of_a_job_are_those_that_up_declares(stack: str, team: str, job: str) -> None:
     found = render("-s", stack, job)
-    queue, price, jobset = yaml.safe_load_all(found.stdout.replace(f"sha256:{PLACEHOLDER}", BUILT_DIGEST))
-    program = run_program(stack_values(stack))
-    declared = {each.name: each.inputs for each in program.registrations}
-    (team,) = {name.partition(".")[0] for name in declared if name.startswith("queue-") and name.endswith(f".{job}")}
-    assert (queue, jobset) == (declared[f"{team}.{job}"], declared[f"job-{job}"])
-    assert price == {"apiVersion": "v1", "kind": "ConfigMap"} | declared[f"price-{job}"]
+    text = found.stdout.replace(f"sha256:{PLACEHOLDER}", BUILT_DIGEST)
+    declared = {each.name: each.inputs for each in run_program(stack_values(stack)).registrations}
+    names = {"LocalQueue": f"queue-{team}.{job}", "ConfigMap": f"price-{job}", "JobSet": f"job-{job}"}
+    expected = [{"apiVersion": "v1", "kind": kind} | declared.get(name, {}) for kind, name in names.items()]
+    assert [*yaml.safe_load_all(text)] == [each for each in expected if "metadata" in each]
     # Only the image of dev is built, so that only its digest is unknown.
     assert (PLACEHOLDER in found.stdout) == (PLACEHOLDER in found.stderr) == (stack == "dev")
     assert ("multislice up -s dev" in found.stderr) == (stack == "dev")
