@@ -46,7 +46,7 @@ class DescribedCluster(Spec):
     capacity: Capacity
     bucket: BucketName
     image: PinnedImage | None = None
-    """Trainer's image. Required by training jobs, and by container jobs without an image or with `check_slices`."""
+    """Trainer's image. Required by training jobs, and by container jobs with `check_slices`."""
     usd_per_chip_hour: Usd | None = None
     """Price of a chip. Default: unknown, and so is that of the job."""
     service_account: DnsLabel = SERVICE_ACCOUNT
@@ -66,7 +66,7 @@ def read_described(name: str, section: Section, given: Mapping[str, object]) -> 
         SettingsError: lists all errors of the job, and those of the cluster, whose paths begin with the names of its
             values.
     """
-    own_image = kind_of(section) == "container" and "image" in section and not section.get("check_slices")
+    own_image = kind_of(section) == "container" and not section.get("check_slices")
     missing = [key for key in _STAND_INS if key not in given and not (own_image and key == "image")]
     errors = [FieldError(key, "a value", "nothing", "pass it") for key in missing]
     errors += [error for error in [check_offered("topology", given)] if error]
