@@ -164,3 +164,16 @@ def test_pods_without_chips_ask_for_no_flavor() -> None:
     (asks,), (has,) = _read(waiting), _read(running)
     assert [pods.name for pods in asks.pod_sets] == ["slice"]
     assert (asks.chips, has.usage) == (32, {"trillium": 32})
+
+
+def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> None:
+    def container(chips: int, **more: str) -> dict[str, Any]:
+        return {"resources": {"limits": {TPU: chips}}, **more}
+
+    sidecar = container(1, restartPolicy="Always")
+    pod = {"containers": [container(2), container(1)]}
+    assert manifests.requests(pod) == {TPU: 3}
+    assert manifests.requests({**pod, "initContainers": [container(4)]}) == {TPU: 4}
+    assert manifests.requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
+    assert manifests.requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
+    assert manifests.requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
