@@ -15,8 +15,11 @@ from cli.lifecycle import lifecycle
 from cli.options import (
     ClusterCommand,
     Commands,
+    Context,
     Engine,
     Job,
+    Kubeconfig,
+    Namespace,
     On,
     Output,
     Sandbox,
@@ -331,6 +334,24 @@ def render(
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
     request = command.read_request(words or [], flags)
     return command.render(_deployed(stack, engine, sandbox), request)
+
+
+@app.command()
+def rehearse(
+    manifest: Annotated[
+        Path,
+        typer.Argument(metavar="JOB.yaml", help="Manifests of JobSets, as for kubectl create -f. -: standard input."),
+    ],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    output: Output = "text",
+) -> int:
+    """Say whether the Kueue of any cluster would admit a JobSet. Exit status 2: it would wait, or it is not known."""
+    from cli.rehearse.rehearse import command
+
+    chosen = (kubeconfig, context, namespace)
+    return command(manifest, chosen, Terminal(highlight=False), json=output == "json")
 
 
 @app.command(cls=ClusterCommand)

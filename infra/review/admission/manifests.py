@@ -119,11 +119,13 @@ def jobset_workload(manifest: Object, queue: str, priority: int, flavors: Iterab
 
 
 def pod_sets(manifest: Object) -> Iterator[Object]:
-    """Yield the pod sets that Kueue sees in a JobSet."""
+    """Yield the pod sets that Kueue sees in a JobSet, as in a Workload."""
     for job in manifest["spec"]["replicatedJobs"]:
         spec = job["template"]["spec"]
-        hosts = min(spec["parallelism"], spec.get("completions", spec["parallelism"]))
-        yield {"name": job["name"], "count": job["replicas"] * hosts, "template": spec["template"]}
+        # Kubernetes' and JobSet's defaults.
+        pods = spec.get("parallelism", 1)
+        count = job.get("replicas", 1) * min(pods, spec.get("completions", pods))
+        yield {"name": job["name"], "count": count, "template": spec["template"]}
 
 
 def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:

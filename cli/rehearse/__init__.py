@@ -1,0 +1,1 @@
+"""`multislice rehearse`: would the Kueue of any cluster admit a JobSet now?"""
