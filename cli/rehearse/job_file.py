@@ -3,7 +3,7 @@
 # The keys are those of Kubernetes, and each type fits into a line.
 # ruff: noqa: UP013
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, NotRequired, Required, TypedDict, cast
@@ -13,10 +13,12 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from cli import stack_file
 from cli.answer import Halt
 from infra.stack.manifests import Object, amount
-from infra.stack.names import JOBSET_API_VERSION, PRIORITY_LABEL, QUEUE_LABEL
+from infra.stack.names import JOBSET_API_VERSION
 from infra.stack.settings.errors import FieldError, count_errors, expectation, show
 from infra.stack.settings.yaml_file import YamlFile, read_documents, shown
 
+type Located = tuple[int, str]
+"""Line and text of an error."""
 _JOB = {"apiVersion": "batch/v1", "kind": "Job"}
 _JOBSET = {"apiVersion": JOBSET_API_VERSION, "kind": "JobSet"}
 _WANTED = "manifests of JobSets, as for `kubectl create -f`"
@@ -95,8 +97,7 @@ class SubmittedJob:
 
     @property
     def name(self) -> str:
-        """Return its name. The API server replaces the `*` after a `generateName`."""
-        return self.metadata.get("name") or f"{self.metadata.get('generateName', '')}*"
+        return self.metadata["name"]
 
     @property
     def namespace(self) -> str:
@@ -115,10 +116,8 @@ class SubmittedJob:
         """Return the pod templates by the name of the replicated job."""
         return {each["name"]: each["template"]["spec"]["template"] for each in self.manifest["spec"]["replicatedJobs"]}
 
-    def error(self, label: Literal["queue", "priority", "name"], expected: str, got: str, fix: str) -> str:
-        """Return an error of a field with its file and line."""
-        fields = {"queue": f"labels.{QUEUE_LABEL}", "priority": f"labels.{PRIORITY_LABEL}", "name": "name"}
-        return _located(self.file, FieldError(f"metadata.{fields[label]}", expected, got, fix))
+    def error(self, path: str, expected: str, got: str, fix: str) -> Located:
+        return _located(self.file, FieldError(path, expected, got, fix))
 
 
 @dataclass(frozen=True)
@@ -126,54 +125,56 @@ class JobFile:
     """The jobs of a file."""
 
     path: Path
+    namespace: str
+    """Namespace of the jobs."""
     jobs: tuple[SubmittedJob, ...]
     left_out: tuple[str, ...]
     """Kind and name of its other objects."""
+    errors: tuple[Located, ...]
 
-    def refuse(self, errors: Iterable[str]) -> NoReturn:
+    def refuse(self, errors: Iterable[Located]) -> NoReturn:
         """Raise Halt with all errors."""
-        refuse(self.path, errors)
-
-
-def refuse(path: Path, errors: Iterable[str]) -> NoReturn:
-    """Raise Halt with all errors of a file."""
-    found = list(dict.fromkeys(errors))
-    raise Halt("\n".join([*found, f"{count_errors(len(found))} in {shown(path)}"]))
+        found = [f"{shown(self.path)}:{line}: {text}" for line, text in sorted({*self.errors, *errors})]
+        raise Halt("\n".join([*found, f"{count_errors(len(found))} in {shown(self.path)}"]))
 
 
 def read(path: Path, namespace: str | None, default: str) -> JobFile:
     """Return the jobs of a file, or of standard input if the path is `-`.
 
-    `namespace` is the one of the command line, and `default` the one of the kubeconfig's context. Raise Halt with all
-    errors of the file.
+    `namespace` is the one of the command line, and `default` the one of the kubeconfig's context. Raise Halt if the
+    file cannot be read or has no job.
     """
     jobs: list[SubmittedJob] = []
     left_out: list[str] = []
-    errors: list[str] = []
+    errors: list[Located] = []
     for file in stack_file.opened_by(read_documents, path, _WANTED):
-        errors += file.report(())
-        content: object = _without_nulls(file.content)
-        if content is None:
+        errors += file.errors
+        found = _without_nulls(file.content)
+        if not isinstance(found, dict):
+            left_out += [show(cast(object, found))] if found is not None else []
             continue
-        if not isinstance(content, dict) or not isinstance(cast(Object, content).get("kind"), str):
-            errors.append(_located(file, FieldError("kind", "a Kubernetes object", show(content), "write its kind")))
-            continue
-        found = cast(dict[str, Any], content)
-        version = {key: found.get(key) for key in _JOB}
-        if version not in (_JOB, _JOBSET):
-            name = found["metadata"].get("name", "") if isinstance(found.get("metadata"), dict) else ""
-            left_out.append(f"{found['kind']} {name}".rstrip())
+        content = cast(dict[str, Any], found)
+        if {key: content.get(key) for key in _JOB} not in (_JOB, _JOBSET):
+            left_out.append(
+                f"{content.get('kind', 'an object without a kind')} {_metadata(content).get('name', '')}".rstrip()
+            )
             continue
         try:
-            jobs.append(_job(found, file, namespace or default))
+            jobs.append(_job(content, file, namespace or default))
         except ValidationError as error:
             errors += _errors(file, error)
-    errors += _wrong_namespaces(jobs, namespace)
     if not jobs and not errors:
         raise Halt(f"expected {_WANTED}, got {', '.join(left_out) or 'no object'} in {shown(path)}")
-    if errors:
-        refuse(path, errors)
-    return JobFile(path, tuple(jobs), tuple(left_out))
+    expected = namespace or (jobs[0].namespace if jobs else default)
+    for job in jobs:
+        if job.namespace != expected:
+            fix = f"pass --namespace {job.namespace}" if namespace else "write a file for each namespace"
+            errors.append(job.error("metadata.namespace", expected, job.namespace, fix))
+    return JobFile(path, expected, tuple(jobs), tuple(left_out), tuple(errors))
+
+
+def _metadata(content: Object) -> Object:
+    return content["metadata"] if isinstance(content.get("metadata"), dict) else {}
 
 
 def _job(content: dict[str, Any], file: YamlFile, namespace: str) -> SubmittedJob:
@@ -183,31 +184,24 @@ def _job(content: dict[str, Any], file: YamlFile, namespace: str) -> SubmittedJo
     if kind == "Job":
         only = {"name": "main", "template": {"spec": found["spec"]}}
         found["spec"] = {"replicatedJobs": [only], "managedBy": found["spec"].get("managedBy", "")}
-    return SubmittedJob({**found, "metadata": {"namespace": namespace, **found["metadata"]}}, kind, file)
+    metadata = found["metadata"]
+    # The API server adds characters to the prefix.
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    return SubmittedJob({**found, "metadata": {"namespace": namespace, **metadata, "name": name}}, kind, file)
 
 
-def _errors(file: YamlFile, error: ValidationError) -> Iterator[str]:
+def _errors(file: YamlFile, error: ValidationError) -> Iterator[Located]:
     for each in error.errors():
-        path, got = ".".join(map(str, each["loc"])), show(each["input"])
+        path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in each["loc"]).removeprefix(".")
+        got = show(each["input"])
         if each["type"] == "missing":
             yield _located(file, FieldError(path, "a value", "nothing", "add it"))
         else:
             yield _located(file, FieldError(path, expectation(each["msg"]), got, "correct it"))
 
 
-def _wrong_namespaces(jobs: Sequence[SubmittedJob], namespace: str | None) -> Iterable[str]:
-    """Yield an error for each job without a name, or in another namespace than the first one or the option."""
-    for job in jobs:
-        expected = namespace or jobs[0].namespace
-        if job.namespace != expected:
-            fix = f"pass --namespace {job.namespace}" if namespace else "write a file for each namespace"
-            yield _located(job.file, FieldError("metadata.namespace", expected, job.namespace, fix))
-        if job.name == "*":
-            yield job.error("name", "a name", "nothing", "write metadata.name or metadata.generateName")
-
-
-def _located(file: YamlFile, error: FieldError) -> str:
-    return f"{shown(file.path)}:{file.lines.find(error.path)}: {error}"
+def _located(file: YamlFile, error: FieldError) -> Located:
+    return file.lines.find(error.path), str(error)
 
 
 def _without_nulls(value: Any) -> Any:

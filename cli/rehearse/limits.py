@@ -189,8 +189,10 @@ def _of_other_resources(submission: Submission) -> Iterator[Gap]:
 
 
 def _of_workloads(submission: Submission) -> Iterator[Gap]:
-    if right := submission.objects.refused.get("workloads"):
-        yield Gap(f"workloads of other namespaces hold or wait for chips, and you may not {right}", FITS)
+    for plural in ("workloads", "localqueues"):
+        if right := submission.objects.refused.get(plural):
+            yield Gap(f"workloads of other namespaces may hold or wait for chips, and you may not {right}", FITS)
+            break
     partial = [
         f"{each['metadata']['namespace']}/{each['metadata']['name']}"
         for each in submission.objects.lists["workloads"]
@@ -203,7 +205,9 @@ def _of_workloads(submission: Submission) -> Iterator[Gap]:
 def _of_configuration(submission: Submission) -> Iterator[Gap]:
     config, kind = submission.objects.configuration, submission.job.kind
     if submission.objects.api_version != KUEUE_API_VERSION:
-        yield Gap(f"this Kueue serves {submission.objects.api_version}: the simulation follows newer versions", _ALL)
+        yield Gap(
+            f"this Kueue serves {submission.objects.api_version} only, and the simulation follows Kueue 0.19", _ALL
+        )
     if config is None:
         yield Gap(f"the ConfigMap {KUEUE_NAMESPACE}/{CONFIG_MAP} cannot be read, so Kueue's defaults are assumed", _ALL)
         return

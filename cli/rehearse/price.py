@@ -1,5 +1,6 @@
 """The price of a job on any cluster, from the labels of its flavors and nodes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,8 @@ def price(
         for pods, flavor in placed:
             rate = _pods(flavor, selectors[pods.name], flavors, nodes, refused).rate()
             usd += pods.chips * (rate.usd_per_chip_hour or 0)
-            basis.append(f"{pods.chips} chips at ${rate.usd_per_chip_hour} an hour, list price in {rate.place}")
+            of_chip = re.sub("0{1,2}$", "", f"{rate.usd_per_chip_hour:.4f}")
+            basis.append(f"{pods.chips} chips at the list price in {rate.place}, ${of_chip} an hour")
     except ValueError as error:
         return Price(None, str(error))
     return Price(round(usd, 4), "; ".join(dict.fromkeys(basis)))

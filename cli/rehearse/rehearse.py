@@ -5,6 +5,7 @@ It needs a kubeconfig, but no stack of this project.
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -13,17 +14,16 @@ from rich.text import Text
 
 from cli.answer import NEGATIVE, Halt, as_json, waiting
 from cli.rehearse import job_file, limits
-from cli.rehearse.job_file import JobFile, SubmittedJob
+from cli.rehearse.job_file import JobFile, Located, SubmittedJob
 from cli.rehearse.limits import Submission
 from cli.rehearse.price import Price, price
 from infra.cluster import kueue_objects
-from infra.cluster.kubernetes import UNREACHABLE, ApiServer
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer, CredentialsError
 from infra.cluster.kueue_objects import KueueObjects, NoKueueError
 from infra.review.admission import live, manifests
 from infra.review.admission.rehearsal import Outcome, Verdict, rehearse
 from infra.review.admission.situation import Situation, Workload
 from infra.stack.cost import per_hour
-from infra.stack.manifests import Object
 from infra.stack.names import PRIORITY_LABEL, QUEUE_LABEL, TPU_RESOURCE
 from workloads.spec.base import Spec
 
@@ -61,7 +61,9 @@ class Rehearsal(Spec):
             case "admitted":
                 return f"would be admitted at once, on flavor {flavors}"
             case "preempts" if found and found.admitted_in_the_end:
-                return f"would be admitted on flavor {flavors}, after it preempts {len(found.preempted)} workloads"
+                count = len(found.preempted)
+                others = "1 workload" if count == 1 else f"{count} workloads"
+                return f"would be admitted on flavor {flavors}, after it preempts {others}"
             case "waits" if self.position:
                 return f"would wait, at position {self.position} of its queue"
             case "never":
@@ -74,8 +76,7 @@ class Rehearsal(Spec):
     @property
     def lines(self) -> Iterator[str]:
         """Yield the explanation, one sentence a line."""
-        for reason in self.reasons:
-            yield f"because {reason}"
+        yield from self.reasons
         if self.outcome == "unknown" and self.simulated:
             yield f"by quotas of chips alone: {self.simulated.answer}"
         elif self.simulated and self.outcome == "admitted" and self.simulated.borrowed:
@@ -101,13 +102,16 @@ def command(path: Path, chosen: tuple[str | None, str | None, str | None], conso
     kubeconfig, context, namespace = chosen
     try:
         api, default = ApiServer.of_kubeconfig(kubeconfig, context)
-        file = job_file.read(path, namespace, default)
+    except CredentialsError as error:
+        raise _no_answer(error) from None
+    file = job_file.read(path, namespace, default)
+    try:
         with waiting("reading the queues"):
-            objects = kueue_objects.read(api, file.jobs[0].namespace)
-    except UNREACHABLE as error:
-        raise Halt(f"expected a kubeconfig of a cluster that answers, got: {error}") from None
-    except NoKueueError as error:
-        raise Halt(str(error)) from None
+            objects = kueue_objects.read(api, file.namespace)
+    except (*UNREACHABLE, NoKueueError) as error:
+        if file.errors:
+            file.refuse(())
+        raise _no_answer(error) from None
     found = rehearse_file(file, objects)
     if json:
         console.out(as_json({"jobs": found, "left_out": file.left_out}))
@@ -115,6 +119,12 @@ def command(path: Path, chosen: tuple[str | None, str | None, str | None], conso
         _print(found, file, console)
     started = all(each.outcome in ("admitted", "preempts") for each in found)
     return 0 if started else NEGATIVE
+
+
+def _no_answer(error: Exception) -> Halt:
+    if isinstance(error, NoKueueError):
+        return Halt(str(error))
+    return Halt(f"expected a kubeconfig of a cluster that answers, got: {error}")
 
 
 def _print(found: Sequence[Rehearsal], file: JobFile, console: Console) -> None:
@@ -129,8 +139,10 @@ def _print(found: Sequence[Rehearsal], file: JobFile, console: Console) -> None:
 def rehearse_file(file: JobFile, objects: KueueObjects) -> list[Rehearsal]:
     """Return what would happen to the jobs of a file, each after those before it. Raise Halt with all errors."""
     errors = [error for job in file.jobs for error in _errors(job, objects)]
-    if errors:
+    if errors or file.errors:
         file.refuse(errors)
+    if not objects.has_jobsets and any(job.kind == "JobSet" for job in file.jobs):
+        raise Halt("expected a cluster with JobSet, got one without its API; install JobSet")
     found: list[Rehearsal] = []
     before: list[Workload] = []
     for job in file.jobs:
@@ -140,52 +152,63 @@ def rehearse_file(file: JobFile, objects: KueueObjects) -> list[Rehearsal]:
     return found
 
 
-def _errors(job: SubmittedJob, objects: KueueObjects) -> Iterator[str]:
+def _errors(job: SubmittedJob, objects: KueueObjects) -> Iterator[Located]:
     """Yield the errors of a job that only the cluster shows."""
-    queues = [each["metadata"]["name"] for each in objects.lists["localqueues"] if _is_near(each["metadata"], job)]
-    named = job.labels.get(QUEUE_LABEL) or _DEFAULT_QUEUE
-    if named not in queues:
-        got = repr(job.labels[QUEUE_LABEL]) if job.labels.get(QUEUE_LABEL) else "no label"
-        expected = f"a LocalQueue of namespace {job.namespace} ({', '.join(queues) or 'there are none'})"
-        yield job.error("queue", expected, got, f"write the label {QUEUE_LABEL}")
-    for plural, name, label in _priority_classes(job):
-        classes = [each["metadata"]["name"] for each in objects.lists[plural]]
-        if plural not in objects.refused and name not in (*classes, *_SYSTEM_PRIORITIES):
-            yield job.error("priority", f"one of {', '.join(classes) or 'no classes'}", repr(name), f"change {label}")
-    owners = [
-        owner["name"]
-        for each in objects.lists["workloads"]
-        if _is_near(each["metadata"], job)
-        for owner in each["metadata"].get("ownerReferences", [])
-        if owner["kind"] == job.kind
-    ]
-    if job.name in owners:
-        yield job.error("name", "a new name", repr(job.name), "rename it, or delete the job of this name")
-    if job.kind == "JobSet" and not objects.has_jobsets:
-        yield job.error("name", "a cluster with JobSet", "one without its API", "install JobSet")
-    if not any(manifests.requests(pods["spec"]).get(TPU_RESOURCE) for pods in job.pods.values()):
-        yield job.error("name", f"a job that requests {TPU_RESOURCE}", "none", "only jobs on TPUs are simulated")
+    queues, label = _names(objects, "localqueues"), job.labels.get(QUEUE_LABEL)
+    if (label or _DEFAULT_QUEUE) not in queues:
+        expected = f"a LocalQueue of namespace {objects.namespace} ({', '.join(queues) or 'there are none'})"
+        got = repr(label) if label else "no label"
+        yield job.error(f"metadata.labels.{QUEUE_LABEL}", expected, got, f"write the label {QUEUE_LABEL}")
+    if chosen := _priority_class(job):
+        classes = _names(objects, chosen.plural)
+        if chosen.plural not in objects.refused and chosen.name not in (*classes, *_SYSTEM_PRIORITIES):
+            expected = f"one of the {chosen.plural} {', '.join(classes) or '(there are none)'}"
+            yield job.error(chosen.path, expected, repr(chosen.name), "correct it, or create the class")
+    if job.name == "*":
+        yield job.error("metadata.name", "a name", "nothing", "write metadata.name or metadata.generateName")
+    if not any(TPU_RESOURCE in manifests.requests(pods["spec"]) for pods in job.pods.values()):
+        yield job.error("spec", f"pods that request {TPU_RESOURCE}", "none", "only jobs on TPUs are simulated")
+    for each in objects.lists["workloads"]:
+        for owner in each["metadata"].get("ownerReferences", []):
+            there = (each["metadata"]["namespace"], owner["kind"], owner["name"])
+            if there == (objects.namespace, job.kind, job.name):
+                yield job.error("metadata.name", "a new name", repr(job.name), "rename it, or delete the other job")
 
 
-def _is_near(metadata: Object, job: SubmittedJob) -> bool:
-    return metadata["namespace"] == job.namespace
+def _names(objects: KueueObjects, plural: str) -> list[str]:
+    """Return the names of the objects of a kind; of a namespaced kind, those of the namespace."""
+    found = [each["metadata"] for each in objects.lists[plural]]
+    return [each["name"] for each in found if each.get("namespace") in (None, objects.namespace)]
 
 
-def _priority_classes(job: SubmittedJob) -> list[tuple[str, str, str]]:
-    """Return the class that decides about the job's priority: its kind, its name, and where the job names it."""
+@dataclass(frozen=True)
+class _PriorityClass:
+    plural: str
+    name: str
+    path: str
+    """Where the manifest names it."""
+
+
+def _priority_class(job: SubmittedJob) -> _PriorityClass | None:
+    """Return the class with the priority of a job; `None` if it names none."""
     if name := job.labels.get(PRIORITY_LABEL):
-        return [("workloadpriorityclasses", name, f"the label {PRIORITY_LABEL}")]
-    named = [name for pods in job.pods.values() if (name := pods["spec"].get("priorityClassName"))]
-    return [("priorityclasses", named[0], "priorityClassName")] if named else []
+        return _PriorityClass("workloadpriorityclasses", name, f"metadata.labels.{PRIORITY_LABEL}")
+    for pods in job.pods.values():
+        if name := pods["spec"].get("priorityClassName"):
+            return _PriorityClass("priorityclasses", name, "spec.replicatedJobs")
+    return None
 
 
 def _priority(job: SubmittedJob, objects: KueueObjects) -> int | None:
     """Return the priority of a job. `None` if this user may not read its class."""
-    for plural, name, _ in _priority_classes(job):
-        known = {each["metadata"]["name"]: int(each["value"]) for each in objects.lists[plural]}
-        return {**_SYSTEM_PRIORITIES, **known}.get(name)
-    defaults = [int(each["value"]) for each in objects.lists["priorityclasses"] if each.get("globalDefault")]
-    return defaults[0] if defaults else 0
+    chosen = _priority_class(job)
+    listed = objects.lists[chosen.plural if chosen else "priorityclasses"]
+    known = {each["metadata"]["name"]: int(each["value"]) for each in listed} | _SYSTEM_PRIORITIES
+    if chosen:
+        return known.get(chosen.name)
+    if "priorityclasses" in objects.refused:
+        return None
+    return next((int(each["value"]) for each in listed if each.get("globalDefault")), 0)
 
 
 def _submission(job: SubmittedJob, objects: KueueObjects, before: Sequence[Workload]) -> Submission:
@@ -252,9 +275,9 @@ def _fair_sharing(objects: KueueObjects) -> tuple[bool, ...]:
 
 def _unknown_priority(submission: Submission) -> Iterator[limits.Gap]:
     if _priority(submission.job, submission.objects) is None:
-        ((plural, name, _),) = _priority_classes(submission.job)
-        right = submission.objects.refused[plural]
-        yield limits.Gap(f"its priority is that of class {name}, and you may not {right}; 0 is assumed", limits.FITS)
+        chosen = _priority_class(submission.job)
+        right = submission.objects.refused[chosen.plural if chosen else "priorityclasses"]
+        yield limits.Gap(f"its priority is taken for 0, because you may not {right}", limits.FITS)
 
 
 def _reasons(verdict: Verdict) -> list[str]:
@@ -266,7 +289,7 @@ def _reasons(verdict: Verdict) -> list[str]:
     return [
         *dict.fromkeys(map(str, verdict.shortages)),
         *([f"the chips are held by {held}"] if held else []),
-        *([f"{ahead} are ahead of it in the queue"] if ahead else []),
+        *([f"ahead of it in the queue: {ahead}"] if ahead else []),
     ]
 
 
