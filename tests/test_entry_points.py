@@ -32,6 +32,7 @@ json.dump([own, time.process_time(), sorted(name for name in sys.argv[2:] if nam
         ("cli.status", 64, 0.7),
         ("cli.logs", 52, 0.7),
         ("cli.explain.explain", 68, 0.7),
+        ("cli.rehearse.rehearse", 62, 0.7),
     ],
 )
 def test_an_entry_point_loads_no_more_than_it_needs(entry: str, most_modules: int, most_cpu_seconds: float) -> None:

@@ -160,7 +160,10 @@ def read(path: Path, namespace: str | None, default: str) -> JobFile:
             )
             continue
         try:
-            jobs.append(_job(content, file, namespace or default))
+            job = _job(content, file, namespace or default)
+            if job.name in [other.name for other in jobs]:
+                errors.append(job.error("metadata.name", "a name for each job", repr(job.name), "write two files"))
+            jobs.append(job)
         except ValidationError as error:
             errors += _errors(file, error)
     if not jobs and not errors:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cli.rehearse.job_file import SubmittedJob
-from infra.cluster.kueue_objects import CONFIG_MAP, KueueObjects
+from cli.rehearse.submission import Submission
+from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
 from infra.review.admission.manifests import pod_sets, requests, usable_flavors
-from infra.review.admission.rehearsal import Outcome
-from infra.review.admission.situation import Situation, Workload
+from infra.review.admission.rehearsal import Outcome, Verdict
 from infra.stack.manifests import Object, amount, condition, is_true, selects
 from infra.stack.names import (
     KUEUE_API_VERSION,
@@ -45,42 +45,6 @@ class Gap:
     """Outcomes of the simulation that are right in spite of it."""
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A job, its ClusterQueue, and the rest of the cluster."""
-
-    job: SubmittedJob
-    objects: KueueObjects
-    local_queue: Object
-    queue: Object
-    """Its ClusterQueue."""
-    workload: Workload
-    situation: Situation
-
-    @property
-    def queue_name(self) -> str:
-        return self.queue["metadata"]["name"]
-
-    @property
-    def title(self) -> str:
-        return f"ClusterQueue {self.queue_name}"
-
-    @property
-    def related(self) -> list[Object]:
-        """Return its ClusterQueue, and the others of the cohort."""
-        return live.related(self.objects.lists["clusterqueues"], self.queue_name)
-
-    @property
-    def flavors(self) -> frozenset[str]:
-        """Return the flavors of its ClusterQueue whose nodes it may use."""
-        specs = (pods["spec"] for pods in self.job.pods.values())
-        usable = (usable_flavors(spec, self.objects.lists["resourceflavors"]) for spec in specs)
-        return frozenset[str]().union(*usable) & {name for name, _ in live.quotas(self.queue)}
-
-    def has_waiting(self) -> bool:
-        return any(each.admission is None and each.queue == self.queue_name for each in self.situation.workloads)
-
-
 def holds(submission: Submission) -> Iterator[str]:
     """Yield why its queues admit nothing now."""
     if live.is_stopped(submission.local_queue):
@@ -111,6 +75,16 @@ def gaps(submission: Submission) -> Iterator[Gap]:
     yield from _of_other_resources(submission)
     yield from _of_workloads(submission)
     yield from _of_configuration(submission)
+
+
+def of_verdict(submission: Submission, verdict: Verdict) -> Iterator[Gap]:
+    """Yield signs in the result of the simulation that it may be wrong here."""
+    if verdict.preempts_in_circles:
+        yield Gap("workloads of these queues preempt each other in turn, so the end depends on chance")
+    if submission.unknown_priority:
+        yield Gap(f"its priority is taken for 0, because you may not {submission.unknown_priority}", FITS)
+    if early := sorted({*verdict.started_first} - submission.earlier):
+        yield Gap(f"{early[0]} waits although its chips are free, so something else may hold back jobs here", FITS)
 
 
 def _of_job(job: SubmittedJob) -> Iterator[Gap]:

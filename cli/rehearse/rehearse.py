@@ -3,9 +3,7 @@
 It needs a kubeconfig, but no stack of this project.
 """
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,22 +12,18 @@ from rich.text import Text
 
 from cli.answer import NEGATIVE, Halt, as_json, waiting
 from cli.rehearse import job_file, limits
-from cli.rehearse.job_file import JobFile, Located, SubmittedJob
-from cli.rehearse.limits import Submission
+from cli.rehearse.job_file import JobFile
 from cli.rehearse.price import Price, price
+from cli.rehearse.submission import Submission, submit
+from cli.rehearse.submission import errors as errors_of
 from infra.cluster import kueue_objects
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, CredentialsError
 from infra.cluster.kueue_objects import KueueObjects, NoKueueError
-from infra.review.admission import live, manifests
+from infra.review.admission import live
 from infra.review.admission.rehearsal import Outcome, Verdict, rehearse
-from infra.review.admission.situation import Situation, Workload
+from infra.review.admission.situation import Workload
 from infra.stack.cost import per_hour
-from infra.stack.names import PRIORITY_LABEL, QUEUE_LABEL, TPU_RESOURCE
 from workloads.spec.base import Spec
-
-_DEFAULT_QUEUE = "default"
-"""LocalQueue of jobs without a label, if a namespace has it."""
-_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 class Rehearsal(Spec):
@@ -53,6 +47,11 @@ class Rehearsal(Spec):
     """What the simulation leaves out or assumes, without an effect on the outcome."""
 
     @property
+    def starts(self) -> bool:
+        """Return whether it would be admitted, if need be after preemption."""
+        return self.outcome in ("admitted", "preempts") and bool(self.simulated and self.simulated.admitted_in_the_end)
+
+    @property
     def verdict(self) -> str:
         """Return the outcome in a few words."""
         found = self.simulated
@@ -60,7 +59,7 @@ class Rehearsal(Spec):
         match self.outcome:
             case "admitted":
                 return f"would be admitted at once, on flavor {flavors}"
-            case "preempts" if found and found.admitted_in_the_end:
+            case "preempts" if found and self.starts:
                 count = len(found.preempted)
                 others = "1 workload" if count == 1 else f"{count} workloads"
                 return f"would be admitted on flavor {flavors}, after it preempts {others}"
@@ -117,8 +116,7 @@ def command(path: Path, chosen: tuple[str | None, str | None, str | None], conso
         console.out(as_json({"jobs": found, "left_out": file.left_out}))
     else:
         _print(found, file, console)
-    started = all(each.outcome in ("admitted", "preempts") for each in found)
-    return 0 if started else NEGATIVE
+    return 0 if all(each.starts for each in found) else NEGATIVE
 
 
 def _no_answer(error: Exception) -> Halt:
@@ -138,7 +136,7 @@ def _print(found: Sequence[Rehearsal], file: JobFile, console: Console) -> None:
 
 def rehearse_file(file: JobFile, objects: KueueObjects) -> list[Rehearsal]:
     """Return what would happen to the jobs of a file, each after those before it. Raise Halt with all errors."""
-    errors = [error for job in file.jobs for error in _errors(job, objects)]
+    errors = [error for job in file.jobs for error in errors_of(job, objects)]
     if errors or file.errors:
         file.refuse(errors)
     if not objects.has_jobsets and any(job.kind == "JobSet" for job in file.jobs):
@@ -146,104 +144,10 @@ def rehearse_file(file: JobFile, objects: KueueObjects) -> list[Rehearsal]:
     found: list[Rehearsal] = []
     before: list[Workload] = []
     for job in file.jobs:
-        submission = _submission(job, objects, before)
+        submission = submit(job, objects, before)
         found.append(_rehearsal(submission))
         before.append(submission.workload)
     return found
-
-
-def _errors(job: SubmittedJob, objects: KueueObjects) -> Iterator[Located]:
-    """Yield the errors of a job that only the cluster shows."""
-    queues, label = _names(objects, "localqueues"), job.labels.get(QUEUE_LABEL)
-    if (label or _DEFAULT_QUEUE) not in queues:
-        expected = f"a LocalQueue of namespace {objects.namespace} ({', '.join(queues) or 'there are none'})"
-        got = repr(label) if label else "no label"
-        yield job.error(f"metadata.labels.{QUEUE_LABEL}", expected, got, f"write the label {QUEUE_LABEL}")
-    if chosen := _priority_class(job):
-        classes = _names(objects, chosen.plural)
-        if chosen.plural not in objects.refused and chosen.name not in (*classes, *_SYSTEM_PRIORITIES):
-            expected = f"one of the {chosen.plural} {', '.join(classes) or '(there are none)'}"
-            yield job.error(chosen.path, expected, repr(chosen.name), "correct it, or create the class")
-    if job.name == "*":
-        yield job.error("metadata.name", "a name", "nothing", "write metadata.name or metadata.generateName")
-    if not any(TPU_RESOURCE in manifests.requests(pods["spec"]) for pods in job.pods.values()):
-        yield job.error("spec", f"pods that request {TPU_RESOURCE}", "none", "only jobs on TPUs are simulated")
-    for each in objects.lists["workloads"]:
-        for owner in each["metadata"].get("ownerReferences", []):
-            there = (each["metadata"]["namespace"], owner["kind"], owner["name"])
-            if there == (objects.namespace, job.kind, job.name):
-                yield job.error("metadata.name", "a new name", repr(job.name), "rename it, or delete the other job")
-
-
-def _names(objects: KueueObjects, plural: str) -> list[str]:
-    """Return the names of the objects of a kind; of a namespaced kind, those of the namespace."""
-    found = [each["metadata"] for each in objects.lists[plural]]
-    return [each["name"] for each in found if each.get("namespace") in (None, objects.namespace)]
-
-
-@dataclass(frozen=True)
-class _PriorityClass:
-    plural: str
-    name: str
-    path: str
-    """Where the manifest names it."""
-
-
-def _priority_class(job: SubmittedJob) -> _PriorityClass | None:
-    """Return the class with the priority of a job; `None` if it names none."""
-    if name := job.labels.get(PRIORITY_LABEL):
-        return _PriorityClass("workloadpriorityclasses", name, f"metadata.labels.{PRIORITY_LABEL}")
-    for pods in job.pods.values():
-        if name := pods["spec"].get("priorityClassName"):
-            return _PriorityClass("priorityclasses", name, "spec.replicatedJobs")
-    return None
-
-
-def _priority(job: SubmittedJob, objects: KueueObjects) -> int | None:
-    """Return the priority of a job. `None` if this user may not read its class."""
-    chosen = _priority_class(job)
-    listed = objects.lists[chosen.plural if chosen else "priorityclasses"]
-    known = {each["metadata"]["name"]: int(each["value"]) for each in listed} | _SYSTEM_PRIORITIES
-    if chosen:
-        return known.get(chosen.name)
-    if "priorityclasses" in objects.refused:
-        return None
-    return next((int(each["value"]) for each in listed if each.get("globalDefault")), 0)
-
-
-def _submission(job: SubmittedJob, objects: KueueObjects, before: Sequence[Workload]) -> Submission:
-    """Return a job with the queues that it is submitted to. `before` are the jobs of the file before it."""
-    local = objects.named("localqueues", job.labels.get(QUEUE_LABEL) or _DEFAULT_QUEUE)
-    assert local, "errors of the job have been reported"
-    name = local["spec"]["clusterQueue"]
-    queue = objects.named("clusterqueues", name)
-    if queue is None:
-        raise Halt(
-            f"expected a ClusterQueue of LocalQueue {local['metadata']['name']}, got {name!r}, which does not exist"
-        )
-    found = _situation(objects, name, fair_sharing=False)
-    return Submission(
-        job=job,
-        objects=objects,
-        local_queue=local,
-        queue=queue,
-        workload=manifests.jobset_workload(
-            job.manifest, name, _priority(job, objects) or 0, objects.lists["resourceflavors"], time.time()
-        ),
-        situation=found.model_copy(update={"workloads": (*found.workloads, *before)}),
-    )
-
-
-def _situation(objects: KueueObjects, queue: str, *, fair_sharing: bool) -> Situation:
-    lists = objects.lists
-    return live.situation(
-        live.related(lists["clusterqueues"], queue),
-        lists["localqueues"],
-        lists["resourceflavors"],
-        lists["workloads"],
-        fair_sharing=fair_sharing,
-        others_hidden="workloads" in objects.refused,
-    )
 
 
 def _rehearsal(submission: Submission) -> Rehearsal:
@@ -254,7 +158,8 @@ def _rehearsal(submission: Submission) -> Rehearsal:
         rehearse(submission.situation.model_copy(update={"fair_sharing": fair}), submission.workload)
         for fair in _fair_sharing(submission.objects)
     ]
-    verdict, gaps = verdicts[0], [*limits.gaps(submission), *_unknown_priority(submission)]
+    verdict = verdicts[0]
+    gaps = [*limits.gaps(submission), *limits.of_verdict(submission, verdict)]
     if len({(each.outcome, each.flavors, each.preempted) for each in verdicts}) > 1:
         other = verdicts[1].answer
         gaps.append(limits.Gap(f"Kueue's fair sharing is not known, and with it, it would be: {other}", limits.NOTHING))
@@ -271,13 +176,6 @@ def _fair_sharing(objects: KueueObjects) -> tuple[bool, ...]:
         return (False, True)
     fair = objects.configuration.get("fairSharing")
     return (fair is not None and fair.get("enable", True),)
-
-
-def _unknown_priority(submission: Submission) -> Iterator[limits.Gap]:
-    if _priority(submission.job, submission.objects) is None:
-        chosen = _priority_class(submission.job)
-        right = submission.objects.refused[chosen.plural if chosen else "priorityclasses"]
-        yield limits.Gap(f"its priority is taken for 0, because you may not {right}", limits.FITS)
 
 
 def _reasons(verdict: Verdict) -> list[str]:

@@ -78,10 +78,9 @@ def situation(
     flavors: Iterable[Object],
     workloads: Iterable[Object],
     *,
-    fair_sharing: bool,
     others_hidden: bool,
 ) -> Situation:
-    """Return the queues with their workloads that have or request chips.
+    """Return the queues with their workloads that have or request chips, without fair sharing.
 
     With `others_hidden`, `workloads` are not all of the cluster. Then the status of each queue says how many chips the
     others hold, which are simulated as one workload that is never preempted.
@@ -97,7 +96,7 @@ def situation(
     seen = [each for each in manifests.workloads(workloads, local, flavors) if each.chips]
     if others_hidden:
         seen += [each for queue in queues for each in _hidden(queue, seen) if queue["metadata"]["name"] in found]
-    return Situation(queues=tuple(found.values()), workloads=tuple(seen), fair_sharing=fair_sharing)
+    return Situation(queues=tuple(found.values()), workloads=tuple(seen), fair_sharing=False)
 
 
 def _hidden(queue: Object, seen: Iterable[Workload]) -> Iterator[Workload]:

@@ -293,6 +293,19 @@ def test_the_jobs_of_a_file_are_submitted_one_after_the_other(run: Callable[...,
         assert (found.exit_code, answer["left_out"]) == (2, ["Service head"])
 
 
+def test_two_jobs_of_one_name_are_an_error(run: Callable[..., Result]) -> None:
+    found = run(cluster(*xpk()), jobset("one"), jobset("one"))
+    assert (found.exit_code, found.output.count("job.yaml:")) == (1, 1)
+
+
+def test_a_workload_that_waits_for_nothing_is_a_sign_of_something_else(rehearse: Rehearse) -> None:
+    odd = workload("odd", 16, None)
+    fits, full = rehearse(cluster(*xpk(), odd), jobset()), rehearse(cluster(*xpk(16), odd), jobset())
+    assert (fits["outcome"], full["outcome"]) == ("admitted", "unknown")
+    assert "default/odd" in fits["notes"][0]
+    assert "default/odd" in full["reasons"][0]
+
+
 def test_a_job_without_a_label_is_for_the_queue_named_default(rehearse: Rehearse) -> None:
     played = cluster(*xpk(), local_queue("default", "cluster-queue"))
     assert rehearse(played, jobset(queue=None))["local_queue"] == "default"
@@ -315,7 +328,7 @@ def test_all_errors_of_a_file_are_reported_with_their_lines(run: Callable[..., R
         (jobset(queue="typo"), "multislice-queue"),
         (jobset(queue=None), "kueue.x-k8s.io/queue-name"),
         (jobset(labels={"kueue.x-k8s.io/priority-class": "typo"}), "typo"),
-        (jobset("holds"), "holds"),
+        (jobset("holds"), "expected a new name"),
         (jobset("", metadata={}), "metadata.name"),
         (jobset(pod={"containers": [{}]}), TPU),
     ],

@@ -177,3 +177,14 @@ def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> No
     assert manifests.requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
     assert manifests.requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
     assert manifests.requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
+
+
+@pytest.mark.parametrize(
+    ("job", "count"),
+    [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2), ({"completions": 8}, 1)],
+)
+def test_a_pod_set_has_as_many_pods_as_can_run_at_once(job: dict[str, int], count: int) -> None:
+    template = {"spec": {"template": {"spec": {"containers": [{}]}}, **job}}
+    jobs = [{"name": "one", "template": template}, {"name": "two", "replicas": 3, "template": template}]
+    found = manifests.pod_sets({"spec": {"replicatedJobs": jobs}})
+    assert [pods["count"] for pods in found] == [count, 3 * count]
