@@ -15,11 +15,8 @@ from cli.lifecycle import lifecycle
 from cli.options import (
     ClusterCommand,
     Commands,
-    Context,
     Engine,
     Job,
-    Kubeconfig,
-    Namespace,
     On,
     Output,
     Sandbox,
@@ -29,6 +26,7 @@ from cli.options import (
     folder_of,
     kubectl,
 )
+from cli.rehearse import any_cluster
 from cli.selected import STACK_VARIABLE, default_stack
 from workloads.terminal import Terminal
 
@@ -62,6 +60,7 @@ def _options(
 
 
 app.add_typer(lifecycle)
+app.add_typer(any_cluster)
 
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
@@ -334,24 +333,6 @@ def render(
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
     request = command.read_request(words or [], flags)
     return command.render(_deployed(stack, engine, sandbox), request)
-
-
-@app.command()
-def rehearse(
-    manifest: Annotated[
-        Path,
-        typer.Argument(metavar="JOB.yaml", help="Manifests of JobSets, as for kubectl create -f. -: standard input."),
-    ],
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    output: Output = "text",
-) -> int:
-    """Say whether the Kueue of any cluster would admit a JobSet. Exit status 2: it would wait, or it is not known."""
-    from cli.rehearse.rehearse import command
-
-    chosen = (kubeconfig, context, namespace)
-    return command(manifest, chosen, Terminal(highlight=False), json=output == "json")
 
 
 @app.command(cls=ClusterCommand)

@@ -132,7 +132,7 @@ def _of_cohort(submission: Submission) -> Iterator[Gap]:
         return
     cohort = submission.objects.named("cohorts", name)
     if right := submission.objects.refused.get("cohorts"):
-        yield Gap(f"Cohort {name} may be part of another one or have chips of its own: you may not {right}")
+        yield Gap(f"Cohort {name} may be part of another one or have chips of its own: you may not {right}", NOTHING)
     elif cohort and (parent := cohort["spec"].get("parentName") or cohort["spec"].get("parent")):
         yield Gap(f"Cohort {name} is part of Cohort {parent}, and nested cohorts are not simulated", NOTHING)
     elif cohort and cohort["spec"].get("resourceGroups"):

@@ -74,11 +74,11 @@ def errors(job: SubmittedJob, objects: KueueObjects) -> Iterator[Located]:
         yield job.error("metadata.name", "a name", "nothing", "write metadata.name or metadata.generateName")
     if not any(TPU_RESOURCE in manifests.requests(pods["spec"]) for pods in job.pods.values()):
         yield job.error("spec", f"pods that request {TPU_RESOURCE}", "none", "only jobs on TPUs are simulated")
-    for each in objects.lists["workloads"]:
-        for owner in each["metadata"].get("ownerReferences", []):
-            there = (each["metadata"]["namespace"], owner["kind"], owner["name"])
-            if there == (objects.namespace, job.kind, job.name):
-                yield job.error("metadata.name", "a new name", repr(job.name), "rename it, or delete the other job")
+    # A Workload is known by its JobSet's name, so a Job of that name would be taken for it.
+    near = [each["metadata"] for each in objects.lists["workloads"] if each["metadata"]["namespace"] == job.namespace]
+    owners = [owner for each in near for owner in each.get("ownerReferences", [])]
+    if any(owner["name"] == job.name and owner["kind"] in ("JobSet", job.kind) for owner in owners):
+        yield job.error("metadata.name", "a new name", repr(job.name), "rename it, or delete the other job")
 
 
 def _names(objects: KueueObjects, plural: str) -> list[str]:
