@@ -146,7 +146,8 @@ def rehearse_file(file: JobFile, objects: KueueObjects) -> list[Rehearsal]:
     for job in file.jobs:
         submission = submit(job, objects, before)
         found.append(_rehearsal(submission))
-        before.append(submission.workload)
+        if found[-1].simulated:
+            before.append(submission.workload)
     return found
 
 

@@ -129,6 +129,8 @@ def submit(job: SubmittedJob, objects: KueueObjects, before: Sequence[Workload])
             f"expected a ClusterQueue of LocalQueue {local['metadata']['name']}, got {name!r}, which does not exist"
         )
     situation = _situation(objects, name)
+    queues = {each.name for each in situation.queues}
+    earlier = [each for each in before if each.queue in queues]
     priority, unknown = _priority(job, objects)
     return Submission(
         job=job,
@@ -136,8 +138,8 @@ def submit(job: SubmittedJob, objects: KueueObjects, before: Sequence[Workload])
         local_queue=local,
         queue=queue,
         workload=manifests.jobset_workload(job.manifest, name, priority, objects.lists["resourceflavors"], time.time()),
-        situation=situation.model_copy(update={"workloads": (*situation.workloads, *before)}),
-        earlier=frozenset(each.name for each in before),
+        situation=situation.model_copy(update={"workloads": (*situation.workloads, *earlier)}),
+        earlier=frozenset(each.name for each in earlier),
         unknown_priority=unknown,
     )
 

@@ -306,6 +306,25 @@ def test_a_workload_that_waits_for_nothing_is_a_sign_of_something_else(rehearse:
     assert "default/odd" in full["reasons"][0]
 
 
+def test_jobs_of_a_file_may_have_different_queues(run: Callable[..., Result]) -> None:
+    chipless = [cluster_queue("cpus", {"cpu": {"1xv6e-16": 8}}), local_queue("cpus", "cpus")]
+    second = [cluster_queue("second", {TPU: {"1xv6e-16": 16}}), local_queue("second", "second")]
+    jobs = [jobset("none", "cpus"), jobset("first"), jobset("other", "second")]
+    found = run(cluster(*xpk(16), *chipless, *second), *jobs, options=("-o", "json"))
+    outcomes = [each["outcome"] for each in json.loads(found.stdout)["jobs"]]
+    assert (found.exit_code, outcomes) == (2, ["never", "admitted", "admitted"])
+
+
+def test_standard_input_that_is_not_yaml_has_a_line(run: Callable[..., Result]) -> None:
+    found = run(cluster(*xpk()), source="kind: Service\n---\na: [")
+    assert (found.exit_code, "standard input:3" in found.output) == (1, True)
+
+
+def test_a_file_without_a_job_is_an_error(run: Callable[..., Result]) -> None:
+    found = run(cluster(*xpk()), {"kind": "Service", "metadata": {"name": "head"}}, None, [1])
+    assert (found.exit_code, "Service head" in found.output) == (1, True)
+
+
 def test_a_job_without_a_label_is_for_the_queue_named_default(rehearse: Rehearse) -> None:
     played = cluster(*xpk(), local_queue("default", "cluster-queue"))
     assert rehearse(played, jobset(queue=None))["local_queue"] == "default"
