@@ -32,6 +32,15 @@ def _is_quantity(written: Any) -> Any:
     return written
 
 
+def _has_values(rule: Object) -> Object:
+    values = rule.get("values", [])
+    if rule["operator"] in ("In", "NotIn") and not values:
+        raise ValueError("a rule with values")
+    if rule["operator"] in ("Gt", "Lt") and len(values) != 1:
+        raise ValueError("a rule with one value")
+    return rule
+
+
 type _Quantities = dict[str, Annotated[Any, AfterValidator(_is_quantity)]]
 type _Texts = dict[str, str]
 type _Count = Annotated[int, Field(ge=0)]
@@ -46,7 +55,7 @@ _Metadata = TypedDict(
 _Resources = TypedDict("_Resources", {"requests": _Quantities, "limits": _Quantities}, total=False)
 _Container = TypedDict("_Container", {"resources": _Resources, "restartPolicy": str}, total=False)
 _Rule = TypedDict("_Rule", {"key": str, "operator": _Operator, "values": NotRequired[list[str]]})
-_Term = TypedDict("_Term", {"matchExpressions": list[_Rule]}, total=False)
+_Term = TypedDict("_Term", {"matchExpressions": list[Annotated[_Rule, AfterValidator(_has_values)]]}, total=False)
 _Terms = TypedDict("_Terms", {"nodeSelectorTerms": list[_Term]})
 _NodeAffinity = TypedDict("_NodeAffinity", {"requiredDuringSchedulingIgnoredDuringExecution": _Terms}, total=False)
 _Affinity = TypedDict("_Affinity", {"nodeAffinity": _NodeAffinity}, total=False)

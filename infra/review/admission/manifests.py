@@ -224,9 +224,10 @@ def _holds(rule: Object, value: str) -> bool:
             return value not in rule["values"]
         case "Exists":
             return True
-        case "Gt":
-            return int(value) > int(rule["values"][0])
-        case "Lt":
-            return int(value) < int(rule["values"][0])
+        case "Gt" | "Lt" as operator:
+            (bound,) = rule["values"]
+            if not (value.isdecimal() and bound.isdecimal()):
+                return False
+            return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
         case _:  # DoesNotExist
             return False

@@ -35,6 +35,8 @@ def _rule(key: str, operator: str, *values: str) -> dict[str, Any]:
         # The other flavor says nothing of its chips, so whatever is asked of them does not rule it out.
         (_affinity([_rule("chips", "Gt", "4")]), {"y"}),
         (_affinity([_rule("chips", "Lt", "8")]), {"x", "y"}),
+        # A label that is no number is neither larger nor smaller than one.
+        (_affinity([_rule("group", "Gt", "4")]), set[str]()),
     ],
 )
 def test_of_selector_and_affinity_a_flavors_own_labels_count(pod: dict[str, Any], usable: set[str]) -> None:
