@@ -182,6 +182,8 @@ ANY = {"spec": {"parentName": "root"}}
         ([*xpk(admissionScope={}), workload("waits", 32, None), workload("holds", 4)], jobset()),
         (xpk(), jobset(pod_metadata={"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}})),
         (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/elastic-job": "true"}})),
+        (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}})),
+        (xpk(concurrentAdmissionPolicy={}), jobset()),
         (xpk(), jobset(pod={"resourceClaims": [{"name": "x"}]})),
         (xpk(), jobset(managedBy="kueue.x-k8s.io/multikueue")),
         ([{"kind": "ResourceFlavor", **named("1xv6e-16"), "spec": {"topologyName": "x"}}, *xpk()[1:]], jobset()),
@@ -191,6 +193,64 @@ def test_what_is_not_simulated_makes_the_answer_unknown(rehearse: Rehearse, obje
     found = rehearse(cluster(*objects), job)
     assert (found["outcome"], found["simulated"]["outcome"]) == ("unknown", "admitted")
     assert len(found["reasons"]) == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"waitForPodsReady": {"blockAdmission": True}},
+        {"integrations": {"frameworks": ["batch/job"]}},
+        {"managedJobsNamespaceSelector": {"matchLabels": {"team": "other"}}},
+        {"resources": {"transformations": [{"input": TPU, "outputs": {}}]}},
+    ],
+)
+def test_so_does_a_configuration_with_which_quotas_do_not_decide(rehearse: Rehearse, config: Any) -> None:
+    found = rehearse(cluster(*xpk(), config=config), jobset())
+    assert (found["outcome"], len(found["reasons"])) == ("unknown", 1)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"flavorFungibility": {"preference": "PreemptionOverBorrowing"}},
+        {"preemption": {"withinClusterQueue": "LowerPriority", "borrowWithinCohort": {"maxPriorityThreshold": 1}}},
+    ],
+)
+def test_a_rule_of_preemption_does_not_matter_if_the_job_fits(rehearse: Rehearse, spec: Any) -> None:
+    fits = rehearse(cluster(*xpk(**spec)), jobset())
+    full = rehearse(cluster(*xpk(**spec), workload("holds", 32)), jobset())
+    assert (fits["outcome"], len(fits["notes"]), full["outcome"]) == ("admitted", 1, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("refused", "spec", "outcome"),
+    [
+        (path("cohorts"), {}, "admitted"),
+        (path("cohorts"), {"cohortName": "all"}, "unknown"),
+        ("/api/v1/namespaces/default", {}, "admitted"),
+        ("/api/v1/namespaces/default", {"namespaceSelector": {"matchLabels": {"team": "research"}}}, "unknown"),
+        (path("localqueues"), {}, "admitted"),
+        ("/api/v1/nodes", {}, "admitted"),
+    ],
+)
+def test_a_missing_right_matters_only_if_the_object_does(
+    rehearse: Rehearse, refused: str, spec: Any, outcome: str
+) -> None:
+    played = cluster(*xpk(**spec))
+    played.collections[path("localqueues", namespace="default")] = [local_queue("multislice-queue", "cluster-queue")]
+    played.refused[refused] = 403
+    assert rehearse(played, jobset())["outcome"] == outcome
+
+
+def test_a_job_of_kubernetes_may_start_with_fewer_pods(rehearse: Rehearse) -> None:
+    template = jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]
+    labels = {"kueue.x-k8s.io/queue-name": "multislice-queue"}
+    annotations = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {**template, "parallelism": 16, "completions": 16}}
+    rigid = {**job, "metadata": {"name": "probe", "labels": labels}}
+    elastic = {**job, "metadata": {"name": "probe", "labels": labels, "annotations": annotations}}
+    assert rehearse(cluster(*xpk()), rigid)["outcome"] == "never"
+    assert rehearse(cluster(*xpk()), elastic)["outcome"] == "unknown"
 
 
 def test_a_check_that_creates_hosts_follows_the_admission(rehearse: Rehearse) -> None:
@@ -250,6 +310,12 @@ def test_a_cluster_without_kueue_or_readable_queues_says_what_is_missing(run: Ca
     none.collections["/apis"] = []
     found = run(none, jobset())
     assert (found.exit_code, "Kueue" in found.output) == (1, True)
+    no_jobsets = cluster(*xpk())
+    no_jobsets.collections["/apis"].pop()
+    found = run(no_jobsets, jobset())
+    assert (found.exit_code, "JobSet" in found.output) == (1, True)
+    unknown = run(cluster(*xpk(), version="v1alpha1"), jobset())
+    assert (unknown.exit_code, "v1alpha1" in unknown.output) == (1, True)
     closed = cluster(*xpk())
     forbid(closed, "clusterqueues", "resourceflavors")
     found = run(closed, jobset())
