@@ -27,6 +27,7 @@ from cli.options import (
     folder_of,
     kubectl,
 )
+from cli.rehearse import any_cluster
 from cli.selected import STACK_VARIABLE, default_stack
 from workloads.terminal import Terminal
 
@@ -60,6 +61,7 @@ def _options(
 
 
 app.add_typer(lifecycle)
+app.add_typer(any_cluster)
 
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]

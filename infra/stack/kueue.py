@@ -7,7 +7,15 @@ would leave chips idle."""
 from collections.abc import Mapping, Sequence
 
 from infra.stack.manifests import WAIT_FOR, Manifest, manifest, quantity
-from infra.stack.names import HOST_LABEL, KUEUE_API_VERSION, KUEUE_GROUP, NAMESPACE_LABEL, NODE_POOL_LABEL, TPU_RESOURCE
+from infra.stack.names import (
+    HOST_LABEL,
+    KUEUE_API_VERSION,
+    KUEUE_GROUP,
+    NAMESPACE_LABEL,
+    NODE_POOL_LABEL,
+    PROVISIONING_CONTROLLER,
+    TPU_RESOURCE,
+)
 from infra.stack.pods import node_labels
 from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.schema import Placement, Preemption, Quota, SliceGroup, Team
@@ -72,7 +80,7 @@ def provisioning(name: str, group: SliceGroup) -> Manifest:
 def admission_check(name: str) -> Manifest:
     """Return the check that holds an admitted job until the hosts of its slice exist."""
     spec: Manifest = {
-        "controllerName": f"{KUEUE_GROUP}/provisioning-request",
+        "controllerName": PROVISIONING_CONTROLLER,
         "parameters": {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name},
     }
     return manifest(KUEUE_API_VERSION, "AdmissionCheck", name, annotations={WAIT_FOR: "condition=Active"}, spec=spec)

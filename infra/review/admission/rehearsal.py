@@ -50,6 +50,8 @@ class Preempted(Spec):
     priority: int
     chips: int
     reason: Reason
+    runs_again: bool
+    """Whether it gets other chips at once, instead of waiting in its queue."""
 
     def __str__(self) -> str:
         return f"{self.workload} ({self.chips} chips, priority {self.priority}, {_REASONS[self.reason]})"
@@ -208,7 +210,7 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
         assignment=decided.assignment if decided else assign(before, workload, (0,) * len(workload.pod_sets)),
         step=decided.step if decided else "waits",
         targets=decided.targets if decided else (),
-        admitted_in_the_end=workload.name in scheduler.snapshot.running(workload.queue),
+        in_the_end=frozenset(name for queue in situation.queues for name in scheduler.snapshot.running(queue.name)),
         preempts_in_circles=most in (len(earlier), len(later)),
         waiting=waiting,
         started_first=tuple(event.workload.name for event in earlier if event.step == "admitted"),
@@ -223,7 +225,8 @@ class _Finding:
     assignment: Assignment
     step: str
     targets: tuple[Target, ...]
-    admitted_in_the_end: bool
+    in_the_end: frozenset[str]
+    """Names of the workloads that run when nothing changes any more."""
     preempts_in_circles: bool
     waiting: list[Workload]
     started_first: tuple[str, ...]
@@ -247,8 +250,8 @@ class _Finding:
             outcome=outcome,
             flavors=self.assignment.flavors if gets else (),
             borrowed=tuple(self._loans()) if gets else (),
-            preempted=tuple(map(_report_preempted, self.targets)) if outcome == "preempts" else (),
-            admitted_in_the_end=self.admitted_in_the_end,
+            preempted=tuple(map(self._preempted, self.targets)) if outcome == "preempts" else (),
+            admitted_in_the_end=self.workload.name in self.in_the_end,
             preempts_in_circles=self.preempts_in_circles,
             shortages=() if outcome == "admitted" else tuple(map(_shortage, self._failed())),
             holders=tuple(self._holders()) if waits else (),
@@ -270,6 +273,17 @@ class _Finding:
             for needed in (chips_of(pod_sets, flavors) for flavors in product(*usable))
         )
         return "waits" if possible else "never"
+
+    def _preempted(self, target: Target) -> Preempted:
+        other = target.workload
+        return Preempted(
+            workload=other.name,
+            queue=other.queue,
+            priority=other.priority,
+            chips=other.chips,
+            reason=target.reason,
+            runs_again=other.name in self.in_the_end,
+        )
 
     def _failed(self) -> list[Attempt]:
         attempts = (attempt for choice in self.assignment.choices for attempt in choice.attempts)
@@ -297,13 +311,6 @@ class _Finding:
 
     def _before_me(self, other: Workload) -> bool:
         return (-other.priority, other.queued_at) < (-self.workload.priority, self.workload.queued_at)
-
-
-def _report_preempted(target: Target) -> Preempted:
-    other = target.workload
-    return Preempted(
-        workload=other.name, queue=other.queue, priority=other.priority, chips=other.chips, reason=target.reason
-    )
 
 
 def _shortage(attempt: Attempt) -> Shortage:
