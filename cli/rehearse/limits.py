@@ -8,7 +8,7 @@ from cli.rehearse.job_file import SubmittedJob
 from cli.rehearse.submission import Submission
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
-from infra.review.admission.manifests import pod_sets, requests, usable_flavors
+from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
 from infra.stack.manifests import Object, amount, condition, is_true, selects
 from infra.stack.names import (
@@ -64,6 +64,18 @@ def blocks(submission: Submission) -> Iterator[str]:
         yield f"it requests {names}, of which {submission.title} has no quota"
     if _selected(submission) is False:
         yield f"the namespaceSelector of {submission.title} does not select namespace {submission.job.namespace}"
+    yield from _unsuitable_flavors(submission)
+
+
+def _unsuitable_flavors(submission: Submission) -> Iterator[str]:
+    """Yield why no flavor has nodes for pods that request chips."""
+    offered = {flavor for flavor, resource in live.quotas(submission.queue) if resource["name"] == TPU_RESOURCE}
+    flavors = [each for each in submission.objects.lists["resourceflavors"] if each["metadata"]["name"] in offered]
+    for name, pods in submission.job.pods.items():
+        found = {each["metadata"]["name"]: obstacle(pods["spec"], each) for each in flavors}
+        if found and all(found.values()) and TPU_RESOURCE in requests(pods["spec"]):
+            why = "; ".join(f"those of {flavor} have {reason}" for flavor, reason in found.items())
+            yield f"no flavor of {submission.title} has nodes for the pods of {name}: {why}"
 
 
 def gaps(submission: Submission) -> Iterator[Gap]:
@@ -144,7 +156,7 @@ def _of_checks(submission: Submission) -> Iterator[Gap]:
         if submission.flavors.isdisjoint(flavors):
             continue
         check = submission.objects.named("admissionchecks", name)
-        controller = check["spec"]["controllerName"] if check else "unknown"
+        controller = check["spec"].get("controllerName", "unknown") if check else "unknown"
         if controller == PROVISIONING_CONTROLLER:
             yield Gap(f"AdmissionCheck {name} lets it start only when its hosts have been created", _ALL)
         else:
@@ -252,7 +264,7 @@ def _waiting_pods(submission: Submission, queue: str) -> Iterator[Object]:
     local = {
         (each["metadata"]["namespace"], each["metadata"]["name"])
         for each in submission.objects.lists["localqueues"]
-        if each["spec"]["clusterQueue"] == queue
+        if each["spec"].get("clusterQueue") == queue
     }
     for each in submission.objects.lists["workloads"]:
         waits = each["spec"].get("active", True) and not (is_true(each, "QuotaReserved") or is_true(each, "Finished"))

@@ -122,7 +122,7 @@ def submit(job: SubmittedJob, objects: KueueObjects, before: Sequence[Workload])
     """
     local = objects.named("localqueues", job.labels.get(QUEUE_LABEL) or _DEFAULT_QUEUE)
     assert local, "errors of the job have been reported"
-    name = local["spec"]["clusterQueue"]
+    name = local["spec"].get("clusterQueue", "")
     queue = objects.named("clusterqueues", name)
     if queue is None:
         raise Halt(

@@ -69,7 +69,9 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
         for where, path in paths:
             try:
                 # An old Kueue has no cohorts in this version.
-                lists[plural] = (api.find(path) or {"items": []})["items"]
+                found = (api.find(path) or {"items": []})["items"]
+                # The API server leaves out a spec in which nothing is set.
+                lists[plural] = [{"spec": {}, **each} for each in found]
                 return
             except ApiError as error:
                 if error.status != FORBIDDEN:

@@ -91,7 +91,7 @@ def situation(
     local |= {
         (each["metadata"]["namespace"], each["metadata"]["name"]): each["spec"]["clusterQueue"]
         for each in local_queues
-        if each["spec"]["clusterQueue"] in found and not is_stopped(each)
+        if each["spec"].get("clusterQueue") in found and not is_stopped(each)
     }
     seen = [each for each in manifests.workloads(workloads, local, flavors) if each.chips]
     if others_hidden:

@@ -178,22 +178,27 @@ def _changed_at(manifest: Object, kind: str) -> float:
 
 
 def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:
-    """Return the names of the ResourceFlavors whose nodes a pod with this spec may use.
+    """Return the names of the ResourceFlavors whose nodes a pod with this spec may use."""
+    return frozenset(flavor["metadata"]["name"] for flavor in flavors if not obstacle(pod, flavor))
+
+
+def obstacle(pod: Object, flavor: Object) -> str:
+    """Return what nodes of a ResourceFlavor have that keeps a pod with this spec off them; empty if it may use them.
 
     It follows `checkFlavorForPodSets` in `pkg/scheduler/flavorassigner` of Kueue: taints must be tolerated, and of the
     pod's node selector and required node affinity only the flavor's own labels count.
     """
-    return frozenset(flavor["metadata"]["name"] for flavor in flavors if _suits(pod, flavor.get("spec", {})))
-
-
-def _suits(pod: Object, flavor: Object) -> bool:
-    tolerations = [*pod.get("tolerations", []), *flavor.get("tolerations", [])]
-    taints = [taint for taint in flavor.get("nodeTaints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
-    if not all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints):
-        return False
-    labels: Mapping[str, str] = flavor.get("nodeLabels", {})
-    selected = all(labels[key] == value for key, value in pod.get("nodeSelector", {}).items() if key in labels)
-    return selected and _in_affinity(pod, labels)
+    spec = flavor.get("spec", {})
+    tolerations = [*pod.get("tolerations", []), *spec.get("tolerations", [])]
+    for taint in spec.get("nodeTaints", []):
+        effect = taint["effect"]
+        if effect != "PreferNoSchedule" and not any(_tolerates(toleration, taint) for toleration in tolerations):
+            return f"taint {taint['key']}={taint.get('value', '')}:{effect}, which the pods do not tolerate"
+    labels: Mapping[str, str] = spec.get("nodeLabels", {})
+    for key, value in pod.get("nodeSelector", {}).items():
+        if labels.get(key, value) != value:
+            return f"label {key}={labels[key]}, and the pods select {value}"
+    return "" if _in_affinity(pod, labels) else "labels that the node affinity of the pods excludes"
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:

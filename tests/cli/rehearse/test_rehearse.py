@@ -61,6 +61,25 @@ def rehearse(run: Callable[..., Result]) -> Rehearse:
     return command
 
 
+def test_objects_in_which_nothing_is_set_are_read(rehearse: Rehearse, run: Callable[..., Result]) -> None:
+    empty = [{"kind": kind, **named("all")} for kind in ("Cohort", "ResourceFlavor", "ClusterQueue")]
+    aside = {"kind": "LocalQueue", **named("aside", namespace="default")}
+    objects = [*xpk(cohortName="all"), *empty, aside]
+    assert rehearse(cluster(*objects), jobset())["outcome"] == "admitted"
+    assert "expected a ClusterQueue of LocalQueue aside" in run(cluster(*objects), jobset(queue="aside")).output
+
+
+def test_a_job_that_no_flavor_suits_is_told_why(rehearse: Rehearse) -> None:
+    taint = {"key": TPU, "value": "present", "effect": "NoSchedule"}
+    flavor, *others = xpk()
+    tainted = {**flavor, "spec": {**flavor["spec"], "nodeTaints": [taint]}}
+    found = rehearse(cluster(tainted, *others), jobset())
+    assert found["outcome"] == "never"
+    assert "taint google.com/tpu=present:NoSchedule" in found["reasons"][0]
+    other = {"nodeSelector": {"cloud.google.com/gke-tpu-topology": "8x8"}}
+    assert "gke-tpu-topology=4x4, and the pods select 8x8" in rehearse(cluster(*xpk()), jobset(pod=other))["reasons"][0]
+
+
 def test_a_job_is_admitted_by_the_queue_of_xpk_and_priced_by_the_nodes(rehearse: Rehearse) -> None:
     found = rehearse(cluster(*xpk(), node(), version="v1beta1"), jobset(replicas=2))
     assert (found["outcome"], found["chips"], found["simulated"]["flavors"]) == ("admitted", 32, ["1xv6e-16"])
