@@ -44,7 +44,7 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     import numpy as np
     from etils import epath
 
-    from workloads.training.checkpoint import Checkpoints
+    from workloads.training.checkpoint import Checkpoints, Record
     from workloads.training.fingerprint import compile_fingerprints
     from workloads.training.mesh import build_mesh
     from workloads.training.runtime import Processes
@@ -60,7 +60,7 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     checkpoints = Checkpoints(epath.Path(folder / "checkpoints"), spec.training, Processes(0, 1, "here"))
     blocking, background = list[float](), list[float]()
     for step in range(1, _SAVES + 1):
-        blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, fingerprint, {})))
+        blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, Record(fingerprint, {}))))
         background.append(_seconds(lambda: list(checkpoints.finished(wait=True))))
     processor = time.process_time()
     restore = _seconds(lambda: checkpoints.restore(program.state_shapes, take, lambda line: print(line.line())))

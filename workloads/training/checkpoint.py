@@ -53,6 +53,10 @@ class Record:
     fingerprints: Fingerprints
     manifest: dict[str, Any]
     """Manifest of the attempt that saved it; see `runs`."""
+    attempt: int = 0
+    """Number of that attempt."""
+    steps: tuple[str, ...] = ()
+    """Lines of its last steps, which were not in storage when the save began."""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Self:
@@ -63,7 +67,9 @@ class Record:
         """
         match found:
             case {"fingerprints": dict(), "manifest": dict()}:
-                return cls(found["fingerprints"], found["manifest"])
+                # Earlier images wrote no lines.
+                steps = tuple(map(str, found.get("steps", ())))
+                return cls(found["fingerprints"], found["manifest"], int(found.get("attempt", 0)), steps)
             case _:
                 raise ValueError("expected a record with fingerprints and a manifest")
 
@@ -171,7 +177,7 @@ class Checkpoints:
             " put a good one there, or begin a new run with storage.existing_run: new"
         )
 
-    def save(self, step: int, state: TrainState, fingerprints: Fingerprints, manifest: dict[str, Any]) -> None:
+    def save(self, step: int, state: TrainState, record: Record) -> None:
         """Begin to write `state`, which must be equal on all replicas, after the previous save has ended.
 
         It returns when the arrays are copied from the devices.
@@ -179,8 +185,8 @@ class Checkpoints:
         Raises:
             SaveFailed: this host could not begin to write, or could not write its part of the previous save.
         """
-        record = {"format": FORMAT, "fingerprints": fingerprints, "manifest": manifest}
-        items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
+        written = {"format": FORMAT, **vars(record), "steps": [*record.steps]}
+        items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(written)}
         try:
             begun = self._orbax.save(step, args=ocp.args.Composite(**items))
         except Exception as error:

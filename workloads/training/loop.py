@@ -18,7 +18,7 @@ import jax
 from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.records.events import EventName
-from multislice_run.records.ledger import Ledger
+from multislice_run.records.ledger import Ledger, add_unstored
 from workloads.progress import (
     CheckpointSaved,
     Evaluation,
@@ -30,7 +30,7 @@ from workloads.progress import (
 from workloads.spec import JobSpec
 from workloads.training.after_step import AfterStep, every
 from workloads.training.attention_trial import settle
-from workloads.training.checkpoint import Checkpoints, SaveTimer, read_record
+from workloads.training.checkpoint import Checkpoints, Record, SaveTimer, read_record
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
@@ -201,7 +201,10 @@ class Training:
             self._stored_step = position.step
         self.journal.record(EventName.RESTORE, **asdict(position), seconds=time.monotonic() - began, source=source)
         if self.processes.leads:
-            earlier = earlier or read_record(self.run.checkpoints / str(position.step)).manifest
+            if source == "storage":
+                record = read_record(self.run.checkpoints / str(position.step))
+                add_unstored(self.run.steps, record.attempt, record.steps)
+                earlier = record.manifest
             if change := settings_change(earlier, self.run, state):
                 self.journal.announce(change)
         return "resumed" if position.step < self.schedule.steps else "already complete"
@@ -353,7 +356,8 @@ class Training:
         # all be announced at the end.
         self._announce_saved(wait=True)
         agreed = self.replicas.require_equal(step, self.program.fingerprints(self._state))
-        self.checkpoints.save(step, self._state, agreed, self.run.manifest)
+        record = Record(agreed, self.run.manifest, self.run.start, tuple(self.journal.metrics.unstored))
+        self.checkpoints.save(step, self._state, record)
         self._restartable_step = step
         self.journal.record(EventName.SAVE, step=step, blocking_seconds=time.monotonic() - began)
         self.journal.restart_clock()
