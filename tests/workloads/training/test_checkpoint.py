@@ -275,6 +275,7 @@ import os, sys
 from contextlib import suppress
 from pathlib import Path
 from tests.workloads.training.test_checkpoint import KEEP_ALL, MANIFEST, opened, program
+from workloads.training.checkpoint import Record
 from workloads.training.failures import exit_code
 from workloads.training.fingerprint import compile_fingerprints
 
