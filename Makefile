@@ -10,16 +10,16 @@ RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-fin
 .PHONY: up down train preview test test-all fuzz faults bench docs pictures lint format programs environment audit lock
 
 up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
-	@MULTISLICE_MAKE=local $(PYTHON) -m cli.multislice up --stack local --sandbox $(ARGS)
+	@MULTISLICE_MAKE=local $(PYTHON) -m cli.main up --stack local --sandbox $(ARGS)
 
 down: $(ENVIRONMENT) ## destroy what `make up` created, except the checkpoint bucket
-	@MULTISLICE_MAKE=local $(PYTHON) -m cli.multislice down --stack local --sandbox $(ARGS)
+	@MULTISLICE_MAKE=local $(PYTHON) -m cli.main down --stack local --sandbox $(ARGS)
 
 train: $(ENVIRONMENT) ## run the same trainer in four processes, without a cluster and without Go
 	@$(PYTHON) -m cli.train $(ARGS)
 
 preview: $(ENVIRONMENT) programs ## show settings, rules, price and queue of a plan: make preview STACK=dev
-	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
+	@$(PYTHON) -m cli.main preview -s $(STACK) $(ARGS)
 
 test: $(ENVIRONMENT) $(if $(ARGS),programs) ## run lint, types, import contracts and quick tests
 	@$(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)

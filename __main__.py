@@ -26,17 +26,17 @@ google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone
 on_google = partial(after, google)
 found = find(settings, google)
 guard = Guard(settings, google, [*readiness.requirements(settings, now), *(found.requirements if found else ())])
-foundation = Foundation("foundation", FoundationArgs.of(settings, found), on_google(guard.ground))
+foundation = Foundation("foundation", FoundationArgs.of(settings, found), on_google(guard.slice_dependencies))
 bucket = storage.checkpoint_bucket("checkpoints", storage.BucketArgs.of(settings), on_google(foundation.apis))
 built = storage.built_image("trainer", settings.image, foundation.repository)
 image = storage.image_reference(settings.image, built, foundation.repository)
 
 cluster = foundation.cluster
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[foundation]))
-footings = guard.footings(kubernetes)
-on_both = ResourceOptions(providers=[google, kubernetes], depends_on=[foundation, bucket, *footings.values()])
+markers = guard.markers(kubernetes)
+on_both = ResourceOptions(providers=[google, kubernetes], depends_on=[foundation, bucket, *markers.values()])
 fleet = Fleet("fleet", FleetArgs.of(settings, cluster), on_both)
-jobs_args = {name: JobArgs.of(settings, name, fleet, image, footings) for name in settings.jobs}
+jobs_args = {name: JobArgs.of(settings, name, fleet, image, markers) for name in settings.jobs}
 jobs = [Job(name, args, ResourceOptions(provider=kubernetes)) for name, args in jobs_args.items()]
 
 alerts = budget_alerts(settings, foundation.project_number, on_google(foundation.apis))

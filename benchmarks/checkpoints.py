@@ -16,7 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
+from benchmarks.cpu_step import cpu_job
+from workloads.spec import JobSpec
 
 _DEVICES = 8
 _MODELS = {"1M": (128, 4), "10M": (288, 8), "100M": (768, 11)}
@@ -31,21 +32,10 @@ _COLUMNS = (
 
 def job(size: str, storage: Path) -> JobSpec:
     """Return a job with about this number of weights."""
-    preset, (width, layers) = load_preset("tiny"), _MODELS[size]
-    heads = width // _HEAD_DIM
-    sizes = {"embed_dim": width, "mlp_dim": 4 * width, "layers": layers, "query_heads": heads, "kv_heads": heads}
-    model = ModelSpec.model_validate({"vocab_size": 256, "head_dim": _HEAD_DIM, **sizes})
-    return JobSpec(
-        name="checkpoints",
-        preset=size,
-        slices=SliceSpec.of_cpu(count=2, hosts=1, chips_per_host=_DEVICES // 2),
-        mesh=MeshSpec(replica=2, fsdp=_DEVICES // 2),
-        model=model,
-        data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),
-        optimizer=preset.optimizer,
-        training=preset.training,
-        storage=StorageSpec(path=str(storage), existing_run="new"),
-    )
+    width, layers = _MODELS[size]
+    heads = {"query_heads": width // _HEAD_DIM, "kv_heads": width // _HEAD_DIM, "head_dim": _HEAD_DIM}
+    model = {"embed_dim": width, "mlp_dim": 4 * width, "layers": layers, **heads}
+    return cpu_job(str(storage), model, {}, slices=2, devices=_DEVICES // 2)
 
 
 def measure(size: str, folder: Path) -> tuple[float, ...]:
@@ -54,7 +44,7 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     import numpy as np
     from etils import epath
 
-    from workloads.training.checkpoint import Checkpoints
+    from workloads.training.checkpoint import Checkpoints, Record
     from workloads.training.fingerprint import compile_fingerprints
     from workloads.training.mesh import build_mesh
     from workloads.training.runtime import Processes
@@ -70,7 +60,7 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     checkpoints = Checkpoints(epath.Path(folder / "checkpoints"), spec.training, Processes(0, 1, "here"))
     blocking, background = list[float](), list[float]()
     for step in range(1, _SAVES + 1):
-        blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, fingerprint, {})))
+        blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, Record(fingerprint, {}))))
         background.append(_seconds(lambda: list(checkpoints.finished(wait=True))))
     processor = time.process_time()
     restore = _seconds(lambda: checkpoints.restore(program.state_shapes, take, lambda line: print(line.line())))

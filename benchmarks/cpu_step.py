@@ -10,52 +10,41 @@ import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from workloads.spec import (
-    JobSpec,
-    MeshSpec,
-    ModelSpec,
-    SliceSpec,
-    StandardLibrarySpec,
-    StorageSpec,
-    TrainingSpec,
-    load_preset,
-)
+from workloads.spec import JobSpec, MeshSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
+
+_MODEL = {
+    **{"vocab_size": 8192, "embed_dim": 256, "mlp_dim": 1024, "layers": 4},
+    **{"query_heads": 4, "kv_heads": 4, "head_dim": 64, "tied_embedding": False},
+}
+_NEVER = 10_000
+_TRAINING = {
+    **{"steps": _NEVER, "global_batch": 8, "sequence_length": 256},
+    **{"save_every_steps": _NEVER, "save_every_minutes": 1000, "evaluate_every_steps": _NEVER},
+}
 
 
 def job(storage: str) -> JobSpec:
     """Return a job with four layers on one CPU device. It runs within a minute, and matmuls dominate its time."""
+    return cpu_job(storage, _MODEL, _TRAINING)
+
+
+def cpu_job(
+    storage: str, model: Mapping[str, object], training: Mapping[str, object], slices: int = 1, devices: int = 1
+) -> JobSpec:
+    """Return a job like the preset `tiny` with these other sizes, on slices of one host with CPU devices."""
+    preset = load_preset("tiny")
     return JobSpec(
         name="benchmark",
         preset="benchmark",
-        slices=SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=1),
-        mesh=MeshSpec(replica=1, fsdp=1),
-        model=ModelSpec(
-            vocab_size=8192,
-            embed_dim=256,
-            mlp_dim=1024,
-            layers=4,
-            query_heads=4,
-            kv_heads=4,
-            head_dim=64,
-            tied_embedding=False,
-        ),
+        slices=SliceSpec.of_cpu(count=slices, hosts=1, chips_per_host=devices),
+        mesh=MeshSpec(replica=slices, fsdp=devices),
+        model=preset.model.model_copy(update=dict(model)),
         data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),
-        optimizer=load_preset("tiny").optimizer,
-        training=TrainingSpec(
-            steps=10_000,
-            global_batch=8,
-            sequence_length=256,
-            seed=0,
-            save_every_steps=10_000,
-            save_every_minutes=1000,
-            keep_checkpoints=1,
-            evaluate_every_steps=10_000,
-            evaluation_batches=1,
-            compute_dtype="float32",
-        ),
+        optimizer=preset.optimizer,
+        training=preset.training.model_copy(update=dict(training)),
         storage=StorageSpec(path=storage, existing_run="new"),
     )
 

@@ -29,8 +29,8 @@ class Seen(Spec):
     """Result of a newcomer in Kueue."""
 
     outcome: str
-    """`admitted`, `preempts`, `waits`, `never`, `restless` if Kueue reached no stable state, or `unsaid` if Kueue's
-    message does not distinguish `waits` and `never`."""
+    """`admitted`, `preempts`, `waits`, `never`, `preempts_in_circles` if Kueue reached no stable state, or `unsaid` if
+    Kueue's message does not distinguish `waits` and `never`."""
     flavors: tuple[str, ...] = ()
     """Final flavors of the newcomer."""
     preempted: dict[str, str] = {}
@@ -59,14 +59,14 @@ class Decision(Spec):
     @property
     def agrees(self) -> bool:
         """Whether Kueue's first decision was that of the simulation, and the newcomer finally runs in both or none."""
-        if self.seen.outcome == "restless":
-            return self.verdict.restless
+        if self.seen.outcome == "preempts_in_circles":
+            return self.verdict.preempts_in_circles
         outcomes = ("waits", "never") if self.seen.outcome == "unsaid" else (self.seen.outcome,)
         same = self.verdict.outcome in outcomes and self.seen.preempted == {
             target.workload: target.reason for target in self.verdict.preempted
         }
         placed = self.verdict.outcome != "admitted" or self.verdict.flavors == self.seen.flavors
-        ends = self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
+        ends = self.verdict.preempts_in_circles or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
         return same and placed and ends
 
     def plain(self) -> "Decision":

@@ -33,7 +33,7 @@ _THREADS = 8
 _POLL_SECONDS = 0.4
 _CALM_SECONDS = 3.0
 """Time without changes after which a trial has settled. Kueue retries workloads within a second of any change."""
-_MOST_EVICTIONS = 4
+_MAX_EVICTIONS = 4
 """Largest number of evictions of a workload. After that it stays stopped, because it could keep Kueue busy forever."""
 _TIMEOUT_SECONDS = 120.0
 _AT_A_TIME = 40
@@ -47,7 +47,7 @@ class _Watched:
     api: ApiServer
     pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """Names and reasons of the workloads that a workload preempted first, by its UID."""
-    restless: set[str] = field(default_factory=set[str])
+    preempts_in_circles: set[str] = field(default_factory=set[str])
     """Names of trials that did not settle, because workloads preempt each other in turn."""
     _known: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Times of known evictions, by workload."""
@@ -67,7 +67,7 @@ class _Watched:
                     states[_name(item)], changed[_name(item)] = state, now
             moving = {_trial(name) for name, at in changed.items() if now - at < _CALM_SECONDS}
             if not moving or now > deadline:
-                self.restless |= moving
+                self.preempts_in_circles |= moving
                 return {_name(item): item for item in found}
             time.sleep(_POLL_SECONDS)
 
@@ -76,8 +76,8 @@ class _Watched:
         leaving = [item for item in found if {"Evicted", "QuotaReserved"} <= _conditions(item).keys()]
         fresh = {_by(item) for item in leaving if self._note(item)}
         for item in leaving:
-            if len(self._known[_name(item)]) > _MOST_EVICTIONS:
-                self.restless.add(_trial(_name(item)))
+            if len(self._known[_name(item)]) > _MAX_EVICTIONS:
+                self.preempts_in_circles.add(_trial(_name(item)))
             elif _by(item) not in fresh:
                 self._final.add(_by(item))
                 self._let_go(item)
@@ -197,10 +197,11 @@ def _path(plural: str) -> str:
 
 def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched) -> Decision:
     found = after[_name(trial.newcomer)]
-    if trial.name in watched.restless:
+    if trial.name in watched.preempts_in_circles:
         # The trial has no final state, so record its begin.
         situation, newcomer = start_trial(trial)
-        return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=Seen(outcome="restless"))
+        seen = Seen(outcome="preempts_in_circles")
+        return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=seen)
     queues = tuple(
         manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})
         for manifest in trial.queues
@@ -296,7 +297,8 @@ def main() -> None:
             if not decision.agrees:
                 print(decision, flush=True)
             # If workloads preempt each other in turn, the result for the newcomer may be random.
-            if decision.agrees or not (decision.verdict.restless or decision.seen.outcome == "restless"):
+            in_circles = decision.verdict.preempts_in_circles or decision.seen.outcome == "preempts_in_circles"
+            if decision.agrees or not in_circles:
                 found.append(decision)
         print(f"{len(found)} decisions", flush=True)
     write(RECORD, kueue(), found)

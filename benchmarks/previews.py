@@ -7,10 +7,10 @@ it is more reliable than the seconds.
 
 import argparse
 import resource
-import subprocess
-import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from sandbox import programs
@@ -26,14 +26,6 @@ def resources_of(stack_file: Path) -> int:
         return sum(engine.preview(on_event=lambda event: None).change_summary.values())
 
 
-def measure(stack_file: Path) -> tuple[float, float, int]:
-    """Preview the stack in its own process. Return seconds, processor seconds and the number of resources."""
-    started, processor_started = time.monotonic(), _processor_seconds()
-    command = [sys.executable, "-m", "benchmarks.previews", "--count", str(stack_file)]
-    printed = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return time.monotonic() - started, _processor_seconds() - processor_started, int(printed)
-
-
 def _processor_seconds() -> float:
     """Return the processor time of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -41,18 +33,16 @@ def _processor_seconds() -> float:
 
 
 def main() -> None:
-    """Print the table or, with `--count`, the number of resources of one stack."""
+    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.previews")
     parser.add_argument("stack_files", nargs="*", type=Path, default=sorted((CHECKOUT / "stacks").glob("*.yaml")))
-    parser.add_argument("--count", action="store_true", help="preview one stack here and print its resources")
-    given = parser.parse_args()
-    if given.count:
-        print(resources_of(given.stack_files[0].resolve()))
-        return
     print(f"{'stack':12}{'seconds':>9}{'CPU s':>7}{'resources':>11}")
-    for path in given.stack_files:
-        seconds, processor, resources = measure(path.resolve())
-        print(f"{path.stem.removeprefix('Pulumi.'):12}{seconds:>9.1f}{processor:>7.1f}{resources:>11}")
+    for path in parser.parse_args().stack_files:
+        started, before = time.monotonic(), _processor_seconds()
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            resources = process.submit(resources_of, path.resolve()).result()
+        seconds, processor = time.monotonic() - started, _processor_seconds() - before
+        print(f"{path.stem.removeprefix('Pulumi.'):12}{seconds:>9.1f}{processor:>7.1f}{resources:>11}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
-from infra.stack.commands import UserError
+from infra.stack.command_lines import UserError
 from workloads.terminal import Terminal, inert
 
 if TYPE_CHECKING:

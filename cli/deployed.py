@@ -13,7 +13,7 @@ from cli.sandbox_folder import engine_options, find_sandbox, stack_command
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.cluster.stacks import Stacks, StacksError
 from infra.cluster.team_record import read_published
-from infra.stack.commands import Reader
+from infra.stack.command_lines import Reader
 from infra.stack.manifests import Object
 from infra.stack.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
 from infra.stack.published import Published, RecordError
@@ -21,7 +21,7 @@ from infra.stack.settings.errors import nearest
 
 
 @dataclass(frozen=True)
-class JobPlace:
+class JobRef:
     """Name, namespace and queue of a job."""
 
     name: str
@@ -30,7 +30,7 @@ class JobPlace:
     """ClusterQueue of its team, which has the name of the team. Empty: the job names no queue."""
 
     @classmethod
-    def of(cls, jobset: Object, namespace: str) -> "JobPlace":
+    def of(cls, jobset: Object, namespace: str) -> "JobRef":
         metadata = jobset["metadata"]
         return cls(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))
 
@@ -67,7 +67,7 @@ class Deployed:
     """API server of its cluster, accessed as this user."""
     storage: str
     """Root of its checkpoint bucket: `gs://BUCKET`, or a folder of the sandbox."""
-    jobs: tuple[JobPlace, ...]
+    jobs: tuple[JobRef, ...]
     sandbox: Path | None = None
     """Folder of the sandbox that has the stack. None: it is in Google Cloud."""
     kubectl: Kubectl | None = None
@@ -105,15 +105,15 @@ class Deployed:
         queues: Mapping[str, str] = self.outputs.get("queues", {})
         return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
 
-    def job(self, name: str | None) -> JobPlace:
+    def job(self, name: str | None) -> JobRef:
         """Return the stack's own job of a name, or its only job if `name` is None. Raise Halt unless it is one job."""
         if name is None and self.kubectl:
             # A member asks about jobs of the team, not only about those of the stack file.
-            found = [JobPlace.of(each, namespace) for namespace in self.namespaces for each in self._jobsets(namespace)]
+            found = [JobRef.of(each, namespace) for namespace in self.namespaces for each in self._jobsets(namespace)]
             return choose_job(self.stack, found, name)
         return choose_job(self.stack, self.jobs, name)
 
-    def find(self, name: str | None) -> JobPlace:
+    def find(self, name: str | None) -> JobRef:
         """Return the job `NAME` or `NAMESPACE/NAME`, even if it was submitted by hand; None: the stack's only job.
 
         Raise Halt unless it is one job, or UNREACHABLE if the cluster does not answer.
@@ -126,11 +126,11 @@ class Deployed:
         submitted = [found for each in sorted(others) if (found := self._submitted(each, short))]
         return choose_job(self.stack, [*own, *submitted] or self.jobs, name)
 
-    def word_for(self, job: JobPlace) -> str:
+    def word_for(self, job: JobRef) -> str:
         """Return the word that selects a job in a command. Two teams may have jobs of one name."""
         return job.full_name if len(self.namespaces) > 1 else job.name
 
-    def job_folder(self, job: JobPlace) -> str:
+    def job_folder(self, job: JobRef) -> str:
         return f"{self.storage}/{job.name}"
 
     def _jobsets(self, namespace: str) -> Sequence[Object]:
@@ -139,15 +139,15 @@ class Deployed:
         except UNREACHABLE as error:
             raise Halt(_advise(error)) from None
 
-    def _submitted(self, namespace: str, name: str) -> JobPlace | None:
+    def _submitted(self, namespace: str, name: str) -> JobRef | None:
         try:
             found = self.api.find(f"{JOBSETS.format(namespace)}/{name}")
         except ApiError:
             return None  # A namespace that this user may not read has none of their jobs.
-        return JobPlace.of(found, namespace) if found else None
+        return JobRef.of(found, namespace) if found else None
 
 
-def choose_job(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPlace:
+def choose_job(stack: str, jobs: Sequence[JobRef], name: str | None) -> JobRef:
     """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None. Raise Halt unless it is one job."""
     found = [job for job in jobs if name in (None, job.name, job.full_name)]
     if name is not None and len(found) > 1:
@@ -210,7 +210,7 @@ def _unknown(stack: str, where: Stacks, error: StacksError) -> str:
 def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deployed:
     """Return the stack with these outputs. Raise Halt if another version wrote them, or StacksError."""
     try:
-        jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
+        jobs = tuple(JobRef(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
         files = where.files(outputs["checkpoint_bucket"])
         return Deployed(stack, outputs, where.api(outputs), files, jobs, where.sandbox)
     except (KeyError, TypeError) as error:
@@ -241,7 +241,7 @@ def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
     if near := storage_beside(api.url):
         # Readers of gs:// know the server of a sandbox only from these variables.
         os.environ.update(near.environment)
-    jobs = tuple(JobPlace(name, namespace, published.team) for name in published.jobs)
+    jobs = tuple(JobRef(name, namespace, published.team) for name in published.jobs)
     outputs = published.outputs
     return Deployed(published.stack, outputs, api, outputs["checkpoint_bucket"], jobs, kubectl=kubectl)
 

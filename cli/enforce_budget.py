@@ -17,9 +17,9 @@ from cli.deployed import Deployed
 from cli.observed.cluster import read_cluster
 from cli.observed.observe import require_answer
 from cli.observed.snapshot import Queue, Snapshot
-from infra.cluster.brake import Usage, keep_usage
 from infra.cluster.job_state import Workload
 from infra.cluster.kubernetes import UNREACHABLE
+from infra.cluster.queue_stop import Usage, keep_usage
 from infra.review.table import Table
 from infra.stack.cost import BILL_OUTPUT, dollars, group_rate, per_hour, read_bill
 from infra.stack.kueue import flavor_name

@@ -24,7 +24,7 @@ from infra.stack.settings.read import parse
 from infra.stack.settings.starter import cluster_of, read_starter, sections
 from infra.stack.settings.values import NAMESPACE, ClusterName
 from infra.stack.tpu import all_shapes, generation_names, interpret
-from policy.exceptions import KEY, LONGEST
+from policy.exceptions import KEY, MAX_LIFETIME
 
 _EXAMPLE = "dev"
 """Stack whose exceptions from the policy rules suit a first stack."""
@@ -50,11 +50,11 @@ _OPTIONS = {
     "prices": "--capacity",
 }
 """Options by the section or value of the stack file that they become."""
-_MOST_CHOICES = 12
+_MAX_CHOICES = 12
 
 
 @dataclass(frozen=True)
-class Wish:
+class InitOptions:
     """Options of the command. None: not given."""
 
     project: str | None
@@ -71,7 +71,7 @@ class Wish:
         return [name for name, value in asdict(self).items() if value is None and name != "region"]
 
 
-def init(name: str, wish: Wish, console: Console, today: date | None = None) -> int:
+def init(name: str, options: InitOptions, console: Console, today: date | None = None) -> int:
     """Write the stack file and its policy settings, and the files of a project. Return the exit status.
 
     `today` is the day from which the exceptions from rules count; by default the present one.
@@ -89,11 +89,11 @@ def init(name: str, wish: Wish, console: Console, today: date | None = None) -> 
         written |= _of_project(project)
     if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
         raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
-    if wish.missing and sys.stdin.isatty():
+    if options.missing and sys.stdin.isatty():
         if error := _name_error(cluster_of(name)):
             raise Halt(str(error))
-        wish = _ask(wish, lambda question: console.input(question, markup=False).strip())
-    written[files.stack(name)] = _stack_file(name, wish)
+        options = _ask(options, lambda question: console.input(question, markup=False).strip())
+    written[files.stack(name)] = _stack_file(name, options)
     for path in (*copied, *written):
         path.parent.mkdir(parents=True, exist_ok=True)
     for path, text in written.items():
@@ -119,7 +119,7 @@ def _exceptions(today: date) -> str:
     """Return the policy settings of a new stack, whose exceptions last as long as a rule allows."""
     rules: dict[str, Any] = json.loads((POLICY / STACKS / f"{_EXAMPLE}.json").read_text())
     # One day less, because the rules may be checked where it is still yesterday.
-    last_day = today + LONGEST - timedelta(days=1)
+    last_day = today + MAX_LIFETIME - timedelta(days=1)
     for exception in (exception for settings in rules.values() for exception in settings[KEY]):
         exception["expires_on"] = str(last_day)
     return json.dumps(rules, indent=2) + "\n"
@@ -138,12 +138,12 @@ def _of_project(folder: Path) -> dict[Path, str]:
     }
 
 
-def _stack_file(name: str, wish: Wish) -> str:
+def _stack_file(name: str, options: InitOptions) -> str:
     """Return the content of the stack file. Raise Halt with every error of the options."""
-    faults = [f"--{option}: expected a value, got nothing; add it" for option in wish.missing]
-    if wish.project in EXAMPLES:
-        faults.append(f"--project: expected a project of your own, got {wish.project}, which is that of an example")
-    starter, wrong = read_starter({key: value for key, value in asdict(wish).items() if value is not None})
+    faults = [f"--{option}: expected a value, got nothing; add it" for option in options.missing]
+    if options.project in EXAMPLES:
+        faults.append(f"--project: expected a project of your own, got {options.project}, which is that of an example")
+    starter, wrong = read_starter({key: value for key, value in asdict(options).items() if value is not None})
     faults += [f"--{each.path}: expected {each.expected}, got {each.got}" for each in wrong]
     found = sections(starter, cluster_of(name))
     try:
@@ -165,23 +165,23 @@ def _as_option(error: FieldError) -> str:
     return f"{option}: {meant}expected {error.expected}, got {error.got}{fix}"
 
 
-def _ask(wish: Wish, ask: Callable[[str], str]) -> Wish:
-    """Return the wish with the answers to a question about each missing value."""
-    for name in wish.missing:
+def _ask(options: InitOptions, ask: Callable[[str], str]) -> InitOptions:
+    """Return the options with the answers to a question about each missing value."""
+    for name in options.missing:
         answer = ""
         while not answer:
-            answer = ask(f"{name}{_choices(name, wish)}: ")
-        wish = replace(wish, **{name: answer})
-    return wish
+            answer = ask(f"{name}{_choices(name, options)}: ")
+        options = replace(options, **{name: answer})
+    return options
 
 
-def _choices(name: str, wish: Wish) -> str:
-    generation = interpret(wish.generation or "", "")[0]
+def _choices(name: str, options: InitOptions) -> str:
+    generation = interpret(options.generation or "", "")[0]
     places = {row.place: row for row in price_table().prices if row.generation == generation}
     choices: Mapping[str, list[str]] = {
         "generation": generation_names(),
         "topology": list(dict.fromkeys(each.topology for each in all_shapes() if each.generation == generation)),
         "zone": [f"{place}{'' if row.zone else '-*'}" for place, row in places.items()],
     }
-    listed = choices.get(name, [])[:_MOST_CHOICES]
+    listed = choices.get(name, [])[:_MAX_CHOICES]
     return f" ({', '.join(listed)}{', ...' if len(choices[name]) > len(listed) else ''})" if listed else ""

@@ -26,11 +26,11 @@ def init(
     capacity: Annotated[Literal["on-demand", "spot"], typer.Option(help="Source of the chips.")] = "spot",
 ) -> int:
     """Create the file of a stack, and a project around it if there is none. Asks for missing values on a terminal."""
-    from cli.init import Wish
+    from cli.init import InitOptions
     from cli.init import init as command
 
-    wish = Wish(project, generation, topology, zone, region, capacity)
-    return command(name, wish, Terminal(highlight=False))
+    options = InitOptions(project, generation, topology, zone, region, capacity)
+    return command(name, options, Terminal(highlight=False))
 
 
 @lifecycle.command()

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.answer import NEGATIVE, Halt
-from cli.deployed import Deployed, JobPlace
+from cli.deployed import Deployed, JobRef
 from cli.sandbox_folder import find_sandbox
 from infra.cluster.job_logs import WHOLE, Line, Source, Which, Window, follow, host, hosts, leader
 from infra.cluster.job_pods import newest, pods_of
@@ -72,14 +72,14 @@ def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console
     """
     printer = Printer(console, named=selection.all_hosts, as_json=selection.as_json)
     try:
-        place = deployed.find(selection.job)
+        ref = deployed.find(selection.job)
         if selection.follow:
             try:
-                ended = follow(deployed.api, place.namespace, place.name, selection.which, printer, selection.window())
+                ended = follow(deployed.api, ref.namespace, ref.name, selection.which, printer, selection.window())
             except LookupError:
-                raise _missing(deployed, place) from None
-            return _status(ended, deployed, place)
-        return _read(deployed, place, selection, find_sandbox(sandbox, deployed.stack) if sandbox else None, printer)
+                raise _missing(deployed, ref) from None
+            return _status(ended, deployed, ref)
+        return _read(deployed, ref, selection, find_sandbox(sandbox, deployed.stack) if sandbox else None, printer)
     except BrokenPipeError:
         # The reader closed the pipe, which is not an error of the cluster.
         raise
@@ -117,7 +117,7 @@ class Printer:
 
 
 def earlier_logs(
-    site: "Site", place: JobPlace, which: Which, leading: str, present: Collection[str], tail_lines: int | None
+    site: "Site", ref: JobRef, which: Which, leading: str, present: Collection[str], tail_lines: int | None
 ) -> dict[str, list[Line]]:
     """Return the logs that the sandbox keeps: for each selected host, the last attempt of its last pod that is not in
     `present`.
@@ -125,9 +125,7 @@ def earlier_logs(
     `present` has the uids of pods. If `leading`, the name of the job's leader, is empty, the leader is the head, or
     host 0 of slice 0 in a job without one.
     """
-    kept = re.compile(
-        rf"{re.escape(place.namespace)}_{re.escape(place.name)}-(?P<host>.+-\d+-\d+)-[a-z0-9]+_(?P<uid>.+)"
-    )
+    kept = re.compile(rf"{re.escape(ref.namespace)}_{re.escape(ref.name)}-(?P<host>.+-\d+-\d+)-[a-z0-9]+_(?P<uid>.+)")
     last: dict[str, Path] = {}
     for path in sorted((site.logs / "pods").glob("*/*.log"), key=lambda path: path.stat().st_mtime):
         at = kept.fullmatch(path.parent.name)
@@ -160,23 +158,23 @@ def _attempts(read: Iterable[Line]) -> list[list[Line]]:
     return attempts
 
 
-def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
+def _status(ended: Outcome | None, deployed: Deployed, ref: JobRef) -> int:
     if ended is None or ended.state == "Completed":
         return 0
-    why = f"multislice explain {deployed.word_for(place)} {deployed.options}"
-    sys.stderr.write(inert(f"job {place.name} has failed: {ended.reason}: {ended.message}\nTo see why, run: {why}\n"))
+    why = f"multislice explain {deployed.word_for(ref)} {deployed.options}"
+    sys.stderr.write(inert(f"job {ref.name} has failed: {ended.reason}: {ended.message}\nTo see why, run: {why}\n"))
     return NEGATIVE
 
 
-def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: "Site | None", printer: Printer) -> int:
-    jobset = deployed.api.find(f"{JOBSETS.format(place.namespace)}/{place.name}")
+def _read(deployed: Deployed, ref: JobRef, selection: Selection, site: "Site | None", printer: Printer) -> int:
+    jobset = deployed.api.find(f"{JOBSETS.format(ref.namespace)}/{ref.name}")
     if jobset is None and not (selection.previous and site):
-        raise _missing(deployed, place)
-    pods = pods_of(deployed.api, place.namespace, place.name)
+        raise _missing(deployed, ref)
+    pods = pods_of(deployed.api, ref.namespace, ref.name)
     current = newest(pods, 0.0)
     if selection.host and current and selection.host not in [pod.host for pod in current]:
         names = ", ".join(pod.host for pod in current)
-        raise Halt(f"--host must name a host of job {place.name} ({names}), got {selection.host!r}")
+        raise Halt(f"--host must name a host of job {ref.name} ({names}), got {selection.host!r}")
     present = {pod.uid for pod in current}
     leading = leader_of(jobset) if jobset else ""
     unread: list[str] = []
@@ -194,7 +192,7 @@ def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: "Site
     if selection.previous:
         found |= _before_the_newest(sources(now), selection, unread)
         if site and not selection.since:
-            found = earlier_logs(site, place, selection.which, leading, present, selection.tail_lines) | found
+            found = earlier_logs(site, ref, selection.which, leading, present, selection.tail_lines) | found
         elif site and not found:
             raise Halt(
                 "--since needs the times of lines, and the sandbox deletes them with the pod; with --previous, pass a"
@@ -208,8 +206,8 @@ def _read(deployed: Deployed, place: JobPlace, selection: Selection, site: "Site
         lines = "\n".join(f"  {line}" for line in unread)
         raise Halt(f"expected the logs of all selected hosts, could not read all lines of:\n{lines}")
     if not printed and (selection.previous or not current):
-        raise _nothing(deployed, place, selection)
-    return _status(outcome_of(jobset) if jobset else None, deployed, place)
+        raise _nothing(deployed, ref, selection)
+    return _status(outcome_of(jobset) if jobset else None, deployed, ref)
 
 
 def _before_the_newest(sources: list[Source], selection: Selection, unread: list[str]) -> dict[str, list[Line]]:
@@ -236,19 +234,19 @@ def _live_lines(source: Source, window: Window, unread: list[str]) -> Iterator[L
             unread.append(f"{source.pod.host} on node {source.pod.node}: {error}")
 
 
-def _missing(deployed: Deployed, place: JobPlace) -> Halt:
+def _missing(deployed: Deployed, ref: JobRef) -> Halt:
     return Halt(
-        f"job {place.name} does not exist in namespace {place.namespace};"
+        f"job {ref.name} does not exist in namespace {ref.namespace};"
         f" `multislice list {deployed.options}` lists the jobs"
     )
 
 
-def _nothing(deployed: Deployed, place: JobPlace, selection: Selection) -> Halt:
+def _nothing(deployed: Deployed, ref: JobRef, selection: Selection) -> Halt:
     if not selection.previous:
-        advice = f"`multislice explain {deployed.word_for(place)} {deployed.options}` says what the job waits for"
-        return Halt(f"no host of job {place.name} has started; {advice}")
-    names = f'resource.labels.namespace_name="{place.namespace}" resource.labels.pod_name:"{place.name}-"'
+        advice = f"`multislice explain {deployed.word_for(ref)} {deployed.options}` says what the job waits for"
+        return Halt(f"no host of job {ref.name} has started; {advice}")
+    names = f'resource.labels.namespace_name="{ref.namespace}" resource.labels.pod_name:"{ref.name}-"'
     return Halt(
-        f"no logs of an earlier start of job {place.name}: it has not restarted, or its pods and their logs were"
+        f"no logs of an earlier start of job {ref.name}: it has not restarted, or its pods and their logs were"
         f" deleted.\nGoogle Cloud keeps the logs: gcloud logging read '{names}'"
     )

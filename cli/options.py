@@ -78,23 +78,22 @@ Job = Annotated[
 ]
 
 
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Kubeconfig of the cluster, without access to Pulumi. Default: as kubectl."),
+]
+Context = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig. Default: its current context.")
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of your team. Default: that of the context."),
+]
 _NO_CHOICE: Mapping[str, str | None] = {"kubeconfig": None, "context": None, "namespace": None}
 _chosen: ContextVar[Mapping[str, str | None]] = ContextVar("kubectl", default=_NO_CHOICE)
 
 
-def _kubectl(
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Kubeconfig of the cluster, without access to Pulumi. Default: as kubectl."),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig. Default: its current context.")
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of your team. Default: that of the context."),
-    ] = None,
-) -> None:
+def _kubectl(kubeconfig: Kubeconfig = None, context: Context = None, namespace: Namespace = None) -> None:
     """Declare the options that select a stack by a namespace of its cluster. Each of them replaces `--stack`."""
 
 
@@ -112,10 +111,12 @@ class ClusterCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         chosen = {str(each.name): ctx.params.pop(each.name) for each in self._kubectl}
-        if any(chosen.values()):
+        # With a job file, other options describe the cluster.
+        instead = [name for name, value in {**chosen, "job-file": ctx.params.get("job_file")}.items() if value]
+        if instead:
             given = [name for name in ("stack", "engine", "sandbox") if _is_typed(ctx, name)]
             if given:
-                words = ", ".join(f"--{name}" for name, value in chosen.items() if value)
+                words = ", ".join(f"--{name}" for name in instead)
                 raise Halt(f"expected --stack or {words}, got {words} and --{', --'.join(given)}")
             ctx.params["stack"] = None
         else:

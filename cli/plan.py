@@ -14,7 +14,7 @@ from cli.answer import NEGATIVE, Form, Halt, write
 from cli.review import review_of
 from infra.review.review import JobReview, Pace, Review
 from infra.review.table import UNKNOWN, Table
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from workloads.preflight_result import QUOTED_EFFICIENCY
 from workloads.spec import Spec
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.answer import Halt, exit_status
-from infra.review.preview import MOST_CHARACTERS, mark
+from infra.review.preview import MAX_CHARACTERS, mark
 from workloads.terminal import inert
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -104,8 +104,8 @@ def _written(listing: str, marked: str) -> dict[str, Any] | None:
 def _body(marked: str, text: Path, run: Run) -> str:
     read = inert(text.read_text()) if text.exists() else ""
     content = read.removeprefix(marked).strip() or _NO_TEXT
-    if len(content) > MOST_CHARACTERS:
-        content = f"{content[:MOST_CHARACTERS]}\n\n(truncated; the run has the full text)"
+    if len(content) > MAX_CHARACTERS:
+        content = f"{content[:MAX_CHARACTERS]}\n\n(truncated; the run has the full text)"
     return f"{marked}\n{content}\n\n[run]({run.link}) of commit {run.commit[:8]}\n"
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from cli.answer import NEGATIVE, Halt, write_short
 from cli.deployed import Deployed
 from cli.observed.observe import Observer, folder_of
-from cli.observed.snapshot import Job, Snapshot
+from cli.observed.snapshot import JobStatus, Snapshot
 from cli.sandbox_folder import find_sandbox
 from infra.cluster.job_state import Kind, State
 from workloads.call.folder import gcs
@@ -61,16 +61,14 @@ def profile(
     observer = Observer(deployed)
     snapshot, job = observer.job(name)
     if job.kind is not Kind.TRAINING:
-        raise Halt(
-            f"expected a training job, but {job.place.name} runs another program; nothing was profiled", NEGATIVE
-        )
+        raise Halt(f"expected a training job, but {job.ref.name} runs another program; nothing was profiled", NEGATIVE)
     _require_running(job)
-    target = epath.Path(output or f"profile-{job.place.name}")
+    target = epath.Path(output or f"profile-{job.ref.name}")
     try:
-        run = find_run(answering(folder_of(deployed, job) or deployed.job_folder(job.place)), job.run)
+        run = find_run(answering(folder_of(deployed, job) or deployed.job_folder(job.ref)), job.run)
         before = captures(run)
         with _request(deployed, run):
-            sys.stderr.write(f"job {job.place.name}: its {job.hosts} hosts will profile the same steps within 10 s\n")
+            sys.stderr.write(f"job {job.ref.name}: its {job.hosts} hosts will profile the same steps within 10 s\n")
             found = _awaited(observer, snapshot, job, run, before, wait_seconds)
         source, copy = (folder / XPROF_FOLDER / found.name for folder in (run / PROFILES, target))
         copy.mkdir(parents=True, exist_ok=True)
@@ -80,14 +78,14 @@ def profile(
         raise Halt(f"{fault}; only a job that is training can be profiled", NEGATIVE) from None
     except (ImportError, *faults_of_storage()) as fault:
         raise Halt(
-            f"cannot read and write the files of job {job.place.name}, or cannot write {target}: {fault}"
+            f"cannot read and write the files of job {job.ref.name}, or cannot write {target}: {fault}"
         ) from None
     size = sum(found.sizes.values())
     figures = {"steps": found.steps, "hosts": found.hosts, "size_bytes": size}
-    answer = {"job": job.place.name, **figures, "folder": str(copy)} if as_json else None
+    answer = {"job": job.ref.name, **figures, "folder": str(copy)} if as_json else None
     lines = (f"{size / 1e6:.1f} MB in {copy}", f"look at it: xprof --logdir {target}")
     verdict = f"steps {found.steps[0]} to {found.steps[1]} of {found.hosts} hosts"
-    write_short(answer, f"job {job.place.name}", verdict, lines, console)
+    write_short(answer, f"job {job.ref.name}", verdict, lines, console)
     return 0
 
 
@@ -128,7 +126,12 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
 
 
 def _awaited(
-    observer: Observer, snapshot: Snapshot, job: Job, run: epath.Path, before: Collection[str], wait_seconds: float
+    observer: Observer,
+    snapshot: Snapshot,
+    job: JobStatus,
+    run: epath.Path,
+    before: Collection[str],
+    wait_seconds: float,
 ) -> Capture:
     """Return the new capture as soon as all hosts have written their files and the files no longer grow.
 
@@ -150,6 +153,6 @@ def _awaited(
     )
 
 
-def _require_running(job: Job) -> None:
+def _require_running(job: JobStatus) -> None:
     if job.state is not State.RUNNING:
-        raise Halt(f"expected a running job, but {job.place.name} is {job.state}; nothing was profiled", NEGATIVE)
+        raise Halt(f"expected a running job, but {job.ref.name} is {job.state}; nothing was profiled", NEGATIVE)

@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from cli import stack_file
 from cli.answer import Halt
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.project import find_project
 from infra.stack.settings.values import PROJECT_OF_SANDBOX
 

@@ -1,6 +1,6 @@
 """Finds a stack file and reads it before a command starts anything."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -162,8 +162,13 @@ def loaded(path: Path) -> object:
 
 def opened(path: Path, content: str = "a mapping `config`") -> YamlFile:
     """Return a YAML file, which must have `content`. Raise Halt if it does not exist, is not YAML, or is too large."""
+    return opened_by(read_yaml, path, content)
+
+
+def opened_by[Read](read: Callable[[Path], Read], path: Path, content: str) -> Read:
+    """Return what `read` finds in a YAML file, which must have `content`. Raise Halt as `opened`."""
     try:
-        return read_yaml(path)
+        return read(path)
     except OSError as error:
         got = "which does not exist" if isinstance(error, FileNotFoundError) else f"got: {error.strerror}"
         raise Halt(f"expected a YAML file with {content} at {shown(path)}, {got}") from None

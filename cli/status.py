@@ -16,7 +16,7 @@ from cli.answer import NEGATIVE, as_json, waiting
 from cli.deployed import Deployed
 from cli.observed.causes import first_cause
 from cli.observed.observe import Observer, lacks_its_end, require_answer
-from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
+from cli.observed.snapshot import JobStatus, Node, Queue, Snapshot, Summary, summary
 from cli.render import WIDTH, counted, duration, numbered, pods_table, rows_of, training_lines, waiting_lines
 from infra.cluster.job_state import State
 from infra.stack.cost import dollars, per_hour
@@ -25,7 +25,7 @@ WATCH_SECONDS = 2.0
 """Time between two reads of the cluster."""
 _GONE_LOOKS = 30
 """Reads without the job until it counts as cancelled, because `up` may replace it with another one."""
-_MOST_LAST_LOOKS = 5
+_MAX_LAST_READS = 5
 """Largest number of reads after a job has completed until its records have its end."""
 _LINES_PER_RUN = 20
 """Number of lines about steps in the log of a whole run."""
@@ -56,9 +56,7 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
             snapshot, job = observer.job(name)
             found = [job]
         else:
-            snapshot = require_answer(
-                observer.look(*(() if deployed.kubectl else (place.name for place in deployed.jobs)))
-            )
+            snapshot = require_answer(observer.look(*(() if deployed.kubectl else (ref.name for ref in deployed.jobs))))
             found = [job for job in snapshot.jobs if job.declared or deployed.kubectl]
     if json:
         console.out(_object(snapshot, found))
@@ -104,14 +102,14 @@ class Watch:
         _, job = self.follow()
         return 0 if job.state is State.COMPLETED else NEGATIVE
 
-    def follow(self) -> tuple[Snapshot, Job]:
+    def follow(self) -> tuple[Snapshot, JobStatus]:
         """Return the stack and the job as they are when the job ends; raise as `run` does."""
         observer = Observer(self.deployed)
         snapshot, job = observer.job(self.name)
         live, missed, last_looks = Live(console=self.console, auto_refresh=False), 0, 0
         with live if self._draws else nullcontext():
             while True:
-                if lacks_its_end(job) and last_looks < _MOST_LAST_LOOKS:
+                if lacks_its_end(job) and last_looks < _MAX_LAST_READS:
                     last_looks += 1
                     self.wait(WATCH_SECONDS)
                     snapshot, job = observer.again(snapshot, job)
@@ -127,7 +125,7 @@ class Watch:
     def _draws(self) -> bool:
         return self.console.is_terminal and not self.json
 
-    def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
+    def _show(self, live: Live, snapshot: Snapshot, job: JobStatus) -> None:
         # Without a checkpoint, the job would start again at step 0.
         saved = job.state is State.RUNNING and job.training.checkpoint_step is not None
         hint = f"try: {self.hint}" if self.hint and saved else ""
@@ -139,7 +137,7 @@ class Watch:
             self._hinted = True
             self._log(hint)
 
-    def _log_news(self, snapshot: Snapshot, job: Job) -> None:
+    def _log_news(self, snapshot: Snapshot, job: JobStatus) -> None:
         # The time of the read differs each time, and so does the job's age.
         shown = _object(replace(snapshot, at=0.0), (job,)) if self.json else _news(job, snapshot.at)
         if shown == self._shown:
@@ -157,7 +155,7 @@ class Watch:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _news(job: Job, at: float) -> tuple[object, ...]:
+def _news(job: JobStatus, at: float) -> tuple[object, ...]:
     """Return the values whose change is worth another line in a log."""
     figures = summary(job, at)
     is_counted = figures.step is not None and figures.steps
@@ -166,12 +164,12 @@ def _news(job: Job, at: float) -> tuple[object, ...]:
     return figures.state, figures.restarts, figures.position, part, figures.run, *hosts
 
 
-def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) -> str:
+def _object(snapshot: Snapshot, found: Sequence[JobStatus], indent: int | None = 1) -> str:
     figures = [summary(job, snapshot.at) for job in found]
     return as_json({"jobs": figures, "stack": replace(snapshot, jobs=tuple(found))}, indent)
 
 
-def screen(snapshot: Snapshot, found: Sequence[Job], columns: int) -> RenderableType:
+def screen(snapshot: Snapshot, found: Sequence[JobStatus], columns: int) -> RenderableType:
     """Return the stack and these of its jobs: a single job in detail, several jobs on one line each."""
     width = min(columns, WIDTH)
     price = [] if snapshot.usd_per_hour is None else [per_hour(snapshot.usd_per_hour)]
@@ -212,7 +210,7 @@ def table(found: Sequence[Summary]) -> RenderableType:
     return shown
 
 
-def line(job: Job, at: float) -> str:
+def line(job: JobStatus, at: float) -> str:
     """Return one line about a job, for a log."""
     figures = summary(job, at)
     parts = [f"{figures.name} {figures.state}"]
@@ -234,7 +232,7 @@ def line(job: Job, at: float) -> str:
     return ", ".join(parts)
 
 
-def restart_lines(job: Job, after: int = 0) -> list[str]:
+def restart_lines(job: JobStatus, after: int = 0) -> list[str]:
     """Return a line for each restart and its cause, or for several in a row of the same cause.
 
     `after`: the restarts up to this one are left out.
@@ -284,7 +282,7 @@ def _queue(queue: Queue) -> Text:
     return text
 
 
-def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
+def _job(job: JobStatus, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     figures = summary(job, snapshot.at)
     age = "" if figures.age_seconds is None else f" · submitted {duration(figures.age_seconds)} ago"
     yield Text.assemble((figures.name, "bold"), "  ", (figures.state, _STYLES[figures.state]), (age, "dim"))
@@ -297,14 +295,14 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
     yield Padding(Group(*inside), (0, 0, 0, _INDENT))
 
 
-def _counted(job: Job) -> str:
+def _counted(job: JobStatus) -> str:
     """Return how many restarts count. `max_restarts` limits those of processes, and those by JobSet."""
     if not job.processes_counted:
         return f"{job.restarts_counted} count towards {job.max_restarts}"
     return f"{job.processes_counted} of processes and {job.pods_counted} of pods count, each towards {job.max_restarts}"
 
 
-def _facts(job: Job, figures: Summary) -> Iterator[tuple[str, RenderableType]]:
+def _facts(job: JobStatus, figures: Summary) -> Iterator[tuple[str, RenderableType]]:
     if figures.position is not None:
         said = job.workload.condition("QuotaReserved") if job.workload else None
         yield "queue", f"position {figures.position} in {figures.queue}{f': {said.message}' if said else ''}"

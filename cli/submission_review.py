@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from cli.answer import Halt
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
-from infra.cluster.live import workloads as all_workloads
+from infra.cluster.running_jobs import workloads as all_workloads
 from infra.review.review import Known, Review, review
 from infra.stack.names import WORKLOADS
 from infra.stack.published import Published

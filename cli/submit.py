@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
-from cli.deployed import Deployed, JobPlace, published_for
+from cli.deployed import Deployed, JobRef, published_for
 from infra.cluster.kubernetes import UNREACHABLE, ApiError
 from infra.stack.names import JOBSETS
 from infra.stack.published import Published
@@ -41,9 +41,14 @@ class Flags:
     max_restarts: int | None
     max_hours: float | None
 
+    @property
+    def given(self) -> list[str]:
+        """Names of the options on the command line."""
+        return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value is not None]
+
 
 @dataclass(frozen=True)
-class Wish:
+class JobRequest:
     """A job to submit."""
 
     source: str
@@ -72,18 +77,17 @@ class Prepared:
     """Its JobSet, or one for each run of a sweep."""
 
 
-def read_wish(words: Sequence[str], flags: Flags) -> Wish:
+def read_request(words: Sequence[str], flags: Flags) -> JobRequest:
     """Return the job of a file, or the job that runs a command. Raise Halt if the words describe neither."""
     if flags.name is not None:
         return _of_command(words, flags.name, flags)
-    given = [f"--{name.replace('_', '-')}" for name, value in vars(flags).items() if value is not None]
-    if len(words) != 1 or given:
-        got = " ".join([*words, *given]) or "nothing"
+    if len(words) != 1 or flags.given:
+        got = " ".join([*words, *flags.given]) or "nothing"
         raise Halt(f"expected JOB.yaml, or --name NAME --slices GROUP:COUNT -- COMMAND, got {got}")
-    return _of_file(Path(words[0]))
+    return read_file(Path(words[0]))
 
 
-def _of_command(words: Sequence[str], name: str, flags: Flags) -> Wish:
+def _of_command(words: Sequence[str], name: str, flags: Flags) -> JobRequest:
     group, _, count = (flags.slices or "").partition(":")
     faults: list[str] = []
     if not group or not re.fullmatch(r"[1-9]\d*", count):
@@ -101,10 +105,11 @@ def _of_command(words: Sequence[str], name: str, flags: Flags) -> Wish:
     }
     optional = {"image": flags.image, "max_restarts": flags.max_restarts, "max_hours": flags.max_hours}
     section |= {key: value for key, value in optional.items() if value is not None}
-    return Wish("the command line", name, section, own_image=flags.image is None)
+    return JobRequest("the command line", name, section, own_image=flags.image is None)
 
 
-def _of_file(path: Path) -> Wish:
+def read_file(path: Path) -> JobRequest:
+    """Return the job of a file. Raise Halt if the file describes none."""
     wanted = "the settings of one job, as below jobs.NAME of a stack file, and its name"
     file = stack_file.opened(path, wanted)
     found: object = file.content
@@ -116,7 +121,7 @@ def _of_file(path: Path) -> Wish:
     if not isinstance(name, str):
         error = FieldError("name", "the name of the job", show(name), "add `name: my-job`")
         raise Halt(_listed(file.report([error]), path))
-    return Wish(shown(path), name, section, own_image=False, file=file)
+    return JobRequest(shown(path), name, section, own_image=False, file=file)
 
 
 def _listed(errors: Sequence[str], source: Path | str, stack: str = "") -> str:
@@ -124,43 +129,58 @@ def _listed(errors: Sequence[str], source: Path | str, stack: str = "") -> str:
     return "\n".join([*errors, f"{count_errors(len(errors))} in {source}. Nothing was submitted{others}"])
 
 
-def prepare(deployed: Deployed, wish: Wish) -> Prepared:
+def prepare(deployed: Deployed, request: JobRequest) -> Prepared:
     """Return the job as JobSets. Raise Halt with every error of it, or if the stack's record cannot be read."""
-    published = published_for(deployed, wish.team)
-    section = {"image": published.image, **wish.section} if wish.own_image else wish.section
+    published = published_for(deployed, request.team)
+    section = {"image": published.image, **request.section} if request.own_image else request.section
     try:
-        settings = read_submitted(wish.name, section, published)
+        settings = read_submitted(request.name, section, published)
     except SettingsError as error:
-        raise _refused([_as_written(each, wish) for each in error.errors], wish, published.stack) from None
-    if wish.file and wish.file.errors:
-        raise _refused([], wish, published.stack)
+        raise Halt(_listed(error_lines(error.errors, request), request.source, published.stack)) from None
+    if lines := error_lines((), request):
+        raise Halt(_listed(lines, request.source, published.stack))
     jobs = settings.jobs.values()
     return Prepared(published, settings, [submitted_jobset(published, settings, job) for job in jobs])
 
 
-def _refused(errors: Sequence[FieldError], wish: Wish, stack: str) -> Halt:
-    listed = wish.file.report(errors) if wish.file else [str(error) for error in errors]
-    return Halt(_listed(listed, wish.source, stack))
+def error_lines(errors: Sequence[FieldError], request: JobRequest) -> list[str]:
+    """Return these errors of a job, whose paths are those of a stack file, and those of its file as YAML."""
+    own = [_as_written(each, request) for each in errors]
+    return request.file.report(own) if request.file else [str(error) for error in own]
 
 
-def _as_written(error: FieldError, wish: Wish) -> FieldError:
+def _as_written(error: FieldError, request: JobRequest) -> FieldError:
     """Return an error of a stack file as one of the submitted job, whose keys are not below `jobs.NAME`."""
-    path = f"jobs.{wish.name}"
+    path = f"jobs.{request.name}"
     fix = error.fix.replace(f"{path}.", "")
-    fix = fix.replace("in the stack file", f"in {wish.source}").replace("to the stack file", f"to {wish.source}")
+    fix = fix.replace("in the stack file", f"in {request.source}").replace("to the stack file", f"to {request.source}")
     whole = "name" if error.fix.startswith("rename") else "the job"
     own = error.path.removeprefix(f"{path}.") if error.path != path else whole
     return replace(error, path=own, expected=error.expected.replace(f"{path}.", ""), fix=fix)
 
 
-def render(deployed: Deployed, wish: Wish) -> int:
+def render(deployed: Deployed, request: JobRequest) -> int:
     """Print the JobSets of a job as YAML. Return the exit status. Raise Halt if the job has errors."""
-    yaml.safe_dump_all(prepare(deployed, wish).manifests, sys.stdout, sort_keys=False)
+    write_manifests(prepare(deployed, request).manifests)
     return 0
 
 
+def write_manifests(manifests: Sequence[Mapping[str, Any]]) -> str:
+    """Print manifests as YAML, and return the same text."""
+    text: str = yaml.safe_dump_all(manifests, sort_keys=False)
+    sys.stdout.write(text)
+    return text
+
+
 def submit(
-    deployed: Deployed, wish: Wish, console: Console, *, yes: bool, dry_run: bool, json: bool, verbose: bool = False
+    deployed: Deployed,
+    request: JobRequest,
+    console: Console,
+    *,
+    yes: bool,
+    dry_run: bool,
+    json: bool,
+    verbose: bool = False,
 ) -> int:
     """Review a job and submit it. Return the exit status. Raise Halt if it is refused or cannot run."""
     # `render` needs no review.
@@ -168,7 +188,7 @@ def submit(
     from infra.review.answers import submission_answers, submission_obstacles
     from infra.review.tables import submission_tables
 
-    prepared = prepare(deployed, wish)
+    prepared = prepare(deployed, request)
     found = review_submission(deployed.api, prepared.published, prepared.settings)
     answer = {"submitted": False, "jobs": [*prepared.settings.jobs], "review": found}
     if not json:
@@ -192,7 +212,7 @@ def submit(
     else:
         for name in prepared.settings.jobs:
             console.print(f"job {prepared.published.namespace}/{name} was submitted")
-            word = deployed.word_for(JobPlace(name, prepared.published.namespace, prepared.published.team))
+            word = deployed.word_for(JobRef(name, prepared.published.namespace, prepared.published.team))
             for command, option in (("status", "--watch"), ("logs", "--follow"), ("explain", ""), ("cancel", "")):
                 line = f"  multislice {command} {word} {deployed.options} {option}"
                 console.print(line.rstrip(), style="dim", soft_wrap=True)
@@ -207,7 +227,7 @@ def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool
         deployed.api.request("POST", JOBSETS.format(namespace), manifest, query)
     except ApiError as error:
         if error.status == _CONFLICT:
-            word = deployed.word_for(JobPlace(name, namespace, ""))
+            word = deployed.word_for(JobRef(name, namespace, ""))
             raise Halt(
                 f"expected a new name, got {name}, which a job in namespace {namespace} has; nothing was submitted."
                 f" Choose another name, or remove that job: multislice cancel {word} {deployed.options}, or if it has"

@@ -18,7 +18,7 @@ from cli import stack_file
 from cli.answer import INTERRUPTED, Halt
 from cli.deployed import from_outputs
 from cli.observed.causes import first_cause
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import JobStatus
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, about, align_rows, announcement, times
 from cli.render import WIDTH
@@ -27,7 +27,7 @@ from cli.status import Watch, restart_lines
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import DELETED, Kind, Outcome, State
 from infra.cluster.stacks import NO_RENEWAL, Renewal
-from infra.stack.commands import replacing
+from infra.stack.command_lines import replacing
 from infra.stack.names import QUEUE_LABEL, job_resource
 from sandbox import builds, certificates, daemon
 from sandbox.programs import Program, Programs
@@ -65,15 +65,15 @@ def up(settings: Path, root: Path, console: Console, renewal: Renewal = NO_RENEW
         # On a terminal, the last live screen stays visible and has the times.
         console.print(times(display.progress))
     paused = [name for name, job in jobs.items() if job.paused]
-    place = Place(about, site, found.path("kubectl"))
+    commands = SandboxCommands(about, site, found.path("kubectl"))
     if outputs["jobs"] and outputs["job"]["name"] not in paused:
-        return _follow(outputs, place, console)
+        return _follow(outputs, commands, console)
     if paused:
         told = Text(f"the stack is up; paused: {', '.join(paused)}", "bold green")
         tries = [("resume a job", f"set its `paused` to false in the stack file, then {about.up()}")]
         console.print(_join(told, _next(tries)), soft_wrap=True)
     else:
-        console.print(without_jobs(place, outputs["queues"]), soft_wrap=True)
+        console.print(without_jobs(commands, outputs["queues"]), soft_wrap=True)
     return 0
 
 
@@ -135,7 +135,7 @@ def _deploy(display: Display, site: Site, settings: Path, renewal: Renewal) -> t
 
 
 @dataclass(frozen=True)
-class Place:
+class SandboxCommands:
     """The sandbox, for the commands and folders in the closing lines. They never wrap, because users copy them."""
 
     about: StackOfSandbox
@@ -154,26 +154,26 @@ class Place:
         return self.site.pod_logs(pod_folder(pod.namespace, pod.name, pod.uid))
 
 
-def _follow(outputs: Mapping[str, Any], place: Place, console: Console) -> int:
-    deployed = from_outputs(place.about.stack, outputs, SandboxStacks(place.about.root))
+def _follow(outputs: Mapping[str, Any], commands: SandboxCommands, console: Console) -> int:
+    deployed = from_outputs(commands.about.stack, outputs, SandboxStacks(commands.about.root))
     name = next(job for job in deployed.jobs if job.name == outputs["job"]["name"]).full_name
     console.print()
-    job = follow(Watch(deployed, name, console, hint=place.kill_command), place)
+    job = follow(Watch(deployed, name, console, hint=commands.kill_command), commands)
     complete = job.state is State.COMPLETED
-    folder = f"{outputs['checkpoint_bucket']}/{job.place.name}"
-    console.print(completed(job, folder, place) if complete else failed(job, place), soft_wrap=True)
+    folder = f"{outputs['checkpoint_bucket']}/{job.ref.name}"
+    console.print(completed(job, folder, commands) if complete else failed(job, commands), soft_wrap=True)
     return 0 if complete else 1
 
 
-def follow(watch: Watch, place: Place) -> Job:
+def follow(watch: Watch, commands: SandboxCommands) -> JobStatus:
     """Show the job until it has ended. Raise Halt after Ctrl-C, or if the sandbox stops."""
-    about = place.about
+    about = commands.about
 
     def wait(seconds: float) -> None:
         time.sleep(seconds)
-        if daemon.running(place.site) is None:
+        if daemon.running(commands.site) is None:
             raise Halt(
-                f"the sandbox stopped while the job was running; {place.site.logs / 'daemon.log'} says why.\n"
+                f"the sandbox stopped while the job was running; {commands.site.logs / 'daemon.log'} says why.\n"
                 f"Run `{about.up()}` again: the job resumes from its last checkpoint"
             )
 
@@ -188,20 +188,20 @@ def follow(watch: Watch, place: Place) -> Job:
         ) from None
 
 
-def completed(job: Job, folder: str, place: Place) -> Text:
+def completed(job: JobStatus, folder: str, commands: SandboxCommands) -> Text:
     """Return the closing lines about a completed job. `folder` is that of its files, `gs://BUCKET/JOB`."""
     results = [*_results(job), ("restarts", str(job.restarts))]
     if kept := _kept(job, folder):
-        local = place.site.buckets / kept[1].removeprefix("gs://")
+        local = commands.site.buckets / kept[1].removeprefix("gs://")
         results += [kept, ("on this machine", _short(local))]
     tries = [
-        ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
-        *_again(job, place),
+        ("look at the cluster", commands.kubectl_command(job.ref.namespace, "get jobset,pods")),
+        *_again(job, commands),
     ]
-    return _join(Text(f"{job.place.name} is complete", "bold green"), align_rows(results), _next(tries))
+    return _join(Text(f"{job.ref.name} is complete", "bold green"), align_rows(results), _next(tries))
 
 
-def _results(job: Job) -> Iterator[tuple[str, str]]:
+def _results(job: JobStatus) -> Iterator[tuple[str, str]]:
     training = job.training
     if training.step is None:
         return
@@ -214,7 +214,7 @@ def _results(job: Job) -> Iterator[tuple[str, str]]:
     yield "run", f"{training.run_id}, {training.run}"
 
 
-def _kept(job: Job, folder: str) -> tuple[str, str] | None:
+def _kept(job: JobStatus, folder: str) -> tuple[str, str] | None:
     """Return what a job has left in the bucket. None: that is unknown, because another program than a trainer ran."""
     if not job.training.run_id:
         return None
@@ -223,25 +223,25 @@ def _kept(job: Job, folder: str) -> tuple[str, str] | None:
     return ("checkpoints", f"{run}/checkpoints") if job.existing_run else ("files", run)
 
 
-def _again(job: Job, place: Place) -> Iterator[tuple[str, str]]:
+def _again(job: JobStatus, commands: SandboxCommands) -> Iterator[tuple[str, str]]:
     """Yield what a user may do with the job and the stack, by the kind of the job."""
-    again = place.about.up(*replacing(job_resource(job.place.name)))
+    again = commands.about.up(*replacing(job_resource(job.ref.name)))
     if not job.existing_run:
-        yield "read its output", place.about.logs(job.place.name)
+        yield "read its output", commands.about.logs(job.ref.name)
     if job.existing_run == "resume":
-        yield "train from scratch", f"set `existing_run: new` in the stack file, then {place.about.up()}"
+        yield "train from scratch", f"set `existing_run: new` in the stack file, then {commands.about.up()}"
     elif job.kind is not Kind.FUNCTION:
         yield "train from scratch" if job.existing_run else "run it again", again
     if job.kind is Kind.TRAINING and job.slices > 1:
-        yield "kill a host while it trains", place.kill_command
-    yield f"remove all but {'the checkpoints' if job.existing_run else 'its files'}", place.about.down()
+        yield "kill a host while it trains", commands.kill_command
+    yield f"remove all but {'the checkpoints' if job.existing_run else 'its files'}", commands.about.down()
 
 
-def failed(job: Job, place: Place) -> Text:
+def failed(job: JobStatus, commands: SandboxCommands) -> Text:
     """Return the closing lines about a failed job: the reason, the host that failed and the end of its log."""
     said = job.condition("Failed")
     outcome = Outcome("Failed", said.reason, said.message) if said else DELETED
-    parts = [Text.assemble((f"{job.place.name} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
+    parts = [Text.assemble((f"{job.ref.name} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
     used_up = [f"the restarts are used up: {job.max_restarts} may count"] if job.used_up else []
     if lines := [*restart_lines(job), *used_up]:
         parts.append(Text("\n".join(lines)))
@@ -249,7 +249,7 @@ def failed(job: Job, place: Place) -> Text:
         pods = [pod for pod in job.pods if (pod.attempt, pod.host) == (job.restarts, cause.host)]
         ended = cause.words(job.kind)
         if pods:
-            folder = place.log_folder(pods[0])
+            folder = commands.log_folder(pods[0])
             parts.append(Text(f"{ended}; the end of its log in {_short(folder)}:"))
             logs = [log.read_text(errors="replace").splitlines() for log in sorted(folder.glob("*.log"))]
             last = [line for log in logs for line in log][-_LOG_LINES_SHOWN:] or ["(no log)"]
@@ -257,21 +257,22 @@ def failed(job: Job, place: Place) -> Text:
         else:
             parts.append(Text(f"{ended}; {'; '.join(cause.evidence)}"))
     tries = [
-        ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
-        ("try again", place.about.up(*replacing(job_resource(job.place.name)))),
+        ("look at the cluster", commands.kubectl_command(job.ref.namespace, "get jobset,pods")),
+        ("try again", commands.about.up(*replacing(job_resource(job.ref.name)))),
     ]
     return _join(*parts, _next(tries))
 
 
-def without_jobs(place: Place, queues: Mapping[str, str]) -> Text:
+def without_jobs(commands: SandboxCommands, queues: Mapping[str, str]) -> Text:
     """Return the closing lines about a stack without jobs. `queues` has the namespace of each queue."""
     submit = [
-        (f"submit to {queue}", place.kubectl_command(namespace, "apply -f FILE")) for queue, namespace in queues.items()
+        (f"submit to {queue}", commands.kubectl_command(namespace, "apply -f FILE"))
+        for queue, namespace in queues.items()
     ]
     return _join(
         Text("the stack is up and has no jobs", "bold green"),
         Text(f"FILE is a JobSet whose label {QUEUE_LABEL} is the name of the queue."),
-        _next([*submit, ("remove the stack", place.about.down())]),
+        _next([*submit, ("remove the stack", commands.about.down())]),
     )
 
 

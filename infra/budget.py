@@ -1,6 +1,6 @@
 """The Cloud Billing budget of a stack and its alerts.
 
-It counts what Google bills, hours later, and stops nothing: `infra.cluster.brake` does.
+It counts what Google bills, hours later, and stops nothing: `infra.cluster.queue_stop` does.
 """
 
 from dataclasses import dataclass

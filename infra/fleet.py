@@ -7,10 +7,10 @@ from typing import Self
 
 import pulumi
 
-from infra.gke_cluster import ClusterPlace
+from infra.gke_cluster import ClusterOutputs
 from infra.identity import TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.monitoring import Monitoring, MonitoringArgs
-from infra.objects import child_prefix, explain_stuck_deletes, part
+from infra.objects import child_options, child_prefix, explain_stuck_deletes
 from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.slices import TpuSlices, TpuSlicesArgs
@@ -32,7 +32,7 @@ class FleetArgs:
     """
 
     spec: FleetSpec
-    cluster: ClusterPlace
+    cluster: ClusterOutputs
     """Cluster of the fleet: `Foundation.cluster`, or the outputs of another program."""
     allowances: Mapping[str, Allowance] = field(default_factory=dict[str, Allowance])
     """What the pods of a team may do in addition, by team. Default: nothing."""
@@ -47,7 +47,7 @@ class FleetArgs:
         refuse(self._errors())
 
     @classmethod
-    def of(cls, settings: Settings, cluster: ClusterPlace) -> Self:
+    def of(cls, settings: Settings, cluster: ClusterOutputs) -> Self:
         """Return the fleet of a stack file."""
         on_hosts, folders = settings.host_network_teams, settings.job_folders
         return cls(
@@ -98,7 +98,8 @@ class Fleet(pulumi.ComponentResource):
         needs = pulumi.ResourceOptions(depends_on=[args.cluster.resource] if args.cluster.resource else [])
         super().__init__("tpu-multislice:infra:Fleet", name, None, pulumi.ResourceOptions.merge(opts, needs))
         prefix, spec = child_prefix(name, "fleet"), args.spec
-        inside, in_cluster = partial(part, self), partial(part, self, deleted_with=args.cluster.resource)
+        inside = partial(child_options, self)
+        in_cluster = partial(inside, deleted_with=args.cluster.resource)
         allowances = {team: args.allowances.get(team, Allowance()) for team in spec.teams}
         slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())

@@ -9,15 +9,15 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra.existing.find import Found
-from infra.gke_cluster import Cluster, ClusterArgs, ClusterPlace, Network, NetworkArgs, NetworkPlace
+from infra.gke_cluster import Cluster, ClusterArgs, ClusterOutputs, Network, NetworkArgs, NodeSubnet
 from infra.identity import GoogleApis, NodeIdentity, NodeIdentityArgs, project_number
-from infra.objects import child_prefix, part
+from infra.objects import child_options, child_prefix
 from infra.stack.names import MANAGED_BY
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.read import check
 from infra.stack.settings.stack import Draft, Settings
-from infra.storage import RepositoryPlace, foreign_repositories, image_repository
+from infra.storage import RepositoryRef, foreign_repositories, image_repository
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class FoundationArgs:
     """Whether to declare a network for the second interface of TPU hosts. Default: no."""
     mounts_datasets: bool = False
     """Whether pods may mount a bucket as a folder. Default: no."""
-    repositories: Mapping[str, RepositoryPlace] = field(default_factory=dict[str, RepositoryPlace])
+    repositories: Mapping[str, RepositoryRef] = field(default_factory=dict[str, RepositoryRef])
     """Other repositories of the project from which nodes pull images, by name of the grant. Default: none."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Labels of cluster, nodes and repository, in addition to `managed-by`. Default: none."""
@@ -76,18 +76,18 @@ class Foundation(pulumi.ComponentResource):
     apis: GoogleApis
     repository: gcp.artifactregistry.Repository
     """Repository of the trainer's image."""
-    cluster: ClusterPlace
+    cluster: ClusterOutputs
     """Cluster for a `Fleet`."""
     project_number: pulumi.Output[str]
     """Number that Google assigned to the project."""
 
     def __init__(self, name: str, args: FoundationArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("tpu-multislice:infra:Foundation", name, None, opts)
-        prefix, inside = child_prefix(name, "foundation"), partial(part, self)
+        prefix, inside = child_prefix(name, "foundation"), partial(child_options, self)
         cloud, labels = args.cloud, {**MANAGED_BY, **args.labels}
         self.apis = GoogleApis(f"{prefix}apis", cloud.project, inside())
-        place = RepositoryPlace(cloud.region, args.cluster.name)
-        self.repository = image_repository(f"{prefix}images", place, labels, inside(self.apis))
+        own = RepositoryRef(cloud.region, args.cluster.name)
+        self.repository = image_repository(f"{prefix}images", own, labels, inside(self.apis))
         number = pulumi.InvokeOutputOptions(parent=self, depends_on=[self.apis])
         self.project_number = project_number(cloud.project, number)
         account = f"{args.cluster.name}-nodes"
@@ -97,11 +97,11 @@ class Foundation(pulumi.ComponentResource):
         outputs = {"cluster": self.cluster.name, "endpoint": self.cluster.endpoint, "node_account": nodes.email}
         self.register_outputs(outputs)
 
-    def _found_cluster(self, args: FoundationArgs, nodes: NodeIdentity) -> ClusterPlace | None:
+    def _found_cluster(self, args: FoundationArgs, nodes: NodeIdentity) -> ClusterOutputs | None:
         found, existing = args.found, args.cluster.existing
         if existing is None or found is None or found.endpoint is None:
             return None
-        return ClusterPlace(
+        return ClusterOutputs(
             name=existing.name,
             endpoint=found.endpoint,
             node_account=nodes.email,
@@ -110,18 +110,18 @@ class Foundation(pulumi.ComponentResource):
             shared=found.shared,
         )
 
-    def _own_cluster(self, prefix: str, args: FoundationArgs, nodes: NodeIdentity) -> ClusterPlace:
-        network, inside = None, partial(part, self)
+    def _own_cluster(self, prefix: str, args: FoundationArgs, nodes: NodeIdentity) -> ClusterOutputs:
+        network, inside = None, partial(child_options, self)
         if args.network.existing is None:
             network_args = NetworkArgs(args.cluster.name, args.cloud.region, args.network, args.second_network)
             network = Network(f"{prefix}network", network_args, inside(self.apis))
-            place = network.place
+            subnet = network.node_subnet
         else:
-            place = NetworkPlace.found(args.network.existing, args.cloud)
+            subnet = NodeSubnet.found(args.network.existing, args.cloud)
         labels = {**MANAGED_BY, **args.labels}
-        cluster_args = ClusterArgs(args.cloud, args.cluster, place, nodes.email, labels, args.mounts_datasets)
+        cluster_args = ClusterArgs(args.cloud, args.cluster, subnet, nodes.email, labels, args.mounts_datasets)
         cluster = Cluster(f"{prefix}cluster", cluster_args, inside(*([network] if network else []), nodes))
-        return ClusterPlace(
+        return ClusterOutputs(
             name=cluster.name,
             endpoint=cluster.endpoint,
             node_account=nodes.email,

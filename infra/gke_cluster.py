@@ -86,10 +86,10 @@ class Network(pulumi.ComponentResource):
         self.register_outputs({})
 
     @property
-    def place(self) -> "NetworkPlace":
+    def node_subnet(self) -> "NodeSubnet":
         first = self.first
         multiple = self.second is not None
-        return NetworkPlace(first.network.id, first.subnetwork.id, POD_RANGE, SERVICE_RANGE, multiple)
+        return NodeSubnet(first.network.id, first.subnetwork.id, POD_RANGE, SERVICE_RANGE, multiple)
 
 
 def _subnet(
@@ -135,7 +135,7 @@ CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 @dataclass(frozen=True)
-class NetworkPlace:
+class NodeSubnet:
     """The subnet of a cluster's nodes, and the names of its secondary ranges."""
 
     network: pulumi.Input[str]
@@ -149,7 +149,7 @@ class NetworkPlace:
 
     @classmethod
     def found(cls, existing: schema.ExistingNetwork, cloud: schema.Cloud) -> Self:
-        """Return the place of a cluster in an existing network, which may be in another project."""
+        """Return the subnet of nodes in an existing network, which may be in another project."""
         project = f"projects/{existing.project or cloud.project}"
         return cls(
             network=f"{project}/global/networks/{existing.network}",
@@ -166,7 +166,7 @@ class ClusterArgs:
 
     cloud: schema.Cloud
     settings: schema.Cluster
-    network: NetworkPlace
+    network: NodeSubnet
     node_account: pulumi.Input[str]
     labels: Mapping[str, str]
     mounts_datasets: bool
@@ -196,7 +196,7 @@ class SharedCluster:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterPlace:
+class ClusterOutputs:
     """A cluster that a fleet runs on: one that a `Foundation` of the same program made, or outputs of another program.
 
     The cluster needs workload identity, a DNS endpoint, and CPU nodes for JobSet and Kueue.

@@ -1,11 +1,10 @@
 """Refuses to take from a running job what it needs, and ends the stack's jobs before their slices.
 
-`ground` is a record in the stack's state that precedes everything that can be replaced: what slices depend on, and what
-the running jobs of a team depend on, including submitted ones. When it changes, its hook looks for running jobs before
-the engine changes anything. A `footing` for each slice group
-precedes its slices and is replaced together with them. The stack's jobs are replaced with it: they save and end while
-they still have their hosts. Hooks also run in previews. Hooks on the node pools would come too late, because the
-engine deletes a job before them.
+The slice dependencies are a record in the stack's state that precedes everything that can be replaced: what slices
+depend on, and what the running jobs of a team depend on, including submitted ones. When it changes, its hook looks for
+running jobs before the engine changes anything. A marker for each slice group precedes its slices and is replaced
+together with them. The stack's jobs are replaced with it: they save and end while they still have their hosts. Hooks
+also run in previews. Hooks on the node pools would come too late, because the engine deletes a job before them.
 
 `pulumi destroy` does not run the program, so no hook can guard it. The API server does: one ConfigMap depends on
 everything else, so the engine deletes it first, and admission policies refuse that deletion while anything would be
@@ -23,11 +22,11 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.cluster import live
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
+from infra.cluster.running_jobs import running_jobs
 from infra.objects import KubernetesObject
-from infra.stack import borders
-from infra.stack.commands import command_line, stored_command_line
+from infra.stack import admission_policies
+from infra.stack.command_lines import command_line, stored_command_line
 from infra.stack.kueue import flavor_name
 from infra.stack.manifests import OURS, Manifest, manifest, mark_ours
 from infra.stack.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
@@ -42,7 +41,7 @@ _ACCEPT = f"accept the loss: write {NAMESPACE}:allow_interruption: true below co
 _WIDENED_IN_PLACE = "network.nodes"
 _EXISTING, _LOCATION = "cluster.existing.name", "cluster.existing.location"
 _TEAMS = "teams/"
-"""Prefix of the teams in the ground. No node pool has such a name."""
+"""Prefix of the teams in the slice dependencies. No node pool has such a name."""
 _ALWAYS_SEARCHED = ["default"]
 """Namespaces in which jobs can run although they belong to no team."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
@@ -70,7 +69,7 @@ class Loss:
     """ClusterQueues and flavors. Kueue no longer counts the chips of jobs that hold such a quota."""
 
 
-def ground(settings: Settings) -> dict[str, Texts]:
+def slice_dependencies(settings: Settings) -> dict[str, Texts]:
     """Return what slices and running jobs depend on: settings of the cluster under the empty name, then of node pools
     by name, then of teams."""
     pools = {
@@ -89,7 +88,7 @@ def ground(settings: Settings) -> dict[str, Texts]:
 
 
 def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
-    """Return what the change from one ground to another removes."""
+    """Return what the change of slice dependencies removes."""
     of_cluster = tuple(_changes(old[""], new[""]))
     if of_cluster:
         return Loss(of_cluster, None)
@@ -153,7 +152,7 @@ def _changes(old: Texts, new: Texts, keys: Collection[str] | None = None) -> Ite
 class Guard:
     """The records of one stack that guard its slices."""
 
-    ground: pulumi.Resource
+    slice_dependencies: pulumi.Resource
     """Resource that everything replaceable depends on."""
 
     def __init__(self, settings: Settings, google: gcp.Provider, before: Sequence[pulumi.Resource]) -> None:
@@ -161,22 +160,29 @@ class Guard:
         self._settings = settings
         self._google = google
         hook = pulumi.ResourceHook(
-            "running-jobs-keep-what-they-need", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
+            "refuse-loss-of-running-jobs", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
         )
         watched = pulumi.ResourceHookBinding(before_update=[hook])
-        first = pulumi.ResourceOptions(depends_on=before, hooks=watched)
-        self.ground = pulumi.Stash("ground", input=ground(settings), opts=first)
+        # Its name in stacks that an earlier version deployed.
+        former = [pulumi.Alias(name="ground")]
+        first = pulumi.ResourceOptions(depends_on=before, hooks=watched, aliases=former)
+        self.slice_dependencies = pulumi.Stash("slice-dependencies", input=slice_dependencies(settings), opts=first)
 
-    def footings(self, kubernetes: pulumi.Resource) -> dict[str, pulumi.Resource]:
+    def markers(self, kubernetes: pulumi.Resource) -> dict[str, pulumi.Resource]:
         """Declare the records that slices and jobs depend on, by slice group. `kubernetes` is the provider that deletes
         jobs."""
-        options = pulumi.ResourceOptions(
-            replace_on_changes=["input"], delete_before_replace=True, depends_on=[self.ground, kubernetes]
-        )
-        return {
-            name: pulumi.Stash(f"footing-{name}", input=_of_group(name, group, self._settings.cloud), opts=options)
-            for name, group in self._settings.slices.items()
-        }
+        found: dict[str, pulumi.Resource] = {}
+        for name, group in self._settings.slices.items():
+            options = pulumi.ResourceOptions(
+                # Its name in stacks that an earlier version deployed.
+                aliases=[pulumi.Alias(name=f"footing-{name}")],
+                replace_on_changes=["input"],
+                delete_before_replace=True,
+                depends_on=[self.slice_dependencies, kubernetes],
+            )
+            settings = _of_group(name, group, self._settings.cloud)
+            found[name] = pulumi.Stash(f"marker-{name}", input=settings, opts=options)
+        return found
 
     def close(self, declared: Sequence[pulumi.Resource], kubernetes: pulumi.ResourceOptions) -> None:
         """Declare what a destroy deletes first. `declared` is everything else, `kubernetes` has the cluster's
@@ -194,7 +200,7 @@ class Guard:
 
     async def endpoint(self) -> str | None:
         """Return the DNS endpoint of the stack's cluster; `None` if there is no cluster."""
-        return await self._endpoint(ground(self._settings)[""])
+        return await self._endpoint(slice_dependencies(self._settings)[""])
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
@@ -218,7 +224,7 @@ class Guard:
             return
         because, places = _bullets(lost.reasons), (lost.pools or (), lost.namespaces, lost.quotas)
         try:
-            jobs = await asyncio.to_thread(lambda: live.live_jobs(ApiServer.at(endpoint), *places))
+            jobs = await asyncio.to_thread(lambda: running_jobs(ApiServer.at(endpoint), *places))
         except UNREACHABLE as error:
             raise InterruptionError(
                 "this change removes what running jobs need, and they cannot be listed because the cluster is"
@@ -317,7 +323,7 @@ def _in_force(
     """Return a policy and its bindings, one for each namespace in which it looks for `params`."""
     refuses = not settings.allow_interruption
     scoped = f"{settings.prefix}{name}"
-    policy = borders.policy(
+    policy = admission_policies.policy(
         scoped,
         [("", "configmaps", "DELETE")],
         dict([rule]),
@@ -328,6 +334,8 @@ def _in_force(
     every = {"selector": {}, "parameterNotFoundAction": "Allow"}
     places = {f"{name}-{namespace}": {**every, "namespace": namespace} for namespace in namespaces} or {name: every}
     return {name: policy} | {
-        f"{place}-binding": borders.binding(scoped, f"{settings.prefix}{place}", refuses=refuses, params=found)
+        f"{place}-binding": admission_policies.binding(
+            scoped, f"{settings.prefix}{place}", refuses=refuses, params=found
+        )
         for place, found in places.items()
     }

@@ -11,7 +11,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra.stack.names import ON_HOSTS, SERVICE_ACCOUNT
-from infra.storage import RepositoryPlace
+from infra.storage import RepositoryRef
 
 APIS = (
     "artifactregistry",
@@ -63,7 +63,7 @@ class NodeIdentityArgs:
     project: str
     account_id: str
     repository: gcp.artifactregistry.Repository
-    foreign_repositories: Mapping[str, RepositoryPlace]
+    foreign_repositories: Mapping[str, RepositoryRef]
     """Other repositories of the project with images of jobs, by name of the grant."""
 
 

@@ -9,28 +9,17 @@ import pulumi_kubernetes as kubernetes
 
 from infra.fleet import Fleet
 from infra.objects import KubernetesObject
-from infra.stack import jobset
-from infra.stack.commands import command_line
-from infra.stack.cost import usd_per_job_hour
+from infra.stack.command_lines import command_line
 from infra.stack.fleet import FleetSpec
-from infra.stack.kueue import local_queue
-from infra.stack.manifests import mark_ours
-from infra.stack.names import (
-    MAX_TIME_LABEL,
-    PRICE_KEY,
-    PRIORITY_LABEL,
-    QUEUE_LABEL,
-    job_resource,
-    jobs_folder,
-    price_name,
-    secret_name,
-)
+from infra.stack.job_objects import job_objects
+from infra.stack.manifests import Object
+from infra.stack.names import MAX_TIME_LABEL, PRIORITY_LABEL, QUEUE_LABEL, job_resource, jobs_folder
 from infra.stack.settings import rules_jobs, rules_teams
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.jobs import AnyJob
 from infra.stack.settings.stack import DraftJob, Settings
 from infra.stack.settings.values import HIDDEN, NAMESPACE, SECRETS
-from infra.stack.submission import submission_to
+from infra.stack.submission import Submission, submission_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +60,9 @@ class JobArgs:
         name: str,
         fleet: Fleet,
         image: pulumi.Input[str] | None,
-        footings: Mapping[str, pulumi.Resource],
+        markers: Mapping[str, pulumi.Resource],
     ) -> Self:
-        """Return a job of a stack file. `footings` are the records that each group's slices depend on
+        """Return a job of a stack file. `markers` are the records that each group's slices depend on
         (`infra.guard`)."""
         job = settings.jobs[name]
         return cls(
@@ -84,7 +73,7 @@ class JobArgs:
             needs=fleet.needs,
             secrets=_configured_secrets(settings.secrets_of(job)),
             files=f"gs://{settings.checkpoint_bucket}",
-            replaced_with=[footings[group] for group in job.slices.groups],
+            replaced_with=[markers[group] for group in job.slices.groups],
             only=len(settings.jobs) == 1,
         )
 
@@ -113,49 +102,54 @@ class Job(pulumi.ComponentResource):
         needs = pulumi.ResourceOptions(depends_on=list(args.needs))
         super().__init__("tpu-multislice:infra:Job", name, None, pulumi.ResourceOptions.merge(opts, needs))
         namespace = args.fleet.teams[args.job.team].namespace
-        around = [self._queue(name, args), *self._price(name, args, namespace), *self._secret(name, args, namespace)]
-        self.jobset = self._jobset(name, args, around)
+        files = args.files or f"gs://{args.fleet.bucket}/{jobs_folder(namespace)}"
+        submitted = submission_to(args.fleet, args.job, args.image, files=files, secrets=args.variables)
+        objects = job_objects(submitted, args.secrets)
+        around = [
+            self._queue(name, args, objects["LocalQueue"]),
+            *self._price(name, args, objects.get("ConfigMap")),
+            *self._secret(name, args, objects.get("Secret")),
+        ]
+        self.jobset = self._jobset(name, args, submitted, objects["JobSet"], around)
         self.register_outputs({"name": args.job.name, "namespace": namespace})
 
-    def _queue(self, name: str, args: JobArgs) -> pulumi.Resource:
-        team = args.job.team
-        rendered = mark_ours(local_queue(team, args.fleet.teams[team], args.job))
+    def _queue(self, name: str, args: JobArgs, rendered: Object) -> pulumi.Resource:
         among_queues = pulumi.Alias(parent=pulumi.create_urn("queues", "tpu-multislice:infra:Queues"))
-        return KubernetesObject(f"queue-{team}.{name}", rendered, self._with_cluster(args, [among_queues]))
+        return KubernetesObject(f"queue-{args.job.team}.{name}", rendered, self._with_cluster(args, [among_queues]))
 
-    def _price(self, name: str, args: JobArgs, namespace: str) -> Iterator[pulumi.Resource]:
+    def _price(self, name: str, args: JobArgs, rendered: Object | None) -> Iterator[pulumi.Resource]:
         """Declare the known price of the job, which each start records in the job's ledger. A changed price is updated
         in place and leaves the job unchanged."""
-        usd_per_hour = usd_per_job_hour(args.fleet, args.job)
-        if usd_per_hour is not None:
+        if rendered:
             yield kubernetes.core.v1.ConfigMap(
                 f"price-{name}",
-                metadata=kubernetes.meta.v1.ObjectMetaArgs(name=price_name(args.job.name), namespace=namespace),
-                data={PRICE_KEY: str(usd_per_hour)},
+                metadata=rendered["metadata"],
+                data=rendered["data"],
                 opts=self._with_cluster(args, _former_names("price", args)),
             )
 
-    def _secret(self, name: str, args: JobArgs, namespace: str) -> Iterator[pulumi.Resource]:
+    def _secret(self, name: str, args: JobArgs, rendered: Object | None) -> Iterator[pulumi.Resource]:
         """Declare the Secret, the only way from Pulumi's configuration to the cluster. A changed value is updated in
         place, because running pods refer to the Secret by its name."""
-        if args.variables:
-            announced = pulumi.ResourceHookBinding(before_update=[_announce_rotation(name, args.job.name, namespace)])
-            own = pulumi.ResourceOptions(hooks=announced)
+        if rendered:
+            metadata, values = rendered["metadata"], rendered["stringData"]
+            announced = _announce_rotation(name, args.job.name, metadata["namespace"])
+            own = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_update=[announced]))
             yield kubernetes.core.v1.Secret(
                 f"secrets-{name}",
-                metadata=kubernetes.meta.v1.ObjectMetaArgs(name=secret_name(args.job.name), namespace=namespace),
-                string_data={each: pulumi.Output.secret(args.secrets[each]) for each in args.variables},
+                metadata=metadata,
+                string_data={each: pulumi.Output.secret(value) for each, value in values.items()},
                 opts=pulumi.ResourceOptions.merge(self._with_cluster(args, _former_names("secrets", args)), own),
             )
 
-    def _jobset(self, name: str, args: JobArgs, around: Sequence[pulumi.Resource]) -> KubernetesObject:
+    def _jobset(
+        self, name: str, args: JobArgs, submitted: Submission, rendered: Object, around: Sequence[pulumi.Resource]
+    ) -> KubernetesObject:
         """Declare the JobSet.
 
         Changes that JobSet or Kueue would refuse while it runs replace it, and so does everything in `replaced_with`.
         Two JobSets of the same name cannot coexist, so the old one is deleted first.
         """
-        files = args.files or f"gs://{args.fleet.bucket}/{jobs_folder(args.fleet.teams[args.job.team].namespace)}"
-        submitted = submission_to(args.fleet, args.job, args.image, files=files, secrets=args.variables)
         fixed = [QUEUE_LABEL, MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
         options = pulumi.ResourceOptions(
             parent=self,
@@ -165,7 +159,7 @@ class Job(pulumi.ComponentResource):
             delete_before_replace=True,
             aliases=_former_names("training", args),
         )
-        return KubernetesObject(job_resource(name), jobset.render(submitted), options)
+        return KubernetesObject(job_resource(name), rendered, options)
 
     def _with_cluster(self, args: JobArgs, aliases: Sequence[pulumi.Alias]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, deleted_with=args.cluster, aliases=list(aliases))
@@ -200,7 +194,7 @@ def _announce_rotation(name: str, job: str, namespace: str) -> pulumi.ResourceHo
                 f" kubectl delete jobset {job} -n {namespace}, then {up}"
             )
 
-    name = f"changed-secrets-of-{name}-are-told"
+    name = f"warn-about-changed-secrets-of-{name}"
     return pulumi.ResourceHook(name, announce, pulumi.ResourceHookOptions(on_dry_run=True))
 
 

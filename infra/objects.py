@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, kubeconfig
-from infra.cluster.live import holders
+from infra.cluster.running_jobs import holders
 
 
 class KubernetesObject(pulumi.CustomResource):
@@ -32,7 +32,7 @@ def after(
     return pulumi.ResourceOptions(provider=provider, depends_on=list(needed), deleted_with=deleted_with)
 
 
-def part(
+def child_options(
     parent: pulumi.Resource, *needed: pulumi.Resource, deleted_with: pulumi.Resource | None = None
 ) -> pulumi.ResourceOptions:
     """Return the options of a part of a component that depends on others. Stacks that an earlier version deployed have

@@ -10,24 +10,24 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as kubernetes
 
-from infra.cluster import live
+from infra.cluster import running_jobs
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, Json
-from infra.gke_cluster import ClusterPlace
+from infra.gke_cluster import ClusterOutputs
 from infra.guard import Guard
 from infra.review.answers import answers
 from infra.review.review import REVIEW_FILE, Known, review
 from infra.review.table import as_text
 from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
-from infra.stack.manifests import marks
+from infra.stack.manifests import owner_annotations
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from infra.stack.published import Published
-from infra.stack.settings.jobs import Job
+from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
 
-def export_outputs(settings: Settings, cluster: ClusterPlace, bucket: gcp.storage.Bucket, bill: Bill) -> None:
+def export_outputs(settings: Settings, cluster: ClusterOutputs, bucket: gcp.storage.Bucket, bill: Bill) -> None:
     """Export the location of cluster, jobs, queues and files, the data for the trainer, and the bill.
 
     `job` and `job_spec` are those of the first training job. Without one, `job` is the first of any kind. A stack
@@ -40,16 +40,16 @@ def export_outputs(settings: Settings, cluster: ClusterPlace, bucket: gcp.storag
         pulumi.export("location", settings.cluster.existing.location)
     pulumi.export("checkpoint_bucket", bucket.url)
     pulumi.export("queues", {name: team.namespace for name, team in settings.teams.items()})
-    places = {name: _place(settings, job) for name, job in settings.jobs.items()}
+    references = {name: _reference(settings, job) for name, job in settings.jobs.items()}
     for first in [*settings.training_jobs, *settings.jobs][:1]:
-        pulumi.export("job", places[first])
+        pulumi.export("job", references[first])
     for spec in list(job_specs(settings).values())[:1]:
         pulumi.export("job_spec", spec.model_dump())
-    pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])
+    pulumi.export("jobs", [{**reference, "kind": settings.jobs[name].kind} for name, reference in references.items()])
     export_bill(bill)
 
 
-def _place(settings: Settings, job: Job) -> dict[str, str]:
+def _reference(settings: Settings, job: JobSettings) -> dict[str, str]:
     return {"name": job.name, "namespace": settings.team_of(job).namespace, "queue": job.team}
 
 
@@ -100,7 +100,7 @@ async def _log_review(settings: Settings, guard: Guard, at: datetime) -> None:
 
 async def _workloads(endpoint: str) -> list[Json] | None:
     try:
-        return await asyncio.to_thread(lambda: live.workloads(ApiServer.at(endpoint)))
+        return await asyncio.to_thread(lambda: running_jobs.workloads(ApiServer.at(endpoint)))
     except UNREACHABLE as error:
         # Usually the Kubernetes provider ends the preview, perhaps before this line is logged.
         pulumi.log.warn(
@@ -124,7 +124,7 @@ def published_records(
         kubernetes.core.v1.ConfigMap(
             f"published-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=PUBLISHED, namespace=team.namespace, annotations=marks(settings.prefix)
+                name=PUBLISHED, namespace=team.namespace, annotations=owner_annotations(settings.prefix)
             ),
             data={PUBLISHED_KEY: record(name)},
             opts=opts,

@@ -2,8 +2,8 @@
 
 A ClusterQueue needs its cohort, flavors and admission checks; a check needs its configuration; a flavor needs its
 topology. A team's namespace needs the ClusterQueue: whatever still runs in the namespace is deleted with it, before
-Kueue has to release the queue. The namespace accepts jobs and members only after its borders exist. Deletion happens in
-reverse order, so Kueue is still running to remove every finalizer."""
+Kueue has to release the queue. The namespace accepts jobs and members only after its admission policies exist. Deletion
+happens in reverse order, so Kueue is still running to remove every finalizer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.cluster import brake
+from infra.cluster.queue_stop import queue_stop_policies
 from infra.objects import KubernetesObject
-from infra.stack import access, borders
+from infra.stack import access, admission_policies
 from infra.stack.access import Allowance
 from infra.stack.kueue import (
     PRIORITIES,
@@ -26,7 +26,7 @@ from infra.stack.kueue import (
     resource_flavor,
     topology,
 )
-from infra.stack.manifests import Manifest, mark_ours, marks
+from infra.stack.manifests import Manifest, mark_ours, owner_annotations
 from infra.stack.names import MANAGED, SERVICE_ACCOUNT
 from infra.stack.pods import admitted_pods
 from infra.stack.settings.schema import Network, Placement, SliceGroup, Team
@@ -55,7 +55,7 @@ class QueuesArgs:
 
 
 class Queues(pulumi.ComponentResource):
-    """Flavors and priorities, plus a namespace for each team with its queue, members and borders."""
+    """Flavors and priorities, plus a namespace for each team with its queue, members and admission policies."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
@@ -71,14 +71,14 @@ class Queues(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _policies(self, args: QueuesArgs) -> list[KubernetesObject]:
-        objects = borders.bad_host_objects(args.teams, args.prefix)
+        objects = admission_policies.bad_host_objects(args.teams, args.prefix)
         marks = {f"bad-host-{name}": rendered for name, rendered in objects.items()}
         declared: list[KubernetesObject] = []
         # In this order: the role that marks bad hosts is bound only once the policies restrict it.
         on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
         limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
-        policies = borders.team_policies(args.teams, on_hosts, limits, args.prefix)
-        stops = brake.brake_policies(args.prefix) if args.limited else {}
+        policies = admission_policies.team_policies(args.teams, on_hosts, limits, args.prefix)
+        stops = queue_stop_policies(args.prefix) if args.limited else {}
         for name, rendered in {**policies, **stops, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
@@ -103,7 +103,7 @@ class Queues(pulumi.ComponentResource):
         namespace = kubernetes.core.v1.Namespace(
             f"{self._prefix}namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=team.namespace, labels=labels, annotations=marks(args.prefix)
+                name=team.namespace, labels=labels, annotations=owner_annotations(args.prefix)
             ),
             opts=self._after([queue]),
         )
@@ -120,7 +120,7 @@ class Queues(pulumi.ComponentResource):
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
             self._declare(f"bounds-{name}", access.bounds(team.namespace, hosts), [namespace]),
         ]
-        # The namespace accepts jobs and members once its borders exist.
+        # The namespace accepts jobs and members once its admission policies exist.
         self._declare(f"queue-{name}", local_queue(name, team), around)
         if access.subjects(team.members):
             role = self._declare(f"members-{name}", access.role(team.namespace), around)

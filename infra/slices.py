@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.cluster import live
+from infra.cluster import running_jobs
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.gke_cluster import CLOUD_PLATFORM_SCOPE, SubnetNames
 from infra.stack.capacity import Capacity
-from infra.stack.commands import command_line, replacing
+from infra.stack.command_lines import command_line, replacing
 from infra.stack.names import slice_pool
 from infra.stack.pods import declared_node_labels
 from infra.stack.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
@@ -146,7 +146,7 @@ def _hosts_have_come(name: str, endpoint: pulumi.Input[str]) -> pulumi.ResourceH
 def _missing_hosts(endpoint: str, slice_name: str, hosts: int) -> str:
     """Return why a slice may lack hosts; empty if it has all of them."""
     try:
-        found = live.hosts(ApiServer.at(endpoint), slice_name)
+        found = running_jobs.hosts(ApiServer.at(endpoint), slice_name)
     except UNREACHABLE as error:
         return f"slice {slice_name} may lack some of its {hosts} hosts: the cluster is unreachable ({error})"
     return "" if found >= hosts else f"slice {slice_name} has {found} of {hosts} hosts"

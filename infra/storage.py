@@ -117,7 +117,7 @@ host."""
 
 
 def image_repository(
-    name: str, place: "RepositoryPlace", labels: Mapping[str, str], opts: pulumi.ResourceOptions
+    name: str, repository: "RepositoryRef", labels: Mapping[str, str], opts: pulumi.ResourceOptions
 ) -> gcp.artifactregistry.Repository:
     """Declare the repository of the trainer's image, in the region of the nodes that pull it.
 
@@ -125,8 +125,8 @@ def image_repository(
     """
     return gcp.artifactregistry.Repository(
         name,
-        repository_id=place.repository_id,
-        location=place.location,
+        repository_id=repository.repository_id,
+        location=repository.location,
         format="DOCKER",
         labels=labels,
         docker_config=gcp.artifactregistry.RepositoryDockerConfigArgs(immutable_tags=True),
@@ -151,24 +151,24 @@ def image_repository(
 
 
 @dataclass(frozen=True)
-class RepositoryPlace:
-    """Location of a repository of a project."""
+class RepositoryRef:
+    """Location and identifier of a repository of a project."""
 
     location: str
     repository_id: str
 
 
-def foreign_repositories(settings: Settings) -> dict[str, RepositoryPlace]:
+def foreign_repositories(settings: Settings) -> dict[str, RepositoryRef]:
     """Return the project's other repositories that contain images of its jobs, each by a name."""
-    project, own = settings.cloud.project, RepositoryPlace(settings.cloud.region, settings.cluster.name)
+    project, own = settings.cloud.project, RepositoryRef(settings.cloud.region, settings.cluster.name)
     trainer = _foreign(settings.image.reference or "", project, own) if settings.image else None
     images = [image for job in settings.jobs.values() for image in job.images]
-    others = {place for image in images if (place := _foreign(image, project, own))} - {trainer}
-    named = {f"images-{place.location}-{place.repository_id}": place for place in others}
+    others = {repository for image in images if (repository := _foreign(image, project, own))} - {trainer}
+    named = {f"images-{repository.location}-{repository.repository_id}": repository for repository in others}
     return ({"foreign-images": trainer} if trainer else {}) | dict(sorted(named.items()))
 
 
-def _foreign(reference: str, project: str, own: RepositoryPlace) -> RepositoryPlace | None:
+def _foreign(reference: str, project: str, own: RepositoryRef) -> RepositoryRef | None:
     """Return the project's repository that contains the image; `None` if it is the stack's own.
 
     Also `None` for images of other projects and registries, which the nodes must already be able to read.
@@ -176,8 +176,8 @@ def _foreign(reference: str, project: str, own: RepositoryPlace) -> RepositoryPl
     found = _ARTIFACT_REGISTRY.match(reference)
     if found is None or found["project"] != project:
         return None
-    place = RepositoryPlace(found["location"], found["repository"])
-    return None if place == own else place
+    repository = RepositoryRef(found["location"], found["repository"])
+    return None if repository == own else repository
 
 
 def built_image(

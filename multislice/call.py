@@ -15,9 +15,9 @@ from infra.cluster.job_state import LEADER, State, Workload, outcome_of, state_o
 from infra.cluster.kubernetes import UNREACHABLE, Json
 from infra.stack.names import HEAD, JOBSETS, WORKLOADS
 from infra.stack.submitted import KEPT_SECONDS
+from multislice.connection import StackConnection
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
 from multislice.outcome import Outcome, host_failure, read_outcome
-from multislice.place import Place
 from workloads.call.folder import OUTPUT, CallFolder, Seals
 from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec
@@ -48,22 +48,22 @@ class Call:
     id: str
     """Name of the call, with which `multislice.attach` finds it."""
     namespace: str
-    place: Place = field(repr=False)
+    connection: StackConnection = field(repr=False)
     spec: CallSpec = field(repr=False)
 
     @property
     def again(self) -> str:
         """Expression with which any process finds the call."""
-        place, teams = self.place, self.place.settings.namespaces
+        connection, teams = self.connection, self.connection.settings.namespaces
         team = next((team for team in teams if teams[team] == self.namespace), "")
         whose = f", team={team!r}" if len(teams) > 1 else ""
-        where = "" if place.sandbox is None else f", sandbox={str(place.sandbox)!r}"
-        return f"multislice.attach({self.id!r}, stack={place.stack!r}{whose}{where})"
+        where = "" if connection.sandbox is None else f", sandbox={str(connection.sandbox)!r}"
+        return f"multislice.attach({self.id!r}, stack={connection.stack!r}{whose}{where})"
 
     @property
     def files(self) -> CallFolder:
         """Folder of the call in the bucket."""
-        return self.place.folder(self.namespace, self.id)
+        return self.connection.folder(self.namespace, self.id)
 
     @property
     def leader(self) -> str:
@@ -81,8 +81,8 @@ class Call:
         Raises:
             NoSuchStack: The cluster cannot be reached.
         """
-        with cluster(self.place.stack):
-            jobset = self.place.api.find(self._path)
+        with cluster(self.connection.stack):
+            jobset = self.connection.api.find(self._path)
             return Status(State.MISSING) if jobset is None else self._status(jobset)
 
     def result(self, timeout: float | None = None) -> Any:
@@ -145,7 +145,7 @@ class Call:
         """Return the outcome, and remove the copy of its value from the bucket. Files of the function stay."""
         if found.error is None:
             # The caller must get the value even if its copy cannot be removed.
-            with suppress(BucketFailed), bucket(self.place.settings.bucket):
+            with suppress(BucketFailed), bucket(self.connection.settings.bucket):
                 self.files.remove(keep=OUTPUT)
         return found
 
@@ -157,10 +157,10 @@ class Call:
         """
         host = host or self.leader
         try:
-            there = pods_of(self.place.api, self.namespace, self.id)
+            there = pods_of(self.connection.api, self.namespace, self.id)
             pods = [pod for pod in there if host_of(pod) == host]
             if last := max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None):
-                lines = Source.of(self.place.api, last).read(WHOLE)
+                lines = Source.of(self.connection.api, last).read(WHOLE)
                 return "\n".join(filter_lines(self.id, (line.text for line in lines)))
         except UNREACHABLE as error:
             raise CallGone(f"{host} of call {self.id} has no log yet: {error}") from None
@@ -172,8 +172,8 @@ class Call:
         Raises:
             NoSuchStack: The cluster cannot be reached.
         """
-        with cluster(self.place.stack):
-            self.place.api.delete(self._path, {"propagationPolicy": "Background"})
+        with cluster(self.connection.stack):
+            self.connection.api.delete(self._path, {"propagationPolicy": "Background"})
 
     def forget(self) -> None:
         """Cancel the call and remove all its files, including those of the function.
@@ -183,7 +183,7 @@ class Call:
             BucketFailed: The bucket cannot be written.
         """
         self.cancel()
-        with bucket(self.place.settings.bucket):
+        with bucket(self.connection.settings.bucket):
             self.files.remove()
 
     @property
@@ -193,7 +193,7 @@ class Call:
     def _found(self, seals: Seals) -> Outcome | None:
         """Return the outcome that the hosts wrote. None: they have not written it yet."""
         try:
-            with bucket(self.place.settings.bucket):
+            with bucket(self.connection.settings.bucket):
                 return read_outcome(seals)
         except BucketFailed as error:
             error.add_note(f"call {self.id} has ended; try {self.again}.result() later")
@@ -213,14 +213,14 @@ class Call:
                 # Nothing activates a call again.
                 return Status(State.FAILED, f"Kueue deactivated it: {said.message if said else 'no reason given'}")
             case State.STARTING:
-                pods = newest(pods_of(self.place.api, self.namespace, self.id), time.time())
+                pods = newest(pods_of(self.connection.api, self.namespace, self.id), time.time())
                 return Status(state, next((f"{pod.host}: {pod.held_up}" for pod in pods if pod.held_up), ""))
             case _:
                 return Status(state, said.message if said and not said.holds else "")
 
     def _workload(self, jobset: Json) -> Workload | None:
         uid = jobset["metadata"]["uid"]
-        for workload in self.place.api.request("GET", WORKLOADS.format(self.namespace))["items"]:
+        for workload in self.connection.api.request("GET", WORKLOADS.format(self.namespace))["items"]:
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", [])):
                 return workload_of(workload)
         return None
@@ -231,7 +231,7 @@ class Call:
             return Outcome(None, error=CallGone(f"call {self.id} was cancelled, or ended more than {hours} hours ago"))
         if status.state is State.COMPLETED:
             return Outcome(None, error=CallGone(f"the result of call {self.id} was fetched before and then removed"))
-        with bucket(self.place.settings.bucket):
+        with bucket(self.connection.settings.bucket):
             why = host_failure(self.files) or status.reason or "no host reported a cause"
         return Outcome(None, error=HostFailed(f"call {self.id}: {why}"))
 

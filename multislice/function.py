@@ -12,18 +12,18 @@ from typing import Any, Literal, cast, get_args
 
 from infra.stack.settings.jobs import Priority
 from multislice.call import Call
+from multislice.connection import connect
 from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, with_input
 from multislice.packing import function_name, pack, pack_calls
-from multislice.place import place
 from multislice.project import Project
-from multislice.submission import MOST_HOURS, Wish, submit
+from multislice.submission import MAX_CALL_HOURS, CallRequest, submit
 from multislice.watching import Shown, cancel, print_status, say, watch
 from multislice_run.standstill import HANG_MINUTES
 from workloads.call.function import itself
 from workloads.spec import Backend
 
-MAX_HOURS = 24.0
+DEFAULT_MAX_HOURS = 24.0
 """Default time limit of a function in hours, so that no call uses chips without a limit."""
 
 
@@ -32,7 +32,7 @@ class Target:
     """Stack of a function's calls, with their settings and folders."""
 
     stack: str
-    wish: Wish
+    request: CallRequest
     hosts: Shown
     ships: Sequence[str | Path]
     sandbox: str | Path | None
@@ -73,7 +73,7 @@ class Function[**P, R]:
             multislice.CallError: The call cannot be submitted.
         """
         packed = pack(self.function, args, kwargs, Project(self._target.ships))
-        return submit(packed, self._target.wish, place(self._target.stack, self._target.sandbox))
+        return submit(packed, self._target.request, connect(self._target.stack, self._target.sandbox))
 
     def map(self, inputs: Iterable[Any]) -> list[Outcome]:
         """Submit one call for each input, wait for all, and return the outcomes in the order of the inputs.
@@ -88,11 +88,11 @@ class Function[**P, R]:
         values = list(inputs)
         # Pack all calls first, so that an error in the last one is found before the first one runs.
         packed = pack_calls(self.function, [((value,), {}) for value in values], Project(self._target.ships))
-        found = place(self._target.stack, self._target.sandbox)
+        found = connect(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:
             for each, value in zip(packed, values, strict=True):
-                calls.append(submit(each, self._target.wish, found))
+                calls.append(submit(each, self._target.request, found))
                 say(f"call {calls[-1].id} is for input {reprlib.repr(value)}")
             outcomes = [_wait_for(call) for call in calls]
         except BaseException:
@@ -132,7 +132,7 @@ def run[**P, R](
     team: str | None = None,
     priority: Priority = "normal",
     hosts: Shown = "leader",
-    max_hours: float = MAX_HOURS,
+    max_hours: float = DEFAULT_MAX_HOURS,
     hang_minutes: float | None = HANG_MINUTES,
     check_slices: bool | None = None,
     backend: Backend | Literal["auto"] = "direct",
@@ -167,11 +167,11 @@ def run[**P, R](
     """
     chosen = _AUTO if backend == "auto" else backend
     checks = chosen != "pathways" if check_slices is None else check_slices
-    wish = Wish(slices, count, team, priority, max_hours, checks, accelerator, chosen, hang_minutes)
-    if errors := list(_errors(wish, hosts)):
+    request = CallRequest(slices, count, team, priority, max_hours, checks, accelerator, chosen, hang_minutes)
+    if errors := list(_errors(request, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
-    return partial(_decorate, Target(stack, wish, hosts, folders, sandbox))
+    return partial(_decorate, Target(stack, request, hosts, folders, sandbox))
 
 
 def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R]:
@@ -180,24 +180,26 @@ def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R
     return Function(function, target)
 
 
-def _errors(wish: Wish, hosts: object) -> Iterator[str]:
-    """Yield the errors of a wish that do not depend on the stack."""
-    if (wish.slices is None) == (wish.accelerator is None):
-        got = "neither" if wish.slices is None else f"slices {wish.slices!r} and accelerator {wish.accelerator!r}"
+def _errors(request: CallRequest, hosts: object) -> Iterator[str]:
+    """Yield the errors of a request that do not depend on the stack."""
+    if (request.slices is None) == (request.accelerator is None):
+        both = f"slices {request.slices!r} and accelerator {request.accelerator!r}"
+        got = "neither" if request.slices is None else both
         yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
-    if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"count must be a number of slices of at least 1, got {wish.count!r}"
-    if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
-    if wish.hang_minutes is not None and not (isinstance(wish.hang_minutes, int | float) and wish.hang_minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"hang_minutes must be a number above 0 or None, got {wish.hang_minutes!r}"
-    if wish.backend == "pathways" and wish.check_slices:
+    if not isinstance(request.count, int) or request.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"count must be a number of slices of at least 1, got {request.count!r}"
+    if not isinstance(request.max_hours, int | float) or not 0 < request.max_hours <= MAX_CALL_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"max_hours must be a number above 0 and at most {MAX_CALL_HOURS}, got {request.max_hours!r}"
+    minutes = request.hang_minutes
+    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"hang_minutes must be a number above 0 or None, got {minutes!r}"
+    if request.backend == "pathways" and request.check_slices:
         yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
     backends = (*get_args(Backend), "auto")
     for name, got, choices in (
-        ("priority", wish.priority, get_args(Priority)),
+        ("priority", request.priority, get_args(Priority)),
         ("hosts", hosts, get_args(Shown)),
-        ("backend", wish.backend, backends),
+        ("backend", request.backend, backends),
     ):
         if got not in choices:
             yield f"{name} must be one of {', '.join(choices)}, got {got!r}"

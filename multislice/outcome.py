@@ -17,7 +17,7 @@ from workloads.terminal import inert
 
 _FOLDER = "failures"
 _SHOWN_LINES = 40
-_MOST_RECORDS, _MOST_RECORD_BYTES = 10_000, 1 << 20
+_MAX_RECORDS, _MAX_RECORD_BYTES = 10_000, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def host_failure(folder: CallFolder) -> str | None:
 
     The records are not sealed, so they are only shown. Files that are not records are ignored.
     """
-    names = sorted(folder.names(_FOLDER))[:_MOST_RECORDS]
+    names = sorted(folder.names(_FOLDER))[:_MAX_RECORDS]
     records = [record for name in names if (record := _record(folder, name))]
     own = [record for record in records if not record.elsewhere] or records
     if not own:
@@ -107,6 +107,6 @@ def host_failure(folder: CallFolder) -> str | None:
 
 def _record(folder: CallFolder, name: str) -> FailureRecord | None:
     with suppress(ValueError, RecursionError, Damaged):
-        content = folder.read(name, _MOST_RECORD_BYTES)
+        content = folder.read(name, _MAX_RECORD_BYTES)
         return None if content is None else parse(FailureRecord, json.loads(content))
     return None

@@ -62,7 +62,7 @@ def pack_calls(
     for (arguments, named), by_name in zip(calls, given, strict=True):
         parts = {**common, ARGUMENTS: _part(name, by_name, (arguments, dict(named)), project)}
         total = sum(map(len, parts.values()))
-        if total > parcel.MOST_BYTES:
+        if total > parcel.MAX_BYTES:
             largest = sizes({**by_name, **captured}, project.refusal)
             raise _too_large(name, total, [*largest, (len(sources or b""), "the folders of ships=")])
         packed.append(Packed(name, parts))
@@ -99,7 +99,7 @@ def _part(name: str, named: Mapping[str, Any], value: object, project: Project) 
 
 
 def _too_large(name: str, total: int, largest: list[tuple[int, str]]) -> Refused:
-    message = too_large("code and arguments", total, parcel.MOST_BYTES, sorted(largest, reverse=True), _ADVICE)
+    message = too_large("code and arguments", total, parcel.MAX_BYTES, sorted(largest, reverse=True), _ADVICE)
     return Refused(f"{name} cannot be called on slices: {message}")
 
 

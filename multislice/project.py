@@ -99,10 +99,10 @@ class Project:
 def _zipped(files: dict[str, Path]) -> bytes:
     sizes = {name: path.stat().st_size for name, path in files.items()}
     # Check the sizes before reading any file, so that the user of a folder with data need not wait for all of it.
-    if (total := sum(sizes.values())) > parcel.MOST_BYTES:
+    if (total := sum(sizes.values())) > parcel.MAX_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         culprit = [(sizes[largest], str(files[largest]))]
-        raise Refused(too_large("files in the folders of ships=", total, parcel.MOST_BYTES, culprit, _ADVICE))
+        raise Refused(too_large("files in the folders of ships=", total, parcel.MAX_BYTES, culprit, _ADVICE))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in files.items():

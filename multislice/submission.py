@@ -14,9 +14,9 @@ from infra.stack.names import JOBSETS, SECRETS
 from infra.stack.settings.jobs import HOURS_PER_YEAR, Priority
 from infra.stack.submitted import CallJob, call_jobset, call_secret, call_spec_of
 from multislice.call import Call
+from multislice.connection import StackConnection, connect
 from multislice.errors import BucketFailed, CallError, CallGone, NoSuchStack, Refused, bucket, cluster
 from multislice.packing import Packed
-from multislice.place import Place, place
 from multislice_run.standstill import HANG_MINUTES
 from workloads.call.folder import new_keys
 from workloads.call.parcel import Parcel
@@ -26,7 +26,7 @@ START_MINUTES = 15.0
 """Time limit for the start of all hosts, because slices may come up minutes apart."""
 RETURN_MINUTES = 10.0
 """Time limit for the first host to write a result after the others have returned."""
-MOST_HOURS = HOURS_PER_YEAR - 1
+MAX_CALL_HOURS = HOURS_PER_YEAR - 1
 """Longest `max_hours` of a call: that of a job, less an hour for the start."""
 _NAME_CHARACTERS = 12
 _NAME_END_BYTES = 4
@@ -35,7 +35,7 @@ _SERVER_FAULT = 500
 
 
 @dataclass(frozen=True)
-class Wish:
+class CallRequest:
     """Request for slices of a stack."""
 
     slices: str | None
@@ -55,7 +55,7 @@ class Wish:
     """Time in minutes after which the call ends if no host has moved in it. None: never."""
 
 
-def submit(packed: Packed, wish: Wish, place: Place) -> Call:
+def submit(packed: Packed, request: CallRequest, connection: StackConnection) -> Call:
     """Submit a call. After an error or an interruption, everything created so far is removed.
 
     Raises:
@@ -63,31 +63,31 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
         NoSuchStack: The API server cannot be reached.
         BucketFailed: The files cannot be written to the bucket.
     """
-    group = wish.slices or place.group_of(wish.accelerator or "")
-    place.require(group, wish.count)
-    if wish.backend == "pathways":
-        place.require_pathways(group)
-    team = place.team(wish.team)
-    name, namespace = call_name(packed.function), place.settings.namespaces[team]
+    group = request.slices or connection.group_of(request.accelerator or "")
+    connection.require(group, request.count)
+    if request.backend == "pathways":
+        connection.require_pathways(group)
+    team = connection.team(request.team)
+    name, namespace = call_name(packed.function), connection.settings.namespaces[team]
     parcel = Parcel.of(name, packed.function, packed.parts)
     private_key, public_key = new_keys()
     spec = CallSpec(
         id=name,
-        folder=place.url(namespace, name),
+        folder=connection.url(namespace, name),
         manifest_sha256=parcel.sha256,
         public_key=public_key,
-        slices=place.settings.slices_of(group, wish.count),
-        backend=wish.backend,
+        slices=connection.settings.slices_of(group, request.count),
+        backend=request.backend,
         start_minutes=START_MINUTES,
-        check_slices=wish.check_slices,
-        max_hours=wish.max_hours,
-        hang_minutes=wish.hang_minutes,
+        check_slices=request.check_slices,
+        max_hours=request.max_hours,
+        hang_minutes=request.hang_minutes,
         return_minutes=RETURN_MINUTES,
     )
-    manifest = call_jobset(CallJob(spec, packed.function, team, group, wish.priority), place.settings)
-    call = Call(name, namespace, place, spec)
+    manifest = call_jobset(CallJob(spec, packed.function, team, group, request.priority), connection.settings)
+    call = Call(name, namespace, connection, spec)
     try:
-        with bucket(place.settings.bucket):
+        with bucket(connection.settings.bucket):
             parcel.write(call.files)
     except BaseException:
         _remove_files(call)
@@ -109,7 +109,7 @@ def is_call_name(name: str) -> bool:
 
 
 def _create(manifest: dict[str, Any], private_key: str, call: Call) -> None:
-    stack, api = call.place.stack, call.place.api
+    stack, api = call.connection.stack, call.connection.api
     made: Any = None
     try:
         made = api.request("POST", JOBSETS.format(call.namespace), manifest)
@@ -142,7 +142,7 @@ def _undo(call: Call) -> str:
 
 
 def _remove_files(call: Call) -> None:
-    with suppress(BucketFailed), bucket(call.place.settings.bucket):
+    with suppress(BucketFailed), bucket(call.connection.settings.bucket):
         call.files.remove()
 
 
@@ -161,7 +161,7 @@ def attach(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
         multislice.CallGone: The team has no such call.
         multislice.NoSuchStack: The stack cannot be reached.
     """
-    return find_call(call, place(stack, sandbox), team)
+    return find_call(call, connect(stack, sandbox), team)
 
 
 def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Path | None = None) -> None:
@@ -176,7 +176,7 @@ def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
     """
     if not is_call_name(call):
         raise Refused(f"expected the name of a call, such as train-1f2e3d4c, got {call!r}; nothing was removed")
-    found = place(stack, sandbox)
+    found = connect(stack, sandbox)
     try:
         find_call(call, found, team).forget()
     except CallGone:
@@ -186,7 +186,7 @@ def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
                 found.folder(namespace, call).remove()
 
 
-def find_call(call: str, stack: Place, team: str | None = None) -> Call:
+def find_call(call: str, stack: StackConnection, team: str | None = None) -> Call:
     """Return a call on a stack. Raise as `attach` does."""
     seen, hidden = _seen(stack, call, team)
     if len(seen) > 1:
@@ -202,7 +202,7 @@ def find_call(call: str, stack: Place, team: str | None = None) -> Call:
     raise CallGone(f"stack {stack.stack} has no call {call!r}{unread}; it was cancelled, or ended more than a day ago")
 
 
-def _seen(stack: Place, call: str, team: str | None) -> tuple[dict[str, CallSpec | None], list[str]]:
+def _seen(stack: StackConnection, call: str, team: str | None) -> tuple[dict[str, CallSpec | None], list[str]]:
     """Return the calls of this name by namespace, and the namespaces that this user may not read."""
     namespaces = stack.settings.namespaces
     searched = set(namespaces.values()) if team is None else {namespaces[stack.team(team)]}
@@ -220,7 +220,7 @@ def _seen(stack: Place, call: str, team: str | None) -> tuple[dict[str, CallSpec
     return seen, hidden
 
 
-def _spec(stack: Place, namespace: str, call: str) -> CallSpec | None:
+def _spec(stack: StackConnection, namespace: str, call: str) -> CallSpec | None:
     jobset = stack.api.find(f"{JOBSETS.format(namespace)}/{call}")
     try:
         return None if jobset is None else call_spec_of(jobset)

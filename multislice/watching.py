@@ -56,7 +56,7 @@ def watch(call: Call, shown: Shown) -> Outcome:
     def read() -> None:
         # The main thread reads the status of the call at the same time and reports these errors.
         with suppress(LookupError, *UNREACHABLE):
-            follow(call.place.api, call.namespace, call.id, leader if shown == "leader" else hosts, screen.line)
+            follow(call.connection.api, call.namespace, call.id, leader if shown == "leader" else hosts, screen.line)
 
     reading = threading.Thread(target=read, name=f"output of {call.id}", daemon=True)
     try:

@@ -30,12 +30,13 @@ from typing import NoReturn, Self
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import LINGER_SECONDS, Ending, Failure
 from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import HostsHang, Stopped, exit_code
 from multislice_run.failures import Preempted as Preempted
+from multislice_run.host_position import HostPosition
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
-from multislice_run.place import Place
 from multislice_run.pod import (
     HEARTBEAT_VARIABLE,
     IMAGE_VARIABLE,
@@ -49,7 +50,6 @@ from multislice_run.records.ledger import Ledger, StepFile, next_start, write_cu
 from multislice_run.records.lines import StepLine
 from multislice_run.sigterm import NOTHING_TO_SAVE, jax_client, jax_heard_sigterm, on_sigterm
 from multislice_run.standstill import HANG_MINUTES, Standstill, stacks
-from multislice_run.start import Start
 
 _BY_HAND = {RUN_ID_VARIABLE: "by-hand", START_VARIABLE: "0"}
 """Variables of a program that was started by hand."""
@@ -91,26 +91,26 @@ class Attempt:
             NoJobFolder: JOB_FOLDER is not set.
         """
         self.job_folder = _job_folder(environment)
-        place = self._place = Place.of(environment)
-        self.leads = place.process == 0
+        position = self._position = HostPosition.of(environment)
+        self.leads = position.process == 0
         """Whether this host writes the ledger, and prints for all hosts."""
         self.folder = self.job_folder / "runs" / run
         """Folder of the run, also for its checkpoints. It is the same on all hosts and in all attempts."""
-        self.hosts = len(place.hosts) * place.slice_count
+        self.hosts = len(position.hosts) * position.slice_count
         """Number of hosts of the job."""
         self.steps, self.last_step = steps, 0
         """Step that was restored or recorded last."""
-        self._start = Start.of({**_BY_HAND, **environment}, time.time(), place.slice_count)
-        self._ending = Ending(self.job_folder, self._start, place.host)
+        self._start = AttemptFacts.of({**_BY_HAND, **environment}, time.time(), position.slice_count)
+        self._ending = Ending(self.job_folder, self._start, position.host)
         self._live = LiveMetrics(self._start, leads=self.leads)
-        self._live.set_schedule(steps, save_every_minutes and 60 * save_every_minutes, place.slice_count)
+        self._live.set_schedule(steps, save_every_minutes and 60 * save_every_minutes, position.slice_count)
         self._environment = environment
         self._heartbeat, self._sigterm = environment.get(HEARTBEAT_VARIABLE), threading.Event()
         self._asks = 0
         """Number of queries of `stopping` in this attempt."""
         self._standstill: Standstill | None = None
-        if hang_minutes is not None and not place.alone:
-            self._standstill = Standstill(self.job_folder, self._start, place, hang_minutes)
+        if hang_minutes is not None and not position.alone:
+            self._standstill = Standstill(self.job_folder, self._start, position, hang_minutes)
         self._files: tuple[Ledger, StepFile] | None = None
         self._closing, self._done = threading.Lock(), threading.Event()
         self._resumed = self._stepped = False
@@ -124,7 +124,7 @@ class Attempt:
         look_back(self._live, self.job_folder, self._start)
         if self.leads:
             self._open()
-        self._record(EventName.START, **self._start.facts(self._place.host, self._place.slice_count))
+        self._record(EventName.START, **self._start.facts(self._position.host, self._position.slice_count))
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         return self
 
@@ -233,13 +233,13 @@ class Attempt:
     def _fail(self, error: BaseException) -> NoReturn:
         """Close the records and end the process. Only the first thread that calls it counts."""
         self._close(error)
-        failure = Failure.of(error, self._place.host)
+        failure = Failure.of(error, self._position.host)
         if isinstance(error, HostsHang):
             self._ending.fail(replace(failure, details=stacks().splitlines()), self._standstill)
         if isinstance(error, Stopped) and error.agreed:
             if self._standstill:
                 self._standstill.end()
-            if self.leads and not self._place.alone:
+            if self.leads and not self._position.alone:
                 # The other hosts lose their connection when the leader ends, so that it ends last.
                 time.sleep(LINGER_SECONDS)
         self._ending.fail(failure)

@@ -26,11 +26,11 @@ from typing import Any, NoReturn, Protocol, Self
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import Stopped, exit_code, is_peer_lost
 from multislice_run.records import numbered
 from multislice_run.records.lines import FailureRecord
-from multislice_run.start import Start
 from multislice_run.supervised import is_supervised
 
 RECORD_TIMEOUT_SECONDS = 10
@@ -87,7 +87,7 @@ def silence_storage() -> None:
 class Ending:
     """Ends a process that failed. Only the first thread that calls it counts."""
 
-    def __init__(self, storage: epath.Path, start: Start, host: str):
+    def __init__(self, storage: epath.Path, start: AttemptFacts, host: str):
         silence_storage()
         name = f"{host}-{start.restart_attempt}-{int(start.began)}.json"
         self._record = storage / "failures" / start.run_id / name

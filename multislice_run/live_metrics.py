@@ -17,18 +17,18 @@ from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from multislice_run import exposition
+from multislice_run.attempt_facts import AttemptFacts, PastEnd, past_ends
 from multislice_run.exposition import Exposition
 from multislice_run.pod import METRICS_ADDRESS_VARIABLE, METRICS_PORT
 from multislice_run.records.events import ENDS_A_PIECE, Cause, EventName
 from multislice_run.records.lines import StepLine
-from multislice_run.start import PastEnd, Start, past_ends
 from multislice_run.supervised import SAVED, STEPPED, tell
 
 
 class LiveMetrics(Exposition):
     """The metrics of one attempt on one host."""
 
-    def __init__(self, start: Start, *, leads: bool, clock: Callable[[], float] = time.time):
+    def __init__(self, start: AttemptFacts, *, leads: bool, clock: Callable[[], float] = time.time):
         super().__init__(leads)
         self._clock = clock
         self._cut = start.began
@@ -173,7 +173,7 @@ def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METR
     return server
 
 
-def look_back(metrics: LiveMetrics, storage: epath.Path, start: Start) -> None:
+def look_back(metrics: LiveMetrics, storage: epath.Path, start: AttemptFacts) -> None:
     """Let the leader publish how earlier attempts ended, once it has read it from storage."""
 
     def read() -> None:

@@ -29,8 +29,8 @@ from types import FrameType
 
 from etils import epath
 
-from multislice_run.place import Place
-from multislice_run.start import Start
+from multislice_run.attempt_facts import AttemptFacts
+from multislice_run.host_position import HostPosition
 
 HANG_MINUTES = 10.0
 """Default time in minutes after which a main thread that has run no Python stands still."""
@@ -84,11 +84,11 @@ class MainThread:
 class Standstill:
     """This host's part in the agreement of all hosts that none of them moves."""
 
-    def __init__(self, folder: epath.Path, start: Start, place: Place, minutes: float):
+    def __init__(self, folder: epath.Path, start: AttemptFacts, position: HostPosition, minutes: float):
         """`folder` is the job's. Only `look` reads and writes there."""
         self._folder = folder / "standstill" / start.run_id / str(start.restart_attempt)
         self._restart = start.restart_attempt
-        self._place = place
+        self._position = position
         self._minutes = minutes
         self._main = MainThread()
         self._begun = False
@@ -147,18 +147,18 @@ class Standstill:
 
     def _begin(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._file("").write_text(self._place.host)
+        self._file("").write_text(self._position.host)
         # A process that was evicted may have left it.
         self._file(_STILL).unlink(missing_ok=True)
         self._begun = True
-        if self._place.process == 0:
+        if self._position.process == 0:
             for earlier in range(self._restart):
                 (self._folder.parent / str(earlier)).rmtree(missing_ok=True)
 
     def _absent_if_all_are_still(self) -> list[int] | None:
         """Return the hosts that have not begun or have ended, by index; None if one of the others moves."""
         names = {path.name for path in self._folder.iterdir()}
-        hosts = range(len(self._place.hosts) * self._place.slice_count)
+        hosts = range(len(self._position.hosts) * self._position.slice_count)
         present = [host for host in hosts if str(host) in names]
         if any(f"{host}{_STILL}" not in names for host in present):
             return None
@@ -168,12 +168,12 @@ class Standstill:
         found = f"no host has moved for {self._minutes:g} minutes, because each waits for others"
         if not absent:
             return found
-        index, worker = divmod(absent[0], len(self._place.hosts))
+        index, worker = divmod(absent[0], len(self._position.hosts))
         more = f" and {len(absent) - 1} more" if absent[1:] else ""
         return f"{found}; slice {index} host {worker}{more} has not begun, or has ended"
 
     def _file(self, kind: str) -> epath.Path:
-        return self._folder / f"{self._place.process}{kind}"
+        return self._folder / f"{self._position.process}{kind}"
 
 
 def stacks() -> str:

@@ -26,13 +26,13 @@ from typing import NoReturn, TypeVar
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Ending, Failure, silence_storage
 from multislice_run.exit_codes import ENDS_THE_POD, ExitCode, exit_name
-from multislice_run.place import Place
+from multislice_run.host_position import HostPosition
 from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, attempt_begins
 from multislice_run.program import SIGNALLED, Program
 from multislice_run.sigterm import on_sigterm
-from multislice_run.start import Start
 from multislice_run.supervised import SAVED, STEPPED
 from multislice_run.worlds import (
     Ended,
@@ -89,15 +89,15 @@ class Supervisor:
         silence_storage()
         now = time.time()
         self._settings = settings
-        self._place = place = Place.of(environment)
-        self._hosts, self._slices = len(place.hosts), place.slice_count
+        self._position = position = HostPosition.of(environment)
+        self._hosts, self._slices = len(position.hosts), position.slice_count
         self._fewest = self._slices if settings.min_slices is None else settings.min_slices
-        self._may_make = place.worker == 0 and (place.slice == 0 or self._fewest < self._slices)
+        self._may_make = position.worker == 0 and (position.slice == 0 or self._fewest < self._slices)
         """Whether this host may be the first one of an attempt, which makes it."""
-        self._start = Start.of(environment, now, place.slice_count)
+        self._start = AttemptFacts.of(environment, now, position.slice_count)
         self._storage = epath.Path(environment[JOB_FOLDER_VARIABLE])
         self._worlds = Worlds(self._storage, self._start.run_id)
-        self._new = Ready(place.host, _address(environment), pod_id(now, secrets.token_hex(4)))
+        self._new = Ready(position.host, _address(environment), pod_id(now, secrets.token_hex(4)))
         self._program: Program | None = None
         self._in_advance: Program | None = None
         self._terminated = False
@@ -105,7 +105,7 @@ class Supervisor:
     def run(self) -> int:
         """Run attempts until the pod has to end. Return its exit code."""
         on_sigterm(self._terminate)
-        self._check_place()
+        self._check_position()
         ready, before = self._new, self._newest()
         while True:
             self._prepare()
@@ -118,10 +118,10 @@ class Supervisor:
             print(f"attempt {world.number + 1} of the job ended with {exit_name(code)} on this host", flush=True)
             before = world
 
-    def _check_place(self) -> None:
+    def _check_position(self) -> None:
         """End the pod if its variables name other hosts than the job has, for which it would wait."""
         slices, hosts = self._settings.slices or self._slices, self._settings.hosts or self._hosts
-        if faults := self._place.faults(slices, slices, hosts):
+        if faults := self._position.faults(slices, slices, hosts):
             self._end(ExitCode.INVALID_SPEC, "; ".join(faults))
 
     def _newest(self) -> World | None:
@@ -155,7 +155,7 @@ class Supervisor:
     def _note(self, program: Program, world: World, cause: str, code: int) -> None:
         """Record the end of a process that did not do it, or does not know why it was stopped."""
         start = replace(self._start, restart_attempt=world.number, began=program.began)
-        Ending(self._storage, start, self._place.host).note(Failure(cause, self._place.host, code, time.time()))
+        Ending(self._storage, start, self._position.host).note(Failure(cause, self._position.host, code, time.time()))
 
     def _variables(self, world: World) -> dict[str, str]:
         variables = {START_VARIABLE: str(world.number)}
@@ -163,7 +163,7 @@ class Supervisor:
             return variables
         return variables | {
             "MEGASCALE_NUM_SLICES": str(len(world.slices)),
-            "MEGASCALE_SLICE_ID": str(world.slices.index(self._place.slice)),
+            "MEGASCALE_SLICE_ID": str(world.slices.index(self._position.slice)),
             "MEGASCALE_COORDINATOR_ADDRESS": world.coordinator,
         }
 
@@ -194,7 +194,7 @@ class Supervisor:
         # Whatever storage raises: it is asked again.
         with suppress(Exception):
             # All others leave it together, so that two of them are enough.
-            if following.signed({first, last} - {self._place.process}):
+            if following.signed({first, last} - {self._position.process}):
                 return _ALONE_SECONDS
             if following.is_wanted():
                 ready = following.signed(range(self._slices * self._hosts))
@@ -222,7 +222,7 @@ class Supervisor:
             roll, until = self._roll(number), self._deadline()
             signed = partial(self._sign, roll, ready, wants=ready.code is None and number > 0)
             if self._patiently(signed, until):
-                found, since = {self._place.process: ready}, time.monotonic()
+                found, since = {self._position.process: ready}, time.monotonic()
                 world = self._patiently(partial(self._look, before, roll, found, since), until)
             else:
                 world = None
@@ -252,7 +252,7 @@ class Supervisor:
         return None
 
     def _sign(self, roll: Roll, ready: Ready, *, wants: bool) -> bool:
-        if not roll.sign(self._place.process, ready):
+        if not roll.sign(self._position.process, ready):
             self._end(ExitCode.PREEMPTED, "another pod has taken the place of this one")
         if wants:
             roll.want()
@@ -277,7 +277,7 @@ class Supervisor:
             del found[index]
         slices = complete_slices(found, self._slices, self._hosts)
         waits = len(slices) < self._slices and time.monotonic() - since < self._settings.wait_seconds
-        if waits or len(slices) < self._fewest or slices[0] != self._place.slice:
+        if waits or len(slices) < self._fewest or slices[0] != self._position.slice:
             return None
         # Slices that come back wait for those of the attempt before, which may still run without them.
         if before and not {*before.slices} & {*slices}:
@@ -302,7 +302,7 @@ class Supervisor:
         """Tell pods that wait for the next attempt that there is none."""
         if code not in ENDS_THE_POD:
             return
-        cause = f"host {self._place.host} ended with {exit_name(code)}"
+        cause = f"host {self._position.host} ended with {exit_name(code)}"
         if code == ExitCode.DONE and world.pods[0] != self._new.pod:
             # The first host records the end of a run. If it has failed meanwhile, only a restart of all pods helps.
             code = ExitCode.HANG
@@ -323,10 +323,10 @@ class Supervisor:
         """End the pod, for a cause that no process of the program has."""
         if code == ExitCode.DONE:
             os._exit(code)
-        ending = Ending(self._storage, self._start, self._place.host)
+        ending = Ending(self._storage, self._start, self._position.host)
         # The other codes follow from an exit that has a record.
         elsewhere = code not in (ExitCode.HANG, ExitCode.INVALID_SPEC)
-        ending.fail(Failure(cause, self._place.host, code, time.time(), elsewhere=elsewhere))
+        ending.fail(Failure(cause, self._position.host, code, time.time(), elsewhere=elsewhere))
 
     def _roll(self, number: int) -> Roll:
         return Roll(self._storage, self._start.run_id, number)

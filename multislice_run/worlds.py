@@ -36,7 +36,7 @@ from multislice_run.records.shapes import parse
 
 _Record = TypeVar("_Record")
 
-LONGEST_PAUSE_SECONDS = 60.0
+MAX_PAUSE_SECONDS = 60.0
 _READS_AT_ONCE = 32
 _KEY_BYTES = 32
 
@@ -259,7 +259,7 @@ def complete_slices(ready: Mapping[int, Ready], slices: int, hosts: int) -> list
 def pause_seconds(fruitless: int) -> float:
     """Return the pause before an attempt, after this number of restarts in a row that brought nothing: 0, 0, 1, 2, 4
     and so on, up to a minute."""
-    return 0.0 if fruitless < 2 else min(LONGEST_PAUSE_SECONDS, 2.0 ** (fruitless - 2))
+    return 0.0 if fruitless < 2 else min(MAX_PAUSE_SECONDS, 2.0 ** (fruitless - 2))
 
 
 def _read(path: epath.Path, kind: type[_Record]) -> _Record | None:

@@ -13,7 +13,7 @@ from policy.rule import About
 NOTICE = timedelta(days=60)
 """Number of days before the last day of an exception from which it is reported as ending."""
 
-LONGEST = timedelta(days=366)
+MAX_LIFETIME = timedelta(days=366)
 """Maximum time to the last day of an exception, so that every exception is reviewed once a year."""
 
 ENDING = About(
@@ -71,8 +71,8 @@ class GrantedException:
         exception = f"The exception until {self.expires_on} ({self.reason})"
         if today > self.expires_on:
             return f"{exception} has expired."
-        if self.expires_on - today > LONGEST:
-            return f"{exception} is not valid yet: the latest last day is {today + LONGEST}."
+        if self.expires_on - today > MAX_LIFETIME:
+            return f"{exception} is not valid yet: the latest last day is {today + MAX_LIFETIME}."
         return None
 
 

@@ -45,7 +45,7 @@ from sandbox.programs import (
 _POLL_SECONDS = 0.2
 _CORES_USED = 0.9
 """Part of the cores that a build uses on average, because linking uses only one."""
-_MOST_CORES = 8
+_MAX_CORES = 8
 """With more cores a build is hardly faster."""
 _ERROR_LINES_SHOWN = 5
 
@@ -81,7 +81,7 @@ def missing() -> list[Program]:
 
 def expected_seconds(programs: Iterable[Program]) -> float:
     """Return about how long a build of these programs takes here with empty caches, without downloads."""
-    cores = min(os.process_cpu_count() or 1, _MOST_CORES)
+    cores = min(os.process_cpu_count() or 1, _MAX_CORES)
     return sum(program.build_seconds for program in programs) / cores / _CORES_USED
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from infra.stack.commands import UserError
+from infra.stack.command_lines import UserError
 from infra.stack.project import CHECKOUT
 from sandbox.servers import holds_within, log_end
 from sandbox.site import Site, taken_ports

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.stack.commands import UserError
+from infra.stack.command_lines import UserError
 from infra.stack.project import CHECKOUT
 
 TOOLS = CHECKOUT / "tools"

@@ -25,7 +25,7 @@ from sandbox.site import Site, administrator, etcd
 _POLL_SECONDS = 0.05
 _LOG_LINES_SHOWN = 8
 _PROBE_SECONDS = 1
-_MOST_ENDS = 5
+_MAX_ENDS = 5
 """Number of ends within `_WINDOW_SECONDS` after which a server is not restarted again."""
 _WINDOW_SECONDS = 60
 _STOP_SECONDS = 10
@@ -159,7 +159,7 @@ class Supervision:
     def _note_end(self, kept: _Kept) -> None:
         now, code = self.clock(), kept.server.process.returncode
         kept.ends = [*(moment for moment in kept.ends if now - moment < _WINDOW_SECONDS), now]
-        if len(kept.ends) >= _MOST_ENDS:
+        if len(kept.ends) >= _MAX_ENDS:
             times = f"{len(kept.ends)} times within {_WINDOW_SECONDS} s, last with exit code {code}"
             raise ServerError(f"{kept.server.name} keeps ending: {times}; {log_end(kept.server.log)}")
         kept.down = True

@@ -21,7 +21,7 @@ from typing import ClassVar
 import urllib3
 
 from infra.cluster.kubernetes import CONNECTIONS, ApiServer
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 
 SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
 """Environment variable of the sandbox's own processes with the folder of their site."""

@@ -37,7 +37,7 @@ settings.register_profile(
     "fuzz", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
-_LONGEST_END_SECONDS = 60.0
+_MAX_END_SECONDS = 60.0
 
 
 def pytest_terminal_summary(exitstatus: int) -> None:
@@ -51,6 +51,6 @@ def pytest_terminal_summary(exitstatus: int) -> None:
         sys.stdout.flush()
         os._exit(exitstatus)
 
-    timer = threading.Timer(_LONGEST_END_SECONDS, end)
+    timer = threading.Timer(_MAX_END_SECONDS, end)
     timer.daemon = True
     timer.start()

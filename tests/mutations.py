@@ -42,7 +42,7 @@ PROGRAM = (
         "infra/queues.py",
         "tests/infra/test_program.py",
         {
-            "queues-role-before-borders": ("access.role(team.namespace), around)", "access.role(team.namespace), [])"),
+            "queues-role-before-policies": ("access.role(team.namespace), around)", "access.role(team.namespace), [])"),
             "queues-order-of-policies": ("rendered, declared[-1:])", "rendered, [])"),
             "queues-queue-before-quota": ("opts=self._after([queue])", "opts=self._after([])"),
         },
@@ -72,7 +72,7 @@ POLICY = (
         "policy/rules/chips.py",
         "tests/policy/rules/test_chips.py",
         {
-            "policy-256-chips": ("chips > _MOST_ON_DEMAND_CHIPS", "chips >= _MOST_ON_DEMAND_CHIPS"),
+            "policy-256-chips": ("chips > _MAX_ON_DEMAND_CHIPS", "chips >= _MAX_ON_DEMAND_CHIPS"),
             "policy-checkpoints-in-a-bucket": (' or not path.startswith("gs://")', ""),
         },
     ),

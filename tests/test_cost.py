@@ -122,6 +122,14 @@ def test_lanes_wait_for_the_programs_that_they_need(tmp_path: Path) -> None:
     assert runner.run([needs, needs_none], tier, tmp_path)[0] == ["needs none"]
 
 
+def test_no_more_lanes_run_at_once_than_the_tier_says(tmp_path: Path) -> None:
+    alone = ("sh", "-c", f"mkdir {tmp_path}/one && sleep 0.3 && rmdir {tmp_path}/one")
+    tier = replace(QUICK, programs=("true",))
+    lanes = [Lane(name, "units", alone) for name in ("first", "second", "third")]
+    assert runner.run(lanes, replace(tier, at_once=1), tmp_path)[0] == []
+    assert runner.run(lanes, tier, tmp_path)[0] != []
+
+
 def test_without_the_programs_the_lanes_that_need_them_do_not_run(tmp_path: Path) -> None:
     lanes = [Lane("needs", "units", ("touch", f"{tmp_path}/ran")), Lane("no", "units", ("true",), needs_programs=False)]
     assert runner.run(lanes, replace(QUICK, programs=("false",)), tmp_path)[0] == ["programs"]

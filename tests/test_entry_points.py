@@ -26,12 +26,14 @@ json.dump([own, time.process_time(), sorted(name for name in sys.argv[2:] if nam
         ("infra.review.admission.rehearsal", 44, 0.5),
         ("infra.review.review", 49, 0.6),
         ("multislice", 76, 0.9),
-        ("cli.multislice", 23, 0.5),
+        ("cli.main", 24, 0.5),
         ("cli.submit", 59, 0.7),
+        ("cli.undeployed", 64, 0.7),
         ("cli.review", 60, 0.7),
         ("cli.status", 64, 0.7),
         ("cli.logs", 52, 0.7),
         ("cli.explain.explain", 68, 0.7),
+        ("cli.rehearse.rehearse", 65, 0.7),
     ],
 )
 def test_an_entry_point_loads_no_more_than_it_needs(entry: str, most_modules: int, most_cpu_seconds: float) -> None:
@@ -45,3 +47,10 @@ def test_an_entry_point_loads_no_more_than_it_needs(entry: str, most_modules: in
     )
     modules, cpu_seconds, heavy = json.loads(ended.stdout)
     assert (modules <= most_modules, cpu_seconds <= most_cpu_seconds, heavy) == (True, True, []), ended.stdout
+
+
+def test_a_job_of_a_stack_file_is_rendered_without_heavy_packages() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "cli.main", "render", "-s", "local", "tiny"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert (loaded & {*_HEAVY}, "infra.stack.jobset" in loaded) == (set(), True)

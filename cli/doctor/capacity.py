@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
 from cli.observed.cluster import find_hostless, node_of, queue_of
 from infra.cluster.kubernetes import ApiError, Json
-from infra.stack.commands import replacing
+from infra.stack.command_lines import replacing
 from infra.stack.manifests import condition, is_true
 from infra.stack.names import (
     ACCELERATOR_LABEL,
@@ -142,10 +142,10 @@ def controllers(scope: Scope) -> Findings:
 
 def submission(scope: Scope) -> Findings:
     """Check with a dry run that the cluster accepts a job."""
-    for place in scope.up.jobs:
-        subject, path = f"a job in {place.namespace}", JOBSETS.format(place.namespace)
+    for ref in scope.up.jobs:
+        subject, path = f"a job in {ref.namespace}", JOBSETS.format(ref.namespace)
         try:
-            scope.api.request("POST", path, _small(place.queue), {"dryRun": "All"})
+            scope.api.request("POST", path, _small(ref.queue), {"dryRun": "All"})
         except ApiError as error:
             if error.status == 403 and "webhook" not in str(error):
                 raise
@@ -156,7 +156,7 @@ def submission(scope: Scope) -> Findings:
 
 def waiting(scope: Scope) -> Findings:
     """Report which jobs are waiting, and for what."""
-    for namespace in sorted({place.namespace for place in scope.up.jobs}):
+    for namespace in sorted({ref.namespace for ref in scope.up.jobs}):
         workloads = scope.listed(WORKLOADS.format(namespace))
         waits = [each for each in workloads if not is_true(each, "QuotaReserved") and not is_true(each, "Finished")]
         reasons = {each["metadata"]["name"]: condition(each, "QuotaReserved").get("message") for each in waits}

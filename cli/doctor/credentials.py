@@ -3,7 +3,7 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
@@ -20,7 +20,7 @@ _PROVIDER_VARIABLES = (
 _RIGHTS = (("submit jobs", JOBSET_GROUP, "jobsets", "create"), ("cancel jobs", JOBSET_GROUP, "jobsets", "delete"))
 """Description, API group, resource and verb of each right."""
 _GROUPS = {"JobSet": JOBSET_API_VERSION, "Kueue": KUEUE_API_VERSION}
-_MOST_SERVICES = "200"
+_MAX_SERVICES = "200"
 
 
 def stack_file(scope: Scope) -> Findings:
@@ -128,7 +128,7 @@ def services(scope: Scope) -> Findings:
     from infra.identity import APIS
 
     google = scope.in_google()
-    path, query = f"/v1/projects/{google.project}/services", {"filter": "state:ENABLED", "pageSize": _MOST_SERVICES}
+    path, query = f"/v1/projects/{google.project}/services", {"filter": "state:ENABLED", "pageSize": _MAX_SERVICES}
     enabled: set[str] = set()
     while True:
         page = google.get("serviceusage", path, query)

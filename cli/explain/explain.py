@@ -10,7 +10,7 @@ from cli.deployed import Deployed
 from cli.explain import hosts, queueing
 from cli.explain.finding import Finding
 from cli.observed.observe import Observer
-from cli.observed.snapshot import Job, Snapshot
+from cli.observed.snapshot import JobStatus, Snapshot
 from cli.render import duration
 from infra.cluster.job_state import State
 
@@ -21,14 +21,14 @@ def command(deployed: Deployed, name: str | None, console: Console, *, json: boo
         snapshot, job = Observer(deployed).job(name)
     found = explain(snapshot, job)
     if json:
-        console.out(as_json({"job": job.place.name, "state": job.state, "findings": found, "notes": snapshot.notes}))
+        console.out(as_json({"job": job.ref.name, "state": job.state, "findings": found, "notes": snapshot.notes}))
     else:
         # Lines are never wrapped, because users copy commands.
         console.print(Group(*_parts(snapshot, job, found)), soft_wrap=True)
     return 0
 
 
-def explain(snapshot: Snapshot, job: Job) -> tuple[Finding, ...]:
+def explain(snapshot: Snapshot, job: JobStatus) -> tuple[Finding, ...]:
     """Return the findings about a job: first what delays it now, then what ended its earlier starts."""
     found: list[Finding] = []
     if job.state is State.FAILED:
@@ -42,8 +42,8 @@ def explain(snapshot: Snapshot, job: Job) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _parts(snapshot: Snapshot, job: Job, found: tuple[Finding, ...]) -> Iterator[RenderableType]:
-    yield Text.assemble((job.place.name, "bold"), f"  {job.state}")
+def _parts(snapshot: Snapshot, job: JobStatus, found: tuple[Finding, ...]) -> Iterator[RenderableType]:
+    yield Text.assemble((job.ref.name, "bold"), f"  {job.state}")
     for finding in found:
         yield Text()
         since = f"  since {duration(snapshot.at - finding.since)}" if finding.since else ""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from cli.observed.snapshot import Job, Snapshot
+from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind
-from infra.stack.commands import Reader, replacing
+from infra.stack.command_lines import Reader, replacing
 from infra.stack.names import job_resource
 from multislice_run.exit_codes import MEANINGS, OTHER, SIGKILL, SIGSEGV, Meaning
 
@@ -54,16 +54,16 @@ class Finding:
     """What to do, with commands. Empty: nothing."""
 
 
-def submit_again(reader: Reader, job: Job) -> str:
+def submit_again(reader: Reader, job: JobStatus) -> str:
     """Return how to resubmit a job that failed, was cancelled or will not be admitted again."""
-    name = job.place.name
+    name = job.ref.name
     if not job.declared:
-        return f"{reader.kubectl} delete jobset {name} -n {job.place.namespace}, then submit it again"
+        return f"{reader.kubectl} delete jobset {name} -n {job.ref.namespace}, then submit it again"
     options = replacing(job_resource(name))
     return reader.run_up(*options) if reader.is_member else reader.up(*options)
 
 
-def after_change(reader: Reader, job: Job, change: str) -> str:
+def after_change(reader: Reader, job: JobStatus, change: str) -> str:
     """Return the advice to change a job, such as `raise max_hours`, and to submit it with the change.
 
     `up` submits only the jobs of the stack file.
@@ -89,14 +89,14 @@ def meaning(code: int, kind: Kind, *, recorded: bool = False) -> Meaning:
     return MEANINGS.get(code, OTHER)
 
 
-def advise(found: Meaning, snapshot: Snapshot, job: Job, *, previous: bool = True) -> tuple[str, ...]:
+def advise(found: Meaning, snapshot: Snapshot, job: JobStatus, *, previous: bool = True) -> tuple[str, ...]:
     """Return what to do after a host of a job has ended, with commands that the reader can run.
 
     `previous`: another attempt has followed.
     """
     reader, word = snapshot.reader, snapshot.word_for(job)
     # `report` finds jobs of the stack file by name.
-    losses = reader.command("report", job.place.name) if job.declared else reader.command("status", word)
+    losses = reader.command("report", job.ref.name) if job.declared else reader.command("status", word)
     about_job = {"logs": reader.command("logs", word), "report": losses}
     about_stack = {command: reader.command(command) for command in ("doctor", "preflight")}
     change = after_change(reader, job, found.change) if found.change else ""

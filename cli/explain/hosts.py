@@ -6,7 +6,7 @@ from itertools import groupby
 
 from cli.explain.finding import Cause, Finding, advise, after_change, meaning, submit_again
 from cli.observed.causes import HostEnd, first_cause, refusals
-from cli.observed.snapshot import Job, Node, Snapshot
+from cli.observed.snapshot import JobStatus, Node, Snapshot
 from cli.render import CORDONED, TAINTED, counted, duration, group_by_reason, numbered
 from infra.cluster.job_state import Kind, State
 from infra.stack.names import NODE_POOL_LABEL
@@ -27,7 +27,7 @@ _SILENT_SECONDS = 60
 """A job is silent if no step has ended for the time of this many steps, and for at least this many seconds."""
 
 
-def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def placing(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield what keeps hosts of an admitted job from running."""
     doctor = snapshot.reader.command("doctor")
     yield from _refused_objects(snapshot, job)
@@ -37,7 +37,7 @@ def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     yield from _not_started(snapshot, job)
 
 
-def _refused_objects(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def _refused_objects(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     refusals = [event for event in job.events if event.reason in _REFUSED and not _PASSES.search(event.message)]
     missing = job.hosts + job.heads - len(job.pods)
     if refusals and missing > 0:
@@ -47,7 +47,7 @@ def _refused_objects(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
 
 
-def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
+def _without_node(snapshot: Snapshot, job: JobStatus, doctor: str) -> Iterator[Finding]:
     waiting = [pod for pod in job.pods if pod.waits_for and not pod.node]
     if not waiting:
         return
@@ -87,7 +87,7 @@ def _names(nodes: Sequence[Node]) -> str:
     return f"nodes {', '.join(node.name for node in nodes)} are"
 
 
-def _refused_pods(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def _refused_pods(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield a finding for each node that has just refused pods of the job, if not all hosts run."""
     events = [event for event in refusals(job) if event.node and snapshot.at - event.at < _RECENT_SECONDS]
     if job.running >= job.hosts:
@@ -119,7 +119,7 @@ def _operate(snapshot: Snapshot, words: str) -> str:
     return asked if reader.is_member else f"{reader.kubectl} {words}"
 
 
-def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
+def _on_lost_nodes(snapshot: Snapshot, job: JobStatus, doctor: str) -> Iterator[Finding]:
     for pod in job.pods:
         node = next((node for node in snapshot.nodes if node.name == pod.node), None)
         if pod.phase not in ("Running", "Terminating") or (node and node.ready):
@@ -133,7 +133,7 @@ def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Findin
         yield Finding(Cause.NODE_LOST, what, since, (f"{pod.node}: {said}",), (advice, doctor))
 
 
-def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def _not_started(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     held = [pod for pod in job.pods if pod.held_up]
     if not held:
         return
@@ -143,7 +143,7 @@ def _not_started(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
 
 
-def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def restarts(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield a finding for each restart whose cause is known, newest first, and one for all others.
 
     Restarts in a row are one finding if the same node refused pods.
@@ -160,7 +160,7 @@ def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         yield Finding(Cause.RESTARTED, what, None, tuple(_said(job)), (log,))
 
 
-def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def failed(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield the cause of the failure if the job has failed."""
     if job.state is not State.FAILED:
         return
@@ -178,7 +178,7 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     yield Finding(Cause.FAILED, what, said.since if said else None, evidence, advice)
 
 
-def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def going_on(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield a finding for a job that is complete, running or silent."""
     if job.state is State.COMPLETED:
         said, step = job.condition("Completed"), job.training.step
@@ -193,7 +193,7 @@ def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         yield Finding(Cause.RUNNING, f"All hosts run {program}.", since, (), (advice,))
 
 
-def _trains(snapshot: Snapshot, job: Job) -> Finding:
+def _trains(snapshot: Snapshot, job: JobStatus) -> Finding:
     training, at = job.training, job.training.last_step_at
     quiet = snapshot.at - at if at else 0.0
     if quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
@@ -210,7 +210,7 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
     return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
 
 
-def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding:
+def _end(snapshot: Snapshot, job: JobStatus, end: HostEnd, which: str = "") -> Finding:
     """Return how an attempt ended: which host failed first, and what to do."""
     if end.refused_by:
         what = f"{which}{end.words(job.kind)} before its program ran."
@@ -222,7 +222,7 @@ def _end(snapshot: Snapshot, job: Job, end: HostEnd, which: str = "") -> Finding
     return Finding(Cause.RESTARTED, what, end.at, end.evidence, advise(meant, snapshot, job, previous=bool(which)))
 
 
-def _said(job: Job) -> Iterator[str]:
+def _said(job: JobStatus) -> Iterator[str]:
     """Yield the messages of JobSet and the Job controller about failed slices."""
     for event in job.events:
         if event.kind in ("JobSet", "Job"):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from cli.explain.finding import Cause, Finding, after_change, submit_again
-from cli.observed.snapshot import Job, Queue, Snapshot
+from cli.observed.snapshot import JobStatus, Queue, Snapshot
 from cli.render import counted
 from infra.cluster.job_state import Kind, State, Workload
 from infra.stack.manifests import Condition
@@ -31,11 +31,11 @@ _TIME_OVER = "MaximumExecutionTime"
 _TRIES_OVER = "RequeuingLimitExceeded"
 
 
-def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield what keeps a job in its queue or evicted it."""
     workload = job.workload
     if not job.uid:
-        what = f"Namespace {job.place.namespace} has no JobSet {job.place.name}: it was deleted, or never submitted."
+        what = f"Namespace {job.ref.namespace} has no JobSet {job.ref.name}: it was deleted, or never submitted."
         yield Finding(Cause.MISSING, what, None, next=(f"submit it: {submit_again(snapshot.reader, job)}",))
     elif workload is None:
         if job.suspended:
@@ -55,20 +55,20 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
             yield from _capacity(snapshot, workload)
 
 
-def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
-    if not job.place.queue:
+def _no_workload(snapshot: Snapshot, job: JobStatus) -> Finding:
+    if not job.ref.queue:
         what = "The job names no queue, so it is never admitted."
         advice = f"submit it with the label {QUEUE_LABEL} set to the name of a team"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
     existing = ", ".join(queue.name for queue in snapshot.queues)
-    evidence = (f"its queue is {job.place.queue}", *([f"existing queues: {existing}"] if existing else ()))
+    evidence = (f"its queue is {job.ref.queue}", *([f"existing queues: {existing}"] if existing else ()))
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (snapshot.reader.command("doctor"),))
 
 
-def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
+def _waiting(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
     said = workload.condition("QuotaReserved")
-    queue = next((queue for queue in snapshot.queues if queue.name == job.place.queue), None)
+    queue = next((queue for queue in snapshot.queues if queue.name == job.ref.queue), None)
     if queue and queue.active and not queue.active.holds:
         yield _over_budget(snapshot, queue) if queue.over_budget else _closed(snapshot, queue.name, queue.active)
         return
@@ -103,7 +103,7 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
 
 
-def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) -> Finding:
+def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condition) -> Finding:
     place, raise_priority = (
         f" It is number {job.position} in line." if job.position else "",
         _raise_priority(snapshot, job),
@@ -127,7 +127,7 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition) 
     return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
 
 
-def _raise_priority(snapshot: Snapshot, job: Job) -> str:
+def _raise_priority(snapshot: Snapshot, job: JobStatus) -> str:
     if not job.declared:
         return "to run it earlier, cancel it and submit it again with a higher `priority`"
     up = snapshot.reader.run_up()
@@ -151,7 +151,7 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
     yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, evidence, (advice,))
 
 
-def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
+def _evicted(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
     said, preempted = workload.condition("Evicted"), workload.condition("Preempted")
     times = tuple(f"{reason}: {counted(count, 'time')} so far" for reason, count in workload.evictions.items())
     if not workload.active:
@@ -182,7 +182,7 @@ def _preemptor(snapshot: Snapshot, said: Condition) -> str:
     return f"{name}, because {why}" if why else name
 
 
-def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[str, ...]) -> Finding:
+def _deactivated(snapshot: Snapshot, job: JobStatus, workload: Workload, times: tuple[str, ...]) -> Finding:
     said = workload.condition("Evicted") or workload.condition("DeactivationTarget")
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from cli.observed.files import Begun, Failure
-from cli.observed.snapshot import WHOLE_SECOND, Event, Job
+from cli.observed.snapshot import WHOLE_SECOND, Event, JobStatus
 from cli.render import exit_words
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import Kind
@@ -19,9 +19,9 @@ from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.stack.names import RESTARTS_ANNOTATION, WORKLOADS
 from workloads.spec import CONSEQUENCES, ExitCode, cause_order
 
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 """Most of each message that an annotation keeps, so that hundreds of ends fit into one."""
-_MOST_KEPT = 200
+_MAX_KEPT_RESTARTS = 200
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
 """The Job controller's message about the pod for which it fails a Job
 (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
@@ -66,7 +66,7 @@ class HostEnd:
 
 def to_text(ends: Mapping[int, HostEnd]) -> str:
     """Return the newest ends, by attempt, as the text of an annotation."""
-    kept = sorted(ends.items())[-_MOST_KEPT:]
+    kept = sorted(ends.items())[-_MAX_KEPT_RESTARTS:]
     return json.dumps({attempt: asdict(end) | {"evidence": [*map(_short, end.evidence)]} for attempt, end in kept})
 
 
@@ -86,10 +86,10 @@ def _read(
 
 
 def _short(text: str) -> str:
-    return text[:_MOST_CHARACTERS]
+    return text[:_MAX_CHARACTERS]
 
 
-def first_cause(job: Job, attempt: int) -> HostEnd | None:
+def first_cause(job: JobStatus, attempt: int) -> HostEnd | None:
     """Return the end that caused the others after `attempt` restarts. None: no evidence of it exists.
 
     If the host that caused it left no evidence, because it was killed, it is the end of a host that lost it.
@@ -100,12 +100,12 @@ def first_cause(job: Job, attempt: int) -> HostEnd | None:
     return _kept(job).get(attempt, found)
 
 
-def refusals(job: Job) -> list[Event]:
+def refusals(job: JobStatus) -> list[Event]:
     """Return the events about pods that nodes refused before their programs ran, newest first."""
     return [event for event in job.events if event.kind == "Pod" and _REFUSED.fullmatch(event.reason)]
 
 
-def keep(api: ApiServer, job: Job) -> None:
+def keep(api: ApiServer, job: JobStatus) -> None:
     """Keep the causes of restarts that the job's files do not have, in an annotation of its Workload.
 
     Members may write it. Nothing is kept if the API server refuses that or does not answer, or for a job without a
@@ -124,11 +124,11 @@ def keep(api: ApiServer, job: Job) -> None:
         return
 
 
-def _kept(job: Job) -> dict[int, HostEnd]:
+def _kept(job: JobStatus) -> dict[int, HostEnd]:
     return from_text(job.workload.restarts) if job.workload else {}
 
 
-def _seen(job: Job, attempt: int) -> HostEnd | None:
+def _seen(job: JobStatus, attempt: int) -> HostEnd | None:
     """Return the first cause by the job's files, pods and events."""
     records = _records(job, attempt)
     ends = [
@@ -143,11 +143,11 @@ def _seen(job: Job, attempt: int) -> HostEnd | None:
     return first if first and first.is_certain else _without_record(job, attempt) or first
 
 
-def _pods(job: Job, attempt: int) -> list[Pod]:
+def _pods(job: JobStatus, attempt: int) -> list[Pod]:
     return [pod for pod in job.pods if pod.attempt == attempt]
 
 
-def _records(job: Job, attempt: int) -> list[Failure]:
+def _records(job: JobStatus, attempt: int) -> list[Failure]:
     """Return the failures that hosts recorded in the last start of the attempt."""
     # Records older than its pods belong to a start that was evicted. Pods that stay are older than their attempts.
     stays, begins = job.files.world is not None, job.files.begins(job.uid)
@@ -158,7 +158,7 @@ def _records(job: Job, attempt: int) -> list[Failure]:
     return [fail for fail in found if fail.start == last]
 
 
-def _of_events(job: Job, attempt: int) -> Iterator[HostEnd]:
+def _of_events(job: JobStatus, attempt: int) -> Iterator[HostEnd]:
     """Yield the ends of hosts in the Job controller's events, because a restart deletes the pods."""
     for event in job.events:
         found = _POD_FAILED.search(event.message)
@@ -167,7 +167,7 @@ def _of_events(job: Job, attempt: int) -> Iterator[HostEnd]:
             yield HostEnd(host, int(found["code"]), event.at + WHOLE_SECOND, (event.message,))
 
 
-def _refused(job: Job, attempt: int) -> Iterator[HostEnd]:
+def _refused(job: JobStatus, attempt: int) -> Iterator[HostEnd]:
     for pod in _pods(job, attempt):
         if pod.refused:
             yield HostEnd(pod.host, None, pod.created + WHOLE_SECOND, (f"{pod.name}: {pod.refused}",), pod.node)
@@ -177,7 +177,7 @@ def _refused(job: Job, attempt: int) -> Iterator[HostEnd]:
             yield HostEnd(host, None, event.at + WHOLE_SECOND, (words,), event.node)
 
 
-def _without_record(job: Job, attempt: int) -> HostEnd | None:
+def _without_record(job: JobStatus, attempt: int) -> HostEnd | None:
     """Return the end of hosts that the run's files have without a record of their end, because they were killed."""
     starts = [start for start in job.files.starts if (start.submission, start.attempt) == (job.uid, attempt)]
     if not starts or not starts[-1].killed:
@@ -186,9 +186,9 @@ def _without_record(job: Job, attempt: int) -> HostEnd | None:
     return HostEnd(" or ".join(_host(job, host) for host in last.lost), None, last.ended, (last.cause,))
 
 
-def _host(job: Job, name: str) -> str:
+def _host(job: JobStatus, name: str) -> str:
     """Return `slice-S-H` for a host name, or for a pod name without its random suffix."""
-    return name.partition(".")[0].removeprefix(f"{job.place.name}-")
+    return name.partition(".")[0].removeprefix(f"{job.ref.name}-")
 
 
 def _of_pod(pod: Pod) -> HostEnd:

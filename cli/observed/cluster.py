@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cli.deployed import Deployed, JobPlace
+from cli.deployed import Deployed, JobRef
 from cli.observed.events import job_restarts, restarts_counted, warnings_of
-from cli.observed.snapshot import Job, Node, Queue, Share, SliceJob, Snapshot
+from cli.observed.snapshot import JobStatus, Node, Queue, Share, SliceJob, Snapshot
 from infra.cluster.job_pods import newest
 from infra.cluster.job_state import Workload, existing_run_of, folder_of, kind_of, steps_of, workload_of
 from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
@@ -135,27 +135,29 @@ def _short(path: str) -> str:
     return path.removeprefix("/apis/").removeprefix("/api/v1/")
 
 
-def _in_order(declared: Sequence[JobPlace], found: Sequence[Job]) -> list[Job]:
+def _in_order(declared: Sequence[JobRef], found: Sequence[JobStatus]) -> list[JobStatus]:
     """Return the stack's own jobs, including missing ones, then those that were submitted by hand, oldest first."""
-    own = {(place.namespace, place.name): Job(place) for place in declared}
-    present = {(job.place.namespace, job.place.name): job for job in found}
+    own = {(ref.namespace, ref.name): JobStatus(ref) for ref in declared}
+    present = {(job.ref.namespace, job.ref.name): job for job in found}
     others = sorted((job for key, job in present.items() if key not in own), key=lambda job: job.created)
     return [*(replace(present.get(key, missing), declared=True) for key, missing in own.items()), *others]
 
 
-def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequence[Workload], at: float) -> list[Job]:
+def _jobs_in(
+    namespace: str, found: Mapping[str, list[Json]], workloads: Sequence[Workload], at: float
+) -> list[JobStatus]:
     pods, jobs = _by_jobset(found[PODS.format(namespace)]), _by_jobset(found[JOBS.format(namespace)])
     events = found[EVENTS.format(namespace)]
-    made: list[Job] = []
+    made: list[JobStatus] = []
     for jobset in found[JOBSETS.format(namespace)]:
-        name, place = jobset["metadata"]["name"], JobPlace.of(jobset, namespace)
+        name, ref = jobset["metadata"]["name"], JobRef.of(jobset, namespace)
         own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
         spec, status, replicated = jobset["spec"], jobset.get("status", {}), jobset["spec"]["replicatedJobs"]
         slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
         of_slices = sum(job_restarts(jobset).values())
         made.append(
-            Job(
-                place=place,
+            JobStatus(
+                ref=ref,
                 kind=kind_of(jobset),
                 folder=folder_of(jobset),
                 existing_run=existing_run_of(jobset),

@@ -2,7 +2,7 @@
 
 A restart deletes the Jobs and pods of all slices and creates new ones, the Jobs under the same names. Two attempts may
 end within a second, so it is the uid of an event's object that counts, not its time. If pods stay, only the files of
-the job have its attempts (`Job.with_files`).
+the job have its attempts (`JobStatus.with_files`).
 """
 
 import re
@@ -14,7 +14,7 @@ from cli.observed.snapshot import Event
 from infra.cluster.job_pods import restarts_before
 from infra.stack.manifests import Object, moment
 
-_MOST_EVENTS = 500
+_MAX_EVENTS = 500
 """Largest number of warnings about one job, the newest ones. The API server keeps events for an hour."""
 _CREATED_POD = re.compile(r"Created pod: (\S+)")
 """The Job controller's message about a pod that it created (kubernetes/pkg/controller/controller_utils.go)."""
@@ -53,7 +53,7 @@ def warnings_of(
     alone = job_restarts(jobset)
     attempts = _attempts(found, jobs, pods, {name: last + alone.get(name, 0) for name in jobs_of})
     told = [_event(each, at, attempts) for each in found if each.get("type") == "Warning"]
-    return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS])
+    return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MAX_EVENTS])
 
 
 def job_restarts(jobset: Object) -> dict[str, int]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from multislice_run.records.reader import World
     from workloads.report.goodput import Goodput
-    from workloads.report.history import Start
+    from workloads.report.history import AttemptHistory
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class Files:
     """Figures of the current run."""
 
     newest: Training = Training()
-    """Progress of the newest attempt with records, which may be of an earlier job. `Job.training` is the job's own."""
+    """Progress of the newest attempt with records, which may be of an earlier job. `JobStatus.training` is the job's
+    own."""
     starts: tuple[Begun, ...] = ()
     failures: tuple[Failure, ...] = ()
     """Failures of all starts in their order, including starts that did not open a run."""
@@ -128,7 +129,7 @@ def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> 
     )
 
 
-def _begun(start: "Start") -> Begun:
+def _begun(start: "AttemptHistory") -> Begun:
     from workloads.report.history import KILLED
 
     submission, attempt = start.attempt or ("", 0)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from cli.deployed import JobPlace
+from cli.deployed import JobRef
 from cli.observed.files import UNREAD, Files
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import Kind, State, Workload, state_of
-from infra.stack.commands import Reader
+from infra.stack.command_lines import Reader
 from infra.stack.manifests import Condition
 from workloads.report.training import Training
 from workloads.spec import ExitCode
@@ -67,7 +67,7 @@ class Queue:
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
     used: str = ""
-    """What `multislice enforce-budget` has counted, as `infra.cluster.brake.Usage` writes it. Empty: nothing yet."""
+    """What `multislice enforce-budget` has counted, written by `infra.cluster.queue_stop.Usage`. Empty: nothing yet."""
 
     @property
     def active(self) -> Condition | None:
@@ -103,10 +103,10 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobStatus:
     """A job of the stack."""
 
-    place: JobPlace
+    ref: JobRef
     declared: bool = False
     """Whether the stack file has the job. False: it was submitted by hand."""
     kind: Kind = Kind.TRAINING
@@ -147,7 +147,7 @@ class Job:
     """Warnings about the job, its Workload, its Jobs and its pods, newest first."""
     files: Files = UNREAD
 
-    def with_files(self, files: Files) -> "Job":
+    def with_files(self, files: Files) -> "JobStatus":
         """Return the job as its files tell it, when it is as the cluster tells it."""
         world = files.world
         if world is None:
@@ -265,7 +265,7 @@ class Snapshot:
     queues: tuple[Queue, ...] = ()
     workloads: tuple[Workload, ...] = ()
     """Workloads of all jobs that could be read."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[JobStatus, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -273,11 +273,11 @@ class Snapshot:
         """Return the person who reads this, for advice."""
         return Reader(self.stack, self.options, self.engine_options, self.kubectl)
 
-    def word_for(self, job: Job) -> str:
+    def word_for(self, job: JobStatus) -> str:
         """Return the word that selects a job in a command: its name, after its namespace if another team has one of
         that name."""
-        same = [other for other in self.jobs if other.place.name == job.place.name]
-        return job.place.full_name if len(same) > 1 else job.place.name
+        same = [other for other in self.jobs if other.ref.name == job.ref.name]
+        return job.ref.full_name if len(same) > 1 else job.ref.name
 
 
 @dataclass(frozen=True)
@@ -321,14 +321,14 @@ class Summary:
     """Share of the run's time spent in productive steps."""
 
 
-def summary(job: Job, at: float) -> Summary:
+def summary(job: JobStatus, at: float) -> Summary:
     """Return the figures of a job. `at` is the current time."""
     training, spent = job.training, job.files.goodput
     paced = job.state is State.RUNNING and training.last_step_at is not None
     return Summary(
-        name=job.place.name,
-        namespace=job.place.namespace,
-        queue=job.place.queue,
+        name=job.ref.name,
+        namespace=job.ref.namespace,
+        queue=job.ref.queue,
         kind=job.kind,
         state=job.state,
         position=job.position,

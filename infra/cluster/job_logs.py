@@ -35,7 +35,7 @@ _OVERLAP_SECONDS = 5.0
 _LAST_LINES_SECONDS = 30.0
 """Time to wait for hosts after the end of the job. Hosts that have not ended by then are unreachable."""
 _POLL_SECONDS = 0.2
-_MOST_LINES = 10_000
+_MAX_LINES = 10_000
 """Number of lines to buffer when they arrive faster than they are consumed."""
 _ENDED = ("Succeeded", "Failed")
 
@@ -324,7 +324,7 @@ class _Following:
     jobset: str
     which: Which
     window: Window
-    _lines: "queue.Queue[Line]" = field(default_factory=lambda: queue.Queue[Line](_MOST_LINES))
+    _lines: "queue.Queue[Line]" = field(default_factory=lambda: queue.Queue[Line](_MAX_LINES))
     _logs: dict[str, PodLog] = field(default_factory=dict[str, PodLog])
     """Logs by uid of the pod."""
     _passed: set[str] = field(default_factory=set[str])

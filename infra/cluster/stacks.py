@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.cluster.kubernetes import ApiServer, CredentialsError
-from infra.stack.commands import UserError
+from infra.stack.command_lines import UserError
 from infra.stack.project import ProjectError, find_project
 
 

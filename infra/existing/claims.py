@@ -14,7 +14,7 @@ from infra import monitoring
 from infra.cluster.kubernetes import ApiServer
 from infra.existing.controllers import NAMESPACES
 from infra.operators import PRIORITY
-from infra.stack import borders, kueue
+from infra.stack import admission_policies, kueue
 from infra.stack.names import KUEUE_API_VERSION, NO_JOB_RUNS, slice_pool
 from infra.stack.settings.errors import FieldError, SettingsError
 from infra.stack.settings.stack import Settings
@@ -86,9 +86,9 @@ def _prefixed(settings: Settings) -> Iterator[tuple[str, str]]:
         yield _PRIORITIES, f"{prefix}{PRIORITY}"
     if settings.monitoring.enabled:
         yield _NAMESPACES, f"{prefix}{monitoring.NAMESPACE}"
-    for policy in (borders.TRAINERS, borders.BAD_HOST, NO_JOB_RUNS):
+    for policy in (admission_policies.TRAINERS, admission_policies.BAD_HOST, NO_JOB_RUNS):
         yield _POLICIES, f"{prefix}{policy}"
-    yield _ROLES, f"{prefix}{borders.BAD_HOST}"
+    yield _ROLES, f"{prefix}{admission_policies.BAD_HOST}"
 
 
 def claim_record(wanted: Iterable[Claim], pools: Iterable[str], endpoint: str) -> pulumi.Resource:

@@ -3,17 +3,15 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import yaml
 
 from infra.cluster.kubernetes import Json
 from infra.existing.needs import Needs
+from infra.stack.manifests import Object, selects
 from infra.stack.names import JOBSET_API_VERSION, JOBSET_NAMESPACE, KUEUE_API_VERSION, KUEUE_NAMESPACE
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.schema import Controller
 
-LEAST = {"jobset": (0, 11), "kueue": (0, 18)}
+MIN_VERSIONS = {"jobset": (0, 11), "kueue": (0, 18)}
 """Oldest minor versions that the project's tests run. Older ones drop fields of the stack's JobSets."""
 SERVED = {"jobset": JOBSET_API_VERSION, "kueue": KUEUE_API_VERSION}
 """API version of the stack's objects, by controller."""
@@ -71,8 +69,8 @@ def controller_errors(
     if found is None:
         yield FieldError(path, f"{title} in the cluster", "none", f"write {path}: install, or ask its owner")
         return
-    least = ".".join(map(str, LEAST[name]))
-    if found.version and tuple(map(int, found.version.split(".")[:2])) < LEAST[name]:
+    least = ".".join(map(str, MIN_VERSIONS[name]))
+    if found.version and tuple(map(int, found.version.split(".")[:2])) < MIN_VERSIONS[name]:
         fix = "ask its owner to upgrade it, one minor version at a time"
         yield FieldError(path, f"{title} {least} or newer", found.version, fix)
     elif SERVED[name] not in served:
@@ -80,19 +78,13 @@ def controller_errors(
         yield FieldError(path, f"{title} that serves {SERVED[name]}", found.version or "another one", fix)
 
 
-def configuration(config_map: Json | None) -> Json:
-    """Return the configuration of a controller in its ConfigMap; empty if there is none, which means its defaults."""
-    texts = (config_map or {}).get("data", {}).values()
-    return next((parsed for text in texts if isinstance(parsed := yaml.safe_load(text), dict)), {})
-
-
-def counted(config: Json) -> tuple[str, ...]:
+def counted(config: Object) -> tuple[str, ...]:
     """Return the resources besides chips that Kueue counts for the stack's pods."""
     prefixes = tuple(config.get("resources", {}).get("excludeResourcePrefixes") or ())
     return tuple(name for name in REQUESTED if not name.startswith(prefixes))
 
 
-def configuration_errors(config: Json, needs: Needs, served: Sequence[str]) -> Iterator[FieldError]:
+def configuration_errors(config: Object, needs: Needs, served: Sequence[str]) -> Iterator[FieldError]:
     """Yield what the stack needs of Kueue's configuration and cannot change."""
     path, ask = "cluster.existing.kueue", "ask its owner to change its configuration"
     frameworks = config.get("integrations", {}).get("frameworks")
@@ -117,32 +109,12 @@ def configuration_errors(config: Json, needs: Needs, served: Sequence[str]) -> I
         yield FieldError(path, "a cluster with ProvisioningRequests, for queued capacity", "none", fix)
 
 
-def configuration_doubts(config: Json, version: str) -> Iterator[str]:
+def configuration_doubts(config: Object, version: str) -> Iterator[str]:
     """Yield what makes jobs less safe with this Kueue, but does not prevent them."""
     waits = config.get("waitForPodsReady")
     by_default = tuple(map(int, version.split(".")[:2])) >= (0, 19) if version else False
     if (waits is None and not by_default) or (waits or {}).get("enable") is False:
         yield "Kueue does not wait for pods (waitForPodsReady), so a job whose pods do not start keeps its chips"
-
-
-def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector of Kubernetes selects these labels."""
-
-    def holds(each: Mapping[str, Any]) -> bool:
-        value, values = labels.get(each["key"]), each.get("values") or ()
-        match each["operator"]:
-            case "In":
-                return value in values
-            case "NotIn":
-                return value not in values
-            case "Exists":
-                return value is not None
-            case _:
-                return value is None
-
-    return (selector.get("matchLabels") or {}).items() <= labels.items() and all(
-        map(holds, selector.get("matchExpressions") or ())
-    )
 
 
 def _text(labels: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from infra.existing import controllers, google
 from infra.existing.claims import claim_record, claims
 from infra.existing.needs import Needs, PoolsNeeded
 from infra.gke_cluster import SharedCluster
+from infra.stack.manifests import configuration
 from infra.stack.names import NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, SettingsError
@@ -132,7 +133,7 @@ def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
         errors += pool_errors(name, wanted, nodes, needs.cluster)
     if needs.cluster.kueue == "install" or kueue is None:
         return _Inside(errors, ())
-    config = controllers.configuration(server.find(kueue.config_map) if kueue.config_map else None)
+    config = configuration(server.find(kueue.config_map) if kueue.config_map else None)
     errors += controllers.configuration_errors(config, needs, served)
     doubts = list(controllers.configuration_doubts(config, kueue.version))
     return _Inside(errors, doubts, controllers.counted(config))

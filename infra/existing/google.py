@@ -12,7 +12,7 @@ from infra.existing.needs import Needs
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.schema import ExistingNetwork
 
-_LEAST_MINOR = 30
+_MIN_MINOR_VERSION = 30
 """First minor version of Kubernetes that serves ValidatingAdmissionPolicies
 (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
 _DNS, _ENDPOINTS = "dnsEndpointConfigs", "controlPlaneEndpointsConfigs"
@@ -43,8 +43,8 @@ def cluster_errors(found: Json, needs: Needs) -> Iterator[FieldError]:
         return
     version = str(found.get("masterVersion", ""))
     minor = re.match(r"1\.(\d+)", version)
-    if minor is None or int(minor[1]) < _LEAST_MINOR:
-        expected = f"Kubernetes 1.{_LEAST_MINOR} or newer, for its admission policies"
+    if minor is None or int(minor[1]) < _MIN_MINOR_VERSION:
+        expected = f"Kubernetes 1.{_MIN_MINOR_VERSION} or newer, for its admission policies"
         yield FieldError(_CLUSTER, expected, version or "an unknown version", f"upgrade it: {update} --master")
     if dns_endpoint(found) is None:
         yield FieldError(_CLUSTER, "a DNS endpoint", "none", f"add it: {update} --enable-dns-access")

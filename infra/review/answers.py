@@ -6,7 +6,7 @@ from infra.review.admission.rehearsal import Outcome
 from infra.review.chip_tables import fit_answer, pace_answer
 from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, Answer, State
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.cost import Amount, Bill, JobBill, dollars, per_hour, signed_per_hour
 
 QUEUE_STATES: dict[Outcome, State] = {

@@ -4,10 +4,10 @@ finds doubtful values."""
 from collections.abc import Iterator
 from datetime import datetime
 
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.cost import price_table
 from infra.stack.settings.errors import FieldError
-from infra.stack.settings.jobs import Job
+from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.schema import DATASETS_FOLDER, Budget
 from infra.stack.settings.stack import Settings
 from workloads.spec import token_folders
@@ -78,7 +78,7 @@ def _find_ungranted(settings: Settings) -> Iterator[FieldError]:
             )
 
 
-def _find_unreadable(settings: Settings, job: Job, setting: str, path: str) -> Iterator[FieldError]:
+def _find_unreadable(settings: Settings, job: JobSettings, setting: str, path: str) -> Iterator[FieldError]:
     """Yield an error if a path of the checkpoint bucket is in a folder that the job's pods cannot read."""
     own = settings.written_folders[settings.team_of(job).namespace]
     within = path.removeprefix(f"gs://{settings.checkpoint_bucket}/")

@@ -10,7 +10,7 @@ from infra.review.answers import answers, find_obstacles, join_names
 from infra.review.review import Change, Finding, Previewed
 from infra.review.table import UNKNOWN, Answer, Table, as_markdown
 from infra.review.tables import tables
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from workloads.spec import Spec
 
 _LOSSES = ("delete", "replace")
@@ -153,7 +153,7 @@ def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-MOST_CHARACTERS = 65_000
+MAX_CHARACTERS = 65_000
 """Most characters of a comment. GitHub accepts 65,536
 (https://github.com/dead-claudia/github-limits#issues-and-pull-requests); the rest is for what is posted around it."""
 _OPENED, _CLOSED = "<details>", "</details>"
@@ -168,15 +168,15 @@ def comment(previewed: Previewed) -> str:
     """Return answers and tables, with the mark as the first line. Beyond GitHub's limit, the end is cut with a note."""
     found = as_markdown([*preview_answers(previewed), *preview_tables(previewed, verbose=True)])
     whole = f"{mark(previewed.stack)}\n### Preview of {previewed.stack}\n\n{found}"
-    return whole if len(whole) <= MOST_CHARACTERS else _cut(whole, previewed.stack)
+    return whole if len(whole) <= MAX_CHARACTERS else _cut(whole, previewed.stack)
 
 
 def _cut(whole: str, stack: str) -> str:
     note = (
-        f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MOST_CHARACTERS:,} are posted."
+        f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MAX_CHARACTERS:,} are posted."
         f" Run `multislice preview -s {stack}` to see everything**"
     )
-    room = MOST_CHARACTERS - len(note) - len(f"\n\n{_CLOSED}")
+    room = MAX_CHARACTERS - len(note) - len(f"\n\n{_CLOSED}")
     # Not within a line, because half a table row breaks the table.
     end = whole.rfind("\n", 0, room)
     kept = whole[:end]
@@ -184,7 +184,7 @@ def _cut(whole: str, stack: str) -> str:
     return f"{kept}{closing}{note}"
 
 
-_LONGEST_VALUE = 40
+_MAX_VALUE_LENGTH = 40
 """Maximum number of characters of a value in a table."""
 
 
@@ -253,7 +253,7 @@ def _value(value: JsonValue) -> str:
     if value is None:
         return "nothing"
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
 def _notes(drift: Drift) -> Iterable[str]:

@@ -21,7 +21,7 @@ from infra.stack.names import (
 )
 from infra.stack.settings.jobs import PodLevel
 from infra.stack.settings.schema import Members, Network
-from infra.stack.settings.stack import LEAST_HEAD_LIMIT
+from infra.stack.settings.stack import MIN_HEAD_LIMIT
 from workloads.spec import METRICS_PORT
 
 MEMBERS = "members"
@@ -32,7 +32,7 @@ _OTHER_PODS = 100
 """Number of a team's pods that need no TPU host, such as heads of Pathways jobs."""
 _OTHER_SECRETS = 100
 """Number of Secrets that do not belong to a function call."""
-_MOST_JOBS, _MOST_CALLS = 10_000, 2_000
+_MAX_JOBS, _MAX_CALLS = 10_000, 2_000
 """A JobSet has one Job per slice and keeps them until it is deleted, one day after it ends. JobSets have no quota: the
 API server would refuse all of them until the controller manager has discovered the new kind."""
 
@@ -49,9 +49,9 @@ _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
 )
 """API group, resources and verbs. JobSets cannot be changed, because identity and priority of their pods are decided
 when they are created. A Workload can be changed to suspend and resume a job, and to keep the causes of its restarts;
-`infra.stack.borders` refuses everything else. Members cannot run commands in pods, because they must not touch a
-colleague's trainer. A Secret, for the key of a call, can be created but not read or changed; `infra.stack.borders`
-refuses other types."""
+`infra.stack.admission_policies` refuses everything else. Members cannot run commands in pods, because they must not
+touch a colleague's trainer. A Secret, for the key of a call, can be created but not read or changed;
+`infra.stack.admission_policies` refuses other types."""
 
 _EVERYWHERE = "0.0.0.0/0"
 _HTTPS, _DNS = 443, 53
@@ -74,7 +74,7 @@ class Allowance:
     host_network: bool = False
     """Whether pods may use the network of their hosts. They then act as the service account of the nodes, and the level
     must be `privileged`. Default: no."""
-    head_limit: Resources = LEAST_HEAD_LIMIT
+    head_limit: Resources = MIN_HEAD_LIMIT
     """Largest CPU and memory request of a pod without chips, such as the head of a Pathways job. Default: 4 vCPUs and
     16 GiB."""
     folders: Sequence[str] = ()
@@ -113,8 +113,8 @@ def no_pod_priority(namespace: str) -> Manifest:
     """Return the quota that refuses pods with a scheduler priority.
 
     Such a pod would preempt other teams' pods, whatever their queues say. Kueue counts that priority before any pod
-    exists, so `infra.stack.borders` refuses the job as well. If a PriorityClass is the cluster's default, this quota
-    refuses every pod.
+    exists, so `infra.stack.admission_policies` refuses the job as well. If a PriorityClass is the cluster's default,
+    this quota refuses every pod.
     """
     scope = {"scopeName": "PriorityClass", "operator": "Exists"}
     spec: Manifest = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
@@ -129,8 +129,8 @@ def bounds(namespace: str, hosts: int) -> Manifest:
     """
     hard = {
         "pods": str(2 * hosts + _OTHER_PODS),
-        "count/jobs.batch": str(_MOST_JOBS),
-        "count/secrets": str(_MOST_CALLS + _OTHER_SECRETS),
+        "count/jobs.batch": str(_MAX_JOBS),
+        "count/secrets": str(_MAX_CALLS + _OTHER_SECRETS),
         "persistentvolumeclaims": "0",
     }
     return manifest("v1", "ResourceQuota", "bounds", namespace, spec={"hard": hard})

@@ -12,12 +12,12 @@ from infra.stack.tpu import CHIPS_PER_BLOCK, CHIPS_PER_SUB_BLOCK
 from workloads.spec import Number, Spec
 
 _SECONDS_PER_HOUR = 3600
-_LEAST_RUN_SECONDS = 600
-_LONGEST_RUN_SECONDS = 7 * 24 * _SECONDS_PER_HOUR
+_MIN_RUN_SECONDS = 600
+_MAX_RUN_SECONDS = 7 * 24 * _SECONDS_PER_HOUR
 
 
 def _run_time(hours: float) -> float:
-    if not _LEAST_RUN_SECONDS <= hours * _SECONDS_PER_HOUR <= _LONGEST_RUN_SECONDS:
+    if not _MIN_RUN_SECONDS <= hours * _SECONDS_PER_HOUR <= _MAX_RUN_SECONDS:
         raise ValueError("hours from 0.17 (10 minutes) to 168 (7 days), the run times that Compute Engine accepts")
     return hours
 

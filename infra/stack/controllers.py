@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 _HOSTS_PER_STEP, _MIB_PER_STEP = 512, 512
 """Requests grow in steps, because a changed request restarts the controller."""
-_LEAST_LIMIT_MIB = 4096
-_BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS, _MOST_MILLICORES = 500, 500, 4000
+_MIN_LIMIT_MIB = 4096
+_BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS, _MAX_MILLICORES = 500, 500, 4000
 _BURST = 4
 """CPU limit as a multiple of the request: four times, as in the charts."""
 _GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
@@ -40,7 +40,7 @@ _SHARED_CORE = {"e2-small": Resources(500, 2048), "e2-medium": Resources(1000, 4
 
 def controller_request(hosts: int) -> Resources:
     """Return the request of each of the two controllers in a cluster with this many TPU hosts."""
-    millicores = min(_BASE_MILLICORES + hosts // 1000 * _MILLICORES_PER_1000_HOSTS, _MOST_MILLICORES)
+    millicores = min(_BASE_MILLICORES + hosts // 1000 * _MILLICORES_PER_1000_HOSTS, _MAX_MILLICORES)
     return Resources(millicores, _MIB_PER_STEP * (1 + math.ceil(hosts / _HOSTS_PER_STEP)))
 
 
@@ -51,7 +51,7 @@ def chart_resources(hosts: int) -> dict[str, dict[str, str]]:
         "requests": {"cpu": f"{wanted.millicores}m", "memory": f"{wanted.memory_mib}Mi"},
         "limits": {
             "cpu": f"{wanted.millicores * _BURST}m",
-            "memory": f"{max(wanted.memory_mib, _LEAST_LIMIT_MIB)}Mi",
+            "memory": f"{max(wanted.memory_mib, _MIN_LIMIT_MIB)}Mi",
         },
     }
 

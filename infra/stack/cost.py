@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from infra.stack.fleet import FleetSpec
-from infra.stack.settings.jobs import Job, TrainingJob
+from infra.stack.settings.jobs import JobSettings, TrainingJob
 from infra.stack.settings.schema import Cloud, Prices, SliceGroup, Usd
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import training_spec
@@ -282,7 +282,7 @@ def group_bill(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Gr
 
 
 def job_group_bills(
-    job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, hours: float | None
+    job: JobSettings, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, hours: float | None
 ) -> tuple[JobGroupBill, ...]:
     """Return the bills of a job that takes `hours` on each of `groups`."""
     bills: list[JobGroupBill] = []
@@ -309,7 +309,7 @@ def total(amounts: Mapping[str, float | None]) -> Amount:
 
 
 def _job_bill(
-    job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, step_seconds: float | None
+    job: JobSettings, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, step_seconds: float | None
 ) -> JobBill:
     steps = training_spec(job, load_preset(job.preset)).steps if isinstance(job, TrainingJob) else None
     hours = None if steps is None or step_seconds is None else steps * step_seconds / _SECONDS_PER_HOUR
@@ -326,7 +326,7 @@ def _job_bill(
 
 
 def _sweep_bills(settings: Settings, bills: Mapping[str, JobBill]) -> Iterator[SweepBill]:
-    by_sweep: dict[str, list[Job]] = {}
+    by_sweep: dict[str, list[JobSettings]] = {}
     for job in settings.jobs.values():
         if job.sweep_name:
             by_sweep.setdefault(job.sweep_name, []).append(job)
@@ -392,7 +392,7 @@ def _usd(amount: float) -> float:
     return round(amount, _DECIMALS)
 
 
-def usd_per_job_hour(fleet: FleetSpec, job: Job) -> float | None:
+def usd_per_job_hour(fleet: FleetSpec, job: JobSettings) -> float | None:
     """Return what all slices of a job cost per hour.
 
     `None` if the price of a group that it may run on is unknown or if prices differ, because pods do not know which

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from infra.stack.settings.jobs import Job
+from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.schema import Cloud, Datasets, Prices, Scheduling, SliceGroup, Team
 from infra.stack.settings.stack import Draft, Settings
 
@@ -63,7 +63,7 @@ class FleetSpec:
             **others,
         )
 
-    def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
+    def groups_of(self, job: JobSettings) -> Mapping[str, SliceGroup]:
         """Return the slice groups that the job may run on, the preferred one first."""
         return {name: self.slices[name] for name in job.slices.groups}
 

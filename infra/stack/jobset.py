@@ -39,7 +39,7 @@ from infra.stack.names import (
     SLICES,
     WORKER,
 )
-from infra.stack.pods import Pods, render_pods, way
+from infra.stack.pods import Pods, render_pods, slice_binding
 from infra.stack.settings.jobs import AnyJob, FunctionJob
 from infra.stack.submission import Submission
 from multislice_run.exit_codes import FATAL_CODES, ExitCode, Reaction, codes
@@ -115,7 +115,8 @@ def _slice_job(submission: Submission, container: str, template: Manifest) -> Ma
     hosts = submission.slices.hosts
     # JobSet creates no follower while its Job has two leaders, a refused one and its replacement
     # (jobset/pkg/webhooks/pod_webhook.go). So the Job fails at once, and all slices restart without a pause.
-    led = hosts > 1 and way(submission.groups.values(), submission.fleet.scheduling.placement) == "exclusive-topology"
+    binding = slice_binding(submission.groups.values(), submission.fleet.scheduling.placement)
+    led = hosts > 1 and binding == "exclusive-topology"
     return _indexed_job(submission, container, hosts, template, 0 if led else _REFUSALS)
 
 

@@ -7,9 +7,17 @@ would leave chips idle."""
 from collections.abc import Mapping, Sequence
 
 from infra.stack.manifests import WAIT_FOR, Manifest, manifest, quantity
-from infra.stack.names import HOST_LABEL, KUEUE_API_VERSION, KUEUE_GROUP, NAMESPACE_LABEL, NODE_POOL_LABEL, TPU_RESOURCE
+from infra.stack.names import (
+    HOST_LABEL,
+    KUEUE_API_VERSION,
+    KUEUE_GROUP,
+    NAMESPACE_LABEL,
+    NODE_POOL_LABEL,
+    PROVISIONING_CONTROLLER,
+    TPU_RESOURCE,
+)
 from infra.stack.pods import node_labels
-from infra.stack.settings.jobs import Job
+from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.schema import Placement, Preemption, Quota, SliceGroup, Team
 
 PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
@@ -72,7 +80,7 @@ def provisioning(name: str, group: SliceGroup) -> Manifest:
 def admission_check(name: str) -> Manifest:
     """Return the check that holds an admitted job until the hosts of its slice exist."""
     spec: Manifest = {
-        "controllerName": f"{KUEUE_GROUP}/provisioning-request",
+        "controllerName": PROVISIONING_CONTROLLER,
         "parameters": {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name},
     }
     return manifest(KUEUE_API_VERSION, "AdmissionCheck", name, annotations={WAIT_FOR: "condition=Active"}, spec=spec)
@@ -117,7 +125,7 @@ def cluster_queue(
     return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_wait_annotation(team), spec=spec)
 
 
-def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
+def local_queue(name: str, team: Team, job: JobSettings | None = None) -> Manifest:
     """Return the queue of team `name` to which its members submit, or the queue of a single job of the stack.
 
     A queue for each job lets `paused` stop a job without touching its JobSet: Kueue sets the `suspend` of a JobSet, and

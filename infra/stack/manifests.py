@@ -1,9 +1,12 @@
 """Kubernetes objects as plain values: manifests, and the quantities and conditions in them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
+
+import yaml
 
 from infra.stack.names import STACK_ANNOTATION
 
@@ -19,6 +22,11 @@ WAIT_FOR = "pulumi.com/waitFor"
 """Annotation with the condition under which the provider counts an object as created."""
 _SUFFIXES = ("m", "", "k", "M", "G")
 """Suffixes of a quantity, each 1,000 times the one before; the second is for 1."""
+_SCALES = {
+    **{suffix: 1000.0**power for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)},
+    **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)},
+}
+_QUANTITY = re.compile(rf"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)({'|'.join(_SCALES)})")
 
 
 def manifest(
@@ -39,7 +47,7 @@ def manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def marks(prefix: str) -> dict[str, str]:
+def owner_annotations(prefix: str) -> dict[str, str]:
     """Return the annotations of the stack's objects. In an existing cluster, where other stacks may have objects too,
     the `prefix` of its names says whose they are."""
     return {**OURS, STACK_ANNOTATION: prefix} if prefix else OURS
@@ -48,7 +56,7 @@ def marks(prefix: str) -> dict[str, str]:
 def mark_ours(manifest: Mapping[str, object], prefix: str = "") -> Manifest:
     """Return the object with the annotations of the stack's objects."""
     metadata = cast(dict[str, Any], manifest["metadata"])
-    annotations = {**metadata.get("annotations", {}), **marks(prefix)}
+    annotations = {**metadata.get("annotations", {}), **owner_annotations(prefix)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
@@ -62,11 +70,16 @@ def quantity(amount: float) -> str:
     return f"{count}{_SUFFIXES[scale]}"
 
 
-def amount(written: str | int) -> float:
-    """Return the amount that `quantity` or Kueue wrote."""
-    number = str(written).rstrip("".join(_SUFFIXES))
-    suffix = str(written).removeprefix(number)
-    return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
+def amount(written: str | float) -> float:
+    """Return the amount of a quantity of Kubernetes, such as `4`, `500m` or `2Gi`.
+
+    Raises:
+        ValueError: it is not a quantity.
+    """
+    found = _QUANTITY.fullmatch(str(written))
+    if found is None:
+        raise ValueError(f"a quantity such as 4, 500m or 2Gi, not {written!r}")
+    return float(found[1]) * _SCALES[found[2]]
 
 
 @dataclass(frozen=True)
@@ -109,3 +122,29 @@ def is_true(found: Object, kind: str) -> bool:
 def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
     """Return a time of an object in seconds since the epoch; `otherwise` if it is missing."""
     return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector of Kubernetes selects these labels."""
+
+    def holds(each: Mapping[str, Any]) -> bool:
+        value, values = labels.get(each["key"]), each.get("values") or ()
+        match each["operator"]:
+            case "In":
+                return value in values
+            case "NotIn":
+                return value not in values
+            case "Exists":
+                return value is not None
+            case _:
+                return value is None
+
+    return (selector.get("matchLabels") or {}).items() <= labels.items() and all(
+        map(holds, selector.get("matchExpressions") or ())
+    )
+
+
+def configuration(config_map: Object | None) -> Object:
+    """Return the configuration of a controller in its ConfigMap; empty if there is none, which means its defaults."""
+    texts = (config_map or {}).get("data", {}).values()
+    return next((parsed for text in texts if isinstance(parsed := yaml.safe_load(text), dict)), {})

@@ -30,7 +30,6 @@ from infra.stack.names import (
     LOCAL_CHECKPOINTS_FOLDER,
     NODE_POOL_LABEL,
     REPLICATED_JOB_LABEL,
-    SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
     SLICES,
     SYSTEM_POOL,
@@ -38,14 +37,14 @@ from infra.stack.names import (
     TPU_RESOURCE,
 )
 from infra.stack.programs import Containers, containers
-from infra.stack.settings.jobs import HostShare, Job, Pathways, PodLevel, ScratchVolume
+from infra.stack.settings.jobs import HostShare, JobSettings, Pathways, PodLevel, ScratchVolume
 from infra.stack.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.stack.submission import Submission
 from infra.stack.tpu import SliceShape
 from workloads.spec import API_ACCESS_PATH
 
 type Groups = Mapping[str, SliceGroup]
-type Way = Placement | Literal["affinity", "request"]
+type SliceBinding = Placement | Literal["affinity", "request"]
 
 TOKEN_SECONDS = 3600
 """Lifetime of a pod's token in seconds. The kubelet renews it after four fifths of that time."""
@@ -72,7 +71,7 @@ _REQUESTED_SHARE = 0.75
 """Share of a machine's CPU and memory that its pod requests."""
 _SHARED_HOST_SHARE = _REQUESTED_SHARE / 2
 """The same share for each of two pods on one machine."""
-_LARGEST_SHARE = 0.85
+_MAX_SHARE = 0.85
 """Largest share of a machine that fits into what GKE leaves to pods, not counting the daemons of every node."""
 _HOST_NETWORK: Manifest = {
     "hostNetwork": True,
@@ -97,8 +96,8 @@ _BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachab
 def admitted_pods(level: PodLevel) -> dict[str, str]:
     """Return the labels of a namespace that admits only pods of this level.
 
-    No level allows only the host's network. Where pods use it, a policy of `infra.stack.borders` refuses everything
-    else that the level would allow."""
+    No level allows only the host's network. Where pods use it, a policy of `infra.stack.admission_policies` refuses
+    everything else that the level would allow."""
     mode = "pod-security.kubernetes.io"
     return {f"{mode}/enforce": level, f"{mode}/warn": _WARNED_LEVEL, f"{mode}/audit": _WARNED_LEVEL}
 
@@ -168,7 +167,7 @@ def _template(
     confined = {"securityContext": _container_context(job), "volumeMounts": mounts}
     spec: Manifest = {
         "restartPolicy": "Never",
-        "serviceAccountName": SERVICE_ACCOUNT,
+        "serviceAccountName": submission.service_account,
         # The metadata server provides Google credentials. For the API server `_api_access` is enough.
         "automountServiceAccountToken": False,
         "securityContext": _pod_context(submission),
@@ -194,7 +193,7 @@ def _pod_context(submission: Submission) -> Manifest:
     return context
 
 
-def _container_context(job: Job) -> Manifest:
+def _container_context(job: JobSettings) -> Manifest:
     return _PRIVILEGED_CONTAINER if job.privileged else CONFINED_CONTAINER
 
 
@@ -276,7 +275,7 @@ def requested_of_host(shape: SliceShape, share: HostShare, portion: float = _REQ
 
 def most_of_host(shape: SliceShape) -> tuple[int, int]:
     """Return the most vCPUs and GiB that a pod may request and still fit next to GKE's own pods."""
-    return _part_of_host(shape, _LARGEST_SHARE)
+    return _part_of_host(shape, _MAX_SHARE)
 
 
 def _head_resources(submission: Submission, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
@@ -311,7 +310,7 @@ def declared_node_labels(name: str, group: SliceGroup) -> dict[str, str]:
     return {SLICE_GROUP_LABEL: name, **group.capacity.node_labels}
 
 
-def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
+def slice_binding(groups: Iterable[SliceGroup], placement: Placement) -> SliceBinding:
     """Return the mechanism that keeps a slice together. The most demanding of the job's groups decides."""
     capacities = [group.capacity for group in groups]
     if any(capacity.requested_by_pods for capacity in capacities):
@@ -326,7 +325,7 @@ def _request_annotations(groups: Groups) -> dict[str, str]:
 
 
 def _slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
-    return {EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
+    return {EXCLUSIVE: NODE_POOL_LABEL} if slice_binding(groups.values(), placement) == "exclusive-topology" else {}
 
 
 def _pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
@@ -334,7 +333,7 @@ def _pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[s
 
     The simpler `podset-required-topology` would force all slices of the job into one node pool.
     """
-    if way(groups.values(), placement) != "topology-aware":
+    if slice_binding(groups.values(), placement) != "topology-aware":
         return {}
     return {
         "kueue.x-k8s.io/podset-slice-required-topology": NODE_POOL_LABEL,
@@ -391,7 +390,7 @@ def pod_affinity(groups: Groups, placement: Placement, *, colocated: bool = Fals
         one_of: Manifest = {"key": SLICE_GROUP_LABEL, "operator": "In", "values": list(groups)}
         # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that flavor.
         rules["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}}
-    if way(groups.values(), placement) == "affinity":
+    if slice_binding(groups.values(), placement) == "affinity":
         rules |= _one_pool_per_slice(colocated)
     return rules
 

@@ -28,7 +28,7 @@ from infra.stack.names import (
     price_name,
     secret_name,
 )
-from infra.stack.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways, TrainingJob
+from infra.stack.settings.jobs import ContainerJob, FunctionJob, Heartbeat, JobSettings, Pathways, TrainingJob
 from infra.stack.submission import Submission
 from workloads.spec import (
     CALL_KEY_VARIABLE,
@@ -158,7 +158,7 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     return program
 
 
-def _supervisor(job: Job, spec: JobSpec) -> list[str]:
+def _supervisor(job: JobSettings, spec: JobSpec) -> list[str]:
     """Return the command that runs the trainer, and starts it again in its pod."""
     limits = [f"--max-restarts={job.max_restarts}", f"--start-minutes={spec.training.start_minutes}"]
     if spec.slices.min_count is not None:

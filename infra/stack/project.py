@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from infra.stack.commands import UserError
+from infra.stack.command_lines import UserError
 
 CHECKOUT = Path(__file__).parents[2]
 """Folder of the sources: the repository, or the folder in which the package is installed."""

@@ -13,7 +13,7 @@ from infra.stack.cost import BILL_OUTPUT, group_bill, stack_bill
 from infra.stack.fleet import FleetSpec
 from infra.stack.settings.jobs import Functions, PodLevel
 from infra.stack.settings.schema import Budget, Cloud, Cluster, Datasets, Prices, Scheduling, SliceGroup, Team
-from infra.stack.settings.stack import LEAST_HEAD_LIMIT, Settings
+from infra.stack.settings.stack import MIN_HEAD_LIMIT, Settings
 from infra.stack.submission import slice_spec
 from workloads.spec import SliceSpec
 
@@ -82,8 +82,8 @@ class Published(_Versioned):
     """Pod Security level of the namespace."""
     host_network: bool = False
     """Whether a job of the stack in this namespace uses the network of its hosts."""
-    head_millicores: int = LEAST_HEAD_LIMIT.millicores
-    head_memory_mib: int = LEAST_HEAD_LIMIT.memory_mib
+    head_millicores: int = MIN_HEAD_LIMIT.millicores
+    head_memory_mib: int = MIN_HEAD_LIMIT.memory_mib
     """CPU and memory that the head of a Pathways job may request in this namespace."""
 
     @classmethod

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.stack.fleet import FleetSpec
-from infra.stack.names import programs_folder
-from infra.stack.settings.jobs import AnyJob, FunctionJob, Job, TrainingJob
+from infra.stack.names import SERVICE_ACCOUNT, programs_folder
+from infra.stack.settings.jobs import AnyJob, FunctionJob, JobSettings, TrainingJob
 from infra.stack.settings.schema import SliceGroup
 from infra.stack.settings.stack import Settings
 from infra.stack.tpu import SliceShape
@@ -23,7 +23,7 @@ from workloads.spec import (
 )
 
 if TYPE_CHECKING:
-    # Commands that look at a running job use this module and must not load Pulumi; see tests/cli/test_multislice.py.
+    # Commands that look at a running job use this module and must not load Pulumi; see tests/cli/test_main.py.
     import pulumi
 
 
@@ -46,6 +46,8 @@ class Submission:
     """Environment variables that its pods get from the job's Secret."""
     usd_per_hour: float | None = None
     """Price that its pods know from the start. `None` if they read it from the ConfigMap of a job of the stack."""
+    service_account: str = SERVICE_ACCOUNT
+    """Kubernetes service account of its pods. Default: the one that each team of a stack has."""
 
     @property
     def namespace(self) -> str:
@@ -164,7 +166,7 @@ def optimizer_spec(job: TrainingJob, preset: Preset) -> OptimizerSpec:
     return OptimizerSpec.model_validate(preset.optimizer.model_dump() | dict(job.optimizer))
 
 
-def slices_of(job: Job, shape: SliceShape) -> SliceSpec:
+def slices_of(job: JobSettings, shape: SliceShape) -> SliceSpec:
     """Return the slices of a job."""
     return slice_spec(shape, job.slices.count, job.slices.min_count)
 

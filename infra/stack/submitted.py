@@ -12,7 +12,7 @@ from infra.stack import jobset
 from infra.stack.cost import usd_per_job_hour
 from infra.stack.fleet import FleetSpec
 from infra.stack.manifests import Manifest
-from infra.stack.names import FUNCTION_ANNOTATION, jobs_folder, secret_name
+from infra.stack.names import FUNCTION_ANNOTATION, SERVICE_ACCOUNT, jobs_folder, secret_name
 from infra.stack.published import Published
 from infra.stack.settings.jobs import AnyJob, FunctionJob, Functions, JobSlices, Priority
 from infra.stack.settings.stack import Settings
@@ -31,9 +31,17 @@ def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> M
 
     Its files are below the team's own folder of the bucket, because the pods of the team may write nowhere else.
     """
-    fleet, files = FleetSpec.of(settings), f"gs://{published.bucket}/{jobs_folder(published.namespace)}"
-    usual = submission_to(fleet, job, published.image, files=files, secrets=())
-    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_job_hour(fleet, job)))
+    fleet = FleetSpec.of(settings)
+    return team_jobset(fleet, job, published.image, usd_per_job_hour(fleet, job))
+
+
+def team_jobset(
+    fleet: FleetSpec, job: AnyJob, image: str | None, usd_per_hour: float | None, account: str = SERVICE_ACCOUNT
+) -> Manifest:
+    """Return the JobSet of a job in the queue of its team. Its pods have a known price and a service account."""
+    files = f"gs://{fleet.bucket}/{jobs_folder(fleet.teams[job.team].namespace)}"
+    usual = submission_to(fleet, job, image, files=files, secrets=())
+    return jobset.render(replace(usual, queue=job.team, usd_per_hour=usd_per_hour, service_account=account))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from multislice_run.records import numbered
 from multislice_run.records.events import EventName
 from multislice_run.records.lines import StepLine
 
-SHORTEST_INTERVAL_SECONDS = 2.0
+MIN_INTERVAL_SECONDS = 2.0
 
 ENTRIES_PER_PART = 5000
 """Number of lines in one part of the file of steps. Only the last part is rewritten: about 1.5 MB, within a second."""
@@ -63,11 +63,11 @@ class LineFile:
         self.entries.append(json.dumps(numbered(facts)))
 
     def _write_in_background(self) -> None:
-        pause = SHORTEST_INTERVAL_SECONDS
+        pause = MIN_INTERVAL_SECONDS
         while not self._closed.wait(pause):
             began = time.monotonic()
             self._write()
-            pause = max(SHORTEST_INTERVAL_SECONDS, IDLE_PER_WRITE * (time.monotonic() - began))
+            pause = max(MIN_INTERVAL_SECONDS, IDLE_PER_WRITE * (time.monotonic() - began))
 
     def _write(self) -> None:
         entries = self.entries[:]

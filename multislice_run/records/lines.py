@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from multislice_run.records.events import EventName
 from multislice_run.records.shapes import matching, within
 
-_LARGEST = 1e100
+_MAX_MAGNITUDE = 1e100
 """Limit of all numbers. It is above every measurement, and small enough to add and to draw."""
 
 Moment = Annotated[float, within(0, 253_402_300_799)]
 """Unix seconds, up to the year 9999, the latest that `datetime` can represent."""
-Number = Annotated[float, within(-_LARGEST, _LARGEST)]
-Positive = Annotated[float, within(0, _LARGEST)]
+Number = Annotated[float, within(-_MAX_MAGNITUDE, _MAX_MAGNITUDE)]
+Positive = Annotated[float, within(0, _MAX_MAGNITUDE)]
 Count = Annotated[int, within(0, 2**53)]
 Slices = Annotated[int, within(1, 2**53)]
 FileName = Annotated[str, matching(r"[\w-][\w.-]{0,199}")]

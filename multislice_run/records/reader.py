@@ -20,7 +20,7 @@ from multislice_run.worlds import Roll, Worlds
 
 _Kind = TypeVar("_Kind")
 
-_MOST_ATTEMPTS = 100_000
+_MAX_ATTEMPTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ _OF_EVERY_LINE = ("format", "time", "event")
 class World:
     """The newest attempt that the pods of a submission agreed on (`multislice_run.worlds`)."""
 
-    number: Annotated[int, within(0, _MOST_ATTEMPTS)]
+    number: Annotated[int, within(0, _MAX_ATTEMPTS)]
     """Number of attempts before it."""
     counted: Count
     """Restarts of processes that count towards `max_restarts`."""

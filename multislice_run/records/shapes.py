@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 _Kind = TypeVar("_Kind")
 _Check = Callable[[Any], bool]
 
-_LARGEST_WHOLE = 2**1000
+_MAX_INTEGER = 2**1000
 """Limit of integers where a float is expected. `float` can represent it."""
 
 
@@ -70,5 +70,5 @@ def _check(hint: Any) -> _Check:
         of_item = _check(args[0])
         return lambda value: isinstance(value, list) and all(map(of_item, value))
     if hint is float:
-        return lambda value: type(value) is float or (type(value) is int and abs(value) < _LARGEST_WHOLE)
+        return lambda value: type(value) is float or (type(value) is int and abs(value) < _MAX_INTEGER)
     return lambda value: type(value) is hint

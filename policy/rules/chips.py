@@ -13,12 +13,12 @@ from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, obje
 from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, show
 from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
 
-_MOST_ON_DEMAND_CHIPS = 256
+_MAX_ON_DEMAND_CHIPS = 256
 """A pod of v6e or v5e, which costs about 500,000 US dollars a month for v6e."""
-_MOST_MINUTES_LOST = 60
+_MAX_LOST_MINUTES = 60
 """Minutes of work between two saves, which are billed and repeated after a preemption."""
-_LEAST_GRACE_SECONDS = 30
-_LEAST_PATIENCE_HOURS = 24
+_MIN_GRACE_SECONDS = 30
+_MIN_PATIENCE_HOURS = 24
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 _STASH = "pulumi:index:Stash"
 """Resource with the day on which a stack expires."""
@@ -30,8 +30,8 @@ _SPOT = "https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms"
 
 def _few_on_demand(resources: Sequence[Declared]) -> Iterator[Violation]:
     chips = sum(pool.shape.chips for pool in tpu_pools(resources) if pool.on_demand)
-    if chips > _MOST_ON_DEMAND_CHIPS:
-        yield Violation(f"expected at most {_MOST_ON_DEMAND_CHIPS} chips on demand, got {chips}", None)
+    if chips > _MAX_ON_DEMAND_CHIPS:
+        yield Violation(f"expected at most {_MAX_ON_DEMAND_CHIPS} chips on demand, got {chips}", None)
 
 
 def _offered(pool: Declared) -> Iterator[str]:
@@ -84,8 +84,8 @@ def _saves_of(job: SliceJob) -> Iterator[str]:
         yield f"expected a rule of failurePolicy with the action {' or '.join(_UNCOUNTED)}, got none"
     if job.specification:
         minutes = at(job.specification, "training", "save_every_minutes")
-        if minutes is not None and minutes > _MOST_MINUTES_LOST:
-            yield f"expected a save at least every {_MOST_MINUTES_LOST} minutes, got {minutes:g}"
+        if minutes is not None and minutes > _MAX_LOST_MINUTES:
+            yield f"expected a save at least every {_MAX_LOST_MINUTES} minutes, got {minutes:g}"
         path = at(job.specification, "storage", "path")
         if path is None or not path.startswith("gs://"):
             yield f"expected checkpoints in a bucket, got {path!r}"
@@ -94,8 +94,8 @@ def _saves_of(job: SliceJob) -> Iterator[str]:
 def _leaves_in_order(resources: Sequence[Declared]) -> Iterator[Violation]:
     for job in _preemptible_jobs(resources):
         seconds = at(job.pod, "terminationGracePeriodSeconds")
-        if seconds is not None and seconds < _LEAST_GRACE_SECONDS:
-            message = f"expected {_LEAST_GRACE_SECONDS} seconds or more for a last save, got {seconds}"
+        if seconds is not None and seconds < _MIN_GRACE_SECONDS:
+            message = f"expected {_MIN_GRACE_SECONDS} seconds or more for a last save, got {seconds}"
             yield Violation(f"{job.name}: {message}", job.resource.urn)
 
 
@@ -158,8 +158,8 @@ def _patient(resources: Sequence[Declared]) -> Iterator[Violation]:
     slow = not all(at(pool.resource.properties, "queuedProvisioning", "enabled") for pool in pools)
     for settings in configurations(resources) if slow else ():
         timeout = at(settings, "waitForPodsReady", "timeout")
-        if timeout is not None and _seconds(timeout) < _LEAST_PATIENCE_HOURS * 3600:
-            expected = f"waitForPodsReady.timeout of {_LEAST_PATIENCE_HOURS}h or more"
+        if timeout is not None and _seconds(timeout) < _MIN_PATIENCE_HOURS * 3600:
+            expected = f"waitForPodsReady.timeout of {_MIN_PATIENCE_HOURS}h or more"
             yield Violation(f"expected {expected}, got {timeout}", None)
 
 
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
     StackRule(
         id="on-demand-chips",
         severity="high",
-        title=f"A stack has at most {_MOST_ON_DEMAND_CHIPS} chips on demand",
+        title=f"A stack has at most {_MAX_ON_DEMAND_CHIPS} chips on demand",
         why="They are billed by the second at the full price from `up` to `destroy`, even if no job runs.",
         fix="Choose another capacity, lower the count of the slice group, or grant an exception in the policy file.",
         link="https://cloud.google.com/tpu/pricing",
@@ -216,7 +216,7 @@ RULES: tuple[Rule, ...] = (
         title="A job on preemptible chips saves often, in a bucket, and preemptions do not use up its restarts",
         why="Spot and flex-start hosts can go at any time. Work that was not saved is billed and done again, and after"
         " max_restarts such losses the job would fail, with its chips still billed.",
-        fix=f"Set job.training.save_every_minutes to {_MOST_MINUTES_LOST} or less, and keep the failurePolicy of"
+        fix=f"Set job.training.save_every_minutes to {_MAX_LOST_MINUTES} or less, and keep the failurePolicy of"
         " infra.stack.jobset.",
         link=_SPOT,
         check=_saves,
@@ -228,7 +228,7 @@ RULES: tuple[Rule, ...] = (
         level="advisory",
         title="A job on preemptible chips has time for a last save",
         why="Every preemption loses the work since the last checkpoint, which the job could have saved.",
-        fix=f"Set job.grace_seconds to {_LEAST_GRACE_SECONDS} or more.",
+        fix=f"Set job.grace_seconds to {_MIN_GRACE_SECONDS} or more.",
         link=_SPOT,
         check=_leaves_in_order,
     ),

@@ -48,7 +48,7 @@ _BROAD_ROLES = {
 """Roles with which an account can grant itself any other role, act as other accounts, or read everything."""
 _NARROWER_SOURCES = ("srcSecureTags", "srcAddressGroups", "srcNetworks")
 """Sources of a rule of a firewall policy other than ranges."""
-_MOST_SOFT_DELETE_DAYS = 30
+_MAX_SOFT_DELETE_DAYS = 30
 _SECONDS_PER_DAY = 24 * 60 * 60
 
 
@@ -116,8 +116,8 @@ def _near(resources: Sequence[Declared]) -> Iterator[Violation]:
 
 def _cleaned_bucket(bucket: Declared) -> Iterator[str]:
     days = (at(bucket.properties, "softDeletePolicy", "retentionDurationSeconds") or 0) / _SECONDS_PER_DAY
-    if days > _MOST_SOFT_DELETE_DAYS:
-        yield f"expected softDeletePolicy of at most {_MOST_SOFT_DELETE_DAYS} days, got {days:g}"
+    if days > _MAX_SOFT_DELETE_DAYS:
+        yield f"expected softDeletePolicy of at most {_MAX_SOFT_DELETE_DAYS} days, got {days:g}"
     actions = [at(rule, "action", "type") for rule in every(bucket.properties, "lifecycleRules")]
     if "AbortIncompleteMultipartUpload" not in actions:
         yield "expected a lifecycle rule AbortIncompleteMultipartUpload, got nothing"
@@ -231,7 +231,7 @@ RULES: tuple[Rule, ...] = (
         title="Deleted checkpoints, unfinished uploads and old images are not billed forever",
         why="The trainer deletes most checkpoints that it writes, hosts that die while they save leave parts that no"
         " listing shows, and every build adds an image of some gigabytes.",
-        fix=f"Set softDeletePolicy to {_MOST_SOFT_DELETE_DAYS} days or less, and keep the lifecycle rule and the"
+        fix=f"Set softDeletePolicy to {_MAX_SOFT_DELETE_DAYS} days or less, and keep the lifecycle rule and the"
         " clean-up policies of infra.storage.",
         link="https://cloud.google.com/storage/docs/lifecycle",
         checks={BUCKET: _cleaned_bucket, REPOSITORY: _cleaned_repository},

@@ -30,7 +30,7 @@ from policy.slices import is_tpu, team_namespaces
 
 _BIGGEST_NETWORK_BITS = 8
 """Prefix of the largest range that one organization owns, such as 10.0.0.0/8. Two ranges of 1 bit are the internet."""
-_MOST_SYSTEM_CPUS, _LEAST_SYSTEM_NODES = 64, 2
+_MAX_SYSTEM_CPUS, _MIN_SYSTEM_NODES = 64, 2
 _CPUS = re.compile(r"-(\d+)(?:-|$)")
 _DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
 _ENCRYPTED = must_be("databaseEncryption.state", "ENCRYPTED", "ALL_OBJECTS_ENCRYPTION_ENABLED")
@@ -104,11 +104,11 @@ def _system_nodes(resources: Sequence[Declared]) -> Iterator[Violation]:
     pools = [pool for pool in select_type(resources, NODE_POOL) if not is_tpu(pool)]
     for pool in pools:
         count = at(pool.properties, "nodeCount")
-        if count is not None and count < _LEAST_SYSTEM_NODES:
-            yield Violation(f"expected {_LEAST_SYSTEM_NODES} or more nodes for the controllers, got {count}", pool.urn)
+        if count is not None and count < _MIN_SYSTEM_NODES:
+            yield Violation(f"expected {_MIN_SYSTEM_NODES} or more nodes for the controllers, got {count}", pool.urn)
     cpus = sum(map(_cpus, pools))
-    if cpus > _MOST_SYSTEM_CPUS:
-        yield Violation(f"expected at most {_MOST_SYSTEM_CPUS} CPUs in all nodes without chips, got {cpus}", None)
+    if cpus > _MAX_SYSTEM_CPUS:
+        yield Violation(f"expected at most {_MAX_SYSTEM_CPUS} CPUs in all nodes without chips, got {cpus}", None)
 
 
 def _cpus(pool: Declared) -> int:

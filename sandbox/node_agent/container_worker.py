@@ -21,7 +21,7 @@ from sandbox.node_agent.pod_process import Plan, PodProcess, StartError
 from sandbox.node_agent.probes import Probing
 
 _CONFIG_RETRY_SECONDS = 2
-_LONGEST_BACKOFF_SECONDS = 300
+_MAX_BACKOFF_SECONDS = 300
 _RESET_SECONDS = 600
 _MESSAGE_BYTES, _LOG_BYTES, _LOG_LINES = 4096, 2048, 80
 """Most that kubelet takes of a message about the end, and of a log in its place."""
@@ -40,7 +40,7 @@ class BackOff:
         A run of ten minutes counts as the first one again.
         """
         self._ends = 1 if ran_seconds >= _RESET_SECONDS else self._ends + 1
-        return 0 if self._ends == 1 else min(self.base_seconds * 2 ** (self._ends - 2), _LONGEST_BACKOFF_SECONDS)
+        return 0 if self._ends == 1 else min(self.base_seconds * 2 ** (self._ends - 2), _MAX_BACKOFF_SECONDS)
 
 
 class ContainerWorker:

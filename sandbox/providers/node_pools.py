@@ -11,7 +11,16 @@ from typing import Any
 
 from infra.cluster.kubernetes import Json
 from infra.stack import tpu
-from infra.stack.names import ACCELERATOR_LABEL, HOST_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.stack.names import (
+    ACCELERATOR_LABEL,
+    FLEX_START_LABEL,
+    HOST_LABEL,
+    NODE_POOL_LABEL,
+    SPOT_LABEL,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+    ZONE_LABEL,
+)
 from infra.stack.tpu import SliceShape, generations
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import has_unknown
@@ -113,12 +122,12 @@ def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
         "kubernetes.io/os": "linux",
         MACHINE_LABEL: pool.machine_type,
         "topology.kubernetes.io/region": zone.rpartition("-")[0],
-        "topology.kubernetes.io/zone": zone,
+        ZONE_LABEL: zone,
     }
     if pool.spot:
-        labels |= {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}
+        labels |= {SPOT_LABEL: "true", "cloud.google.com/gke-provisioning": "spot"}
     if pool.flex_start:
-        labels["cloud.google.com/gke-flex-start"] = "true"
+        labels[FLEX_START_LABEL] = "true"
     if pool.shape is not None:
         labels |= {
             ACCELERATOR_LABEL: pool.shape.accelerator,

@@ -2,8 +2,7 @@ from datetime import date
 
 import pytest
 
-from benchmarks.compiled_steps import job, missing, row
-from benchmarks.designs import TABLE, Design, Row, read_rows
+from benchmarks.compiled_steps import TABLE, Design, Row, job, missing, read_rows, row
 from workloads.preflight_result import versions
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from cli.multislice import app
+from cli.main import app
 from sandbox.daemon import CHECKOUT
 from tests.chain.stack import Chain
 
@@ -38,7 +38,7 @@ def answered(chain: Chain, *words: str) -> dict[str, Any]:
 
 def run(chain: Chain, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    line = [sys.executable, "-m", "cli.multislice", *_line(chain, *words)]
+    line = [sys.executable, "-m", "cli.main", *_line(chain, *words)]
     return subprocess.run(line, cwd=CHECKOUT, input=stdin, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -46,7 +46,7 @@ def run(chain: Chain, *words: str, stdin: str | None = None) -> subprocess.Compl
 def following(chain: Chain, job: str) -> Generator[Followed]:
     """Follow the leader's log of the job until the block ends."""
     output = chain.folder / "followed"
-    line = [sys.executable, "-m", "cli.multislice", *_line(chain, "logs", job, "--follow")]
+    line = [sys.executable, "-m", "cli.main", *_line(chain, "logs", job, "--follow")]
     with output.open("wb") as file, subprocess.Popen(line, cwd=CHECKOUT, stdout=file) as process:
         try:
             yield Followed(process, output)

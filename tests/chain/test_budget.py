@@ -13,7 +13,7 @@ from pulumi.automation import CommandError
 from typer.testing import CliRunner
 
 from cli import stack_file
-from cli.multislice import app
+from cli.main import app
 from infra.stack.names import NO_JOB_RUNS
 from tests.chain.commands import answered
 from tests.chain.stack import Chain, Operations, ignore, wait_until
@@ -21,7 +21,7 @@ from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
 
-JOB = "braked"
+JOB = "stopped"
 
 
 def _stack(usd_total: float, max_hours: float) -> Values:

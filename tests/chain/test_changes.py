@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pulumi.automation import CommandError, EngineEvent
 
 from cli.explain.finding import Cause
-from infra.cluster.live import holders
+from infra.cluster.running_jobs import holders
 from infra.stack.settings.read import parse
 from tests.chain.commands import answered
 from tests.chain.rivals import rival
@@ -128,7 +128,7 @@ class TestUnderARunningJob:
         operations = Operations()
         chain.engine_on(_changed(running, _of_group(count=3))).preview(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
-        assert _touched(operations, "update") == {"bounds-research", "ground", "published-research"}
+        assert _touched(operations, "update") == {"bounds-research", "slice-dependencies", "published-research"}
         assert len(operations.changes) == 4
 
 
@@ -168,7 +168,7 @@ class TestOnlyWhatMustChangeIsTouched:
         operations = Operations()
         chain.engine_on(_changed(held(), _three_slices)).up(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
-        updated = {"bounds-research", "ground", "quota-research", "price-held", "published-research"}
+        updated = {"bounds-research", "slice-dependencies", "quota-research", "price-held", "published-research"}
         assert _touched(operations, "update") == updated
         assert _touched(operations, "replace") == {"job-held"}
 

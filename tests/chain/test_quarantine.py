@@ -11,8 +11,8 @@ import pytest
 import urllib3
 
 from infra.cluster.kubernetes import ApiError, ApiServer, Json
-from infra.stack.names import SLICE_GROUP_LABEL, TPU_RESOURCE
-from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.stack.names import SERVICE_ACCOUNT, SLICE_GROUP_LABEL, TPU_RESOURCE
+from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox.daemon import CHECKOUT
 from sandbox.node_agent.container import pod_token
 from sandbox.node_agent.pod import Pod

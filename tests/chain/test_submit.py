@@ -41,7 +41,7 @@ class Member:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The command `multislice`, with no program on the PATH that could read a stack."""
-        line = [sys.executable, "-m", "cli.multislice", *words]
+        line = [sys.executable, "-m", "cli.main", *words]
         variables = {"PATH": "/usr/bin:/bin", "HOME": str(self.home), "COLUMNS": "160", "NO_GCE_CHECK": "true"}
         return subprocess.run(
             line, cwd=CHECKOUT, env=variables, capture_output=True, text=True, timeout=300, check=False
@@ -179,6 +179,6 @@ def test_a_namespace_of_others_and_a_missing_kubeconfig_are_reported(ada: Member
 def test_the_stacks_owner_submits_through_pulumis_outputs(stack: Chain, ada: Member) -> None:
     words = ("--stack", "local", "--engine", "sandbox", "--sandbox", str(stack.site.root))
     taken = ada.file(**training(JOB, team="research"))
-    line = [sys.executable, "-m", "cli.multislice", "submit", taken, "--dry-run", *words]
+    line = [sys.executable, "-m", "cli.main", "submit", taken, "--dry-run", *words]
     ended = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True, timeout=300, check=False)
     assert (ended.returncode, "a name other than those of the stack's own jobs" in ended.stderr) == (1, True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-import cli.multislice
+import cli.main
 import cli.preview_comment
 from sandbox.builds import prepare_one
 from sandbox.programs import ACTIONLINT
@@ -20,7 +20,7 @@ from tests.documents.command_lines import command_of
 ROOT = Path(__file__).parent.parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yml"))
-APPS = {"cli.multislice": cli.multislice.app, "cli.preview_comment": cli.preview_comment.app}
+APPS = {"cli.main": cli.main.app, "cli.preview_comment": cli.preview_comment.app}
 CHANGES_A_STACK = re.compile(r"pulumi (up|destroy|refresh)")
 NUMBERS = {"$PULL_REQUEST": "5"}
 """Variables of the shell whose values the commands take for numbers."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from cli.deployed import Deployed, JobPlace
+from cli.deployed import Deployed, JobRef
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS, condition, stamped
 from tests.cli.api_server import Played, client
@@ -75,4 +75,4 @@ def trained(storage: Path) -> Path:
 
 def stack(played: Played, storage: Path) -> Deployed:
     outputs = {"cluster": "dev", "queues": {"research": "research"}, "bill": {"at_once": {"usd_per_hour": 21.6}}}
-    return Deployed("dev", outputs, client(played), str(storage), (JobPlace("tiny", "research", "research"),))
+    return Deployed("dev", outputs, client(played), str(storage), (JobRef("tiny", "research", "research"),))

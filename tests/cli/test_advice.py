@@ -11,10 +11,10 @@ import pytest
 import typer
 
 from cli.explain.finding import advise
-from cli.multislice import app
+from cli.main import app
 from cli.observed.snapshot import Snapshot
 from cli.options import ClusterCommand
-from infra.stack.commands import FOR_MEMBERS, Reader
+from infra.stack.command_lines import FOR_MEMBERS, Reader
 from multislice_run.exit_codes import MEANINGS
 from tests.cli.explain.cases import JOB, NOW
 

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from cli.deploy import Backend, down, up
-from cli.multislice import app
+from cli.main import app
 from cli.project_files import files_of_project, policy_pack
 from infra.cluster.stacks import NO_RENEWAL, Renewal, Stacks, StacksError
 from tests.cli.shown import console, read_output

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from cli.answer import Halt
-from cli.deployed import Deployed, JobPlace, Kubectl, deployed, deployed_by_kubeconfig, published_for
+from cli.deployed import Deployed, JobRef, Kubectl, deployed, deployed_by_kubeconfig, published_for
 from cli.explain.finding import submit_again
 from cli.observed.cluster import read_cluster
 from cli.observed.observe import folder_of
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import JobStatus
 from infra.cluster.kubernetes import ApiServer
 from infra.cluster.stacks import StacksError
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
@@ -23,10 +23,10 @@ from tests.cli.api_server import Played, client, playing
 from tests.cli.standing import running
 from tests.infra.recording import stack_values
 
-ONE, TWO = JobPlace("one", "research", "research"), JobPlace("two", "product", "product")
+ONE, TWO = JobRef("one", "research", "research"), JobRef("two", "product", "product")
 
 
-def stack(*jobs: JobPlace) -> Deployed:
+def stack(*jobs: JobRef) -> Deployed:
     return Deployed("dev", {}, administrator(Site(Path("nowhere"), 64)), "gs://bucket", jobs)
 
 
@@ -50,7 +50,7 @@ def test_the_only_job_needs_no_name_and_one_of_several_does():
     [((ONE, TWO), None, "(one, two), got no name"), ((ONE,), "x", "(one), got 'x'"), ((), None, "(none), got no name")],
 )
 def test_a_job_that_cannot_be_meant_is_reported_with_the_existing_ones(
-    jobs: tuple[JobPlace, ...], name: str | None, got: str
+    jobs: tuple[JobRef, ...], name: str | None, got: str
 ):
     with pytest.raises(Halt) as halted:
         stack(*jobs).job(name)
@@ -174,7 +174,7 @@ def two_teams(server: Played, tmp_path: Path) -> Deployed:
 
 @pytest.mark.parametrize("name", [None, "tiny", "research/tiny"])
 def test_the_stacks_job_is_meant(two_teams: Deployed, name: str | None) -> None:
-    assert two_teams.find(name) == JobPlace("tiny", "research", "research")
+    assert two_teams.find(name) == JobRef("tiny", "research", "research")
 
 
 @pytest.mark.parametrize("name", ["theirs", "product/theirs"])
@@ -247,7 +247,7 @@ def test_kubectl_is_advised_with_the_cluster_of_the_stack(tmp_path: Path) -> Non
 
 
 def test_a_submitted_job_has_its_files_in_the_folder_of_its_team() -> None:
-    place, folder = JobPlace("mine", "research", "research"), "teams/research/jobs/mine"
-    assert folder_of(stack(ONE), Job(place, folder=folder)) == f"gs://bucket/{folder}"
+    ref, folder = JobRef("mine", "research", "research"), "teams/research/jobs/mine"
+    assert folder_of(stack(ONE), JobStatus(ref, folder=folder)) == f"gs://bucket/{folder}"
     # A job may name any folder in its specification.
-    assert folder_of(stack(ONE), Job(place, folder="teams/product/jobs/mine")) == "gs://bucket/mine"
+    assert folder_of(stack(ONE), JobStatus(ref, folder="teams/product/jobs/mine")) == "gs://bucket/mine"

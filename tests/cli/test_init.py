@@ -8,8 +8,8 @@ from typer.testing import CliRunner, Result
 
 from cli import stack_file
 from cli.answer import Halt
-from cli.init import Wish, init
-from cli.multislice import app
+from cli.init import InitOptions, init
+from cli.main import app
 from policy.exceptions import read_exceptions
 from tests.cli.shown import console
 
@@ -61,7 +61,7 @@ def test_the_exceptions_of_a_new_stack_count_from_today(empty_folder: Path, monk
         folder = empty_folder / str(today)
         folder.mkdir()
         monkeypatch.chdir(folder)
-        init("dev", Wish("acme-tpus", "v6e", "4x4", "us-east5-b", None, "spot"), console(), today)
+        init("dev", InitOptions("acme-tpus", "v6e", "4x4", "us-east5-b", None, "spot"), console(), today)
         rules = json.loads((folder / "policy" / "stacks" / "dev.json").read_text())
         assert rules.keys() == {"deletion-protection", "encrypted-secrets", "signed-images", "system-nodes"}
         for rule in rules.values():
@@ -106,7 +106,7 @@ def test_a_bad_name_is_reported_as_it_was_typed_with_what_is_allowed(
 def test_a_bad_name_is_reported_before_any_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     with pytest.raises(Halt, match="^NAME: expected a name of at most 20 .*, got 'Bad_Name'; choose another$"):
-        init("Bad_Name", Wish(None, None, None, None, None, "spot"), console())
+        init("Bad_Name", InitOptions(None, None, None, None, None, "spot"), console())
 
 
 def test_a_long_name_is_that_of_the_cluster_too() -> None:
@@ -125,7 +125,7 @@ def test_missing_values_are_asked_for_on_a_terminal(empty_folder: Path, monkeypa
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or next(answers))
     shown = console()
-    assert init("dev", Wish(None, None, None, None, None, "spot"), shown) == 0
+    assert init("dev", InitOptions(None, None, None, None, None, "spot"), shown) == 0
     cloud = yaml.safe_load((empty_folder / "stacks" / "Pulumi.dev.yaml").read_text())["config"]["tpu-multislice:cloud"]
     assert cloud == {"project": "acme-tpus", "region": "us-east5", "zone": "us-east5-b"}
     assert len(asked) == 5

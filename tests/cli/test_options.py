@@ -16,7 +16,7 @@ def offered(*words: str) -> list[str]:
     asked = {"COMP_WORDS": " ".join(["multislice", *words]), "COMP_CWORD": str(len(words))}
     answer = {**os.environ, **asked, "_MULTISLICE_COMPLETE": "complete_bash"}
     return subprocess.run(
-        [sys.executable, "-m", "cli.multislice"], cwd=ROOT, env=answer, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "cli.main"], cwd=ROOT, env=answer, capture_output=True, text=True, check=True
     ).stdout.split()
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cli.answer import Halt
 from cli.preview_comment import Run, app, comment, current_run
-from infra.review.preview import MOST_CHARACTERS, mark
+from infra.review.preview import MAX_CHARACTERS, mark
 from tests.ci.conftest import StandIn
 
 GOLDEN = Path(__file__).parent / "comment.md"
@@ -83,7 +83,7 @@ def test_a_text_longer_than_github_takes_is_cut_and_says_so(stand_in: StandIn, t
 
 def test_a_preview_that_was_cut_for_github_is_posted_as_it_is(stand_in: StandIn, text: Path) -> None:
     has(stand_in)
-    text.write_text(f"{MARK}\n".ljust(MOST_CHARACTERS - 1, "x") + "!")
+    text.write_text(f"{MARK}\n".ljust(MAX_CHARACTERS - 1, "x") + "!")
     comment("dev", text, 5, RUN)
     body = written(stand_in)[1]["body"]
     assert text.read_text() in body

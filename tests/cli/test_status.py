@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
-from cli.deployed import Deployed, JobPlace
+from cli.deployed import Deployed, JobRef
 from cli.status import Watch, jobs, status
 from infra.stack.cost import BILL_OUTPUT, bill
 from tests.cli import api_objects
@@ -160,8 +160,8 @@ def test_a_job_that_waits_for_its_head_alone_says_so(server: Played, storage: Pa
 
 def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(server: Played, storage: Path) -> None:
     server.change(JOBSETS, api_objects.jobset(name="other"))
-    places = (JobPlace("tiny", "research", "research"), JobPlace("other", "research", "research"))
-    several = replace(stack(server, storage), jobs=places)
+    refs = (JobRef("tiny", "research", "research"), JobRef("other", "research", "research"))
+    several = replace(stack(server, storage), jobs=refs)
     lines = status_of(several).splitlines()
     (tiny,) = [line for line in lines if line.startswith("tiny ")]
     assert "5 of 5" in tiny

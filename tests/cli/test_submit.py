@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.answer import Halt
-from cli.multislice import app
-from cli.submit import Flags, prepare, read_wish
+from cli.main import app
+from cli.submit import Flags, prepare, read_request
 from infra.stack.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.stack.published import Published
 from infra.stack.settings.read import parse
@@ -20,9 +20,9 @@ NONE = Flags(None, None, None, None, None, None)
 
 def test_a_command_is_a_container_job_of_the_trainers_image(tmp_path: Path) -> None:
     flags = Flags("probe", "trillium:2", None, None, 3, 1.5)
-    wish = read_wish(["python", "train.py", "--rate", "0.1"], flags)
-    assert (wish.name, wish.own_image, wish.team) == ("probe", True, None)
-    assert wish.section == {
+    request = read_request(["python", "train.py", "--rate", "0.1"], flags)
+    assert (request.name, request.own_image, request.team) == ("probe", True, None)
+    assert request.section == {
         "kind": "container",
         "slices": {"group": "trillium", "count": 2},
         "priority": "normal",
@@ -35,8 +35,8 @@ def test_a_command_is_a_container_job_of_the_trainers_image(tmp_path: Path) -> N
 def test_a_file_is_a_section_of_a_stack_file_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("name: mine\nteam: research\npreset: tiny\n")
-    wish = read_wish([str(path)], NONE)
-    assert (wish.name, wish.team, wish.section) == ("mine", "research", {"team": "research", "preset": "tiny"})
+    request = read_request([str(path)], NONE)
+    assert (request.name, request.team, request.section) == ("mine", "research", {"team": "research", "preset": "tiny"})
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_file_is_a_section_of_a_stack_file_with_its_name(tmp_path: Path) -> No
 )
 def test_words_that_describe_no_job_are_refused(words: list[str], flags: Flags, says: str) -> None:
     with pytest.raises(Halt) as halted:
-        read_wish(words, flags)
+        read_request(words, flags)
     assert says in str(halted.value)
 
 
 def test_a_file_that_does_not_exist_is_reported_as_such(tmp_path: Path) -> None:
     with pytest.raises(Halt, match="at .*none.yaml, which does not exist$") as halted:
-        read_wish([str(tmp_path / "none.yaml")], NONE)
+        read_request([str(tmp_path / "none.yaml")], NONE)
     assert halted.value.exit_status == 1
     with pytest.raises(Halt, match="got: Is a directory"):
-        read_wish([str(tmp_path)], NONE)
+        read_request([str(tmp_path)], NONE)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_errors_of_a_job_are_those_of_its_file_and_name_who_can_change_the_rest(
     played.collections[CONFIG_MAPS.format("research")] = [about]
     with playing(played):
         with pytest.raises(Halt) as halted:
-            prepare(stack(played, tmp_path), read_wish([str(path)], NONE))
+            prepare(stack(played, tmp_path), read_request([str(path)], NONE))
         path.write_text(text.replace("mine", "Mine"))
         with pytest.raises(Halt, match=r"job.yaml:1: name: did you mean mine\?"):
-            prepare(stack(played, tmp_path), read_wish([str(path)], NONE))
+            prepare(stack(played, tmp_path), read_request([str(path)], NONE))
     *errors, last = str(halted.value).splitlines()
     places = [error.removeprefix(f"{path}:").split(": ")[:2] for error in errors]
     assert places == [["1", "the job"], ["1", "teams.research.quota.trillium"], ["3", "slices.count"]]

@@ -1,6 +1,6 @@
 """Renders the table of designs in docs/explanation/benchmarks.md from the compiled steps that plans use."""
 
-from benchmarks.designs import TABLE, Row, read_rows
+from benchmarks.compiled_steps import TABLE, Row, read_rows
 from tests.made_part import with_part
 
 BEGIN, END = "<!-- designs: made by tests/documents/benchmarks_reference.py -->\n", "<!-- end of designs -->\n"

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 
 from cli import train
-from cli.multislice import app
+from cli.main import app
 from tests.documents.model_fields import one_line
 from tests.documents.pages import MADE, ROOT
 

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cli import stack_file
-from cli.multislice import app
+from cli.main import app
 from cli.preflight import run
 from infra.review.answers import answers
 from infra.review.review import Known, Review, review

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from cli.multislice import app
+from cli.main import app
 from tests.documents.command_lines import command_lines, command_of
 from tests.faults.catalogue import CATALOGUE
 from tests.faults.long_run import parser

@@ -1,9 +1,11 @@
 """Pages that are made from the program are what it would make of them today; UPDATE_GOLDEN=1 makes them anew."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 
+from tests.__main__ import COMPLETE, QUICK
 from tests.documents import (
     benchmarks_reference,
     command_line_reference,
@@ -19,7 +21,7 @@ from tests.documents import (
     unconfirmed_reference,
 )
 from tests.documents.command_line_reference import Command
-from tests.documents.pages import DOCS, generated, hold, name_of
+from tests.documents.pages import DOCS, ROOT, generated, hold, name_of
 from tests.faults.page import with_catalogue
 
 MAKERS: dict[str, Callable[[], str]] = {
@@ -45,6 +47,14 @@ MAKERS: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("page", MAKERS)
 def test_a_page_that_is_made_is_what_the_program_says_today(page: str) -> None:
     hold(DOCS / page, MAKERS[page]())
+
+
+def test_the_readme_says_how_long_the_tests_take_at_most() -> None:
+    text = (ROOT / "README.md").read_text()
+    for command, tier in (("make test", QUICK), ("make test-all", COMPLETE)):
+        cells = f"`{command}` | up to {tier.first_minutes:g} minutes | up to {tier.minutes:g} minutes"
+        text = re.sub(rf"`{command}` \|[^|]*\|[^|]*(?= \|)", cells, text)
+    hold(ROOT / "README.md", text)
 
 
 def test_what_says_that_it_is_made_is() -> None:

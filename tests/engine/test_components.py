@@ -12,7 +12,7 @@ from pulumi import ResourceOptions, automation
 
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
-from infra.gke_cluster import ClusterPlace
+from infra.gke_cluster import ClusterOutputs
 from infra.job import Job, JobArgs
 from infra.objects import kubernetes_provider
 from infra.stack.fleet import FleetSpec
@@ -84,7 +84,7 @@ def _foundation() -> None:
         pulumi.export(output, getattr(made.cluster, output))
 
 
-def _fleet(name: str, cluster: ClusterPlace, kubernetes: pulumi.ProviderResource) -> Fleet:
+def _fleet(name: str, cluster: ClusterOutputs, kubernetes: pulumi.ProviderResource) -> Fleet:
     args = FleetArgs(spec=SPEC, cluster=cluster)
     google = gcp.Provider(f"of-{name}", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
     return Fleet(name, args, ResourceOptions(providers=[google, kubernetes]))
@@ -96,7 +96,7 @@ def _job(name: str, fleet: FleetSpec, kubernetes: pulumi.ProviderResource) -> No
 
 
 def _on_other_cluster(outputs: dict[str, Any]) -> None:
-    _fleet("tpus", ClusterPlace(**outputs), kubernetes_provider("theirs", outputs["endpoint"]))
+    _fleet("tpus", ClusterOutputs(**outputs), kubernetes_provider("theirs", outputs["endpoint"]))
 
 
 def _on_other_fleet(outputs: dict[str, Any]) -> None:

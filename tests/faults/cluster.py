@@ -116,8 +116,8 @@ CONTROL_PLANE = (
     between_saves(
         "sandbox-killed",
         "everything stops at once, as in a power failure, and starts again",
-        # No component is left that could report that the job was not the cause.
-        Expected(endings=GONE),
+        # No component is left that could report that the job was not the cause, and JobSet counts each lost slice.
+        Expected(endings=GONE, charged=2),
         _kill_sandbox,
     ),
 )

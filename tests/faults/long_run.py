@@ -27,7 +27,7 @@ from workloads.report.goodput import goodput, lost_steps
 SAVE_EVERY = 50
 _START_SECONDS = 30.0
 """Maximum seconds from the time when all hosts have a process to a strike during start, compilation or restore."""
-_MOST_STEPS = 120
+_MAX_STEPS = 120
 """Maximum number of steps of the attempt before any other strike, between two saves or during one."""
 _STEPS_OF_ONLY = (20, 60)
 """Number of steps of the attempt before a strike of a fault that was asked for."""
@@ -92,7 +92,7 @@ def draws(seed: int, only: Sequence[Fault] = ()) -> Iterator[Draw]:
         if drawn.random() < _AT_START:
             yield Draw(fault, drawn.uniform(0, _START_SECONDS), steps=0)
         else:
-            yield Draw(fault, drawn.random(), drawn.randint(1, _MOST_STEPS))
+            yield Draw(fault, drawn.random(), drawn.randint(1, _MAX_STEPS))
 
 
 def long_run(chain: Chain, plan: Plan) -> tuple[str, ...]:

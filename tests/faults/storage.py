@@ -8,8 +8,9 @@ import signal
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -263,17 +264,29 @@ def _fill(chain: Chain, job: str) -> None:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def _put_data(chain: Chain, text: ModuleType) -> None:
-    """Write the job's token folder, made from the source of a module."""
+@cache
+def _tokens(text: str) -> Mapping[str, bytes]:
+    """The files of a token folder that is made from a file of text."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "tokens")
-        request = Request((inspect.getfile(text),), str(output), TextField("text"), "\n")
+        request = Request((text,), str(output), TextField("text"), "\n")
         prepare(request, load_encoder(BYTES), lambda _: None)
-        for path in output.iterdir():
-            name = quote(f"{_DATA}/{path.name}", safe="")
-            url = f"{chain.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
-            with urllib.request.urlopen(urllib.request.Request(url, path.read_bytes(), method="POST")):
-                pass
+        return {path.name: path.read_bytes() for path in output.iterdir()}
+
+
+def _put_data(chain: Chain, text: ModuleType) -> None:
+    """Write the job's token folder."""
+    for file, content in _tokens(inspect.getfile(text)).items():
+        name = quote(f"{_DATA}/{file}", safe="")
+        url = f"{chain.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
+        with urllib.request.urlopen(urllib.request.Request(url, content, method="POST")):
+            pass
+
+
+def _put_first_data(chain: Chain) -> None:
+    """Write the job's token folder, and make the one that replaces it: the job would not wait for that."""
+    _tokens(inspect.getfile(argparse))
+    _put_data(chain, inspect)
 
 
 def _change_data(chain: Chain, job: str) -> None:
@@ -298,6 +311,6 @@ STORE = (
         Expected(terminal="Failed", starts=1, culprit=LEADER, cause="data.digest: expected", same_data=False),
         _change_data,
         job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
-        before=lambda chain: _put_data(chain, inspect),
+        before=_put_first_data,
     ),
 )

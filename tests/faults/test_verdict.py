@@ -7,7 +7,7 @@ from etils import epath
 from multislice_run.records.lines import FailureRecord, StepLine
 from tests.faults.fault import LEADER, Expected
 from tests.faults.verdict import Observed, broken, event_of_kill, observe
-from workloads.report.history import Event, History, Start
+from workloads.report.history import AttemptHistory, Event, History
 
 STATUS = {"terminalState": "Completed", "restartsCountTowardsMax": 1}
 
@@ -20,13 +20,15 @@ def started_at(number: int, time: float, resumed: int) -> Event:
     return Event(time, "run_started", {"step": resumed, "began": time, "number": number})
 
 
-def history(*starts: Start) -> History:
+def history(*starts: AttemptHistory) -> History:
     return History(epath.Path("run"), {}, starts, None)
 
 
 def test_a_start_that_was_killed_and_one_that_went_on_are_read_together() -> None:
-    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0), step(3, 3, 3.0)), followed=True)
-    second = Start(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0), step(4, 13, 2.0)))
+    first = AttemptHistory(
+        0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0), step(3, 3, 3.0)), followed=True
+    )
+    second = AttemptHistory(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0), step(4, 13, 2.0)))
     seen = observe(STATUS, None, history(first, second), {1: 0, 2: 1, 3: 2, 4: 3}, struck=3.5)
     assert (seen.terminal, seen.charged) == ("Completed", 1)
     assert seen.endings == ("KILLED", "no end recorded")
@@ -37,8 +39,8 @@ def test_a_start_that_was_killed_and_one_that_went_on_are_read_together() -> Non
 
 
 def test_steps_that_a_host_does_before_it_leaves_are_no_recovery() -> None:
-    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0)), followed=True)
-    second = Start(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0),))
+    first = AttemptHistory(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0)), followed=True)
+    second = AttemptHistory(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0),))
     assert observe({}, None, history(first, second), {}, struck=1.5).recovery_seconds == 10.5
     assert observe({}, None, history(first), {}, struck=1.5).recovery_seconds == 0.5
 
@@ -46,15 +48,15 @@ def test_steps_that_a_host_does_before_it_leaves_are_no_recovery() -> None:
 def test_a_skipped_step_is_no_lost_work() -> None:
     skipped = replace(step(2, 2, 4.0), loss=None, skipped=True)
     seen = observe(
-        {}, None, history(Start(0, {}, (step(1, 1, 5.0), skipped, step(3, 3, 4.0)))), {1: 0, 2: 1, 3: 2}, 0.0
+        {}, None, history(AttemptHistory(0, {}, (step(1, 1, 5.0), skipped, step(3, 3, 4.0)))), {1: 0, 2: 1, 3: 2}, 0.0
     )
     assert (seen.lost_steps, seen.skipped) == (0, frozenset({2}))
     assert seen.losses == {1: 5.0, 3: 4.0}
 
 
 def test_a_step_with_two_losses_is_reported() -> None:
-    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0),), followed=True)
-    second = Start(1, {0: (started_at(1, 10.0, 0),)}, (step(1, 12, 5.5),))
+    first = AttemptHistory(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0),), followed=True)
+    second = AttemptHistory(1, {0: (started_at(1, 10.0, 0),)}, (step(1, 12, 5.5),))
     seen = observe({}, None, history(first, second), {1: 0}, struck=1.5)
     assert seen.disagreements == {1: (5.0, 5.5)}
     assert (seen.terminal, seen.recovery_seconds) == ("running", None)

@@ -13,7 +13,7 @@ from multislice_run.worlds import World
 from tests.chain.stack import SAVE_EVERY
 from tests.faults.fault import LEADER, SUSPENDED, Expected
 from workloads.report.goodput import lost_steps
-from workloads.report.history import History, Start
+from workloads.report.history import AttemptHistory, History
 from workloads.spec import ExitCode
 
 
@@ -78,7 +78,7 @@ def observe(
     )
 
 
-def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, tuple[float, float]]]:
+def _losses(starts: tuple[AttemptHistory, ...]) -> tuple[dict[int, float], dict[int, tuple[float, float]]]:
     found: dict[int, float] = {}
     disagreements: dict[int, tuple[float, float]] = {}
     for step in (step for start in starts for step in start.steps if not step.skipped and step.loss is not None):
@@ -89,7 +89,7 @@ def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, tupl
     return found, disagreements
 
 
-def recovery(starts: Sequence[Start], struck: float) -> float | None:
+def recovery(starts: Sequence[AttemptHistory], struck: float) -> float | None:
     """Return the seconds from a strike to a step beyond all before it took effect. None if there was no such step."""
     struck_ones = [place for place, start in enumerate(starts) if any(step.time <= struck for step in start.steps)]
     first_after = max(struck_ones, default=-1) + 1

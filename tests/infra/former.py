@@ -15,6 +15,7 @@ _NEW = tuple(f"tpu-multislice:infra:{name}" for name in ("Foundation", "Fleet", 
 
 def former_urn(urn: str) -> str:
     """The URN of the same resource in such a stack."""
+    urn = urn.replace(":Stash::marker-", ":Stash::footing-").replace(":Stash::slice-dependencies", ":Stash::ground")
     return _COMPONENT.sub("", _QUEUE_OF_A_JOB.sub(r"tpu-multislice:infra:Queues$\1", urn))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infra.fleet import FleetArgs
-from infra.gke_cluster import ClusterPlace, SharedCluster, SubnetNames
+from infra.gke_cluster import ClusterOutputs, SharedCluster, SubnetNames
 from infra.stack.access import Allowance
 from infra.stack.fleet import FleetSpec
 from infra.stack.settings.errors import SettingsError
@@ -15,10 +15,10 @@ from infra.stack.settings.schema import Quota
 from tests.infra.recording import stack_values
 
 SETTINGS = parse(stack_values("local"))
-CLUSTER = ClusterPlace(name="c", endpoint="c.example", node_account="nodes@x")
+CLUSTER = ClusterOutputs(name="c", endpoint="c.example", node_account="nodes@x")
 
 
-def _errors(cluster: ClusterPlace = CLUSTER, **changes: Any) -> list[str]:
+def _errors(cluster: ClusterOutputs = CLUSTER, **changes: Any) -> list[str]:
     changed = {name: changes.pop(name) for name in ("slices", "teams", "prefix") if name in changes}
     try:
         FleetArgs(spec=replace(FleetSpec.of(SETTINGS), **changed), cluster=cluster, **changes)
@@ -42,5 +42,5 @@ def test_a_cluster_that_others_use_needs_a_prefix_of_names(prefix: str, wrong: b
 @pytest.mark.parametrize(("second", "wrong"), [(None, True), (SubnetNames("a", "b"), False)])
 def test_a_second_interface_needs_a_second_network(second: SubnetNames | None, wrong: bool) -> None:
     group = SETTINGS.slices["trillium"].model_copy(update={"topology": "4x4", "second_network": True})
-    cluster = ClusterPlace(name="c", endpoint="c.example", node_account="nodes@x", second_network=second)
+    cluster = ClusterOutputs(name="c", endpoint="c.example", node_account="nodes@x", second_network=second)
     assert ("slices.trillium.second_network" in _errors(cluster, slices={"trillium": group})) == wrong

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.guard import Loss, destroy_policies, ground, loss
-from infra.stack.commands import MAKE_VARIABLE
+from infra.guard import Loss, destroy_policies, loss, slice_dependencies
+from infra.stack.command_lines import MAKE_VARIABLE
 from infra.stack.manifests import OURS
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
 from infra.stack.settings.read import parse
@@ -19,7 +19,7 @@ RESERVED = {"kind": "reservation", "name": "chips"}
 
 
 def _loss(before: Values, after: Values) -> Loss:
-    return loss(ground(parse(before)), ground(parse(after)))
+    return loss(slice_dependencies(parse(before)), slice_dependencies(parse(after)))
 
 
 def _edited(path: str, value: object) -> Values:
@@ -85,7 +85,7 @@ def test_a_removed_slice_is_named() -> None:
 @hypothesis_settings(deadline=None, max_examples=50)
 @given(legal_values())
 def test_the_same_settings_take_nothing_away_and_any_other_shape_does(values: Values) -> None:
-    before = ground(parse(values))
+    before = slice_dependencies(parse(values))
     assert loss(before, before) == Loss((), ())
     (group,) = values["slices"]
     pools = {pool: texts for pool, texts in before.items() if pool and not pool.startswith("teams/")}
@@ -149,9 +149,9 @@ STASH = "pulumi:index:Stash"
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
 
 
-def test_the_job_goes_with_its_slices_footing_ahead_of_the_slices(program: Recording, two_teams: Values) -> None:
+def test_the_job_goes_with_its_slices_marker_ahead_of_the_slices(program: Recording, two_teams: Values) -> None:
     group = two_teams["job"]["slices"]["group"]
-    stash, job = program.named(STASH, f"footing-{group}"), program.named(*JOB)
+    stash, job = program.named(STASH, f"marker-{group}"), program.named(*JOB)
     assert list(job.request.replace_with) == [stash.urn]
     assert (list(stash.request.replaceOnChanges), stash.request.deleteBeforeReplace) == (["input"], True)
     for pool in program.of_type("gcp:container/nodePool:NodePool"):
@@ -161,11 +161,11 @@ def test_the_job_goes_with_its_slices_footing_ahead_of_the_slices(program: Recor
 
 
 def test_jobs_are_asked_for_before_anything_is_changed(program: Recording) -> None:
-    first = program.named(STASH, "ground")
-    assert list(first.request.hooks.before_update) == ["running-jobs-keep-what-they-need"]
+    first = program.named(STASH, "slice-dependencies")
+    assert list(first.request.hooks.before_update) == ["refuse-loss-of-running-jobs"]
     assert program.named(STASH, "expiry").urn in program.closure(first)
     for found in program.registrations:
-        if found.name not in {"google", "ground", "expiry", "placeholders"}:
+        if found.name not in {"google", "slice-dependencies", "expiry", "placeholders"}:
             assert first.urn in program.closure(found), found.name
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from infra.operators import leave_certificates, prefer_controllers, restart_slices, wait_for_certificates
-from infra.stack.borders import PRIORITIES, TRAINERS
+from infra.stack.admission_policies import PRIORITIES, TRAINERS
 from tests.infra.former import URNS, former_urn
 from tests.infra.recording import Recording, Values, run_program, stack_values
 from tests.infra.review.known import own

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from multislice.call import Call
-from multislice.place import Place
+from multislice.connection import StackConnection
 from multislice.submission import submit
-from tests.multislice.known import PACKED, WISH, Objects, place
+from tests.multislice.known import PACKED, REQUEST, Objects, connection
 
 
 @pytest.fixture
@@ -16,11 +16,11 @@ def objects() -> Objects:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, objects: Objects) -> Place:
-    return place(tmp_path, objects)
+def stack(tmp_path: Path, objects: Objects) -> StackConnection:
+    return connection(tmp_path, objects)
 
 
 @pytest.fixture
-def call(stack: Place) -> Call:
+def call(stack: StackConnection) -> Call:
     """One that was submitted just now."""
-    return submit(PACKED, WISH, stack)
+    return submit(PACKED, REQUEST, stack)

@@ -15,17 +15,17 @@ from infra.stack.names import JOBSETS
 from infra.stack.published import Published, join_records
 from infra.stack.settings.read import parse
 from infra.stack.submitted import call_spec_of
+from multislice.connection import StackConnection
 from multislice.packing import pack
-from multislice.place import Place
 from multislice.project import Project
-from multislice.submission import Wish
+from multislice.submission import CallRequest
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals
 from workloads.call.parcel import read_parcel
 from workloads.spec import CALL_KEY_VARIABLE
 
 NAMESPACE = "research"
-WISH = Wish("trillium", 2, None, "normal", 24, False)
+REQUEST = CallRequest("trillium", 2, None, "normal", 24, False)
 PACKED = pack(len, ("abc",), {}, Project([]))
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -101,16 +101,16 @@ class Bucket:
         return getattr(fsspec.filesystem("dir", path=str(self.folder), target_protocol="file"), name)
 
 
-def place(folder: Path, objects: Objects, **teams: Any) -> Place:
+def connection(folder: Path, objects: Objects, **teams: Any) -> StackConnection:
     """The stack `local` with its bucket below `folder`."""
-    return Place("local", cast(ApiServer, objects), settings(**teams), Bucket(folder), None)
+    return StackConnection("local", cast(ApiServer, objects), settings(**teams), Bucket(folder), None)
 
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def carries_out(stack: Place) -> Callable[[Json], None]:
+def carries_out(stack: StackConnection) -> Callable[[Json], None]:
     """What hosts do with a call, at once: its value or its error is there when the JobSet is made."""
 
     keys = cast(Objects, stack.api).keys

@@ -32,7 +32,7 @@ def completed(call: Call, objects: Objects, value: object) -> None:
 
 
 def seals(call: Call) -> Seals:
-    return Seals.of(call.spec, call.files, cast(Objects, call.place.api).keys[call.id])
+    return Seals.of(call.spec, call.files, cast(Objects, call.connection.api).keys[call.id])
 
 
 def raised(call: Call, process: int, error: BaseException | None, **facts: Any) -> None:
@@ -95,13 +95,13 @@ def test_a_result_is_given_once_and_what_the_function_wrote_stays(call: Call, ob
 
 def test_a_value_is_not_lost_because_its_files_cannot_be_removed(call: Call, objects: Objects) -> None:
     completed(call, objects, 3)
-    call.place.filesystem.fails["rm_file"] = OSError("Forbidden: no delete")
+    call.connection.filesystem.fails["rm_file"] = OSError("Forbidden: no delete")
     assert call.result() == 3
 
 
 def test_a_result_that_cannot_be_read_is_reported_with_the_way_back_to_it(call: Call, objects: Objects) -> None:
     ended(objects, "Completed")
-    call.place.filesystem.fails["info"] = OSError("Forbidden: no read")
+    call.connection.filesystem.fails["info"] = OSError("Forbidden: no read")
     with pytest.raises(BucketFailed, match="cannot be read or written from here: Forbidden: no read") as fault:
         call.result()
     (note,) = fault.value.__notes__
@@ -109,7 +109,7 @@ def test_a_result_that_cannot_be_read_is_reported_with_the_way_back_to_it(call: 
 
 
 def test_a_bucket_that_fails_while_other_hosts_work_is_asked_again(call: Call) -> None:
-    call.place.filesystem.fails["info"] = OSError("away")
+    call.connection.filesystem.fails["info"] = OSError("away")
     has_ended = threading.Event()
     has_ended.set()
     with pytest.raises(TimeoutError):

@@ -11,16 +11,16 @@ import pytest
 
 import multislice
 from multislice import BucketFailed, Refused
-from multislice.function import MAX_HOURS
-from multislice.place import Place
+from multislice.connection import StackConnection
+from multislice.function import DEFAULT_MAX_HOURS
 from tests.multislice.known import NAMESPACE, Objects, carries_out, files
 
 
 @pytest.fixture(autouse=True)
-def carried_out(stack: Place, objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+def carried_out(stack: StackConnection, objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     """All calls of the test go to the stack, whose hosts are of this process and print nothing."""
     objects.on_create = carries_out(stack)
-    monkeypatch.setattr("multislice.function.place", lambda *_: stack)
+    monkeypatch.setattr("multislice.function.connect", lambda *_: stack)
     monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
 
 
@@ -82,7 +82,7 @@ def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(func
 
 
 @pytest.mark.parametrize(("hours", "shown"), [(float("nan"), "nan"), (None, "None"), ("2", "'2'")])
-def test_all_that_is_wrong_with_a_wish_is_reported_at_once(hours: Any, shown: str) -> None:
+def test_all_that_is_wrong_with_a_request_is_reported_at_once(hours: Any, shown: str) -> None:
     wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": hours, "backend": "gke"}
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", hang_minutes=0, **wrong)
@@ -109,7 +109,7 @@ def test_an_accelerator_gets_one_slice_unless_more_are_asked_for(objects: Object
 
 
 def test_auto_runs_one_process_on_each_host_as_kinetic_does(
-    stack: Place, objects: Objects, monkeypatch: pytest.MonkeyPatch
+    stack: StackConnection, objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a slice of several hosts, and of one."""
     one_host = {"topology": "2x2", "machine_type": "ct6e-standard-4t"}
@@ -117,7 +117,7 @@ def test_auto_runs_one_process_on_each_host_as_kinetic_does(
         group = stack.settings.slices["trillium"].model_copy(update=shape)
         settings = stack.settings.model_copy(update={"slices": {"trillium": group}})
         monkeypatch.setattr(
-            "multislice.function.place", lambda *_, settings=settings: replace(stack, settings=settings)
+            "multislice.function.connect", lambda *_, settings=settings: replace(stack, settings=settings)
         )
         multislice.run("local", "trillium", backend="auto")(len).start("abc")
     jobs = [replicated for jobset in objects.found.values() for replicated in jobset["spec"]["replicatedJobs"]]
@@ -141,8 +141,8 @@ def test_the_longest_limit_and_every_priority_are_taken(objects: Objects) -> Non
 def test_a_function_that_names_no_limit_of_time_has_one(objects: Objects) -> None:
     call = on_slices(len).start("abc")
     (jobset,) = objects.found.values()
-    assert call.spec.max_hours == MAX_HOURS
-    assert int(jobset["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"]) > 3600 * MAX_HOURS
+    assert call.spec.max_hours == DEFAULT_MAX_HOURS
+    assert int(jobset["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"]) > 3600 * DEFAULT_MAX_HOURS
 
 
 def test_a_map_keeps_each_error_with_its_input(objects: Objects, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_map_keeps_each_error_with_its_input(objects: Objects, tmp_path: Path)
 
 
 def test_a_result_that_cannot_be_read_is_the_error_of_its_input_alone(
-    stack: Place, objects: Objects, tmp_path: Path
+    stack: StackConnection, objects: Objects, tmp_path: Path
 ) -> None:
     carry_out = carries_out(stack)
 

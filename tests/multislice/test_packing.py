@@ -116,7 +116,7 @@ def test_what_is_in_the_image_needs_no_shipping() -> None:
 
 
 def test_too_much_is_refused_with_the_largest_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.call.parcel.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("workloads.call.parcel.MAX_BYTES", 1 << 20)
 
     def counted(labels: list[int], images: bytes) -> int:
         return len(images) + len(labels)
@@ -127,7 +127,7 @@ def test_too_much_is_refused_with_the_largest_part(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_is_larger_than_anything_may_be_is_measured_without_a_copy_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.call.parcel.MOST_BYTES", 1 << 10)
+    monkeypatch.setattr("workloads.call.parcel.MAX_BYTES", 1 << 10)
     table = b"x" * (1 << 20)
 
     def counted(label: str) -> int:

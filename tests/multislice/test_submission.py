@@ -18,18 +18,20 @@ from infra.stack.settings.values import JobName
 from infra.stack.submitted import call_spec_of
 from multislice import forget
 from multislice.call import Call
+from multislice.connection import StackConnection
 from multislice.errors import BucketFailed, CallError, CallGone, NoSuchStack, Refused
-from multislice.place import Place
-from multislice.submission import Wish, call_name, find_call, is_call_name, submit
+from multislice.submission import CallRequest, call_name, find_call, is_call_name, submit
 from tests.infra.stack.test_pathways import IMAGES
-from tests.multislice.known import NAMESPACE, PACKED, WISH, Objects, files, place
+from tests.multislice.known import NAMESPACE, PACKED, REQUEST, Objects, connection, files
 from workloads.call.parcel import read_parcel
 
 POOL = cast(ConnectionPool, None)
 
 
-def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(stack: Place, objects: Objects) -> None:
-    call = submit(PACKED, WISH, stack)
+def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(
+    stack: StackConnection, objects: Objects
+) -> None:
+    call = submit(PACKED, REQUEST, stack)
     ((path, jobset),) = objects.found.items()
     assert path == f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{call.id}"
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
@@ -40,10 +42,10 @@ def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(stac
     assert parts == PACKED.parts
 
 
-def test_a_stack_that_refuses_leaves_nothing_behind(stack: Place, objects: Objects, tmp_path: Path) -> None:
+def test_a_stack_that_refuses_leaves_nothing_behind(stack: StackConnection, objects: Objects, tmp_path: Path) -> None:
     objects.refuses = "not you"
     with pytest.raises(Refused, match="stack local refuses a call in namespace research: not you"):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not files(tmp_path)
 
 
@@ -52,24 +54,24 @@ def test_a_stack_that_refuses_leaves_nothing_behind(stack: Place, objects: Objec
     "fault", [KeyboardInterrupt(), OSError("reset"), ReadTimeoutError(POOL, "", "no answer"), ApiError(504, "", "late")]
 )
 def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_files(
-    stack: Place, objects: Objects, tmp_path: Path, where: str, fault: BaseException
+    stack: StackConnection, objects: Objects, tmp_path: Path, where: str, fault: BaseException
 ) -> None:
     objects.fails[where] = fault
     with pytest.raises((KeyboardInterrupt, NoSuchStack, Refused)):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not objects.found
     assert not files(tmp_path)
 
 
-def test_a_call_that_may_still_exist_is_reported(stack: Place, objects: Objects, tmp_path: Path) -> None:
+def test_a_call_that_may_still_exist_is_reported(stack: StackConnection, objects: Objects, tmp_path: Path) -> None:
     objects.fails |= {"POST": OSError("reset"), "DELETE": OSError("reset")}
     with pytest.raises(NoSuchStack, match="call len-.* may still exist; it will end as soon as it starts"):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not files(tmp_path)
 
 
 def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(
-    stack: Place, objects: Objects, tmp_path: Path
+    stack: StackConnection, objects: Objects, tmp_path: Path
 ) -> None:
     write, written = stack.filesystem.pipe_file, list[str]()
 
@@ -81,33 +83,35 @@ def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(
 
     stack.filesystem.pipe_file = pipe_file
     with pytest.raises(KeyboardInterrupt):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert written
     assert not objects.found
     assert not files(tmp_path)
 
 
-def test_a_bucket_that_takes_no_files_is_reported_and_nothing_is_submitted(stack: Place, objects: Objects) -> None:
+def test_a_bucket_that_takes_no_files_is_reported_and_nothing_is_submitted(
+    stack: StackConnection, objects: Objects
+) -> None:
     stack.filesystem.fails["pipe_file"] = OSError("Forbidden: not you")
     with pytest.raises(BucketFailed, match="gs://sandbox-local-checkpoints cannot be .* Forbidden: not you"):
-        submit(PACKED, WISH, stack)
+        submit(PACKED, REQUEST, stack)
     assert not objects.found
 
 
 @pytest.mark.parametrize(
-    ("wish", "reported"),
+    ("wanted", "reported"),
     [
-        (replace(WISH, slices="viperfish"), r"expected slices of stack local \(trillium\), got 'viperfish'"),
-        (replace(WISH, count=3), "expected count from 1 to the 2 slices of trillium .*, got 3"),
-        (replace(WISH, team="sales"), r"expected a team of stack local \(research, product\), got 's"),
-        (replace(WISH, count=1), r"\(research, product\), got no name; pass team="),
+        (replace(REQUEST, slices="viperfish"), r"expected slices of stack local \(trillium\), got 'viperfish'"),
+        (replace(REQUEST, count=3), "expected count from 1 to the 2 slices of trillium .*, got 3"),
+        (replace(REQUEST, team="sales"), r"expected a team of stack local \(research, product\), got 's"),
+        (replace(REQUEST, count=1), r"\(research, product\), got no name; pass team="),
     ],
 )
-def test_a_wish_that_the_stack_cannot_fulfil_is_reported(
-    tmp_path: Path, objects: Objects, wish: Wish, reported: str
+def test_a_request_that_the_stack_cannot_fulfil_is_reported(
+    tmp_path: Path, objects: Objects, wanted: CallRequest, reported: str
 ) -> None:
     with pytest.raises(Refused, match=reported):
-        submit(PACKED, wish, place(tmp_path, objects, product="product"))
+        submit(PACKED, wanted, connection(tmp_path, objects, product="product"))
     assert not objects.found
 
 
@@ -116,25 +120,25 @@ def node_selector(jobset: Json) -> dict[str, str]:
     return slices["template"]["spec"]["template"]["spec"]["nodeSelector"]
 
 
-def by_accelerator(name: str) -> Wish:
-    return replace(WISH, slices=None, count=1, accelerator=name)
+def by_accelerator(name: str) -> CallRequest:
+    return replace(REQUEST, slices=None, count=1, accelerator=name)
 
 
-def test_googles_name_of_a_slice_finds_the_group_that_has_it(stack: Place, objects: Objects) -> None:
-    named, found = submit(PACKED, replace(WISH, count=1), stack), submit(PACKED, by_accelerator("v6e-8"), stack)
+def test_googles_name_of_a_slice_finds_the_group_that_has_it(stack: StackConnection, objects: Objects) -> None:
+    named, found = submit(PACKED, replace(REQUEST, count=1), stack), submit(PACKED, by_accelerator("v6e-8"), stack)
     assert found.spec.slices == named.spec.slices
     (selector,) = {str(node_selector(jobset)) for jobset in objects.found.values()}
     assert "trillium" in selector
 
 
 @pytest.mark.parametrize("name", ["v6e-16", "v5p-8", "v6e", "h100"])
-def test_a_name_that_no_group_has_is_reported_with_the_names_that_there_are(stack: Place, name: str) -> None:
+def test_a_name_that_no_group_has_is_reported_with_the_names_that_there_are(stack: StackConnection, name: str) -> None:
     with pytest.raises(Refused, match=rf"accelerator of stack local: v6e-8 \(slices='trillium'\); got '{name}'"):
         submit(PACKED, by_accelerator(name), stack)
 
 
 def test_a_name_of_several_groups_is_reported_with_their_names(tmp_path: Path, objects: Objects) -> None:
-    stack = place(tmp_path, objects)
+    stack = connection(tmp_path, objects)
     group = stack.settings.slices["trillium"]
     both = stack.settings.model_copy(update={"slices": {"near": group, "far": group}})
     with pytest.raises(Refused, match="got 'v6e-8' of near, far; pass slices= with one of them"):
@@ -144,19 +148,19 @@ def test_a_name_of_several_groups_is_reported_with_their_names(tmp_path: Path, o
 PATHWAYS = Functions.model_validate({"pathways": IMAGES})
 
 
-def offering(stack: Place, functions: Functions, **shape: Any) -> Place:
+def offering(stack: StackConnection, functions: Functions, **shape: Any) -> StackConnection:
     """The stack with what its functions may use, and slices of another shape."""
     group = stack.settings.slices["trillium"].model_copy(update=shape)
     changed = {"functions": functions, "slices": {"trillium": group}}
     return replace(stack, settings=stack.settings.model_copy(update=changed))
 
 
-def test_a_call_by_pathways_has_its_output_and_its_result_on_the_head(stack: Place, objects: Objects) -> None:
-    call = submit(PACKED, replace(WISH, backend="pathways"), offering(stack, PATHWAYS))
+def test_a_call_by_pathways_has_its_output_and_its_result_on_the_head(stack: StackConnection, objects: Objects) -> None:
+    call = submit(PACKED, replace(REQUEST, backend="pathways"), offering(stack, PATHWAYS))
     (jobset,) = objects.found.values()
     assert [replicated["name"] for replicated in jobset["spec"]["replicatedJobs"]] == ["head", "slice"]
     assert call.leader == leader_of(jobset) == "head-0-0"
-    assert submit(PACKED, WISH, stack).leader == "slice-0-0"
+    assert submit(PACKED, REQUEST, stack).leader == "slice-0-0"
 
 
 @pytest.mark.parametrize(
@@ -167,10 +171,10 @@ def test_a_call_by_pathways_has_its_output_and_its_result_on_the_head(stack: Pla
     ],
 )
 def test_a_stack_that_cannot_run_pathways_refuses_it(
-    stack: Place, objects: Objects, functions: Functions, shape: dict[str, str], reported: str
+    stack: StackConnection, objects: Objects, functions: Functions, shape: dict[str, str], reported: str
 ) -> None:
     with pytest.raises(Refused, match=reported):
-        submit(PACKED, replace(WISH, count=1, backend="pathways"), offering(stack, functions, **shape))
+        submit(PACKED, replace(REQUEST, count=1, backend="pathways"), offering(stack, functions, **shape))
     assert not objects.found
 
 
@@ -184,25 +188,27 @@ def test_every_function_gets_a_name_that_a_job_may_have(function: str) -> None:
 
 
 @pytest.fixture
-def both(tmp_path: Path, objects: Objects) -> Place:
+def both(tmp_path: Path, objects: Objects) -> StackConnection:
     """The same stack with a second team."""
-    return place(tmp_path, objects, another="another")
+    return connection(tmp_path, objects, another="another")
 
 
-def test_a_call_is_found_by_its_name(stack: Place, call: Call) -> None:
+def test_a_call_is_found_by_its_name(stack: StackConnection, call: Call) -> None:
     assert find_call(call.id, stack) == call
     with pytest.raises(CallGone, match=r"stack local has no call 'other'; it was cancelled, or ended more than a day"):
         find_call("other", stack)
 
 
-def test_who_may_look_into_one_teams_namespace_finds_the_calls_there(both: Place, call: Call, objects: Objects) -> None:
+def test_who_may_look_into_one_teams_namespace_finds_the_calls_there(
+    both: StackConnection, call: Call, objects: Objects
+) -> None:
     objects.fails["/namespaces/another/"] = ApiError(403, "Forbidden", "not yours")
     assert find_call(call.id, both).namespace == NAMESPACE
     with pytest.raises(CallGone, match="'other'; namespaces that you may not read: another; it was"):
         find_call("other", both)
 
 
-def test_a_call_of_another_team_is_not_taken_for_ones_own(both: Place, call: Call, objects: Objects) -> None:
+def test_a_call_of_another_team_is_not_taken_for_ones_own(both: StackConnection, call: Call, objects: Objects) -> None:
     """Members of another team make a JobSet of that name, which may name any result and any key."""
     theirs = {path.replace(f"/{NAMESPACE}/", "/another/"): jobset for path, jobset in objects.found.items()}
     own = next(team for team, namespace in both.settings.namespaces.items() if namespace == NAMESPACE)
@@ -217,13 +223,13 @@ def test_a_call_of_another_team_is_not_taken_for_ones_own(both: Place, call: Cal
 
 
 @pytest.mark.parametrize("fault", [ApiError(401, "", "log in"), OSError("away")])
-def test_a_cluster_that_cannot_be_asked_is_reported(stack: Place, objects: Objects, fault: Exception) -> None:
+def test_a_cluster_that_cannot_be_asked_is_reported(stack: StackConnection, objects: Objects, fault: Exception) -> None:
     objects.fails["GET"] = fault
     with pytest.raises(NoSuchStack, match="the cluster of stack local cannot be reached: (log in|away); check that"):
         find_call("train-1f2e3d4c", stack)
 
 
-def test_a_call_of_another_version_is_reported(stack: Place, call: Call, objects: Objects) -> None:
+def test_a_call_of_another_version_is_reported(stack: StackConnection, call: Call, objects: Objects) -> None:
     (jobset,) = objects.found.values()
     container = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     container["env"][0]["value"] = '{"id": "x", "of": "tomorrow"}'
@@ -232,9 +238,9 @@ def test_a_call_of_another_version_is_reported(stack: Place, call: Call, objects
 
 
 def test_the_files_of_another_teams_call_are_not_removed(
-    both: Place, call: Call, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    both: StackConnection, call: Call, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("multislice.submission.place", lambda *_: both)
+    monkeypatch.setattr("multislice.submission.connect", lambda *_: both)
     before = files(tmp_path)
     forget(call.id, stack="local", team="another")
     assert files(tmp_path) == before
@@ -245,7 +251,7 @@ def test_the_files_of_another_teams_call_are_not_removed(
 def test_a_call_is_forgotten_with_its_jobset_or_when_its_files_alone_are_left(
     call: Call, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    monkeypatch.setattr("multislice.submission.place", lambda *_: call.place)
+    monkeypatch.setattr("multislice.submission.connect", lambda *_: call.connection)
     if cancelled:
         call.cancel()
     call.files.write("output/model", b"weights")

@@ -16,7 +16,7 @@ from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
 from tests.cli.standing import finish, running
-from tests.multislice.known import PACKED, WISH, Objects
+from tests.multislice.known import PACKED, REQUEST, Objects
 
 BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
 
@@ -44,7 +44,7 @@ def test_the_wait_for_a_call_by_pathways_ends_with_its_head(capsys: pytest.Captu
 def called(server: Played, call: Call) -> Generator[Call]:
     """As if the server had the call's JobSet, which is `tiny`."""
     with playing(server):
-        yield replace(call, id="tiny", place=replace(call.place, api=client(server)))
+        yield replace(call, id="tiny", connection=replace(call.connection, api=client(server)))
 
 
 def prints(server: Played, host: tuple[int, int], *texts: str) -> str:
@@ -109,7 +109,7 @@ def test_a_call_that_has_ended_is_not_cancelled(
 def test_a_call_that_cannot_be_cancelled_is_reported_and_does_not_keep_others_from_it(
     call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = submit(PACKED, WISH, call.place)
+    other = submit(PACKED, REQUEST, call.connection)
     objects.fails[call.id] = OSError("no route")
     cancel([call, other])
     assert [path.rpartition("/")[2] for path in objects.found] == [call.id]

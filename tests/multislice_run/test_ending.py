@@ -15,10 +15,10 @@ LOSES_ANOTHER = """
 import signal, sys, threading
 from etils import epath
 from multislice_run.ending import Ending, Failure
-from multislice_run.start import Start
+from multislice_run.attempt_facts import AttemptFacts
 
 signal.signal(signal.SIGTERM, lambda *_: print("never"))
-ending = Ending(epath.Path(sys.argv[1]), Start("run-1", 0, 0.0, None, 1, None), "host-a")
+ending = Ending(epath.Path(sys.argv[1]), AttemptFacts("run-1", 0, 0.0, None, 1, None), "host-a")
 failure = Failure.of_lost_host("host-b", "host-a")
 threading.Thread(target=ending.fail, args=(failure,)).start()
 # The main thread waits in a collective that cannot end. No handler of Python runs there.

@@ -11,11 +11,11 @@ import pytest
 from etils import epath
 
 from multislice_run import live_metrics as module
+from multislice_run.attempt_facts import AttemptFacts, PastEnd
 from multislice_run.exposition import FAMILIES
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from multislice_run.records.events import ENDS_A_PIECE, Cause, EventName
 from multislice_run.records.lines import StepLine
-from multislice_run.start import PastEnd, Start
 from tests.workloads.exposed import Numbers, numbers
 from tests.workloads.hosts import wait_until
 from tests.workloads.jobs import small_job
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.costs(cpu_seconds=15)
 _OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
 _UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
 
-START = Start("run-1", 2, 1000.0, None, 4, 86.4)
+START = AttemptFacts("run-1", 2, 1000.0, None, 4, 86.4)
 
 
 @dataclass
@@ -150,7 +150,7 @@ def test_a_run_has_every_family_except_those_of_chips_and_past_ends(tmp_path: Pa
     assert sum(by_cause(found).values()) <= time.time() - began
 
 
-FIRST_START = Start("run-1", 1, 1000.0, None, 2, None)
+FIRST_START = AttemptFacts("run-1", 1, 1000.0, None, 2, None)
 HERE = {METRICS_ADDRESS_VARIABLE: "127.0.0.1"}
 
 

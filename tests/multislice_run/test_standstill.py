@@ -93,10 +93,12 @@ def start(tmp_path: Path) -> Generator[Callable[..., subprocess.Popen[str]]]:
     with ExitStack() as stack:
 
         def start(worker: int, *arguments: str) -> subprocess.Popen[str]:
-            place = {"TPU_WORKER_HOSTNAMES": "host-a,host-b", "TPU_WORKER_ID": str(worker)}
+            position = {"TPU_WORKER_HOSTNAMES": "host-a,host-b", "TPU_WORKER_ID": str(worker)}
             job = {"JOB_FOLDER": str(tmp_path), "RUN_ID": "first", "JOB_RESTART_ATTEMPT": "0"}
             command = [sys.executable, "-c", PROGRAM, *arguments]
-            process = subprocess.Popen(command, env={**os.environ, **job, **place}, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                command, env={**os.environ, **job, **position}, stderr=subprocess.PIPE, text=True
+            )
             stack.callback(process.kill)
             return process
 

@@ -4,12 +4,12 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from policy.exceptions import LONGEST
+from policy.exceptions import MAX_LIFETIME
 
 
 def counting() -> str:
     """The last day of an exception that counts today, whatever day it is, and does not end soon."""
-    return str((datetime.now(UTC) + LONGEST - timedelta(days=30)).date())
+    return str((datetime.now(UTC) + MAX_LIFETIME - timedelta(days=30)).date())
 
 
 def without_expiry(policy_file: Path, folder: Path) -> Path:

@@ -2,7 +2,7 @@ from datetime import date
 
 import pytest
 
-from policy.exceptions import ENDING, LONGEST, GrantedException, file_errors, longest, read_exceptions
+from policy.exceptions import ENDING, MAX_LIFETIME, GrantedException, file_errors, longest, read_exceptions
 from policy.rules import ALL_RULES
 
 LAST_DAY = date(2027, 1, 31)
@@ -14,7 +14,9 @@ ALL = GrantedException("*", "All of it.", LAST_DAY)
     ("exception", "name", "day", "covers"),
     [
         pytest.param(GRANTED, "slices-trillium-0", LAST_DAY, True, id="counts on its last day"),
-        pytest.param(GRANTED, "slices-trillium-0", LAST_DAY - LONGEST, True, id="counts a year before its last day"),
+        pytest.param(
+            GRANTED, "slices-trillium-0", LAST_DAY - MAX_LIFETIME, True, id="counts a year before its last day"
+        ),
         pytest.param(GRANTED, "cluster", LAST_DAY, False, id="does not count for other names"),
         pytest.param(GRANTED, "", LAST_DAY, False, id="does not count for the stack as a whole"),
         pytest.param(ALL, "", LAST_DAY, True, id="counts for the stack if it is for everything"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policy.exceptions import ENDING, LONGEST, file_errors, longest, read_exceptions
+from policy.exceptions import ENDING, MAX_LIFETIME, file_errors, longest, read_exceptions
 from policy.rules import ALL_RULES
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import ROOT, Values, run_program, scale_values, stack_values, values_of
@@ -89,4 +89,4 @@ def test_every_exception_has_a_reason_and_an_end_and_is_for_something_that_is_de
         for exception in read_exceptions(rule):
             assert any(exception.covers(name) for name in names), exception
             assert exception.reason.endswith(".")
-            assert exception.expires_on - GRANTED_ON <= LONGEST, exception
+            assert exception.expires_on - GRANTED_ON <= MAX_LIFETIME, exception

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.cluster import live
+from infra.cluster import running_jobs
 from infra.review.admission.rehearsal import rehearse, situation
 from infra.stack.names import NO_JOB_RUNS, QUEUE_LABEL
 from infra.stack.settings.read import parse
@@ -138,7 +138,7 @@ def test_a_clusters_workloads_are_rehearsed_with_as_kueue_counts_them(teams: Cha
     _submit(teams, "borrower", "own")
     _wait_for(teams, "own", FIRST)
     settings = parse(values_of(teams.folder / "queues" / "Pulumi.local.yaml"))
-    found = situation(settings, live.workloads(teams.api))
+    found = situation(settings, running_jobs.workloads(teams.api))
     (running,) = found.workloads
     assert (running.name, running.queue, running.usage) == ("borrower/own", "borrower", {FIRST: 4})
     verdict = rehearse(found, running.model_copy(update={"name": "borrower/lent", "admission": None}))

@@ -42,10 +42,10 @@ def main() -> None:
     # Processes that the function starts must not inherit the key.
     del os.environ[CALL_KEY_VARIABLE]
     # JAX is imported late so that --help and the error of an invalid specification appear at once.
-    from multislice_run.start import Start
+    from multislice_run.attempt_facts import AttemptFacts
     from workloads.call.host import run_host
 
-    run_host(spec, private_key, Start(run_id, attempt, began, None, spec.slices.count, None), os.environ)
+    run_host(spec, private_key, AttemptFacts(run_id, attempt, began, None, spec.slices.count, None), os.environ)
 
 
 def submission(environment: Mapping[str, str]) -> tuple[CallSpec, str, str, int]:

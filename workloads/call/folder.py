@@ -29,8 +29,8 @@ OUTPUT = "output"
 _RAISED = "raised"
 _GCS = "gs://"
 _SEAL_BYTES = 64
-_MOST_SEALED_BYTES = 512 << 20
-"""Largest sealed file. It leaves room for `workloads.call.parcel.MOST_BYTES` in base64, as in records of exceptions."""
+_MAX_SEALED_BYTES = 512 << 20
+"""Largest sealed file. It leaves room for `workloads.call.parcel.MAX_BYTES` in base64, as in records of exceptions."""
 
 
 class Damaged(ValueError):
@@ -141,7 +141,7 @@ class Seals:
         Raises:
             Damaged: the seal does not match the call, the name and the content, or the file is above the size limit.
         """
-        found = self.folder.read(name, _MOST_SEALED_BYTES)
+        found = self.folder.read(name, _MAX_SEALED_BYTES)
         if found is None:
             return None
         seal, content = found[:_SEAL_BYTES], found[_SEAL_BYTES:]

@@ -167,7 +167,7 @@ def _pickle_result(value: object) -> bytes:
         parts = {f"result[{key!r}]": part for key, part in value.items()} if isinstance(value, dict) else named
         advice = f"Write it below os.environ[{OUTPUT_VARIABLE!r}] and return its path"
         total, largest = size_bytes(value, _refusal, _reduce), sizes(parts, _refusal, _reduce)[:1]
-        raise Unpicklable(too_large("a result", total, parcel.MOST_BYTES, largest, advice)) from None
+        raise Unpicklable(too_large("a result", total, parcel.MAX_BYTES, largest, advice)) from None
 
 
 def _refusal(value: object) -> str | None:

@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 import jax
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Failure
 from multislice_run.sigterm import end_on_sigterm
 from multislice_run.standstill import Standstill
-from multislice_run.start import Start
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Seals
 from workloads.call.function import (
     Function,
@@ -65,7 +65,7 @@ class _Caller:
     seals: Seals
 
 
-def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mapping[str, str]) -> None:
+def run_host(spec: CallSpec, private_key: str, start: AttemptFacts, environment: Mapping[str, str]) -> None:
     """Call the function. On an error, end the process with its exit code."""
     folder = CallFolder.at(spec.folder)
     with HostProcess(epath.Path(spec.folder), start, environment) as host:
@@ -82,7 +82,7 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
                 connect_pathways(spec, processes)
             else:
                 size = slice_check.QUICK_SIZE if spec.check_slices else None
-                check_devices(spec.slices, host.place, processes, environment, size)
+                check_devices(spec.slices, host.position, processes, environment, size)
             processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)
             _call(_Caller(spec, host, Seals.of(spec, folder, private_key)), parts)
     # Threads that the function left must not hold the chips forever.
@@ -94,11 +94,11 @@ def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mappin
 class _Looks:
     """What is looked at during the call, once a second."""
 
-    def __init__(self, spec: CallSpec, host: HostProcess, start: Start):
+    def __init__(self, spec: CallSpec, host: HostProcess, start: AttemptFacts):
         self._returns = _Returns(spec, host.processes)
         self._standstill = None
         if spec.hang_minutes is not None and host.processes.count > 1:
-            self._standstill = Standstill(host.storage, start, host.place, spec.hang_minutes)
+            self._standstill = Standstill(host.storage, start, host.position, spec.hang_minutes)
 
     def look(self) -> str | None:
         """Set the deadline for the rest of the call. Return the cause if the call hangs."""
@@ -205,7 +205,7 @@ def _fail(caller: _Caller, error: BaseException) -> NoReturn:
     }
     caller.seals.write_raised(processes.index, json.dumps(record).encode())
     cause = type(error).__name__ + (f": {error}" if str(error) else "")
-    failure = Failure(cause, caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time(), own_traceback(error))
+    failure = Failure(cause, caller.host.position.host, ExitCode.FUNCTION_RAISED, time.time(), own_traceback(error))
     caller.host.ending.fail(failure, processes)
 
 

@@ -15,9 +15,9 @@ import cloudpickle
 from workloads.call.folder import MANIFEST, CallFolder, Damaged
 from workloads.spec import CallSpec, Spec
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Largest size of all parts of a call, and of its result. Both sides hold them in memory."""
-_MOST_MANIFEST_BYTES = 1 << 20
+_MAX_MANIFEST_BYTES = 1 << 20
 BYTES_PER_MIB = 1 << 20
 _CLOUDPICKLE: str = cloudpickle.__version__
 
@@ -87,7 +87,7 @@ def read_parcel(spec: CallSpec, folder: CallFolder) -> tuple[Manifest, Mapping[s
         Damaged: a file is missing, or its hash is wrong.
         ValueError: another version of Python or of cloudpickle packed it.
     """
-    written = _read_part(folder, MANIFEST, spec.manifest_sha256, _MOST_MANIFEST_BYTES)
+    written = _read_part(folder, MANIFEST, spec.manifest_sha256, _MAX_MANIFEST_BYTES)
     manifest = Manifest.model_validate_json(written)
     if (got := (manifest.python, _major(manifest.cloudpickle))) != (has := (python_version(), _major(_CLOUDPICKLE))):
         raise ValueError(

@@ -24,7 +24,7 @@ type Reduce = Callable[[object], Any]
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.Semaphore)
 _ONGOING = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _DEEPEST = 8
-_MOST_CHILDREN = 10_000
+_MAX_CHILDREN = 10_000
 
 
 class Unpicklable(ValueError):
@@ -58,7 +58,7 @@ class _Bounded(io.BytesIO):
     """A file that is limited to the size of a call."""
 
     def write(self, content: Any) -> int:
-        if self.tell() + memoryview(content).nbytes > parcel.MOST_BYTES:
+        if self.tell() + memoryview(content).nbytes > parcel.MAX_BYTES:
             raise TooLarge
         return super().write(content)
 
@@ -157,10 +157,10 @@ def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: i
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping):
-        for key, entry in list(cast(Mapping[object, object], value).items())[:_MOST_CHILDREN]:
+        for key, entry in list(cast(Mapping[object, object], value).items())[:_MAX_CHILDREN]:
             yield f"{name}[{key!r}]", entry
     elif isinstance(value, (list, tuple, Set)):
-        for index, entry in enumerate(list(cast(Sequence[object], value))[:_MOST_CHILDREN]):
+        for index, entry in enumerate(list(cast(Sequence[object], value))[:_MAX_CHILDREN]):
             yield f"{name}[{index}]", entry
     elif isinstance(value, FunctionType):
         for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):

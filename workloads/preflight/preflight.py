@@ -42,7 +42,7 @@ def compile_others(spec: JobSpec) -> None:
 
 def state_gib(spec: JobSpec) -> float:
     """Return the GiB of training state and frozen weights on a device, without compiling."""
-    return bytes_per_device(_program(spec).held_shapes) / 2**30
+    return bytes_per_device(_program(spec).device_state_shapes) / 2**30
 
 
 def _program(spec: JobSpec) -> Program:

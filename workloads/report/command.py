@@ -23,7 +23,7 @@ from multislice_run.records.lines import Current
 from multislice_run.records.reader import read_failures
 from multislice_run.records.shapes import parse
 from workloads.report.goodput import Goodput, goodput, lost_steps
-from workloads.report.history import History, Start, read_history
+from workloads.report.history import AttemptHistory, History, read_history
 from workloads.report.mesh_text import counted
 from workloads.report.page import page
 from workloads.report.tables import duration, write
@@ -31,7 +31,7 @@ from workloads.spec import Spec
 from workloads.terminal import Terminal, inert
 
 _ANSWER_SECONDS = 10
-_LEAST_REFRESH_SECONDS = 5
+_MIN_REFRESH_SECONDS = 5
 _REFRESH_FACTOR = 10
 """A watched page is written again after this many times the time that reading the files took."""
 DESCRIPTION = """\
@@ -150,7 +150,7 @@ def _watch(asked: Asked, history: History) -> History:
     Raises:
         NoReport: the page cannot be written.
     """
-    pause, target = _LEAST_REFRESH_SECONDS, _target(asked, history)
+    pause, target = _MIN_REFRESH_SECONDS, _target(asked, history)
     print(
         inert(f"{target} follows the run in {asked.folder}; open it in a browser. Press Ctrl-C to stop"),
         file=sys.stderr,
@@ -166,13 +166,13 @@ def _watch(asked: Asked, history: History) -> History:
             except NoReport as fault:
                 print(inert(str(fault)), file=sys.stderr)
             # Reading a bucket is slow.
-            pause = max(_LEAST_REFRESH_SECONDS, math.ceil(_REFRESH_FACTOR * (time.monotonic() - began)))
+            pause = max(_MIN_REFRESH_SECONDS, math.ceil(_REFRESH_FACTOR * (time.monotonic() - began)))
     except KeyboardInterrupt:
         print("stopped; the job continues", file=sys.stderr)
     return history
 
 
-def from_memory(starts: Sequence[Start]) -> Iterator[str]:
+def from_memory(starts: Sequence[AttemptHistory]) -> Iterator[str]:
     """Yield a sentence about each attempt that continued from the memory of the pods."""
     lost = lost_steps(starts)
     for before, start in pairwise(starts):

@@ -12,7 +12,7 @@ from itertools import groupby
 from math import fsum, inf
 
 from multislice_run.records.events import ENDS_A_PIECE, Cause, EventName
-from workloads.report.history import LAST, Start
+from workloads.report.history import LAST, AttemptHistory
 from workloads.spec import ExitCode, Spec
 
 ENDINGS = {LAST: Cause.OTHER, **{code.name: code.meaning.last for code in ExitCode}}
@@ -120,7 +120,7 @@ class _Spell:
     usd: float | None
 
 
-def goodput(starts: Sequence[Start]) -> Goodput:
+def goodput(starts: Sequence[AttemptHistory]) -> Goodput:
     """Return what the time of `starts`, oldest first, was spent on."""
     spells = [*_spells(starts)]
     by_start = [
@@ -136,7 +136,7 @@ def goodput(starts: Sequence[Start]) -> Goodput:
     return Goodput(**dict(_sum(spells)), starts=tuple(by_start), losses=_losses(spells))
 
 
-def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
+def lost_steps(starts: Sequence[AttemptHistory]) -> dict[tuple[int, int], str]:
     """Return the steps that trained nothing because they were repeated later or skipped.
 
     Keys are the attempt's number and the index of its line; values say what the step was lost after.
@@ -163,7 +163,7 @@ def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
     return lost
 
 
-def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
+def _spells(starts: Sequence[AttemptHistory]) -> Iterator[_Spell]:
     lost = lost_steps(starts)
     now = starts[0].began[0] if starts else 0.0
     for place, start in enumerate(starts):
@@ -180,7 +180,9 @@ def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
                 yield _Spell(place, piece, seconds, usd)
 
 
-def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple[int, int], str]) -> Iterator[_Piece]:
+def _pieces(
+    start: AttemptHistory, before: str, following: AttemptHistory | None, lost: dict[tuple[int, int], str]
+) -> Iterator[_Piece]:
     """Yield the pieces of an attempt that came after the ending `before`, until the attempt `following` it."""
     yield _Piece(start.began[1], Cause.WAITING, before)
     ready = next((event.time for event in start.leader if event.name == EventName.RUN_STARTED), inf)
@@ -214,7 +216,7 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
         yield _Piece(following.began[0], Cause.DOWN, start.ending)
 
 
-def _is_resubmitted(before: Start, after: Start) -> bool:
+def _is_resubmitted(before: AttemptHistory, after: AttemptHistory) -> bool:
     """Return whether the job of `before` had ended or was deleted, and `after` belongs to another one."""
     return None not in (before.submission, after.submission) and before.submission != after.submission
 

@@ -41,7 +41,7 @@ _START_FILE = re.compile(r"[0-9]+\.json")
 
 
 @dataclass(frozen=True)
-class Start:
+class AttemptHistory:
     """One attempt of the run, on all its hosts."""
 
     number: int
@@ -55,7 +55,7 @@ class Start:
     host_begins: tuple[int, ...] = ()
     """Start times of the hosts that failed, in whole Unix seconds. Only for an attempt that ended before it opened the
     run."""
-    neighbour: "Start | None" = None
+    neighbour: "AttemptHistory | None" = None
     """The attempt whose price an attempt that did not open the run uses."""
     failed_attempt: tuple[str, int] | None = None
     """`attempt` of an attempt that ended before it opened the run."""
@@ -208,18 +208,18 @@ class History:
 
     folder: epath.Path
     manifest: dict[str, Any]
-    starts: tuple[Start, ...]
+    starts: tuple[AttemptHistory, ...]
     """Attempts that opened the run."""
     placement: Placement | None
     notes: tuple[str, ...] = ()
     """Names of what could not be read, with the reasons."""
-    unopened: tuple[Start, ...] = ()
+    unopened: tuple[AttemptHistory, ...] = ()
     """Attempts that failed before they opened the run. Each has the number of the next one that opened it."""
     world: World | None = None
     """The newest attempt that the pods of the last submission agreed on. `None` if their pods do not stay."""
 
     @cached_property
-    def attempts(self) -> tuple[Start, ...]:
+    def attempts(self) -> tuple[AttemptHistory, ...]:
         """All attempts, oldest first."""
         return tuple(sorted([*self.starts, *self.unopened], key=lambda start: (start.number, start.opened)))
 
@@ -263,7 +263,7 @@ class _Reader:
         for (start, _), path in self._files("steps"):
             steps.setdefault(start, []).extend(read_lines(path, partial(parse, StepLine), self.notes))
         bare = [
-            Start(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
+            AttemptHistory(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
             for number in sorted({*ledgers, *steps})
         ]
         starts, unopened = self._ends(bare)
@@ -279,7 +279,7 @@ class _Reader:
             self.notes.append(f"{folder}/ is missing")
         return numbered_files(where)[0].items()
 
-    def _ends(self, starts: Sequence[Start]) -> tuple[tuple[Start, ...], tuple[Start, ...]]:
+    def _ends(self, starts: Sequence[AttemptHistory]) -> tuple[tuple[AttemptHistory, ...], tuple[AttemptHistory, ...]]:
         """Return the attempts with their failures, and the attempts that failed before they opened the run."""
         run_ids = {self.run.name, *(start.attempt[0] for start in starts if start.attempt)}
         ends: dict[int, list[FailureRecord]] = {}
@@ -310,13 +310,13 @@ def _manifest(document: Any) -> dict[str, Any]:
     return document
 
 
-def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[Start]) -> Start:
+def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[AttemptHistory]) -> AttemptHistory:
     begins = tuple(host.began for host in hosts)
     following = next((start for start in opened if start.began[0] > begins[0]), None)
     neighbour = following or next(reversed(opened), None)
     number = following.number if following else neighbour.number + 1 if neighbour else 0
     failures = sorted((host.failure for host in hosts), key=lambda failure: failure.time)
-    return Start(
+    return AttemptHistory(
         number,
         {},
         failures=tuple(failures),

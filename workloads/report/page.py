@@ -16,7 +16,7 @@ from multislice_run.records.events import EventName
 from workloads.report.chart import Bar, amount, element, long_bar, style_sheet
 from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
 from workloads.report.goodput import Cause, Goodput, Spent, goodput, lost_steps
-from workloads.report.history import LAST, History, Start
+from workloads.report.history import LAST, AttemptHistory, History
 from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import Placement, fixed_and_varying, size_text
 from workloads.report.tables import by_cause, by_fault, dollars, duration, notes, shown
@@ -41,7 +41,7 @@ STYLES = {
 
 
 _CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_MOST_EVENTS = 50
+_MAX_EVENTS = 50
 
 
 def page(history: History, refresh_seconds: int | None = None) -> str:
@@ -135,7 +135,7 @@ def _progress(history: History) -> str:
 
 def _events(history: History) -> Iterator[str]:
     """Yield the leader's newest events, which a reader has to unfold."""
-    newest = [event for start in history.starts for event in start.leader][: -_MOST_EVENTS - 1 : -1]
+    newest = [event for start in history.starts for event in start.leader][: -_MAX_EVENTS - 1 : -1]
     if newest:
         rows = [(_clock(each.time), escape(each.name), escape(json.dumps(each.facts))) for each in newest]
         yield element("details", element("summary", "Events"), table(("time", "event", "facts"), rows))
@@ -198,7 +198,7 @@ def _starts(history: History, spent: Goodput) -> Iterator[str]:
         yield _bar(f"{start.name} by cause", start)
 
 
-def _start_row(start: Start, lost: int) -> Sequence[str]:
+def _start_row(start: AttemptHistory, lost: int) -> Sequence[str]:
     began = datetime.fromtimestamp(start.began[0], UTC).strftime("%Y-%m-%d %H:%M:%S")
     steps = f"{start.steps[0].step} to {start.steps[-1].step}" if start.steps else "none"
     if start.restored_locally:

@@ -12,9 +12,9 @@ from multislice_run.records.events import EventName
 from workloads.spec import ExitCode
 
 if TYPE_CHECKING:
-    from workloads.report.history import History, Start
+    from workloads.report.history import AttemptHistory, History
 
-_MOST_LOSSES = 500
+_MAX_LOSSES = 500
 """Largest number of points of a curve. A screen cannot show more."""
 
 
@@ -92,7 +92,7 @@ def summarize_training(history: "History") -> Training:
     return found if history.attempts[-1] is newest else found.before_restore()
 
 
-def _of_attempt(history: "History", newest: "Start") -> Training:
+def _of_attempt(history: "History", newest: "AttemptHistory") -> Training:
     from workloads.report.history import LAST
 
     step = _reached(newest)
@@ -123,7 +123,7 @@ def _of_attempt(history: "History", newest: "Start") -> Training:
     )
 
 
-def _reached(start: "Start") -> int | None:
+def _reached(start: "AttemptHistory") -> int | None:
     """Return the step that an attempt has reached. None: it has not restored its state yet."""
     moves = [(step.time, step.step) for step in start.steps[-1:]]
     # A rollback is a restore after steps.
@@ -135,7 +135,7 @@ _POSITIONS = (EventName.RUN_STARTED, EventName.RESTORE)
 """Events whose step is the position of the run."""
 
 
-def _beginning(start: "Start") -> str:
+def _beginning(start: "AttemptHistory") -> str:
     opened, restored = start.last(EventName.RUN_STARTED), start.last(EventName.RESTORE)
     outcome = str(opened.facts.get("outcome", "")) if opened else "resumed" if restored else ""
     found = opened or restored
@@ -182,5 +182,5 @@ def _curve(history: "History", reached: int | None) -> tuple[tuple[int, float], 
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    count = min(len(points), _MOST_LOSSES)
+    count = min(len(points), _MAX_LOSSES)
     return tuple(points[(index + 1) * len(points) // count - 1] for index in range(count))

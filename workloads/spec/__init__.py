@@ -55,7 +55,7 @@ from workloads.spec.job import (
     preset_names,
 )
 from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec
-from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
+from workloads.spec.slices import MAX_SLICES, MeshSpec, SliceSpec
 from workloads.spec.training import (
     CHANGEABLE,
     WANDB_KEY_VARIABLE,

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from workloads.spec.base import PositiveInt, Spec, WholeNumber
 
-MOST_SLICES, MOST_DEVICES = 4096, 1 << 20
+MAX_SLICES, MAX_DEVICES = 4096, 1 << 20
 """Limits above every real job, so that loops over devices or over their divisors stay short."""
 
 
@@ -16,7 +16,7 @@ class SliceSpec(Spec):
 
     generation: str
     topology: str
-    count: Annotated[WholeNumber, Field(gt=0, le=MOST_SLICES)]
+    count: Annotated[WholeNumber, Field(gt=0, le=MAX_SLICES)]
     min_count: PositiveInt | None = None
     """Smallest number of slices that an attempt may run on, with the same global batch. If the batch does not divide
     evenly over the slices, rows of padding without effect are added. Default: the job runs only on all slices, and
@@ -31,8 +31,8 @@ class SliceSpec(Spec):
 
     @model_validator(mode="after")
     def _can_be_counted(self) -> Self:
-        if self.devices > MOST_DEVICES:
-            raise ValueError(f"slices must have at most {MOST_DEVICES} devices in all, got {self.devices}")
+        if self.devices > MAX_DEVICES:
+            raise ValueError(f"slices must have at most {MAX_DEVICES} devices in all, got {self.devices}")
         return self
 
     @classmethod

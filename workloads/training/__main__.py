@@ -12,8 +12,8 @@ from importlib import import_module
 
 from pydantic import ValidationError
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.sigterm import end_on_sigterm
-from multislice_run.start import Start
 from multislice_run.supervised import is_supervised, wait_for_start
 from workloads.spec import (
     IMAGE_VARIABLE,
@@ -75,11 +75,11 @@ def main() -> None:
     run_host(spec, start, os.environ)
 
 
-def submission(environment: Mapping[str, str], began: float) -> tuple[JobSpec, Start]:
+def submission(environment: Mapping[str, str], began: float) -> tuple[JobSpec, AttemptFacts]:
     """Return the job and this start of it. `began` is the Unix time at which the process began."""
     try:
         spec = JobSpec.model_validate_json(environment[JOB_SPEC_VARIABLE])
-        return spec, Start.of(environment, began, spec.slices.count)
+        return spec, AttemptFacts.of(environment, began, spec.slices.count)
     except KeyError as missing:
         raise InvalidSpec(f"{missing.args[0]} must be set; see python -m workloads.training --help") from None
     except (ValidationError, ValueError) as fault:

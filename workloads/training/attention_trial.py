@@ -41,7 +41,7 @@ a CPU, the largest difference for 512 to 1024 positions is 0.018 for plain atten
 always in the gradient by the query. A position that is computed wrongly differs by about 1. float32 has the same limit,
 because a TPU computes its products in bfloat16 by default."""
 
-LONGEST_COMPARED = 4096
+MAX_COMPARED_POSITIONS = 4096
 """Largest number of positions to compare, because plain attention holds all scores in memory. It is two of the largest
 blocks."""
 
@@ -80,10 +80,10 @@ class Layer:
     @property
     def part(self) -> Self:
         """Return one sequence and one kv head, with enough positions for blocks of the same size."""
-        fewest = ceil(self.positions / LONGEST_COMPARED)
+        fewest = ceil(self.positions / MAX_COMPARED_POSITIONS)
         parts = range(fewest, self.positions // 128 + 1)
         length = next((self.positions // count for count in parts if self.positions % (128 * count) == 0), None)
-        return replace(self, kv_heads=1, sequences=1, positions=length or min(self.positions, LONGEST_COMPARED))
+        return replace(self, kv_heads=1, sequences=1, positions=length or min(self.positions, MAX_COMPARED_POSITIONS))
 
     @property
     def rows(self) -> int:

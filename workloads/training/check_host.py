@@ -12,14 +12,14 @@ from collections.abc import Mapping
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.sigterm import end_on_sigterm
-from multislice_run.start import Start
 from workloads.spec import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, SLICES_VARIABLE, START_VARIABLE, ExitCode, SliceSpec
 from workloads.training import slice_check
 from workloads.training.failures import BadHost
 from workloads.training.joining import HostProcess, hang
 from workloads.training.quarantine import OwnNode, set_aside
-from workloads.training.runtime import Place, Processes
+from workloads.training.runtime import HostPosition, Processes
 from workloads.training.start_check import open_devices, require_devices
 from workloads.training.watchdog import Watchdog
 
@@ -29,7 +29,7 @@ _START_MINUTES = 30.0
 
 def check_devices(
     slices: SliceSpec,
-    place: Place,
+    position: HostPosition,
     processes: Processes,
     environment: Mapping[str, str],
     size: Mapping[str, int] | None,
@@ -42,12 +42,12 @@ def check_devices(
     """
     processes.deadline.expect("the slice check", slice_check.MINUTES)
     try:
-        devices = open_devices(place)
-        require_devices(slices, devices, place, processes)
+        devices = open_devices(position)
+        require_devices(slices, devices, position, processes)
         if size is not None:
-            slice_check.check_slices(slices, devices, place, processes, size)
+            slice_check.check_slices(slices, devices, position, processes, size)
     except BadHost as bad:
-        raise set_aside(bad, OwnNode.of(environment), place, processes) from None
+        raise set_aside(bad, OwnNode.of(environment), position, processes) from None
 
 
 def main() -> None:
@@ -61,13 +61,13 @@ def main() -> None:
     except (KeyError, ValueError) as fault:
         print(f"stopped: the environment of the slice check is not valid: {fault}", file=sys.stderr)
         sys.exit(ExitCode.INVALID_SPEC)
-    with HostProcess(storage, Start(run_id, attempt, began, None, slices.count, None), os.environ) as host:
+    with HostProcess(storage, AttemptFacts(run_id, attempt, began, None, slices.count, None), os.environ) as host:
         processes = host.join(slices, _START_MINUTES)
         # JAX has replaced the handler.
         end_on_sigterm()
         with Watchdog(processes, host.ending, hang):
-            check_devices(slices, host.place, processes, os.environ, slice_check.SIZE)
-    print(f"host {host.place.host}: all devices of the job compute correctly", flush=True)
+            check_devices(slices, host.position, processes, os.environ, slice_check.SIZE)
+    print(f"host {host.position.host}: all devices of the job compute correctly", flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ FORMAT = 1
 """Format of the checkpoints that this image writes, and the newest that it reads. A change that an older image would
 take for damage increases it. Records without a format are of format 1."""
 
-SMALLEST_SHARED_BYTES = 32 << 20
+MIN_SHARED_BYTES = 32 << 20
 """Smallest part for which replicas share the writing of a shard. Cutting it up takes a program for each shape, which
 the first save of an attempt compiles while the devices wait."""
 
@@ -53,6 +53,10 @@ class Record:
     fingerprints: Fingerprints
     manifest: dict[str, Any]
     """Manifest of the attempt that saved it; see `runs`."""
+    attempt: int = 0
+    """Number of that attempt."""
+    steps: tuple[str, ...] = ()
+    """Lines of its last steps, which were not in storage when the save began."""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Self:
@@ -63,7 +67,9 @@ class Record:
         """
         match found:
             case {"fingerprints": dict(), "manifest": dict()}:
-                return cls(found["fingerprints"], found["manifest"])
+                # Earlier images wrote no lines.
+                steps = tuple(map(str, found.get("steps", ())))
+                return cls(found["fingerprints"], found["manifest"], int(found.get("attempt", 0)), steps)
             case _:
                 raise ValueError("expected a record with fingerprints and a manifest")
 
@@ -120,7 +126,7 @@ class Checkpoints:
         )
         self._reader = ocp.StandardCheckpointHandler()
         arrays = ocp.type_handlers.ArrayHandler(
-            min_slice_bytes_for_replica_parallel=SMALLEST_SHARED_BYTES,
+            min_slice_bytes_for_replica_parallel=MIN_SHARED_BYTES,
             max_replicas_for_replica_parallel=SHARING_REPLICAS,
         )
         writer = ocp.PyTreeCheckpointHandler(
@@ -171,7 +177,7 @@ class Checkpoints:
             " put a good one there, or begin a new run with storage.existing_run: new"
         )
 
-    def save(self, step: int, state: TrainState, fingerprints: Fingerprints, manifest: dict[str, Any]) -> None:
+    def save(self, step: int, state: TrainState, record: Record) -> None:
         """Begin to write `state`, which must be equal on all replicas, after the previous save has ended.
 
         It returns when the arrays are copied from the devices.
@@ -179,8 +185,8 @@ class Checkpoints:
         Raises:
             SaveFailed: this host could not begin to write, or could not write its part of the previous save.
         """
-        record = {"format": FORMAT, "fingerprints": fingerprints, "manifest": manifest}
-        items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
+        written = {"format": FORMAT, **vars(record), "steps": [*record.steps]}
+        items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(written)}
         try:
             begun = self._orbax.save(step, args=ocp.args.Composite(**items))
         except Exception as error:

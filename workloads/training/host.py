@@ -1,4 +1,4 @@
-"""Runs one host's process of a training job: check the place, join, watch, train, end."""
+"""Runs one host's process of a training job: check the position, join, watch, train, end."""
 
 import socket
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from ipaddress import ip_address
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Failure
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
-from multislice_run.start import Start
 from workloads.spec import JobSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
@@ -17,41 +17,41 @@ from workloads.training.failures import TrainingStopped
 from workloads.training.joining import HostProcess, hang
 from workloads.training.lifelines import Lifelines
 from workloads.training.loop import train
-from workloads.training.runtime import Place
+from workloads.training.runtime import HostPosition
 from workloads.training.start_check import on_present_slices
 from workloads.training.trackers import require_packages
 from workloads.training.watchdog import Watchdog
 from workloads.training.writer import Writer
 
 
-def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> None:
+def run_host(spec: JobSpec, start: AttemptFacts, environment: Mapping[str, str]) -> None:
     """Train to the end of the run. On an error, end the process with its exit code."""
     storage = epath.Path(spec.storage.path)
     host = HostProcess(storage, start, environment)
-    place = host.place
+    position = host.position
 
     def lost(error: TrainingStopped) -> None:
-        host.ending.fail(Failure.of(error, place.host), host.processes)
+        host.ending.fail(Failure.of(error, position.host), host.processes)
 
-    live = LiveMetrics(start, leads=place.process == 0)
+    live = LiveMetrics(start, leads=position.process == 0)
     serve(live, environment)
     look_back(live, storage, start)
     with host:
         require_packages(spec.trackers)
-        job = on_present_slices(spec, place)
+        job = on_present_slices(spec, position)
         processes = host.join(job.slices, job.training.start_minutes)
-        lifelines = Lifelines(processes, host.roll.key, lambda: own_address(place, environment), host.lose)
+        lifelines = Lifelines(processes, host.roll.key, lambda: own_address(position, environment), host.lose)
         with Watchdog(processes, host.ending, hang, host.leave_early), lifelines:
-            check_devices(job.slices, place, processes, environment, slice_check.SIZE)
+            check_devices(job.slices, position, processes, environment, slice_check.SIZE)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
                 train(job, start, processes, live)
 
 
-def own_address(place: Place, environment: Mapping[str, str]) -> str:
+def own_address(position: HostPosition, environment: Mapping[str, str]) -> str:
     """Return the IP address of this host for other slices."""
     bound = environment.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0].strip("[]")
     # It may be a name, or stand for all addresses of the host.
     with suppress(ValueError):
         if not ip_address(bound).is_unspecified:
             return bound
-    return socket.gethostbyname(place.host if len(place.hosts) > 1 else socket.gethostname())
+    return socket.gethostbyname(position.host if len(position.hosts) > 1 else socket.gethostname())

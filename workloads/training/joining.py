@@ -9,15 +9,15 @@ from typing import Self
 
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Ending, Failure
 from multislice_run.sigterm import NOTHING_TO_SAVE
-from multislice_run.start import Start
 from multislice_run.supervised import is_supervised
 from multislice_run.worlds import Ready, Roll
 from workloads.spec import ExitCode, SliceSpec
 from workloads.training.failures import Preempted, TrainingStopped
-from workloads.training.runtime import Deadline, Expectation, Place, Processes, join, require_coordinator_port
-from workloads.training.start_check import require_place
+from workloads.training.runtime import Deadline, Expectation, HostPosition, Processes, join, require_coordinator_port
+from workloads.training.start_check import require_position
 from workloads.training.watchdog import Watchdog
 
 _UNREACHABLE = "all hosts began but did not join; is the first host of the first slice reachable from here?"
@@ -26,11 +26,11 @@ _UNREACHABLE = "all hosts began but did not join; is the first host of the first
 class HostProcess:
     """This process as one host of a job. The context manager ends the process for every exception raised inside."""
 
-    def __init__(self, storage: epath.Path, start: Start, environment: Mapping[str, str]):
+    def __init__(self, storage: epath.Path, start: AttemptFacts, environment: Mapping[str, str]):
         """`storage` is the folder of the roll and of failures."""
-        self.place = Place.of(environment)
-        self.ending = Ending(storage, start, self.place.host)
-        self.processes = Processes(0, 1, self.place.host)
+        self.position = HostPosition.of(environment)
+        self.ending = Ending(storage, start, self.position.host)
+        self.processes = Processes(0, 1, self.position.host)
         """Processes to inform about a failure. Before the join, only this one."""
         self.storage = storage
         self.roll = Roll(storage, start.run_id, start.restart_attempt)
@@ -45,24 +45,24 @@ class HostProcess:
             InvalidSpec: the JobSet has other slices.
             BadHostStays: something else listens on the coordinator's port.
         """
-        require_place(slices, self.place)
-        require_coordinator_port(self.place, self._environment)
+        require_position(slices, self.position)
+        require_coordinator_port(self.position, self._environment)
         deadline = Deadline()
         deadline.expect("the join of all hosts", start_minutes)
 
         def explain(missed: Expectation) -> str:
             try:
-                missing = "" if is_supervised() else self.roll.missing(self.place.slice_count, slices.hosts)
+                missing = "" if is_supervised() else self.roll.missing(self.position.slice_count, slices.hosts)
                 return f"{hang(missed)}: {missing or _UNREACHABLE}"
             except Exception as error:  # noqa: BLE001 - storage may be what fails, but the process must end anyway
                 return f"{hang(missed)}, and the roll in storage cannot be read: {error}"
 
-        with Watchdog(Processes(0, 1, self.place.host, deadline), self.ending, explain):
+        with Watchdog(Processes(0, 1, self.position.host, deadline), self.ending, explain):
             # A supervisor has signed, and has seen all others sign, before it began this attempt.
-            signs = not self.place.alone and not is_supervised()
+            signs = not self.position.alone and not is_supervised()
             if signs:
-                self.roll.sign(self.place.process, Ready(self.place.host))
-            self.processes = join(self.place, start_minutes, deadline)
+                self.roll.sign(self.position.process, Ready(self.position.host))
+            self.processes = join(self.position, start_minutes, deadline)
         if signs and self.processes.leads:
             self.roll.forget()
         return self.processes

@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.records.events import BY_CLASS, EventName
 from multislice_run.records.ledger import Ledger
 from multislice_run.records.lines import Pace
-from multislice_run.start import Start
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.pace import compare
@@ -25,7 +25,7 @@ from workloads.training.trackers import Trackers
 
 
 @dataclass(frozen=True)
-class StepUnderWay:
+class DispatchedStep:
     """A step that the devices got and that is not recorded yet."""
 
     before: Position
@@ -67,7 +67,7 @@ class Journal:
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
-    def record_start(self, start: Start, spec: JobSpec) -> None:
+    def record_start(self, start: AttemptFacts, spec: JobSpec) -> None:
         """Record the start of this attempt, and whether it has fewer slices than the job."""
         slices, batch = spec.slices.count, spec.training.global_batch
         self.live.set_schedule(self.schedule.steps, self.schedule.save_every_minutes * 60, slices)
@@ -92,11 +92,11 @@ class Journal:
         if self.processes.leads:
             print(message, flush=True)
 
-    def begin_step(self, before: Position, result: StepResult) -> StepUnderWay:
+    def begin_step(self, before: Position, result: StepResult) -> DispatchedStep:
         """Return the step after `before`, which the devices have got and whose result will be `result`."""
-        return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
+        return DispatchedStep(before, time.monotonic(), self._reader.submit(Result.read, result))
 
-    def end_step(self, step: StepUnderWay) -> None:
+    def end_step(self, step: DispatchedStep) -> None:
         """Report a step."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended

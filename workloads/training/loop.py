@@ -15,10 +15,10 @@ from dataclasses import asdict
 
 import jax
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.live_metrics import LiveMetrics
 from multislice_run.records.events import EventName
-from multislice_run.records.ledger import Ledger
-from multislice_run.start import Start
+from multislice_run.records.ledger import Ledger, add_unstored
 from workloads.progress import (
     CheckpointSaved,
     Evaluation,
@@ -30,12 +30,12 @@ from workloads.progress import (
 from workloads.spec import JobSpec
 from workloads.training.after_step import AfterStep, every
 from workloads.training.attention_trial import settle
-from workloads.training.checkpoint import Checkpoints, SaveTimer, read_record
+from workloads.training.checkpoint import Checkpoints, Record, SaveTimer, read_record
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
 from workloads.training.initial_weights import InitialWeights
-from workloads.training.journal import Journal, StepUnderWay
+from workloads.training.journal import DispatchedStep, Journal
 from workloads.training.local_checkpoints import LocalCheckpoints, LocalSaves, local_folder
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
@@ -50,14 +50,14 @@ from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
 
 
-def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) -> None:
+def train(spec: JobSpec, start: AttemptFacts, processes: Processes, live: LiveMetrics) -> None:
     """Train `spec` from the run's newest checkpoint to its last step. `live` gets the metrics.
 
     Raises:
         TrainingStopped: a stop with a known cause.
     """
     training = Training(spec, start, processes, live)
-    fits = fitting(spec, training.program.functions.held_shapes)
+    fits = fitting(spec, training.program.functions.device_state_shapes)
     with _closed_at_a_known_end(training.checkpoints), training.journal, training.profiler, training.batches, fits:
         training.run_to_end(start)
     processes.deadline.clear()
@@ -79,7 +79,7 @@ def _closed_at_a_known_end(checkpoints: Checkpoints) -> Generator[None]:
 class Training:
     """One attempt of a run with everything that it needs."""
 
-    def __init__(self, spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics):
+    def __init__(self, spec: JobSpec, start: AttemptFacts, processes: Processes, live: LiveMetrics):
         self.spec, self.schedule, self.processes = spec, spec.training, processes
         self._mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
         # The executor is not a context manager, because an attempt that fails early must not wait for the compiler.
@@ -112,7 +112,7 @@ class Training:
         self._stored_step = 0
         """Step of the newest checkpoint in storage; 0 without one."""
         self._rollbacks = 0
-        self._under_way: StepUnderWay | None = None
+        self._dispatched: DispatchedStep | None = None
         """The newest step until its result is read."""
         self._after = (*self._after_results(), *self._after_states())
 
@@ -144,7 +144,7 @@ class Training:
     def _ends(self, step: int) -> bool:
         return step == self.schedule.steps
 
-    def run_to_end(self, start: Start) -> None:
+    def run_to_end(self, start: AttemptFacts) -> None:
         """Train the remaining steps, then evaluate.
 
         Raises:
@@ -160,7 +160,7 @@ class Training:
         self._position = Position.of(self._state)
         self.journal.announce(RunStarted(self.run.id, outcome, self._position.step, last))
         # The newest step from which a restart on other nodes can continue.
-        self._safe_step = self._stored_step
+        self._restartable_step = self._stored_step
         self._timer = SaveTimer(self.schedule.save_every_minutes * 60, self.processes, self._position.batch)
         while self._position.step < last:
             self._leave_on_sigterm()
@@ -172,12 +172,12 @@ class Training:
         self._announce_saved(wait=True)
         self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - start.began))
 
-    def _announce_start(self, start: Start) -> None:
+    def _announce_start(self, start: AttemptFacts) -> None:
         self.journal.record_start(start, self.spec)
         for line in self._attention.lines:
             self.journal.announce(line)
         if self.processes.leads:
-            placed = placement(self.spec.mesh, self.spec.slices, self._mesh, self.program.functions.held_shapes)
+            placed = placement(self.spec.mesh, self.spec.slices, self._mesh, self.program.functions.device_state_shapes)
             show_placement(placed, self.run.placement)
 
     def _begin(self) -> Outcome:
@@ -201,7 +201,10 @@ class Training:
             self._stored_step = position.step
         self.journal.record(EventName.RESTORE, **asdict(position), seconds=time.monotonic() - began, source=source)
         if self.processes.leads:
-            earlier = earlier or read_record(self.run.checkpoints / str(position.step)).manifest
+            if source == "storage":
+                record = read_record(self.run.checkpoints / str(position.step))
+                add_unstored(self.run.steps, record.attempt, record.steps)
+                earlier = record.manifest
             if change := settings_change(earlier, self.run, state):
                 self.journal.announce(change)
         return "resumed" if position.step < self.schedule.steps else "already complete"
@@ -233,7 +236,7 @@ class Training:
         self._state, result = self.program.step(self._state, batch)
         begun = self.journal.begin_step(before, result)
         self._finish_step()
-        self._under_way, self._position = begun, before.next
+        self._dispatched, self._position = begun, before.next
 
     def _follow_step(self) -> None:
         """Do what needs the state after the newest step. If nothing does, its result is read later."""
@@ -252,9 +255,9 @@ class Training:
 
     def _finish_step(self) -> None:
         """Wait for the current step, if there is one, record its result, and do what needs only that."""
-        if self._under_way is None:
+        if self._dispatched is None:
             return
-        finished, self._under_way = self._under_way, None
+        finished, self._dispatched = self._dispatched, None
         step = finished.number
         self.processes.deadline.expect(f"step {step}", self.schedule.step_timeout_minutes)
         self.journal.end_step(finished)
@@ -322,7 +325,7 @@ class Training:
         self.journal.metrics.skipped_in_a_row = 0
         self._state = state = at_batch(state, position.batch)
         self._position = position = Position.of(state)
-        self._safe_step = self._stored_step = position.step
+        self._restartable_step = self._stored_step = position.step
         self._save_waits = False
         self._timer.restart(position.batch)
         self.journal.record(EventName.RESTORE, **asdict(position), seconds=time.monotonic() - began)
@@ -353,13 +356,14 @@ class Training:
         # all be announced at the end.
         self._announce_saved(wait=True)
         agreed = self.replicas.require_equal(step, self.program.fingerprints(self._state))
-        self.checkpoints.save(step, self._state, agreed, self.run.manifest)
-        self._safe_step = step
+        record = Record(agreed, self.run.manifest, self.run.start, tuple(self.journal.metrics.unstored))
+        self.checkpoints.save(step, self._state, record)
+        self._restartable_step = step
         self.journal.record(EventName.SAVE, step=step, blocking_seconds=time.monotonic() - began)
         self.journal.restart_clock()
 
     def _compare_slices(self, step: int) -> None:
-        if step == self._safe_step:
+        if step == self._restartable_step:
             return  # Its save has compared them.
         began = time.monotonic()
         self.replicas.require_equal(step, self.program.fingerprints(self._state))
@@ -371,7 +375,7 @@ class Training:
         if not self.processes.should_stop():
             return
         self._finish_step()
-        if position.step != self._safe_step:
+        if position.step != self._restartable_step:
             self._save()
         self._announce_saved(wait=True)
         raise Preempted(

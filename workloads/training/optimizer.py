@@ -79,7 +79,7 @@ UPDATE_SIZE = 0.2
 """Root mean square of an update before the learning rate. It is about that of AdamW, so that the same learning rate and
 weight decay suit both: https://arxiv.org/abs/2502.16982, section 2.2."""
 
-_SMALLEST_NORM = 1e-7
+_MIN_NORM = 1e-7
 
 
 def muon(momentum: float, model: ModelSpec) -> optax.GradientTransformation:
@@ -112,7 +112,7 @@ def orthogonalised(matrix: jax.Array) -> jax.Array:
     a, b, c = COEFFICIENTS
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if is_tall else matrix
-    x /= jnp.linalg.norm(x) + _SMALLEST_NORM
+    x /= jnp.linalg.norm(x) + _MIN_NORM
     for _ in range(ITERATIONS):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x

@@ -1,7 +1,7 @@
 """Taints the nodes of a slice with a bad host, so that the next attempt runs elsewhere.
 
-Each pod taints its own node, because a trainer's token may change no other (`infra.stack.borders` renders the
-permission). All nodes of the slice are tainted: a slice cannot be used without one of its hosts, and its first node
+Each pod taints its own node, because a trainer's token may change no other (`infra.stack.admission_policies` renders
+the permission). All nodes of the slice are tainted: a slice cannot be used without one of its hosts, and its first node
 determines where exclusive topology puts the others. docs/how-to/operations.md describes how to remove the taint.
 
 A software error looks the same on every host. Tainting for it would take out one slice after the other, with restarts
@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from workloads.spec import API_ACCESS_PATH, BAD_HOST_CHARACTERS, BAD_HOST_KEY, NODE_VARIABLE
 from workloads.training.failures import BadHost, BadHostStays
-from workloads.training.runtime import Place, Processes
+from workloads.training.runtime import HostPosition, Processes
 
 ATTEMPTS = 5
 """Number of tries. Other clients may change the node between reading and writing: kubelet reports its status, and
@@ -103,19 +103,19 @@ class OwnNode:
             return json.loads(answer.read())
 
 
-def set_aside(bad: BadHost, node: OwnNode | None, place: Place, processes: Processes) -> BadHost:
+def set_aside(bad: BadHost, node: OwnNode | None, position: HostPosition, processes: Processes) -> BadHost:
     """Mark this process's node if `bad` is about its slice, and return the failure to end with, the same everywhere.
 
     The failure counts as a restart if the next attempt may fail in the same way: if the cause may be software, or if a
     node of the slice could not be marked.
     """
-    if reason := _not_of_one_slice(bad, place):
+    if reason := _not_of_one_slice(bad, position):
         return BadHostStays(
             f"{bad}; {reason}: check the image, its libtpu and its permissions on the devices; no node is marked,"
             " and the restart counts",
             bad.suspects,
         )
-    marks = [mark for mark in processes.gather("quarantine", _mark_own_node(bad, node, place)) if mark]
+    marks = [mark for mark in processes.gather("quarantine", _mark_own_node(bad, node, position)) if mark]
     named = ", ".join(name for name, fault in marks if not fault)
     faults = "; ".join(f"{name}: {fault}" for name, fault in marks if fault)
     if faults:
@@ -127,22 +127,22 @@ def set_aside(bad: BadHost, node: OwnNode | None, place: Place, processes: Proce
     return BadHost(f"{bad}; marked {BAD_HOST_KEY}: {named}; the next attempt runs elsewhere", bad.suspects)
 
 
-def _not_of_one_slice(bad: BadHost, place: Place) -> str:
+def _not_of_one_slice(bad: BadHost, position: HostPosition) -> str:
     """Return why the cause may be software. Empty if one slice among good ones, or one host among them, is bad."""
-    if place.slice_count > 1:
+    if position.slice_count > 1:
         return f"{len(bad.slices)} bad slices at once are more likely a software error" if len(bad.slices) > 1 else ""
-    if len(bad.suspects) < len(place.hosts):
+    if len(bad.suspects) < len(position.hosts):
         return ""
     # A wrong sum reaches all hosts of a slice as well.
     return "the cause may be the only slice or its software"
 
 
-def _mark_own_node(bad: BadHost, node: OwnNode | None, place: Place) -> tuple[str, str] | None:
+def _mark_own_node(bad: BadHost, node: OwnNode | None, position: HostPosition) -> tuple[str, str] | None:
     """Mark this process's node and return its name and any error. `None` if the node is not to be marked."""
-    if place.slice not in bad.slices:
+    if position.slice not in bad.slices:
         return None
     if node is None:
-        return place.host, f"no {NODE_VARIABLE} and no token in {API_ACCESS_PATH}"
+        return position.host, f"no {NODE_VARIABLE} and no token in {API_ACCESS_PATH}"
     return node.name, node.mark(str(bad))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from workloads.data.manifest import DataFault
 from workloads.training.failures import DataUnreadable
 
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 15.0
 """First and longest wait before a retry. Each wait is twice the previous one, times a random factor from 0.5 to 1, so
 that hosts do not all read at once when storage is back."""
 
@@ -91,7 +91,7 @@ class ReadAhead[T]:
                 self._note(error)
                 if self._stopped.wait(wait * random.uniform(0.5, 1)):
                     raise
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+                wait = min(2 * wait, MAX_WAIT_SECONDS)
             else:
                 self._faults.pop(number, None)
                 return found

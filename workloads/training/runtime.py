@@ -20,7 +20,7 @@ from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
-from multislice_run.place import Place as Place
+from multislice_run.host_position import HostPosition as HostPosition
 from multislice_run.sigterm import LEADER_STAYS_SECONDS, jax_heard_sigterm, on_sigterm
 from workloads.spec import ExitCode
 from workloads.training.failures import BadHostStays, HostMissing, Suspect
@@ -215,13 +215,13 @@ class Processes:
             ) from None
 
 
-def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> None:
+def require_coordinator_port(position: HostPosition, environment: Mapping[str, str]) -> None:
     """Check that the port of JAX's coordination service is free on the leader. If not, JAX would exit without an error.
 
     Raises:
         BadHostStays: something else listens there.
     """
-    if place.alone or place.process:
+    if position.alone or position.process:
         return
     default = f"[::]:{environment.get('JAX_COORDINATOR_PORT', coordinator_port)}"
     host, _, port = environment.get("JAX_COORDINATOR_BIND_ADDRESS", default).rpartition(":")
@@ -233,16 +233,16 @@ def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> No
         # Other errors of the address are left to JAX.
         if error.errno == errno.EADDRINUSE:
             raise BadHostStays(
-                f"host {place.host}: expected port {port} to be free for JAX's coordination service, but something"
+                f"host {position.host}: expected port {port} to be free for JAX's coordination service, but something"
                 " listens there; end it, or let the job move to other hosts",
-                {Suspect(place.slice, place.host)},
+                {Suspect(position.slice, position.host)},
             ) from None
 
 
-def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
+def join(position: HostPosition, start_minutes: float, deadline: Deadline) -> Processes:
     """Join the other processes of the job, which may start up to `start_minutes` later than this one."""
-    if place.alone:
-        alone = Processes(0, 1, place.host, deadline)
+    if position.alone:
+        alone = Processes(0, 1, position.host, deadline)
         on_sigterm(alone.sigterm.set)
         return alone
     # The process's position is not passed, because JAX's GKE detection reads it from the same variables.
@@ -251,4 +251,4 @@ def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
         heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
         shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_SECONDS,
     )
-    return Processes(jax.process_index(), jax.process_count(), place.host, deadline)
+    return Processes(jax.process_index(), jax.process_count(), position.host, deadline)

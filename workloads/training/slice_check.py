@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.spec import SliceSpec
 from workloads.training.failures import BadHost, OutOfMemory, Suspect, WrongCollective, first_of, is_out_of_memory
-from workloads.training.runtime import Place, Processes
+from workloads.training.runtime import HostPosition, Processes
 
 MINUTES = 10.0
 """Time limit of the check in minutes, after which a host counts as hung. It takes seconds, most of them to compile."""
@@ -60,7 +60,7 @@ class Findings:
 
 
 def check_slices(
-    slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes, sizes: Mapping[str, int]
+    slices: SliceSpec, devices: Sequence[Any], position: HostPosition, processes: Processes, sizes: Mapping[str, int]
 ) -> None:
     """Check computation of all devices, with matrices of `sizes`, and communication. The result is the same everywhere.
 
@@ -69,9 +69,9 @@ def check_slices(
         WrongCollective: collectives across slices are wrong, so the faulty host is unknown.
     """
     local = [device for device in devices if device.process_index == processes.index]
-    own = Findings(place.host, place.slice, own=wrong_products(local, sizes))
+    own = Findings(position.host, position.slice, own=wrong_products(local, sizes))
     judge([Findings(**each) for each in processes.gather("slice check/products", asdict(own))])
-    own = Findings(place.host, place.slice, **wrong_collectives(slices, devices))
+    own = Findings(position.host, position.slice, **wrong_collectives(slices, devices))
     judge([Findings(**each) for each in processes.gather("slice check/collectives", asdict(own))])
 
 

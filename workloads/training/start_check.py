@@ -11,28 +11,28 @@ import jax
 
 from workloads.spec import JobSpec, SliceSpec
 from workloads.training.failures import BadHost, InvalidSpec, NoDevices, Suspect
-from workloads.training.runtime import Place, Processes
+from workloads.training.runtime import HostPosition, Processes
 
 
-def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
+def on_present_slices(job: JobSpec, position: HostPosition) -> JobSpec:
     """Return the job as it runs on the slices of its JobSet, before this process waits for others.
 
     Raises:
         InvalidSpec: the slices do not match the job.
     """
-    require_place(job.slices, place)
-    return job if place.slice_count == job.slices.count else job.on_slices(place.slice_count)
+    require_position(job.slices, position)
+    return job if position.slice_count == job.slices.count else job.on_slices(position.slice_count)
 
 
-def require_place(slices: SliceSpec, place: Place) -> None:
+def require_position(slices: SliceSpec, position: HostPosition) -> None:
     """Compare the slices of the JobSet with those of the specification.
 
     Raises:
-        InvalidSpec: too many or too few slices, another number of hosts, or a place outside of them.
+        InvalidSpec: too many or too few slices, another number of hosts, or a position outside of them.
     """
-    if faults := place.faults(slices.fewest, slices.count, slices.hosts):
+    if faults := position.faults(slices.fewest, slices.count, slices.hosts):
         raise InvalidSpec(
-            f"host {place.host}: {'; '.join(faults)}; submit the job again with a specification for"
+            f"host {position.host}: {'; '.join(faults)}; submit the job again with a specification for"
             f" {slices.count} slices of {slices.topology}"
         )
 
@@ -42,7 +42,7 @@ CACHED_FROM_SECONDS = {"cpu": 0.0, "tpu": 1.0}
 in a bucket, where each small program would cost every host a round trip."""
 
 
-def open_devices(place: Place) -> Sequence[Any]:
+def open_devices(position: HostPosition) -> Sequence[Any]:
     """Return all devices of the job, and print those of this host.
 
     Raises:
@@ -50,19 +50,19 @@ def open_devices(place: Place) -> Sequence[Any]:
     """
     try:
         devices = jax.devices()
-        print(own_devices(place, jax.local_devices()), flush=True)
+        print(own_devices(position, jax.local_devices()), flush=True)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM_SECONDS[devices[0].platform])
         return devices
     except RuntimeError as error:
         raise NoDevices(
-            f"host {place.host}: its devices do not open ({str(error).splitlines()[0]}); if other hosts report it too,"
-            " check the image, its libtpu and its permissions on the devices"
+            f"host {position.host}: its devices do not open ({str(error).splitlines()[0]}); if other hosts report it"
+            " too, check the image, its libtpu and its permissions on the devices"
         ) from error
 
 
-def own_devices(place: Place, local: Sequence[Any]) -> str:
+def own_devices(position: HostPosition, local: Sequence[Any]) -> str:
     """Return a line with the devices of this host and their positions in the slice."""
-    return f"host {place.host} has in slice {place.slice}: {', '.join(map(_device, local))}"
+    return f"host {position.host} has in slice {position.slice}: {', '.join(map(_device, local))}"
 
 
 def _device(device: Any) -> str:
@@ -72,7 +72,7 @@ def _device(device: Any) -> str:
     return f"device {device.id} at ({coordinates}) core {device.core_on_chip}"
 
 
-def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes) -> None:
+def require_devices(slices: SliceSpec, devices: Sequence[Any], position: HostPosition, processes: Processes) -> None:
     """Compare the devices of all hosts with the specification. The result is the same in every process.
 
     Raises:
@@ -80,8 +80,8 @@ def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, pro
         InvalidSpec: a host has too many, or devices are not in the slice that GKE reports.
     """
     local = [device for device in devices if device.process_index == processes.index]
-    seen = _reported_slices(local, place)
-    own: dict[str, Any] = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": seen}
+    seen = _reported_slices(local, position)
+    own: dict[str, Any] = {"host": position.host, "devices": len(local), "slice": position.slice, "seen": seen}
     hosts = processes.gather("devices", own)
     expected = slices.devices_per_host
     if few := [host for host in hosts if host["devices"] < expected]:
@@ -101,10 +101,10 @@ def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, pro
         raise InvalidSpec(f"expected {slices.hosts} hosts in each of {slices.count} slices, got {dict(sizes)}")
 
 
-def _reported_slices(local: Sequence[Any], place: Place) -> list[int]:
+def _reported_slices(local: Sequence[Any], position: HostPosition) -> list[int]:
     """Return the slices that the devices report. CPU devices and those of a single slice report nothing useful."""
-    if place.slice_count == 1 or not local or local[0].platform != "tpu":
-        return [place.slice]
+    if position.slice_count == 1 or not local or local[0].platform != "tpu":
+        return [position.slice]
     return sorted({device.slice_index for device in local})
 
 

@@ -46,15 +46,15 @@ class TrainState:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Held(TrainState):
+class DeviceState(TrainState):
     """Everything that the devices hold between two steps of a job with `training.lora`."""
 
     frozen: Tree
     """The model's frozen weights, with matrices in the compute type."""
 
 
-def _held(state: TrainState, frozen: Tree | None) -> TrainState:
-    return state if frozen is None else Held(**vars(state), frozen=frozen)
+def _device_state(state: TrainState, frozen: Tree | None) -> TrainState:
+    return state if frozen is None else DeviceState(**vars(state), frozen=frozen)
 
 
 @jax.tree_util.register_dataclass
@@ -97,9 +97,9 @@ class Program:
         """Shapes of the third argument of step and evaluation. `None` if they have only two."""
 
     @property
-    def held_shapes(self) -> TrainState:
+    def device_state_shapes(self) -> TrainState:
         """Shapes of everything that the devices hold between two steps."""
-        return _held(self.state_shapes, self.frozen_shapes)
+        return _device_state(self.state_shapes, self.frozen_shapes)
 
     def compile_initial(self) -> jax.stages.Compiled:
         """Compile () -> TrainState, which draws the weights from the job's seed, already split."""
@@ -271,7 +271,7 @@ class CompiledProgram:
 
     def fingerprints(self, state: TrainState) -> list[Fingerprints]:
         """Return the fingerprints of `state` and the frozen weights for each replica."""
-        return self.prepare_fingerprints().result()(_held(state, self.frozen))
+        return self.prepare_fingerprints().result()(_device_state(state, self.frozen))
 
     def prepare_fingerprints(self) -> Future[Take]:
         """Return the function that takes fingerprints. The first call begins to compile it in the background."""
@@ -287,7 +287,7 @@ class CompiledProgram:
 
     @cached_property
     def _fingerprints(self) -> Future[Take]:
-        return self._compiler.submit(compile_fingerprints, self.functions.held_shapes)
+        return self._compiler.submit(compile_fingerprints, self.functions.device_state_shapes)
 
     @cached_property
     def _evaluation(self) -> jax.stages.Compiled:

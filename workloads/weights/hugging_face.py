@@ -62,7 +62,7 @@ MODEL_TYPES = tuple(_FAMILIES)
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}
 _REACHES = {"local": "sliding_attention", "global": "full_attention"}
 
-type Place = Callable[[np.ndarray], np.ndarray]
+type View = Callable[[np.ndarray], np.ndarray]
 """Function from one of the trainer's arrays to its view with a tensor."""
 
 
@@ -74,16 +74,16 @@ class Tensor:
     shape: tuple[int, ...]
     array: tuple[str, ...]
     """Keys of the trainer's array."""
-    _place: Place
+    _view: View
 
     def put(self, array: np.ndarray, values: np.ndarray) -> None:
         """Write the tensor's values into the array."""
-        place = self._place(array)
-        place[...] = values.reshape(place.shape)
+        view = self._view(array)
+        view[...] = values.reshape(view.shape)
 
     def take(self, array: np.ndarray) -> np.ndarray:
         """Return the tensor's values from the array."""
-        return self._place(array).reshape(self.shape)
+        return self._view(array).reshape(self.shape)
 
 
 def model_type(model: ModelSpec) -> str:
@@ -147,7 +147,7 @@ def _attention(model: ModelSpec, layer: int) -> Iterator[Tensor]:
     embed, head, grouped = model.embed_dim, model.head_dim, model.queries_per_kv_head
     kinds = {"q": slice(0, grouped), "k": slice(grouped, grouped + 1), "v": slice(grouped + 1, grouped + 2)}
 
-    def heads(kind: slice) -> Place:
+    def heads(kind: slice) -> View:
         # The trainer has columns D,K(G+2)H. The files have rows of whole heads, (KG)H,D or KH,D.
         return lambda array: array[layer].reshape(embed, model.kv_heads, -1, head)[:, :, kind].transpose(1, 2, 3, 0)
 

@@ -7,4 +7,4 @@ compares it with recorded decisions of the real Kueue.
 It cannot know whether hosts are free (topology-aware scheduling counts them, queued capacity has to create them),
 whether pods start in time, or which jobs end or are submitted in the meantime. A verdict says so where it matters.
 Nested cohorts, partial admission, preemption gates and fair sharing between LocalQueues are not modelled, because
-nothing here uses them."""
+no stack uses them. `multislice rehearse` names them if it finds them in another cluster."""

@@ -1,5 +1,6 @@
 """Queues and workloads read from Kubernetes objects: those that the stack renders, or those of a live cluster."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
@@ -112,16 +113,19 @@ def jobset_workload(manifest: Object, queue: str, priority: int, flavors: Iterab
         queue=queue,
         priority=priority,
         queued_at=now,
-        pod_sets=tuple(_pod_set(pods, 0, flavors) for pods in _pods_of(manifest) if _chips(pods)),
+        pod_sets=tuple(_pod_set(pods, 0, flavors) for pods in pod_sets(manifest) if _chips(pods)),
         admission=None,
     )
 
 
-def _pods_of(manifest: Object) -> Iterator[Object]:
-    """Yield the pod sets that Kueue sees in a JobSet."""
+def pod_sets(manifest: Object) -> Iterator[Object]:
+    """Yield the pod sets that Kueue sees in a JobSet, as in a Workload."""
     for job in manifest["spec"]["replicatedJobs"]:
         spec = job["template"]["spec"]
-        yield {"name": job["name"], "count": job["replicas"] * spec["parallelism"], "template": spec["template"]}
+        # Kubernetes' and JobSet's defaults.
+        pods = spec.get("parallelism", 1)
+        count = job.get("replicas", 1) * min(pods, spec.get("completions", pods))
+        yield {"name": job["name"], "count": count, "template": spec["template"]}
 
 
 def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
@@ -131,11 +135,30 @@ def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
 
 def _chips(pods: Object) -> int:
     """Return the chips of one pod. For a pod without chips Kueue counts nothing and assigns no flavor."""
-    asked = [container.get("resources", {}) for container in pods["template"]["spec"]["containers"]]
-    chips = [
-        each.get("requests", {}).get(TPU_RESOURCE) or each.get("limits", {}).get(TPU_RESOURCE, 0) for each in asked
-    ]
-    return int(sum(map(amount, chips)))
+    return int(requests(pods["template"]["spec"]).get(TPU_RESOURCE, 0))
+
+
+def requests(pod: Object) -> dict[str, float]:
+    """Return the resources that a pod with this spec requests.
+
+    Its containers run at the same time, after its init containers, one after the other. An init container with
+    `restartPolicy: Always` keeps running next to all later ones (`PodRequests` in k8s.io/component-helpers/resource).
+    """
+    most, beside = Counter[str](), Counter[str]()
+    for container in pod.get("initContainers", []):
+        own = _container_requests(container)
+        most |= beside + own
+        if container.get("restartPolicy") == "Always":
+            beside += own
+    return dict(most | sum(map(_container_requests, pod["containers"]), beside))
+
+
+def _container_requests(container: Object) -> Counter[str]:
+    """Return the requests of a container. A limit without a request is the request."""
+    resources = container.get("resources", {})
+    asked = {**resources.get("limits", {}), **resources.get("requests", {})}
+    # A Counter adds and compares amounts by resource, whether or not they are whole numbers.
+    return Counter(cast(dict[str, int], {name: amount(each) for name, each in asked.items()}))
 
 
 def _count_ended(status: Object, pods: str) -> int:
@@ -155,22 +178,27 @@ def _changed_at(manifest: Object, kind: str) -> float:
 
 
 def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:
-    """Return the names of the ResourceFlavors whose nodes a pod with this spec may use.
+    """Return the names of the ResourceFlavors whose nodes a pod with this spec may use."""
+    return frozenset(flavor["metadata"]["name"] for flavor in flavors if not obstacle(pod, flavor))
+
+
+def obstacle(pod: Object, flavor: Object) -> str:
+    """Return what nodes of a ResourceFlavor have that keeps a pod with this spec off them; empty if it may use them.
 
     It follows `checkFlavorForPodSets` in `pkg/scheduler/flavorassigner` of Kueue: taints must be tolerated, and of the
     pod's node selector and required node affinity only the flavor's own labels count.
     """
-    return frozenset(flavor["metadata"]["name"] for flavor in flavors if _suits(pod, flavor.get("spec", {})))
-
-
-def _suits(pod: Object, flavor: Object) -> bool:
-    tolerations = [*pod.get("tolerations", []), *flavor.get("tolerations", [])]
-    taints = [taint for taint in flavor.get("nodeTaints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
-    if not all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints):
-        return False
-    labels: Mapping[str, str] = flavor.get("nodeLabels", {})
-    selected = all(labels[key] == value for key, value in pod.get("nodeSelector", {}).items() if key in labels)
-    return selected and _in_affinity(pod, labels)
+    spec = flavor.get("spec", {})
+    tolerations = [*pod.get("tolerations", []), *spec.get("tolerations", [])]
+    for taint in spec.get("nodeTaints", []):
+        effect = taint["effect"]
+        if effect != "PreferNoSchedule" and not any(_tolerates(toleration, taint) for toleration in tolerations):
+            return f"taint {taint['key']}={taint.get('value', '')}:{effect}, which the pods do not tolerate"
+    labels: Mapping[str, str] = spec.get("nodeLabels", {})
+    for key, value in pod.get("nodeSelector", {}).items():
+        if labels.get(key, value) != value:
+            return f"label {key}={labels[key]}, and the pods select {value}"
+    return "" if _in_affinity(pod, labels) else "labels that the node affinity of the pods excludes"
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
@@ -201,9 +229,10 @@ def _holds(rule: Object, value: str) -> bool:
             return value not in rule["values"]
         case "Exists":
             return True
-        case "Gt":
-            return int(value) > int(rule["values"][0])
-        case "Lt":
-            return int(value) < int(rule["values"][0])
+        case "Gt" | "Lt" as operator:
+            (bound,) = rule["values"]
+            if not (value.isdecimal() and bound.isdecimal()):
+                return False
+            return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
         case _:  # DoesNotExist
             return False

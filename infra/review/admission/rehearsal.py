@@ -11,8 +11,8 @@ from infra.review.admission.preemption import Reason, Target
 from infra.review.admission.scheduler import Assignment, Attempt, Mode, Scheduler, assign
 from infra.review.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
 from infra.stack import jobset, kueue
-from infra.stack.pods import way
-from infra.stack.settings.jobs import Job
+from infra.stack.pods import slice_binding
+from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import submission
 from workloads.spec.base import Spec
@@ -50,6 +50,8 @@ class Preempted(Spec):
     priority: int
     chips: int
     reason: Reason
+    runs_again: bool
+    """Whether it gets other chips at once, instead of waiting in its queue."""
 
     def __str__(self) -> str:
         return f"{self.workload} ({self.chips} chips, priority {self.priority}, {_REASONS[self.reason]})"
@@ -98,7 +100,7 @@ class Verdict(Spec):
     preempted: tuple[Preempted, ...]
     admitted_in_the_end: bool
     """Whether it runs in the end. Others may take the chips that a preemption frees."""
-    restless: bool
+    preempts_in_circles: bool
     """Whether workloads of these queues preempt each other in turn without end. In a cluster this may stop by chance,
     because workloads that are preempted together end one by one."""
     shortages: tuple[Shortage, ...]
@@ -143,6 +145,7 @@ class Verdict(Spec):
         """Return the verdict as text. The first line is the outcome."""
         if self.outcome == "paused":
             return (self._headline(),)
+        endless = "workloads of these queues preempt each other in turn, without end"
         details = [
             *(f"borrows {loan}" for loan in self.borrowed),
             *(f"preempts {preempted}" for preempted in self.preempted),
@@ -151,7 +154,7 @@ class Verdict(Spec):
             *_list_names("ahead in the queue:", self.ahead),
             *_list_names("started before it:", self.started_first),
             *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
-            *(["workloads of these queues preempt each other in turn, without end"] if self.restless else []),
+            *([endless] if self.preempts_in_circles else []),
         ]
         return (self._headline(), *details)
 
@@ -181,7 +184,7 @@ def _list_names(what: str, names: Iterable[str]) -> list[str]:
     return [f"{what} {', '.join(found[:_NAMED])}{more}"] if found else []
 
 
-_MOST_EVENTS_EACH = 8
+_MAX_EVENTS_EACH = 8
 """Maximum number of events per workload. With more events, workloads preempt each other in turn without end."""
 
 
@@ -195,7 +198,7 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
         names = ", ".join(queue.name for queue in situation.queues)
         raise ValueError(f"expected one of the queues {names} for {workload.name}, got {workload.queue!r}")
     scheduler = Scheduler(situation)
-    most = _MOST_EVENTS_EACH * (len(situation.workloads) + 1)
+    most = _MAX_EVENTS_EACH * (len(situation.workloads) + 1)
     earlier = list(islice(scheduler.run(), most))
     before, waiting = scheduler.snapshot.copy(), scheduler.waiting(workload.queue)
     scheduler.submit(workload)
@@ -207,8 +210,8 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
         assignment=decided.assignment if decided else assign(before, workload, (0,) * len(workload.pod_sets)),
         step=decided.step if decided else "waits",
         targets=decided.targets if decided else (),
-        admitted_in_the_end=workload.name in scheduler.snapshot.running(workload.queue),
-        restless=most in (len(earlier), len(later)),
+        in_the_end=frozenset(name for queue in situation.queues for name in scheduler.snapshot.running(queue.name)),
+        preempts_in_circles=most in (len(earlier), len(later)),
         waiting=waiting,
         started_first=tuple(event.workload.name for event in earlier if event.step == "admitted"),
     ).verdict()
@@ -222,8 +225,9 @@ class _Finding:
     assignment: Assignment
     step: str
     targets: tuple[Target, ...]
-    admitted_in_the_end: bool
-    restless: bool
+    in_the_end: frozenset[str]
+    """Names of the workloads that run when nothing changes any more."""
+    preempts_in_circles: bool
     waiting: list[Workload]
     started_first: tuple[str, ...]
 
@@ -246,9 +250,9 @@ class _Finding:
             outcome=outcome,
             flavors=self.assignment.flavors if gets else (),
             borrowed=tuple(self._loans()) if gets else (),
-            preempted=tuple(map(_report_preempted, self.targets)) if outcome == "preempts" else (),
-            admitted_in_the_end=self.admitted_in_the_end,
-            restless=self.restless,
+            preempted=tuple(map(self._preempted, self.targets)) if outcome == "preempts" else (),
+            admitted_in_the_end=self.workload.name in self.in_the_end,
+            preempts_in_circles=self.preempts_in_circles,
             shortages=() if outcome == "admitted" else tuple(map(_shortage, self._failed())),
             holders=tuple(self._holders()) if waits else (),
             ahead=tuple(other.name for other in self.waiting if self._before_me(other)) if waits else (),
@@ -269,6 +273,17 @@ class _Finding:
             for needed in (chips_of(pod_sets, flavors) for flavors in product(*usable))
         )
         return "waits" if possible else "never"
+
+    def _preempted(self, target: Target) -> Preempted:
+        other = target.workload
+        return Preempted(
+            workload=other.name,
+            queue=other.queue,
+            priority=other.priority,
+            chips=other.chips,
+            reason=target.reason,
+            runs_again=other.name in self.in_the_end,
+        )
 
     def _failed(self) -> list[Attempt]:
         attempts = (attempt for choice in self.assignment.choices for attempt in choice.attempts)
@@ -296,13 +311,6 @@ class _Finding:
 
     def _before_me(self, other: Workload) -> bool:
         return (-other.priority, other.queued_at) < (-self.workload.priority, self.workload.queued_at)
-
-
-def _report_preempted(target: Target) -> Preempted:
-    other = target.workload
-    return Preempted(
-        workload=other.name, queue=other.queue, priority=other.priority, chips=other.chips, reason=target.reason
-    )
 
 
 def _shortage(attempt: Attempt) -> Shortage:
@@ -367,9 +375,9 @@ def _flavors(settings: Settings) -> list[Object]:
     return [kueue.resource_flavor(name, group, placement) for name, group in settings.slices.items()]
 
 
-def _unknown(settings: Settings, job: Job) -> Iterable[str]:
+def _unknown(settings: Settings, job: JobSettings) -> Iterable[str]:
     groups = settings.groups_of(job)
-    if way(groups.values(), settings.scheduling.placement) == "topology-aware":
+    if slice_binding(groups.values(), settings.scheduling.placement) == "topology-aware":
         yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"
     for name, group in groups.items():
         if group.capacity.requested_by_pods:

@@ -14,7 +14,7 @@ from infra.stack.settings.repairs import repair
 
 _KEY_MARK = "[key]"
 _PYDANTIC_PREFIXES = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
-_LEAST_SIMILAR = 0.65
+_MIN_SIMILARITY = 0.65
 """Least similarity of a misspelt name. With less, `count` would be taken for `cloud`."""
 _WORDS_OF_OTHERS = {
     "spot": ("capacity", "write capacity: spot"),
@@ -29,7 +29,7 @@ _WORDS_OF_OTHERS = {
 _EXAMPLES = {"a whole number": "such as 16", "a number": "such as 0.5"}
 _FILLED_IN = frozenset(("name", "team"))
 """Keys of a job that `infra.stack.settings.read` fills in, although the class of the job requires them."""
-_MOST_SHOWN = 120
+_MAX_SHOWN_CHARACTERS = 120
 """Number of characters to show of a value in the wrong place."""
 _KINDS = {
     "a mapping of keys to values": ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
@@ -113,7 +113,7 @@ def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -
 def nearest(word: object, names: Iterable[str]) -> str:
     """Return the name that was probably meant by another word. Empty if no name is similar."""
     plain = {_plain(name): name for name in names}
-    close = get_close_matches(_plain(str(word)), plain, n=1, cutoff=_LEAST_SIMILAR)
+    close = get_close_matches(_plain(str(word)), plain, n=1, cutoff=_MIN_SIMILARITY)
     return plain[close[0]] if close else ""
 
 
@@ -166,7 +166,7 @@ def show(value: object) -> str:
             text = repr([*value])
         case _:
             text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]} ..."
 
 
 def _translate(detail: ErrorDetails, path: str, model: type[BaseModel]) -> FieldError:

@@ -48,10 +48,10 @@ type Section = Mapping[str, object]
 """A section as it is in the file, valid or not."""
 
 HOURS_PER_YEAR = 8760
-MOST_GRACE_SECONDS = 3600
+MAX_GRACE_SECONDS = 3600
 """Maximum seconds that a pod may take to end. Until then it holds chips that count against other jobs' quota."""
 SWEEP_KEY = "sweep"
-MOST_SWEEP_RUNS = 64
+MAX_SWEEP_RUNS = 64
 """Maximum number of runs. Every preview checks, prices and simulates each run, which takes some tenths of a second, and
 every `up` reads its JobSet. With more runs both would be slow."""
 _FIXED_IN_SWEEPS = ("name", "kind", "team", SWEEP_KEY)
@@ -85,7 +85,7 @@ class JobSlices(Spec):
         return (self.group, *self.fallback)
 
 
-class Job(Spec):
+class JobSettings(Spec):
     """A job of any kind. Any change replaces its JobSet, so the job starts over or resumes.
 
     A change of `paused` is made in place. So is a change of `priority`, unless the job has a `fallback` or a queued
@@ -105,7 +105,7 @@ class Job(Spec):
     is false again, the job waits for chips like any other job and continues from its last checkpoint."""
     max_restarts: Annotated[WholeNumber, Field(ge=0, le=MOST_INT32)] = 3
     """Maximum number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
-    grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
+    grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MAX_GRACE_SECONDS)] = 60
     """Seconds from SIGTERM to SIGKILL, which must be enough to save a checkpoint. A restart waits equally long for a
     hanging host. When Google reclaims spot capacity, pods have 15 seconds in any case
     (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
@@ -165,7 +165,7 @@ class ScratchVolume(Spec):
     """Where the folder is stored. `disk`: on the boot disk of the node. `memory`: in memory that the pod requests."""
 
 
-class _JobInTrainerImage(Job):
+class _JobInTrainerImage(JobSettings):
     """A job whose program is in the trainer's image. It answers what a `ContainerJob` may choose."""
 
     container: ClassVar[str] = TRAINER
@@ -253,7 +253,7 @@ class Heartbeat(Spec):
         return self
 
 
-class ContainerJob(Job):
+class ContainerJob(JobSettings):
     """Runs a program of your own: on every host of the slices, or through Pathways on the head. See
     `docs/how-to/jobs.md`."""
 
@@ -327,16 +327,16 @@ type AnyJob = TrainingJob | ContainerJob
 """A job of any kind that a stack file may have."""
 
 
-def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return one order of slice groups that keeps the order within each wish.
+def group_order(preferences: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return one order of slice groups that keeps the order within each preference.
 
     Raises:
         graphlib.CycleError: there is no such order.
     """
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    for wish in wishes:
-        sorter.add(wish[0])
-        for better, worse in pairwise(wish):
+    for preference in preferences:
+        sorter.add(preference[0])
+        for better, worse in pairwise(preference):
             sorter.add(worse, better)
     return tuple(sorter.static_order())
 
@@ -372,9 +372,9 @@ def sweep_errors(path: str, written: Section) -> Iterator[FieldError]:
             yield FieldError(f"{place}.{setting}", "each value once", f"{repeated[0]!r} twice", "remove one of them")
         else:
             sizes.append(len(cast(list[object], values)))
-    if prod(sizes) > MOST_SWEEP_RUNS:
+    if prod(sizes) > MAX_SWEEP_RUNS:
         got = f"{prod(sizes)} ({' x '.join(map(str, sizes))})"
-        yield FieldError(place, f"at most {MOST_SWEEP_RUNS} runs", got, "write fewer values, or two sweeps")
+        yield FieldError(place, f"at most {MAX_SWEEP_RUNS} runs", got, "write fewer values, or two sweeps")
 
 
 def sweep_of(name: str, sweep: Mapping[str, object]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from infra.stack.settings import rules_cloud, rules_containers, rules_existing, rules_jobs, rules_teams
 from infra.stack.settings.errors import FieldError, SettingsError, refuse, unknown_key
-from infra.stack.settings.jobs import Job, group_order
+from infra.stack.settings.jobs import JobSettings, group_order
 from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import Image, Monitoring, Options, Team
 from infra.stack.settings.sections import JOBS, SHORT_FORM, Sections, entries_of, kind_of, read_draft
@@ -107,7 +107,7 @@ def _is_of(secrets: Iterable[FieldError], error: FieldError) -> bool:
     return any(f"{error.path}.".startswith(f"{secret.path}.") for secret in secrets)
 
 
-def _in_the_jobs_order(name: str, team: Team, jobs: Iterable[Job]) -> Team:
+def _in_the_jobs_order(name: str, team: Team, jobs: Iterable[JobSettings]) -> Team:
     """Return the team with the slice groups of its jobs first in its quota, because Kueue tries them in that order.
 
     The order in the stack file is lost, because Pulumi sorts mappings by key.

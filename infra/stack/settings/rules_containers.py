@@ -14,7 +14,7 @@ from infra.stack.programs import (
     TPU_METRICS_PORT_NAME,
 )
 from infra.stack.settings.errors import FieldError
-from infra.stack.settings.jobs import ContainerJob, Functions, Job, Pathways
+from infra.stack.settings.jobs import ContainerJob, Functions, JobSettings, Pathways
 from infra.stack.settings.partial import each
 from infra.stack.settings.schema import DATASETS_FOLDER
 from infra.stack.settings.stack import Draft, Shapes, join_names
@@ -165,7 +165,7 @@ def _with_head(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) -> It
         yield from _head(path, job, job.pathways, draft, shape)
 
 
-def check_rights(path: str, job: Job | Functions, draft: Draft, teams: Collection[str]) -> Iterator[FieldError]:
+def check_rights(path: str, job: JobSettings | Functions, draft: Draft, teams: Collection[str]) -> Iterator[FieldError]:
     """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
     context of all pods of its team. `teams` are those whose pods have the rights."""
     others = [other for other, found in draft.readable_jobs if found.team in teams and found.host_network]
@@ -174,7 +174,8 @@ def check_rights(path: str, job: Job | Functions, draft: Draft, teams: Collectio
         expected = (
             f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
         )
-        fix = "give the job to another team" if isinstance(job, Job) else f"remove it, or host_network of {others[0]}"
+        remove = f"remove it, or host_network of {others[0]}"
+        fix = "give the job to another team" if isinstance(job, JobSettings) else remove
         yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), fix)
 
 

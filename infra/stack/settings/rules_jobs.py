@@ -13,7 +13,7 @@ from infra.stack.pods import requested_of_host
 from infra.stack.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.stack.settings import rules_containers
 from infra.stack.settings.errors import FieldError, expectation, from_validation, nearest
-from infra.stack.settings.jobs import AnyJob, ContainerJob, HostShare, Job, Section, TrainingJob, group_order
+from infra.stack.settings.jobs import AnyJob, ContainerJob, HostShare, JobSettings, Section, TrainingJob, group_order
 from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import DATASETS_FOLDER, SliceGroup
 from infra.stack.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
@@ -32,7 +32,7 @@ from workloads.spec import (
     preset_names,
 )
 
-_LONGEST_LABEL = 63
+_MAX_LABEL_LENGTH = 63
 """Maximum length of a queue's name. Kueue puts it on the job's pods as a label
 (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set)."""
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
@@ -71,22 +71,22 @@ def _job(path: str, job: AnyJob, draft: Draft, shapes: Shapes) -> Iterator[Field
             yield from rules_containers.check_container(path, job, draft, shapes)
 
 
-def shape_of(job: Job, shapes: Shapes) -> SliceShape | None:
+def shape_of(job: JobSettings, shapes: Shapes) -> SliceShape | None:
     """Return the shape of the job's slices, if it is known. Raise WrongValueError if the job names no group."""
     return shapes.get(job.slices.group)
 
 
-def _name(path: str, job: Job) -> Iterator[FieldError]:
+def _name(path: str, job: JobSettings) -> Iterator[FieldError]:
     if job.name == TEAMS_FOLDER:
         expected = f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket"
         yield FieldError(path, expected, job.name, "rename the job")
-    if len(job.queue) > _LONGEST_LABEL:
-        expected = f"names of team and job that have at most {_LONGEST_LABEL - 1} characters together"
+    if len(job.queue) > _MAX_LABEL_LENGTH:
+        expected = f"names of team and job that have at most {_MAX_LABEL_LENGTH - 1} characters together"
         fix = "shorten one of them: the job's queue is named after both"
         yield FieldError(path, expected, f"{len(job.queue) - 1}", fix)
 
 
-def _mounts(path: str, job: Job, draft: Draft) -> Iterator[FieldError]:
+def _mounts(path: str, job: JobSettings, draft: Draft) -> Iterator[FieldError]:
     if job.host_network and draft.datasets and draft.datasets.mount:
         expected = (
             f"no mount with {path}.host_network: such pods act as their node, but Cloud Storage FUSE acts as the pod"
@@ -95,7 +95,7 @@ def _mounts(path: str, job: Job, draft: Draft) -> Iterator[FieldError]:
         yield FieldError("datasets.mount", expected, "both", fix)
 
 
-def _secrets(path: str, job: Job, draft: Draft) -> Iterator[FieldError]:
+def _secrets(path: str, job: JobSettings, draft: Draft) -> Iterator[FieldError]:
     if unknown := sorted(set(job.secrets or ()) - set(draft.secrets)):
         expected = f"names of the section secrets: {join_names(draft.secrets)}"
         yield FieldError(f"{path}.secrets", expected, ", ".join(unknown), "rename it or add the secret")
@@ -124,24 +124,24 @@ def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:
 
 def _order(team: str, draft: Draft) -> Iterator[FieldError]:
     """Yield jobs whose order of groups no queue can have: a team has one queue with one order of flavors."""
-    wishes: list[tuple[str, ...]] = []
+    preferences: list[tuple[str, ...]] = []
     for path, job in draft.readable_jobs:
-        wish: tuple[str, ...] = ()
+        preference: tuple[str, ...] = ()
         with suppress(WrongValueError):
-            wish = job.slices.groups if job.team == team else ()
-        if not wish or len(set(wish)) < len(wish):
+            preference = job.slices.groups if job.team == team else ()
+        if not preference or len(set(preference)) < len(preference):
             continue
-        wishes.append(wish)
+        preferences.append(preference)
         try:
-            group_order(wishes)
+            group_order(preferences)
         except CycleError:
-            wishes.pop()
+            preferences.pop()
             expected = f"an order of groups that fits the other jobs of team {team}, since they share a queue"
             fix = "change the order, or give the job to another team"
-            yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(wish), fix)
+            yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(preference), fix)
 
 
-def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[FieldError]:
+def _job_slices(path: str, job: JobSettings, name: str, group: SliceGroup) -> Iterator[FieldError]:
     count, shape, place = job.slices.count, group.shape, f"{path}.slices.count"
     if count > group.count:
         fix = f"lower it or raise slices.{name}.count"
@@ -156,7 +156,7 @@ def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[F
         yield FieldError(place, expected, str(count), f"lower it or write flex-start as slices.{name}.capacity.kind")
 
 
-def _fallback(path: str, job: Job, groups: Mapping[str, SliceGroup], shape: SliceShape) -> Iterator[FieldError]:
+def _fallback(path: str, job: JobSettings, groups: Mapping[str, SliceGroup], shape: SliceShape) -> Iterator[FieldError]:
     place = f"{path}.slices.fallback"
     if repeated := sorted({name for name in job.slices.groups if job.slices.groups.count(name) > 1}):
         expected = f"each group once, and not {path}.slices.group"

@@ -8,7 +8,7 @@ from math import floor
 from infra.stack.cost import dollars, group_bill, group_rate, job_group_bills, total
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.stack.settings.errors import FieldError
-from infra.stack.settings.jobs import HOURS_PER_YEAR, Job
+from infra.stack.settings.jobs import HOURS_PER_YEAR, JobSettings
 from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import Team
 from infra.stack.settings.stack import Draft, Shapes, check_name, join_names
@@ -120,13 +120,13 @@ def check_reaches(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     yield from each(*(_reaches(path, job, draft, shapes) for path, job in draft.readable_jobs))
 
 
-def _reaches(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+def _reaches(path: str, job: JobSettings, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     for group in job.slices.groups if job.team in draft.teams else ():
         if group in shapes:
             yield from _reach(path, job, draft.teams, group, job.slices.count * shapes[group].chips)
 
 
-def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: int) -> Iterator[FieldError]:
+def _reach(path: str, job: JobSettings, teams: Mapping[str, Team], group: str, needed: int) -> Iterator[FieldError]:
     """Compare with the most that Kueue lets the team use of a group: its own chips, and those that other teams lend."""
     quota, expected = f"teams.{job.team}.quota.{group}", f"at least the {needed} chips of job {job.name}"
     own = teams[job.team].quota.get(group)
@@ -195,7 +195,7 @@ class _Priced:
     """A job and its largest possible cost."""
 
     path: str
-    job: Job
+    job: JobSettings
     usd_per_hour: float
     """US dollars per hour on the most expensive of its groups."""
 

@@ -28,7 +28,7 @@ from infra.stack.settings.values import (
     SecurityGroup,
 )
 from infra.stack.tpu import SliceShape, interpret, resolve
-from workloads.spec import MOST_SLICES, NUMBER, Flag, Number, PositiveInt, Spec, WholeNumber
+from workloads.spec import MAX_SLICES, NUMBER, Flag, Number, PositiveInt, Spec, WholeNumber
 
 DATASETS_FOLDER = "/datasets"
 """Folder at which pods see the mounted bucket."""
@@ -169,7 +169,7 @@ class SliceGroup(Spec):
     """Topology of a slice, such as 4x4, or Cloud TPU's name of the slice, such as v6e-16."""
     machine_type: str | None = None
     """Machine type of the hosts. Default: that of the topology's multi-host slice, or its only machine type."""
-    count: Annotated[PositiveInt, Field(le=MOST_SLICES)]
+    count: Annotated[PositiveInt, Field(le=MAX_SLICES)]
     """Number of slices. Each slice is a node pool."""
     capacity: Capacity
     """Source of the chips: `on-demand`, `spot`, or a mapping with `kind` and the settings of a class of

@@ -9,7 +9,16 @@ from pydantic import InstanceOf
 from infra.stack.controllers import Resources
 from infra.stack.names import MANAGED_BY, ON_HOSTS, team_folder
 from infra.stack.settings.errors import FieldError, nearest
-from infra.stack.settings.jobs import AnyJob, ContainerJob, Functions, Job, Pathways, PodLevel, Section, TrainingJob
+from infra.stack.settings.jobs import (
+    AnyJob,
+    ContainerJob,
+    Functions,
+    JobSettings,
+    Pathways,
+    PodLevel,
+    Section,
+    TrainingJob,
+)
 from infra.stack.settings.schema import (
     Budget,
     Cloud,
@@ -30,7 +39,7 @@ from infra.stack.tpu import SliceShape
 type Shapes = Mapping[str, SliceShape]
 """Shapes of the slice groups that GKE offers, by group."""
 
-LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
+MIN_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
 """Default size of a head, sufficient for a program that only starts work on the hosts of slices."""
 
 
@@ -190,7 +199,7 @@ class Settings(Options):
         """Return the largest requests of a pod without chips, by team: the size of the largest head of its Pathways
         jobs and calls."""
         of_calls = self.functions.pathways
-        heads = {name: [LEAST_HEAD_LIMIT, *([_head_size(of_calls)] if of_calls else [])] for name in self.teams}
+        heads = {name: [MIN_HEAD_LIMIT, *([_head_size(of_calls)] if of_calls else [])] for name in self.teams}
         for job in self.jobs.values():
             if job.pathways:
                 heads[job.team].append(_head_size(job.pathways))
@@ -199,18 +208,18 @@ class Settings(Options):
             for name, sizes in heads.items()
         }
 
-    def team_of(self, job: Job) -> Team:
+    def team_of(self, job: JobSettings) -> Team:
         return self.teams[job.team]
 
-    def group_of(self, job: Job) -> SliceGroup:
+    def group_of(self, job: JobSettings) -> SliceGroup:
         """Return the job's first slice group; the groups that it may fall back to have equal slices."""
         return self.slices[job.slices.group]
 
-    def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
+    def groups_of(self, job: JobSettings) -> Mapping[str, SliceGroup]:
         """Return the slice groups that the job may run on, the preferred one first."""
         return {name: self.slices[name] for name in job.slices.groups}
 
-    def secrets_of(self, job: Job) -> tuple[str, ...]:
+    def secrets_of(self, job: JobSettings) -> tuple[str, ...]:
         """Return the names of the secrets that the job's pods get."""
         return tuple(sorted(self.secrets if job.secrets is None else set(job.secrets)))
 

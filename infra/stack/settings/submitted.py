@@ -3,8 +3,9 @@
 The rules are those of the stack file, on the sections that the stack has published for the team. In addition, `up` fits
 a team's namespace to the jobs of the stack file, but not to submitted ones, so their rights have limits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, get_args
 
 from infra.stack.published import Published
@@ -27,11 +28,25 @@ def read_submitted(name: str, section: Section, published: Published) -> Setting
         SettingsError: the job is not valid; lists all errors.
     """
     written = {"team": published.team, **section}
-    sections = Sections({**published.sections, JOBS: {name: written}})
+
+    def check(draft: Draft) -> Iterator[FieldError]:
+        limits = (limit for path, job in draft.readable_jobs for limit in _limits(path, job, published))
+        return chain(_check(draft), each(*limits))
+
+    return read_only_job(name, {**published.sections, JOBS: {name: written}}, check)
+
+
+def read_only_job(
+    name: str, sections_of_stack: Mapping[str, object], check: Callable[[Draft], Iterable[FieldError]]
+) -> Settings:
+    """Return a stack whose only jobs are the job or the runs of the sweep `name`, if `check` finds no error.
+
+    Raises:
+        SettingsError: the job is not valid; lists all errors.
+    """
+    sections = Sections(sections_of_stack)
     draft = read_draft(sections)
-    errors = [*sections.errors, *_check(draft)]
-    errors += each(*(limit for path, job in draft.readable_jobs for limit in _limits(path, job, published)))
-    if errors:
+    if errors := [*sections.errors, *check(draft)]:
         raise SettingsError(dict.fromkeys(_of_member(f"{JOBS}.{name}.", error) for error in errors))
     own: dict[str, Any] = {name: section for name, section in vars(draft).items() if name in Settings.model_fields}
     jobs: dict[str, Any] = {"jobs": {job.name: job for _, job in draft.readable_jobs}, "secrets": {}}
@@ -59,7 +74,7 @@ def _limits(path: str, job: AnyJob, published: Published) -> Iterator[Iterator[F
     """Yield the checks of a submitted job, each of which may need a value that is wrong."""
     yield _own_team(path, job, published)
     yield _new_name(path, job, published)
-    yield _not_paused(path, job)
+    yield check_paused(path, job)
     yield _trainer_image(path, job, published)
     yield _order(path, job, [*published.teams[published.team].quota])
     yield _rights(path, job, published)
@@ -78,7 +93,8 @@ def _new_name(path: str, job: AnyJob, published: Published) -> Iterator[FieldErr
         yield FieldError(path, expected, repr(job.name), "rename the job")
 
 
-def _not_paused(path: str, job: AnyJob) -> Iterator[FieldError]:
+def check_paused(path: str, job: AnyJob) -> Iterator[FieldError]:
+    """Yield the error of a paused job that has no queue of its own."""
     if job.paused:
         fix = "remove it; `multislice cancel` stops a submitted job, and the next submit resumes it"
         yield FieldError(

@@ -2,7 +2,8 @@
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from infra.stack.settings.values import NAMESPACE
 
 PREFIX = f"{NAMESPACE}:"
 """Prefix of the program's own keys in `config`."""
-_MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
+STANDARD_INPUT = Path("-")
+"""Path that means standard input, as for kubectl."""
+_MAX_BYTES, _MAX_VALUES = 1 << 20, 100_000
 """Largest size of a file and its largest number of values. The largest useful file has thousands of values.
 
 An alias counts as many values as its anchor has."""
@@ -99,6 +102,8 @@ class YamlFile:
 
 def shown(path: Path) -> str:
     """Return a path as the user would type it in the working folder."""
+    if path == STANDARD_INPUT:
+        return "standard input"
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -107,14 +112,28 @@ def read_yaml(path: Path) -> YamlFile:
     """Return a YAML file.
 
     Raises:
-        UnreadableError: it is not YAML in UTF-8 or UTF-16, or is too large.
+        UnreadableError: it is not YAML in UTF-8 or UTF-16, or is too large, or has several documents.
         OSError: it cannot be read.
     """
-    if path.stat().st_size > _MOST_BYTES:
-        raise UnreadableError(f"the file is larger than {_MOST_BYTES >> 20} MiB, the limit for such files")
-    text = _decode(path.read_bytes())
+    return _read(path, _parse)
+
+
+def read_documents(path: Path) -> tuple[YamlFile, ...]:
+    """Return the documents of a YAML file, or of standard input if the path is `-`, each as a file of its own.
+
+    Raises: as `read_yaml`.
+    """
+    return _read(path, _parse_all)
+
+
+def _read[Parsed](path: Path, parse: Callable[[Path, str], Parsed]) -> Parsed:
+    from_input = path == STANDARD_INPUT
+    data = sys.stdin.buffer.read(_MAX_BYTES + 1) if from_input else b""
+    if (len(data) if from_input else path.stat().st_size) > _MAX_BYTES:
+        raise UnreadableError(f"the file is larger than {_MAX_BYTES >> 20} MiB, the limit for such files")
+    text = _decode(data if from_input else path.read_bytes())
     try:
-        return _parse(path, text)
+        return parse(path, text)
     except RecursionError:
         raise UnreadableError("mappings or lists are nested too deeply") from None
     except yaml.MarkedYAMLError as error:
@@ -145,23 +164,37 @@ def _parse(path: Path, text: str) -> YamlFile:
     loader.name = path.name
     try:
         node = loader.get_single_node()
-        if node is None:
-            return YamlFile(path, None, Lines(None), ())
-        mappings: list[yaml.MappingNode] = []
-        if _size(node, {}, mappings) > _MOST_VALUES:
-            raise UnreadableError(
-                f"aliases that expand to more than {_MOST_VALUES:,} values; write out the values you need"
-            )
-        errors = [error for each in mappings for error in (*_join_split(each), *_drop_repeated(each))]
-        return YamlFile(path, loader.construct_document(node), Lines(node), tuple(errors))
+        return YamlFile(path, None, Lines(None), ()) if node is None else _document(path, loader, node)
     finally:
         loader.dispose()
+
+
+def _parse_all(path: Path, text: str) -> tuple[YamlFile, ...]:
+    loader = _Loader(text)
+    loader.name = path.name
+    found: list[YamlFile] = []
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            assert node, "there is a node to read"
+            found.append(_document(path, loader, node))
+        return tuple(found)
+    finally:
+        loader.dispose()
+
+
+def _document(path: Path, loader: _Loader, node: yaml.Node) -> YamlFile:
+    mappings: list[yaml.MappingNode] = []
+    if _size(node, {}, mappings) > _MAX_VALUES:
+        raise UnreadableError(f"aliases that expand to more than {_MAX_VALUES:,} values; write out the values you need")
+    errors = [error for each in mappings for error in (*_join_split(each), *_drop_repeated(each))]
+    return YamlFile(path, loader.construct_document(node), Lines(node), tuple(errors))
 
 
 def _size(node: yaml.Node, sizes: dict[int, int], mappings: list[yaml.MappingNode]) -> int:
     """Return the number of values in a node, and add its mappings. An alias has as many values as its anchor."""
     if id(node) not in sizes:
-        sizes[id(node)] = _MOST_VALUES  # A node that contains itself has no finite size.
+        sizes[id(node)] = _MAX_VALUES  # A node that contains itself has no finite size.
         children: list[yaml.Node] = list(node.value) if isinstance(node, yaml.SequenceNode) else []
         if isinstance(node, yaml.MappingNode):
             mappings.append(node)

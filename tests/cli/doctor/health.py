@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import urllib3
 
 from cli import stack_file
-from cli.deployed import Deployed, JobPlace
+from cli.deployed import Deployed, JobRef
 from cli.doctor.checks import Check, Google, NotAsked, Scope, Verdict
 from cli.doctor.doctor import examine
 from cli.sandbox_folder import default_sandbox
@@ -23,7 +23,7 @@ from infra.stack.cost import BILL_OUTPUT, bill
 from infra.stack.settings.stack import Settings
 from tests.cli.api_server import serving
 
-PLACE = JobPlace("train", "research", "team-queue")
+REF = JobRef("train", "research", "team-queue")
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads"
 PODS = "/api/v1/namespaces/research/pods"
@@ -92,7 +92,7 @@ def running(cluster: Cluster, storage: Path) -> Generator[Deployed]:
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         api = ApiServer(f"http://127.0.0.1:{server.server_port}", urllib3.PoolManager())
-        yield Deployed("dev", {}, api, str(storage), (PLACE,))
+        yield Deployed("dev", {}, api, str(storage), (REF,))
 
 
 def healthy() -> Cluster:

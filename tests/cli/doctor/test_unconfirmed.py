@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.doctor.unconfirmed import unconfirmed
-from cli.multislice import app
+from cli.main import app
 from infra.stack.settings.read import parse
 from tests.infra.recording import Values, stack_values
 

@@ -3,17 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
-from cli.deployed import JobPlace
+from cli.deployed import JobRef
 from cli.explain.explain import explain
 from cli.explain.finding import Finding
-from cli.observed.snapshot import Job, Node, Queue, Snapshot
+from cli.observed.snapshot import JobStatus, Node, Queue, Snapshot
 from infra.cluster.job_pods import Pod
 from infra.cluster.job_state import Workload
 from infra.stack.manifests import Condition
 from workloads.report.training import Training
 
 NOW = 10_000.0
-PLACE = JobPlace("tiny", "research", "research")
+REF = JobRef("tiny", "research", "research")
 NO_QUOTA = (
     "couldn't assign flavors to pod set slice: insufficient unused quota for google.com/tpu in flavor v6e-2x4,"
     " 8 more needed"
@@ -53,7 +53,7 @@ def workload(*conditions: Condition, admitted: bool = False, name: str = "tiny")
 
 
 ADMITTED = workload(said("QuotaReserved", True), said("Admitted", True), admitted=True)
-JOB = Job(PLACE, declared=True, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
+JOB = JobStatus(REF, declared=True, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
 
 
 def training(**figures: Any) -> Training:
@@ -72,7 +72,9 @@ NODES = tuple(
 )
 
 
-def findings(job: Job, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()) -> tuple[Finding, ...]:
+def findings(
+    job: JobStatus, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()
+) -> tuple[Finding, ...]:
     queue = Queue("research", "research", (), 1, 0, (said("Active", True, "Ready"),))
     own = (job.workload,) if job.workload else ()
     return explain(
@@ -80,6 +82,6 @@ def findings(job: Job, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workloa
     )
 
 
-def only(job: Job, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()) -> Finding:
+def only(job: JobStatus, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()) -> Finding:
     (found,) = findings(job, nodes=nodes, others=others)
     return found

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.deployed import JobPlace
+from cli.deployed import JobRef
 from cli.explain.explain import command, explain
 from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
-from cli.observed.snapshot import Event, Job, Queue, Snapshot
+from cli.observed.snapshot import Event, JobStatus, Queue, Snapshot
 from infra.cluster.job_state import Kind, Workload
 from tests.cli.api_objects import WORKLOADS
 from tests.cli.api_server import playing
@@ -23,9 +23,9 @@ from tests.cli.explain.cases import (
     NO_ROOM,
     NODES,
     NOW,
-    PLACE,
     PODS,
     PREEMPTED,
+    REF,
     TOO_LARGE,
     findings,
     only,
@@ -43,7 +43,7 @@ def _refused(message: str, reason: str = "Pending", since: float = 9_000.0) -> W
     return workload(said("QuotaReserved", False, reason, message, since))
 
 
-def _job(**changes: Any) -> Job:
+def _job(**changes: Any) -> JobStatus:
     return replace(JOB, **changes)
 
 
@@ -56,7 +56,7 @@ _STOPPED = (
     said("QuotaReserved", False, "", "queue research.tiny is stopped"),
 )
 _PAUSED = replace(workload(*_STOPPED), paused=True)
-_NO_QUEUE = JobPlace("tiny", "research", "")
+_NO_QUEUE = JobRef("tiny", "research", "")
 _BACKING_OFF = replace(workload(), requeue_at=NOW + 60)
 _RESERVED = replace(workload(said("QuotaReserved", True), admitted=True), checks=(("queued", "Pending", "ETA"),))
 _NO_NODE = replace(PODS[3], phase="Pending", node="", waits_for="0/4 nodes are available")
@@ -69,12 +69,12 @@ _SUBMIT, _SUBMIT_BY_HAND = (
     "submit it: multislice up -s dev --replace '**::job-tiny'|",
     "kubectl delete jobset tiny -n r",
 )
-ONLY_FINDINGS: list[tuple[str, Job, Cause, str]] = [
-    ("a missing job", Job(PLACE, declared=True), Cause.MISSING, _SUBMIT),
-    ("a missing job that was submitted by hand", Job(PLACE), Cause.MISSING, _SUBMIT_BY_HAND),
+ONLY_FINDINGS: list[tuple[str, JobStatus, Cause, str]] = [
+    ("a missing job", JobStatus(REF, declared=True), Cause.MISSING, _SUBMIT),
+    ("a missing job that was submitted by hand", JobStatus(REF), Cause.MISSING, _SUBMIT_BY_HAND),
     ("a paused job", _job(workload=_PAUSED), Cause.PAUSED, "|queue research.tiny is stopped|"),
     ("how to resume it", _job(workload=_PAUSED), Cause.PAUSED, "`paused` to false in the stack file of dev"),
-    ("no queue", _job(place=_NO_QUEUE, workload=None, suspended=True), Cause.NO_WORKLOAD, "names no queue"),
+    ("no queue", _job(ref=_NO_QUEUE, workload=None, suspended=True), Cause.NO_WORKLOAD, "names no queue"),
     ("not looked at", _job(workload=None, suspended=True), Cause.NO_WORKLOAD, "|existing queues: research|"),
     ("larger than the quota", _job(workload=_refused(TOO_LARGE)), Cause.QUOTA_TOO_SMALL, f"|{TOO_LARGE}|"),
     ("no slice is free", _job(workload=_refused(NO_ROOM)), Cause.NO_SLICE_FREE, f"|{NO_ROOM}|"),
@@ -100,7 +100,7 @@ ONLY_FINDINGS: list[tuple[str, Job, Cause, str]] = [
 @pytest.mark.parametrize(
     ("job", "cause", "words"), [row[1:] for row in ONLY_FINDINGS], ids=[row[0] for row in ONLY_FINDINGS]
 )
-def test_a_job_in_one_state_has_one_finding(job: Job, cause: Cause, words: str) -> None:
+def test_a_job_in_one_state_has_one_finding(job: JobStatus, cause: Cause, words: str) -> None:
     """`words` are a part of what is said: `|` separates it from each line of evidence and of advice."""
     found = only(job)
     assert found.cause is cause
@@ -217,7 +217,9 @@ _TO_BE_CHANGED = (
 @pytest.mark.parametrize("job", _TO_BE_CHANGED)
 @pytest.mark.parametrize("options", ["-s dev", "--namespace research"])
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_job_that_must_be_changed_is_submitted_again_by_those_who_can(job: Job, options: str, declared: bool) -> None:
+def test_a_job_that_must_be_changed_is_submitted_again_by_those_who_can(
+    job: JobStatus, options: str, declared: bool
+) -> None:
     job = replace(job, declared=declared)
     advice = explain(Snapshot("dev", options, "dev", NOW, nodes=NODES, jobs=(job,)), job)[0].next
     for line in advice:

@@ -34,7 +34,7 @@ def test_a_restart_is_reported_by_the_host_that_failed_first_and_not_by_those_th
 def test_a_command_about_a_job_names_the_team_if_another_one_has_a_job_of_that_name() -> None:
     crashed = Files(failures=(Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError", 0, 1),))
     job = replace(JOB, pods=PODS, restarts=1, files=crashed)
-    other = replace(JOB, place=replace(JOB.place, namespace="product"))
+    other = replace(JOB, ref=replace(JOB.ref, namespace="product"))
     for jobs, name in (((job,), "tiny"), ((job, other), "research/tiny")):
         found = explain(Snapshot("dev", "-s dev", "dev", NOW, nodes=NODES, jobs=jobs), job)
         assert found[-1].next == (f"read its log: multislice logs {name} -s dev --all --previous",)

@@ -9,7 +9,7 @@ from etils import epath
 
 from cli.explain.explain import command as explain
 from cli.observed.causes import first_cause
-from cli.observed.snapshot import Job, summary
+from cli.observed.snapshot import JobStatus, summary
 from cli.status import status
 from infra.stack.names import RESTARTS_ANNOTATION
 from multislice_run.worlds import Ended, Roll, World, Worlds
@@ -210,5 +210,5 @@ def test_of_two_pods_of_one_second_the_one_after_more_restarts_is_the_newest(ser
     old["metadata"] |= {"name": "tiny-slice-1-0-old", "uid": "old"}
     restart_slice(server, 1, 1, at=52)
     server.collections[PODS].insert(0, old)
-    job: Job = seen(server, tmp_path)
+    job: JobStatus = seen(server, tmp_path)
     assert "old" not in [each.uid for each in job.pods]

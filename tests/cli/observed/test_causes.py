@@ -11,7 +11,7 @@ import pytest
 from cli.observed.causes import HostEnd, first_cause, from_text
 from cli.observed.files import Failure, Files
 from cli.observed.observe import Observer
-from cli.observed.snapshot import Job
+from cli.observed.snapshot import JobStatus
 from infra.cluster.job_pods import newest
 from infra.stack.names import RESTARTS_ANNOTATION
 from tests.cli import api_objects
@@ -53,11 +53,11 @@ def current(name: str, uid: str, attempt: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": uid, "labels": labels}}
 
 
-def seen(server: Played, folder: Path) -> Job:
-    return next(job for job in Observer(stack(server, folder)).look("tiny").jobs if job.place.name == "tiny")
+def seen(server: Played, folder: Path) -> JobStatus:
+    return next(job for job in Observer(stack(server, folder)).look("tiny").jobs if job.ref.name == "tiny")
 
 
-def words(job: Job) -> list[str]:
+def words(job: JobStatus) -> list[str]:
     ends = [first_cause(job, attempt) for attempt in range(job.restarts)]
     return [end.words(job.kind) if end else "unknown" for end in ends]
 

@@ -12,7 +12,7 @@ from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
 from cli.observed.files import UNREAD, read_files
 from cli.observed.observe import Observer
-from cli.observed.snapshot import Job, Snapshot, summary
+from cli.observed.snapshot import JobStatus, Snapshot, summary
 from infra.cluster.job_state import Kind, State, kind_of
 from infra.stack.cost import BILL_OUTPUT, bill
 from infra.stack.settings.read import parse
@@ -39,8 +39,8 @@ def server() -> Generator[Played]:
         yield played
 
 
-def named(found: Snapshot, name: str) -> Job:
-    return next(job for job in found.jobs if job.place.name == name)
+def named(found: Snapshot, name: str) -> JobStatus:
+    return next(job for job in found.jobs if job.ref.name == name)
 
 
 def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_job_by_hand_whose_pods_have_no_numbers_hides_no_other_job(server: Pla
 
 def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Path) -> None:
     other = named(Observer(stack(server, tmp_path)).look(), "other")
-    assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")
+    assert (other.state, other.position, other.ref.namespace) == (State.QUEUED, 2, "research")
 
 
 def test_a_job_whose_own_queue_is_stopped_is_paused_once_its_hosts_have_ended(server: Played, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_job_whose_own_queue_is_stopped_is_paused_once_its_hosts_have_ended(se
     workload["spec"]["queueName"] = "research.tiny"
     server.change(WORKLOADS, workload)
     job = named(Observer(stack(server, tmp_path)).look("tiny"), "tiny")
-    assert (job.state, job.place.queue, job.declared) == (State.RUNNING, "research", True)
+    assert (job.state, job.ref.queue, job.declared) == (State.RUNNING, "research", True)
     del workload["status"]["admission"]
     assert named(Observer(stack(server, tmp_path)).look("tiny"), "tiny").state is State.EVICTED
     server.collections[PODS] = []
@@ -143,7 +143,7 @@ def test_the_starts_of_a_run_are_listed_with_their_failures(tmp_path: Path) -> N
 
 def test_an_unknown_job_is_reported_with_the_existing_ones(server: Played, tmp_path: Path) -> None:
     observer = Observer(stack(server, tmp_path))
-    assert observer.job("other")[1].place.name == "other"
+    assert observer.job("other")[1].ref.name == "other"
     with pytest.raises(Halt, match=r"one of the jobs of stack dev \(tiny, other\), got 'x'"):
         observer.job("x")
 
@@ -189,11 +189,11 @@ def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server:
     twin = api_objects.jobset() | {"metadata": {**api_objects.jobset()["metadata"], "uid": "theirs"}}
     server.collections[JOBSETS.replace("research", "product")] = [twin]
     found = Observer(theirs).look("tiny")
-    steps = {job.place.namespace: job.training.step for job in found.jobs if job.place.name == "tiny"}
+    steps = {job.ref.namespace: job.training.step for job in found.jobs if job.ref.name == "tiny"}
     assert steps == {"research": 5, "product": None}
     observer = Observer(theirs)
-    assert observer.job("product/tiny")[1].place.namespace == "product"
-    assert observer.job(None)[1].place.namespace == "research"
+    assert observer.job("product/tiny")[1].ref.namespace == "product"
+    assert observer.job(None)[1].ref.namespace == "research"
     with pytest.raises(Halt, match="use research/tiny or product/tiny"):
         observer.job("tiny")
 

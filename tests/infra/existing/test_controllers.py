@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from infra.cluster.kubernetes import Json
 from infra.existing import controllers
 from infra.existing.needs import Needs
+from infra.stack.manifests import configuration
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.read import parse
 from tests.infra.recording import stack_values
@@ -75,9 +74,9 @@ def test_an_old_controller_or_one_without_the_api_version_is_refused() -> None:
 
 def test_the_configuration_is_read_from_the_config_map_and_without_one_has_the_defaults(needs: Needs) -> None:
     text = yaml.safe_dump({"resources": {"excludeResourcePrefixes": ["cpu", "mem"]}})
-    config = controllers.configuration({"data": {"controller_manager_config.yaml": text}})
+    config = configuration({"data": {"controller_manager_config.yaml": text}})
     assert controllers.counted(config) == ()
-    assert controllers.counted(controllers.configuration(None)) == ("cpu", "memory")
+    assert controllers.counted(configuration(None)) == ("cpu", "memory")
     assert not list(controllers.configuration_errors({}, needs, SERVED))
 
 
@@ -99,20 +98,3 @@ def test_a_kueue_that_does_not_wait_for_pods_is_a_doubt() -> None:
     assert not list(controllers.configuration_doubts({}, "0.19.2"))
     assert not list(controllers.configuration_doubts({"waitForPodsReady": {"timeout": "5m"}}, "0.18.1"))
     assert list(controllers.configuration_doubts({"waitForPodsReady": {"enable": False}}, "0.18.1"))
-
-
-LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"))
-
-
-@given(LABELS, st.sampled_from("abc"), st.lists(st.sampled_from("xyz"), min_size=1))
-def test_an_expression_and_its_opposite_never_select_the_same_labels(
-    labels: dict[str, str], key: str, values: list[str]
-) -> None:
-    def selected(operator: str) -> bool:
-        return controllers.selects({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}, labels)
-
-    assert selected("In") == (labels.get(key) in values)
-    assert selected("NotIn") != selected("In")
-    assert selected("DoesNotExist") != selected("Exists")
-    assert selected("Exists") == (key in labels)
-    assert controllers.selects({"matchLabels": labels}, labels)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.review.preview import MOST_CHARACTERS, comment, mark, preview_answers, preview_tables
+from infra.review.preview import MAX_CHARACTERS, comment, mark, preview_answers, preview_tables
 from infra.review.review import Previewed
 from infra.review.table import WIDTH, as_text
 from tests.infra.recording import ROOT
@@ -127,7 +127,7 @@ def test_github_takes_it_and_finds_it_whatever_the_size_of_the_stack(
     broken = tuple(finding(f"rule-{index}", "mandatory", None) for index in range(rules))
     text = comment(passing().model_copy(update={"changes": changes, "findings": broken}))
     assert text.startswith(f"{mark('dev')}\n### Preview of dev\n")
-    assert len(text) <= MOST_CHARACTERS < 65_536
+    assert len(text) <= MAX_CHARACTERS < 65_536
     assert text.count("<details>") == text.count("</details>")
     whole = all(f"-{index}" in text for index in range(count))
     assert whole or "**CUT HERE: this comment would have " in text

@@ -27,7 +27,7 @@ from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 
-MOST_USD = 100
+MAX_USD = 100
 """The catalogue writes 700 where it knows no price."""
 
 
@@ -35,7 +35,7 @@ MOST_USD = 100
 def test_a_row_names_a_generation_and_a_place_and_spot_costs_less(row: ListPrice) -> None:
     assert row.generation in {generation.name for generation in generations()}
     assert row.zone is None or row.zone.startswith(f"{row.region}-")
-    assert 0 < row.usd_per_chip_hour["spot"] < row.usd_per_chip_hour["on-demand"] < MOST_USD
+    assert 0 < row.usd_per_chip_hour["spot"] < row.usd_per_chip_hour["on-demand"] < MAX_USD
 
 
 def test_no_place_has_two_prices() -> None:

@@ -1,10 +1,13 @@
-"""Quantities."""
+"""Quantities and label selectors."""
 
+from decimal import Decimal
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.stack.manifests import amount, quantity
+from infra.stack.manifests import amount, quantity, selects
 
 
 @given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))
@@ -13,3 +16,35 @@ def test_a_quantity_is_the_amount_with_the_largest_suffix_that_leaves_it_whole(c
     assert round(float(parse_quantity(text)), 3) == chips
     assert round(amount(text), 3) == chips
     assert not text.removesuffix("m").removesuffix("k").endswith("000")
+
+
+@given(
+    st.decimals(0, 10**6, places=3),
+    st.sampled_from(["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3"]),
+)
+def test_any_quantity_of_kubernetes_can_be_read(number: Decimal, suffix: str) -> None:
+    text = f"{number}{suffix}"
+    assert amount(text) == pytest.approx(float(parse_quantity(text)))
+
+
+@pytest.mark.parametrize("text", ["", "x", "4 G", "1.2.3", "4gi"])
+def test_other_text_is_not_a_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match="a quantity"):
+        amount(text)
+
+
+LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"))
+
+
+@given(LABELS, st.sampled_from("abc"), st.lists(st.sampled_from("xyz"), min_size=1))
+def test_an_expression_and_its_opposite_never_select_the_same_labels(
+    labels: dict[str, str], key: str, values: list[str]
+) -> None:
+    def selected(operator: str) -> bool:
+        return selects({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}, labels)
+
+    assert selected("In") == (labels.get(key) in values)
+    assert selected("NotIn") != selected("In")
+    assert selected("DoesNotExist") != selected("Exists")
+    assert selected("Exists") == (key in labels)
+    assert selects({"matchLabels": labels}, labels)

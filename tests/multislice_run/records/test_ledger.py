@@ -33,7 +33,7 @@ def test_a_failure_is_written_before_it_leaves(tmp_path: Path) -> None:
 
 
 def test_events_reach_storage_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "SHORTEST_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(metrics, "MIN_INTERVAL_SECONDS", 0.01)
     path = tmp_path / "0-0.jsonl"
     with Ledger(epath.Path(path)) as ledger:
         ledger.record(EventName.SAVE, step=4)
@@ -44,7 +44,7 @@ def test_events_reach_storage_while_the_run_goes_on(tmp_path: Path, monkeypatch:
 def test_storage_that_fails_ends_no_training_and_gets_everything_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(metrics, "SHORTEST_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(metrics, "MIN_INTERVAL_SECONDS", 0.01)
     path = tmp_path / "run" / "0-0.jsonl"
     with LineFile(epath.Path(path)) as file:
         path.parent.rmdir()

@@ -103,7 +103,7 @@ def test_an_exception_without_a_text_is_replaced() -> None:
 @pytest.mark.costs(cpu_seconds=15)
 def test_a_traceback_shows_lines_of_a_file_that_the_host_does_not_have() -> None:
     text = "def fails():\n    raise ValueError('here')  # of the desk\n"
-    around: dict[str, Any] = {}
+    around: dict[str, Any] = {"__name__": "train"}
     exec(compile(text, "/desk/project/train.py", "exec"), around)
     with pytest.raises(ValueError, match="here") as found:
         unpacked(around["fails"], text={"/desk/project/train.py": text})()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.workloads.call.running import written
 from workloads.call.folder import MANIFEST, CallFolder, Damaged
-from workloads.call.parcel import MOST_BYTES, Parcel, read_parcel
+from workloads.call.parcel import MAX_BYTES, Parcel, read_parcel
 from workloads.spec import CallSpec
 
 PARTS = {"function.pkl": b"code", "arguments.pkl": b"numbers"}
@@ -22,7 +22,7 @@ def test_parts_arrive_as_they_were_packed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*PARTS, MANIFEST])
 def test_a_changed_file_is_named_with_both_hashes(tmp_path: Path, name: str) -> None:
     spec, folder = parcel(tmp_path)
-    folder.write(name, (folder.read(name, MOST_BYTES) or b"")[:-1] + b" ")
+    folder.write(name, (folder.read(name, MAX_BYTES) or b"")[:-1] + b" ")
     with pytest.raises(Damaged, match=rf"{name}: expected SHA-256 [0-9a-f]{{12}}, got [0-9a-f]{{12}}"):
         read_parcel(spec, folder)
 

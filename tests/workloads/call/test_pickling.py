@@ -61,7 +61,7 @@ def test_jax_arrays_come_back_as_those_of_numpy() -> None:
 
 
 def test_a_result_that_is_too_large_is_refused_with_its_largest_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.call.parcel.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("workloads.call.parcel.MAX_BYTES", 1 << 20)
     with pytest.raises(Unpicklable, match=r"at most 1\.0 MiB .* the largest is result\['b'\] with 2\.0 MiB"):
         pack_result({"a": b"x", "b": b"x" * (2 << 20)})
 

@@ -16,7 +16,7 @@ from tests.workloads.report.runs import (
     write_run,
 )
 from workloads.report.goodput import Cause, Goodput, goodput, lost_steps
-from workloads.report.history import Event, Start
+from workloads.report.history import AttemptHistory, Event
 from workloads.spec import ExitCode
 
 
@@ -101,20 +101,20 @@ def test_an_unknown_price_is_in_no_sum_and_named(tmp_path: Path) -> None:
 
 def test_a_start_on_fewer_slices_costs_as_much_less() -> None:
     facts = {"began": 0.0, "usd_per_hour": 8.0, "slices": 1, "asked_slices": 4}
-    assert Start(0, {1: (Event(0.0, "start", facts),)}).usd_per_hour == 2.0
+    assert AttemptHistory(0, {1: (Event(0.0, "start", facts),)}).usd_per_hour == 2.0
 
 
 def test_work_is_lost_after_what_the_run_went_back_for() -> None:
     """Attempt 1 continues at step 5, and attempt 2 has to repeat steps of attempt 0."""
 
-    def start(number: int, resumed: int, steps: Sequence[int], code: ExitCode) -> Start:
+    def start(number: int, resumed: int, steps: Sequence[int], code: ExitCode) -> AttemptHistory:
         at = 100.0 * number
         begun = (Event(at, "start", {}), Event(at + 1, "run_started", {"step": resumed}))
         done = [
             StepLine(step=step, time=at + 2 + place, step_seconds=1.0, loss=1.0) for place, step in enumerate(steps)
         ]
         end = FailureRecord("why", "host", code, at + 50)
-        return Start(number, {0: begun}, tuple(done), (end,), followed=True)
+        return AttemptHistory(number, {0: begun}, tuple(done), (end,), followed=True)
 
     starts = [
         start(0, 0, [1, 2, 3, 4, 5, 6], ExitCode.CRASH),
@@ -140,7 +140,7 @@ def test_steps_that_a_start_goes_back_over_are_lost(tmp_path: Path) -> None:
     [(ExitCode.HANG, Cause.HUNG), (ExitCode.CRASH, Cause.LOST), (ExitCode.PREEMPTED, Cause.START)],
 )
 def test_the_last_piece_of_a_start_counts_for_how_it_ended(code: ExitCode, cause: Cause) -> None:
-    start = Start(
+    start = AttemptHistory(
         0, {0: (Event(0.0, "start", {"began": 0.0}),)}, failures=(FailureRecord("why", "host-0", code, 600.0),)
     )
     assert [(part.cause, part.seconds) for part in goodput([start]).parts] == [(cause, 600.0)]
@@ -158,8 +158,10 @@ def test_a_start_that_got_sigterm_saves_only_what_it_has_trained(tmp_path: Path)
 
 
 def test_a_start_that_vanished_is_named_in_the_time_that_the_run_was_down(tmp_path: Path) -> None:
-    starts = [Start(number, {0: (Event(time, "start", {"began": time}),)}) for number, time in ((0, 0.0), (1, 9.0))]
-    starts = [Start(start.number, start.ledgers, followed=not start.number) for start in starts]
+    starts = [
+        AttemptHistory(number, {0: (Event(time, "start", {"began": time}),)}) for number, time in ((0, 0.0), (1, 9.0))
+    ]
+    starts = [AttemptHistory(start.number, start.ledgers, followed=not start.number) for start in starts]
     assert [part.name for part in goodput(starts).parts] == ["down after KILLED"]
 
 
@@ -221,7 +223,7 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_reported_as_suc
 
 def test_a_start_that_hung_before_it_opened_the_run_hung() -> None:
     hang = FailureRecord("no peers", "host-0", ExitCode.HANG, 600.0)
-    (part,) = goodput([Start(0, {}, failures=(hang,), host_begins=(0,))]).parts
+    (part,) = goodput([AttemptHistory(0, {}, failures=(hang,), host_begins=(0,))]).parts
     assert (part.name, part.seconds) == ("hung after HANG", 600.0)
 
 
@@ -257,10 +259,10 @@ steps = st.builds(
 )
 
 
-def unopened(neighbour: Start) -> st.SearchStrategy[Start]:
+def unopened(neighbour: AttemptHistory) -> st.SearchStrategy[AttemptHistory]:
     ends = st.builds(lambda code, time: FailureRecord("why", "host", code, time), st.sampled_from([23, 24, 143]), times)
     return st.builds(
-        lambda begins, failures: Start(
+        lambda begins, failures: AttemptHistory(
             neighbour.number, {}, failures=tuple(failures), host_begins=tuple(begins), neighbour=neighbour
         ),
         st.lists(st.integers(0, 1_000_000), min_size=1, max_size=2),
@@ -269,11 +271,11 @@ def unopened(neighbour: Start) -> st.SearchStrategy[Start]:
 
 
 @st.composite
-def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
+def starts_of_a_run(draw: st.DrawFn) -> list[AttemptHistory]:
     """Draw attempts with clocks that disagree, events in any order and missing files. Some opened no run."""
     count = draw(st.integers(1, 4))
     opened = [
-        Start(
+        AttemptHistory(
             number,
             {
                 process: (
@@ -296,7 +298,7 @@ def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
 
 @pytest.mark.costs(cpu_seconds=8)
 @given(starts_of_a_run())
-def test_parts_are_positive_and_add_up_to_the_whole_in_time_and_money(starts: list[Start]) -> None:
+def test_parts_are_positive_and_add_up_to_the_whole_in_time_and_money(starts: list[AttemptHistory]) -> None:
     found = goodput(starts)
     for spent in (found, *found.starts):
         assert all(part.seconds > 0 for part in spent.parts)
@@ -312,7 +314,7 @@ def test_parts_are_positive_and_add_up_to_the_whole_in_time_and_money(starts: li
 
 
 @given(starts_of_a_run())
-def test_what_faults_cost_is_part_of_the_whole_and_holds_all_lost_work(starts: list[Start]) -> None:
+def test_what_faults_cost_is_part_of_the_whole_and_holds_all_lost_work(starts: list[AttemptHistory]) -> None:
     found = goodput(starts)
     assert sum(loss.seconds for loss in found.losses) <= found.seconds * (1 + 1e-9)
     lost = sum(part.seconds for part in found.parts if part.cause in (Cause.LOST, Cause.HUNG))

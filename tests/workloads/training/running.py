@@ -8,8 +8,8 @@ import jax
 import pytest
 from jax.sharding import Mesh
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.live_metrics import LiveMetrics
-from multislice_run.start import Start
 from workloads.progress import Line, StepProgress
 from workloads.spec import JobSpec, MeshSpec, SliceSpec
 from workloads.training.data import Batches
@@ -27,7 +27,7 @@ ALONE = Processes(0, 1, "host-0")
 
 def run(job: JobSpec, processes: Processes = ALONE) -> LiveMetrics:
     """Train the job to its end, and return its metrics."""
-    start = Start("run-1", 0, time.time(), None, job.slices.count, 86.4)
+    start = AttemptFacts("run-1", 0, time.time(), None, job.slices.count, 86.4)
     live = LiveMetrics(start, leads=True)
     train(job, start, processes, live)
     return live

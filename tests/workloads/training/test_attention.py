@@ -55,14 +55,15 @@ CASES = {
     "window": Case({"window": 150}),
     "all": Case({"score_dim": 40, "soft_cap": 1.5, "window": 100}, normed=True),
 }
-COMPLETE = {"norms", "soft cap", "window"}
+COMPLETE = {"plain", "norms", "soft cap", "window"}
 
 
 @pytest.mark.parametrize(
     ("kernel", "case"),
     [
         *(pytest.param("splash", case, marks=pytest.mark.complete if case in COMPLETE else ()) for case in CASES),
-        *(("fused", case) for case in ("plain", "documents", "norms")),
+        *(("fused", case) for case in ("documents", "norms")),
+        pytest.param("fused", "plain", marks=pytest.mark.complete),
     ],
 )
 def test_a_kernel_computes_what_plain_attention_does(

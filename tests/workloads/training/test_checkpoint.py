@@ -26,7 +26,7 @@ from tests.workloads.training.running import ALONE, program_of
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
 from workloads.training import checkpoint, restore
-from workloads.training.checkpoint import FORMAT, Checkpoints, SaveTimer, read_record
+from workloads.training.checkpoint import FORMAT, Checkpoints, Record, SaveTimer, read_record
 from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.mesh import REPLICA
@@ -68,7 +68,7 @@ def save(state: TrainState, take: Take) -> Callable[..., None]:
     def save(folder: Path, schedule: TrainingSpec = KEEP_TWO) -> None:
         checkpoints = opened(folder, schedule)
         for step in (2, 4, 6):
-            checkpoints.save(step, state, take(state)[0], MANIFEST)
+            checkpoints.save(step, state, Record(take(state)[0], MANIFEST))
             assert list(checkpoints.finished(wait=True)) == [step]
         checkpoints.close()
 
@@ -152,7 +152,7 @@ def test_a_state_comes_back_bit_by_bit_on_any_mesh(saved: Path, state: TrainStat
 def test_a_state_comes_back_when_the_replicas_shared_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[..., None], restored: Restored
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", 1)
+    monkeypatch.setattr(checkpoint, "MIN_SHARED_BYTES", 1)
     save(tmp_path)
     assert restored(tmp_path) is not None
 
@@ -163,9 +163,9 @@ def test_four_replicas_share_the_writing_where_more_would_have_too_little_of_it(
     eight = program(8, 1)
     state = eight.compile_initial()()
     gate = state.parameters["blocks"]["gate"]
-    monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", gate.nbytes // 4)
+    monkeypatch.setattr(checkpoint, "MIN_SHARED_BYTES", gate.nbytes // 4)
     checkpoints = opened(tmp_path)
-    checkpoints.save(2, state, compile_fingerprints(eight.state_shapes)(state)[0], MANIFEST)
+    checkpoints.save(2, state, Record(compile_fingerprints(eight.state_shapes)(state)[0], MANIFEST))
     checkpoints.close()
     store = {"driver": "ocdbt", "base": f"file://{tmp_path}/checkpoints/2/state/", "path": "parameters.blocks.gate/"}
     written: Any = tensorstore.open({"driver": "zarr", "kvstore": store}).result()
@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_is_skipped_aloud_and_kept_aside(
     assert skipped.step == 6
     assert re.match(reason, skipped.reason)
     assert list(Path(skipped.folder).rglob("d/*"))
-    checkpoints.save(6, state, take(state)[0], MANIFEST)
+    checkpoints.save(6, state, Record(take(state)[0], MANIFEST))
     checkpoints.close()
     assert opened(saved).steps() == [4, 6]
 
@@ -264,7 +264,7 @@ def test_a_save_that_fails_is_reported_with_its_cause_and_never_finished(
 
     monkeypatch.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
     checkpoints = opened(tmp_path)
-    checkpoints.save(2, state, take(state)[0], MANIFEST)
+    checkpoints.save(2, state, Record(take(state)[0], MANIFEST))
     with pytest.raises(SaveFailed, match="checkpoint of step 2 .*OSError: no space left on device"):
         list(checkpoints.finished(wait=True))
     assert not opened(tmp_path).steps()
@@ -275,6 +275,7 @@ import os, sys
 from contextlib import suppress
 from pathlib import Path
 from tests.workloads.training.test_checkpoint import KEEP_ALL, MANIFEST, opened, program
+from workloads.training.checkpoint import Record
 from workloads.training.failures import exit_code
 from workloads.training.fingerprint import compile_fingerprints
 
@@ -288,7 +289,7 @@ try:
             with suppress(OSError), open(sys.argv[1] + "/other", "wb", buffering=0) as other:
                 while other.write(bytes(512)):
                     pass
-        checkpoints.save(step, state, fingerprints, MANIFEST)
+        checkpoints.save(step, state, Record(fingerprints, MANIFEST))
         assert [*checkpoints.finished(wait=True)] == [step]
 except Exception as error:
     print(type(error).__name__, exit_code(error), step, error, sep="|", flush=True)

@@ -12,7 +12,7 @@ from etils import epath
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE, program_of
 from workloads.spec import ExitCode
-from workloads.training.checkpoint import Checkpoints
+from workloads.training.checkpoint import Checkpoints, Record
 from workloads.training.export import export, main
 from workloads.training.failures import InvalidSpec, NoCheckpoint
 from workloads.training.fingerprint import compile_fingerprints
@@ -42,7 +42,7 @@ def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFa
     checkpoints = Checkpoints(folder / "checkpoints", JOB.training, ALONE)
     for step in (1, 2):
         described = manifest(JOB, DATA, "registry/image@sha256:abc", {}, "reference")
-        checkpoints.save(step, state, take(state)[0], described)
+        checkpoints.save(step, state, Record(take(state)[0], described))
     checkpoints.close()
     return folder
 

@@ -5,9 +5,9 @@ import socket
 import pytest
 
 from workloads.training.host import own_address
-from workloads.training.runtime import Place
+from workloads.training.runtime import HostPosition
 
-PLACE = Place(("host-a", "host-b"), worker=1, slice_count=1, slice=0)
+POSITION = HostPosition(("host-a", "host-b"), worker=1, slice_count=1, slice=0)
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ def test_a_host_is_reached_where_it_is_bound_unless_that_stands_for_all_its_addr
     monkeypatch: pytest.MonkeyPatch, bound: str | None, address: str
 ) -> None:
     monkeypatch.setattr(socket, "gethostbyname", {"host-b": "10.0.0.2"}.__getitem__)
-    assert own_address(PLACE, {"JAX_COORDINATOR_BIND_ADDRESS": bound} if bound else {}) == address
+    assert own_address(POSITION, {"JAX_COORDINATOR_BIND_ADDRESS": bound} if bound else {}) == address

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import pytest
 from etils import epath
 
+from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Ending, Failure, Others
-from multislice_run.start import Start
 from workloads.spec import ExitCode
 from workloads.training.joining import HostProcess
 from workloads.training.runtime import Processes
@@ -42,7 +42,9 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Failure, Others | None]]
 
 
 def host(folder: Path, published: dict[str, Any] | None = None) -> HostProcess:
-    process = HostProcess(epath.Path(folder), Start("run-1", 0, 0.0, None, 1, None), {"TPU_WORKER_HOSTNAMES": "host-1"})
+    process = HostProcess(
+        epath.Path(folder), AttemptFacts("run-1", 0, 0.0, None, 1, None), {"TPU_WORKER_HOSTNAMES": "host-1"}
+    )
     process.processes = Joined(1, 3, "host-1", published=published)
     return process
 
@@ -90,5 +92,5 @@ def test_every_host_that_lost_another_leaves_a_record(
     told = {"host": "host-2", "cause": "it is gone", "code": int(code)}
     failure = Failure.from_other_host(told, "", "host-1")
     with pytest.raises(Ended):
-        Ending(epath.Path(tmp_path), Start("run-1", 0, 0.0, None, 1, None), "host-1").fail(failure)
+        Ending(epath.Path(tmp_path), AttemptFacts("run-1", 0, 0.0, None, 1, None), "host-1").fail(failure)
     assert bool([*tmp_path.glob("failures/run-1/*.json")]) == written

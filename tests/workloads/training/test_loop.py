@@ -12,6 +12,7 @@ import jax
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from multislice_run.records.ledger import LineFile
 from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import Capture, losses, parsed, run, stopped, trained
 from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, SettingsChanged
@@ -99,6 +100,25 @@ def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, c
     assert {**before, **losses(lines)} == uninterrupted
     again = trained(small_job(tmp_path / "two"), capsys)
     assert parsed(RunStarted, again) == [RunStarted("run-1", "already complete", 8, 8)]
+
+
+def test_steps_that_a_crash_kept_out_of_storage_come_back_with_the_checkpoint(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = LineFile._write  # pyright: ignore[reportPrivateUsage]
+
+    def write_no_steps(lines: LineFile) -> None:
+        if lines.path.parent.name != "steps":
+            write(lines)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LineFile, "_write", write_no_steps)
+        before = losses(stopped(small_job(tmp_path), 5, capsys))
+    folder = tmp_path / "runs" / "run-1" / "steps"
+    assert [*folder.iterdir()] == []
+    after = losses(trained(small_job(tmp_path), capsys))
+    found = [json.loads(line) for path in sorted(folder.iterdir()) for line in path.open()]
+    assert {step["step"]: step["loss"] for step in found} == before | after
 
 
 def with_optimizer(job: JobSpec, **values: Any) -> JobSpec:

@@ -18,7 +18,7 @@ from workloads.spec import BAD_HOST_KEY, ExitCode
 from workloads.training import quarantine
 from workloads.training.failures import BadHost, Suspect, exit_code
 from workloads.training.quarantine import OwnNode, set_aside
-from workloads.training.runtime import Place, Processes
+from workloads.training.runtime import HostPosition, Processes
 
 BAD = BadHost("host b: device 3 multiplied wrongly", {Suspect(1, "b")})
 TPU = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
@@ -53,7 +53,7 @@ def ended(node: OwnNode | None, slice_: int = 1, others: Sequence[tuple[str, str
         def gather(self, key: str, value: Any) -> list[Any]:
             return [value, *others]
 
-    return set_aside(BAD, node, Place(("a", "b"), 1, 2, slice_), Gathered(2, 4, "b"))
+    return set_aside(BAD, node, HostPosition(("a", "b"), 1, 2, slice_), Gathered(2, 4, "b"))
 
 
 @pytest.mark.parametrize("refusals", [[], [409, 409], [503, 409, 0, 502]])
@@ -119,7 +119,7 @@ def test_what_looks_like_software_marks_nothing_and_counts(
     slices: int, hosts: str, suspects: Sequence[Suspect], code: ExitCode, said: str
 ) -> None:
     node = Node("node-a", "url", Path())
-    failure = set_aside(BadHost("x", suspects), node, Place(tuple(hosts), 0, slices, 0), Processes(0, 1, "a"))
+    failure = set_aside(BadHost("x", suspects), node, HostPosition(tuple(hosts), 0, slices, 0), Processes(0, 1, "a"))
     assert (exit_code(failure), bool(node.sent)) == (code, code is ExitCode.BAD_HOST)
     assert said in str(failure)
     assert ("check the image, its libtpu" in str(failure)) is (code is ExitCode.CRASH)

@@ -17,7 +17,7 @@ from workloads.training.read_ahead import ReadAhead, read_patiently
 @pytest.fixture(autouse=True)
 def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(read_ahead, "LONGEST_WAIT_SECONDS", 0.002)
+    monkeypatch.setattr(read_ahead, "MAX_WAIT_SECONDS", 0.002)
 
 
 @contextmanager

@@ -15,12 +15,12 @@ from jax._src.clusters.cloud_tpu_cluster import GkeTpuCluster
 from tests.workloads.hosts import wait_until
 from workloads.spec import ExitCode
 from workloads.training.failures import BadHostStays, HostMissing
-from workloads.training.runtime import Deadline, Place, Processes, join, require_coordinator_port
+from workloads.training.runtime import Deadline, HostPosition, Processes, join, require_coordinator_port
 
 
 @pytest.mark.parametrize("slices", [{}, {"MEGASCALE_NUM_SLICES": "1"}])
 def test_one_host_needs_no_coordinator_and_agrees_with_itself(slices: dict[str, str]) -> None:
-    alone = join(Place.of({"TPU_WORKER_HOSTNAMES": "host-a", "TPU_WORKER_ID": "0", **slices}), 1, Deadline())
+    alone = join(HostPosition.of({"TPU_WORKER_HOSTNAMES": "host-a", "TPU_WORKER_ID": "0", **slices}), 1, Deadline())
     assert (alone.index, alone.count, alone.host, alone.leads) == (0, 1, "host-a", True)
     assert alone.share("key", lambda: "value") == "value"
     assert alone.gather("key", "value") == ["value"]
@@ -29,7 +29,7 @@ def test_one_host_needs_no_coordinator_and_agrees_with_itself(slices: dict[str, 
 def test_sigterm_is_seen_at_the_next_step() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
-        alone = join(Place.of({}), 1, Deadline())
+        alone = join(HostPosition.of({}), 1, Deadline())
         assert not alone.should_stop()
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(alone.should_stop)
@@ -38,16 +38,16 @@ def test_sigterm_is_seen_at_the_next_step() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_place_is_counted_slice_by_slice() -> None:
+def test_a_position_is_counted_slice_by_slice() -> None:
     environment = {"TPU_WORKER_HOSTNAMES": "a,b", "MEGASCALE_NUM_SLICES": "3"}
-    places = [
-        Place.of({**environment, "TPU_WORKER_ID": str(worker), "MEGASCALE_SLICE_ID": str(index)})
+    positions = [
+        HostPosition.of({**environment, "TPU_WORKER_ID": str(worker), "MEGASCALE_SLICE_ID": str(index)})
         for index in range(3)
         for worker in range(2)
     ]
-    assert [place.process for place in places] == list(range(6))
-    assert [place.host for place in places] == ["a", "b"] * 3
-    assert not any(place.alone for place in places)
+    assert [position.process for position in positions] == list(range(6))
+    assert [position.host for position in positions] == ["a", "b"] * 3
+    assert not any(position.alone for position in positions)
 
 
 def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(
@@ -58,15 +58,15 @@ def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(
     variables = {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_ID": "1"}
     variables |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
     for environment in (variables, variables | {"TPU_WORKER_HOSTNAMES": "localhost"}, variables | in_file):
-        assert Place.of(environment).hosts == ("a", "b")
-        assert Place.of(environment).host == "b"
+        assert HostPosition.of(environment).hosts == ("a", "b")
+        assert HostPosition.of(environment).host == "b"
         with monkeypatch.context() as process:
             for name, value in environment.items():
                 process.setenv(name, value)
-            assert GkeTpuCluster.get_process_id() == Place.of(environment).process
+            assert GkeTpuCluster.get_process_id() == HostPosition.of(environment).process
 
 
-LEADER = Place(hosts=("host-a", "host-b"), worker=0, slice_count=1, slice=0)
+LEADER = HostPosition(hosts=("host-a", "host-b"), worker=0, slice_count=1, slice=0)
 
 
 def test_a_leader_whose_port_is_taken_is_a_bad_host_and_other_ports_do_not_matter() -> None:

@@ -12,7 +12,7 @@ from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE
 from workloads.training import slice_check
 from workloads.training.failures import BadHost, OutOfMemory, Suspect, WrongCollective
-from workloads.training.runtime import Place
+from workloads.training.runtime import HostPosition
 from workloads.training.slice_check import Findings, Multiplication, check_slices, judge, wrong_products
 
 TASK = Multiplication.of_size(16)
@@ -22,7 +22,7 @@ PRODUCT = TASK.left.astype(np.int64) @ TASK.right.astype(np.int64)
 def check() -> None:
     """Run the check on two slices of four devices."""
     slices = small_job(Path("unused")).slices
-    check_slices(slices, jax.devices(), Place(("host-0",), 0, 2, 0), ALONE, slice_check.SIZE)
+    check_slices(slices, jax.devices(), HostPosition(("host-0",), 0, 2, 0), ALONE, slice_check.SIZE)
 
 
 def test_orderly_devices_pass() -> None:

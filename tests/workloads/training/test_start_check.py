@@ -9,7 +9,7 @@ import pytest
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec
 from workloads.training.failures import BadHost, InvalidSpec, Suspect, TrainingStopped
-from workloads.training.runtime import Place, Processes
+from workloads.training.runtime import HostPosition, Processes
 from workloads.training.start_check import on_present_slices, open_devices, own_devices, require_devices
 
 
@@ -43,7 +43,7 @@ def job(min_count: int | None = None) -> JobSpec:
     return small_job(Path("somewhere"), replica=2, fsdp=4, hosts=2, min_count=min_count)
 
 
-FIRST = Place(("host-0", "host-1"), 0, 2, 0)
+FIRST = HostPosition(("host-0", "host-1"), 0, 2, 0)
 ORDERLY = [(2, 0, [0]), (2, 1, [1]), (2, 1, [1])]
 
 
@@ -105,7 +105,7 @@ def test_all_hosts_with_too_few_devices_are_suspects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("min_count", "place", "message"),
+    ("min_count", "position", "message"),
     [
         (None, replace(FIRST, slice_count=1), "expected 2 slices .*, got 1"),
         (None, replace(FIRST, hosts=("host-0",)), "expected 2 hosts per slice .*, got 1"),
@@ -114,11 +114,11 @@ def test_all_hosts_with_too_few_devices_are_suspects() -> None:
         (1, replace(FIRST, slice_count=0), r"expected 1 to 2 slices \(MEGASCALE_NUM_SLICES\), got 0"),
     ],
 )
-def test_a_place_that_the_specification_does_not_have_is_refused(
-    min_count: int | None, place: Place, message: str
+def test_a_position_that_the_specification_does_not_have_is_refused(
+    min_count: int | None, position: HostPosition, message: str
 ) -> None:
     with pytest.raises(InvalidSpec, match=f"host host-0: {message}"):
-        on_present_slices(job(min_count), place)
+        on_present_slices(job(min_count), position)
 
 
 def test_a_job_goes_on_with_as_few_slices_as_it_may_and_grows_back() -> None:

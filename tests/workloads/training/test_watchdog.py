@@ -16,7 +16,7 @@ from etils import epath
 from workloads.training.runtime import Processes
 from multislice_run.ending import Ending
 from workloads.training.joining import hang
-from multislice_run.start import Start
+from multislice_run.attempt_facts import AttemptFacts
 from workloads.training.watchdog import Watchdog
 
 class Joined(Processes):
@@ -27,7 +27,7 @@ def blocked():
     threading.Event().wait()
 
 processes = Joined(0, 1, "host-a")
-start = Start("run-1", 0, 0.0, None, 1, None)
+start = AttemptFacts("run-1", 0, 0.0, None, 1, None)
 with Watchdog(processes, Ending(epath.Path(sys.argv[1]), start, "host-a"), hang):
     processes.deadline.expect("step 3", 0.01)
     blocked()

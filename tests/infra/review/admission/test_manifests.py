@@ -35,6 +35,8 @@ def _rule(key: str, operator: str, *values: str) -> dict[str, Any]:
         # The other flavor says nothing of its chips, so whatever is asked of them does not rule it out.
         (_affinity([_rule("chips", "Gt", "4")]), {"y"}),
         (_affinity([_rule("chips", "Lt", "8")]), {"x", "y"}),
+        # A label that is no number is neither larger nor smaller than one.
+        (_affinity([_rule("group", "Gt", "4")]), set[str]()),
     ],
 )
 def test_of_selector_and_affinity_a_flavors_own_labels_count(pod: dict[str, Any], usable: set[str]) -> None:
@@ -164,3 +166,27 @@ def test_pods_without_chips_ask_for_no_flavor() -> None:
     (asks,), (has,) = _read(waiting), _read(running)
     assert [pods.name for pods in asks.pod_sets] == ["slice"]
     assert (asks.chips, has.usage) == (32, {"trillium": 32})
+
+
+def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> None:
+    def container(chips: int, **more: str) -> dict[str, Any]:
+        return {"resources": {"limits": {TPU: chips}}, **more}
+
+    sidecar = container(1, restartPolicy="Always")
+    pod = {"containers": [container(2), container(1)]}
+    assert manifests.requests(pod) == {TPU: 3}
+    assert manifests.requests({**pod, "initContainers": [container(4)]}) == {TPU: 4}
+    assert manifests.requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
+    assert manifests.requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
+    assert manifests.requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
+
+
+@pytest.mark.parametrize(
+    ("job", "count"),
+    [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2), ({"completions": 8}, 1)],
+)
+def test_a_pod_set_has_as_many_pods_as_can_run_at_once(job: dict[str, int], count: int) -> None:
+    template = {"spec": {"template": {"spec": {"containers": [{}]}}, **job}}
+    jobs = [{"name": "one", "template": template}, {"name": "two", "replicas": 3, "template": template}]
+    found = manifests.pod_sets({"spec": {"replicatedJobs": jobs}})
+    assert [pods["count"] for pods in found] == [count, 3 * count]

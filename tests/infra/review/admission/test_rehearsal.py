@@ -131,7 +131,7 @@ def test_queues_that_preempt_each_other_forever_are_reported() -> None:
     lender, borrower = queue("a", {"x": 8}), queue("b", {"x": 8})
     jobs = [waiting("large", "a", 16, priority=500), waiting("small", "a", 8, priority=100)]
     verdict = rehearse(situation(lender, borrower, *jobs, fair_sharing=True), waiting("new", "b", 12))
-    assert verdict.restless
+    assert verdict.preempts_in_circles
     assert "workloads of these queues preempt each other in turn, without end" in verdict.lines
 
 

@@ -131,13 +131,15 @@ def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -
 
 @hypothesis_settings(deadline=None)
 @given(st.permutations("abcde"), st.data())
-def test_one_order_of_groups_keeps_every_wish_that_goes_with_the_others(order: Sequence[str], data: st.DataObject):
+def test_one_order_of_groups_keeps_every_preference_that_goes_with_the_others(
+    order: Sequence[str], data: st.DataObject
+):
     chosen = st.sets(st.sampled_from(order), min_size=1).map(lambda some: tuple(sorted(some, key=order.index)))
-    wishes = data.draw(st.lists(chosen))
-    found = group_order(wishes)
-    assert sorted(found) == sorted({group for wish in wishes for group in wish})
-    for wish in wishes:
-        assert all(found.index(better) < found.index(worse) for better, worse in pairwise(wish))
+    preferences = data.draw(st.lists(chosen))
+    found = group_order(preferences)
+    assert sorted(found) == sorted({group for preference in preferences for group in preference})
+    for preference in preferences:
+        assert all(found.index(better) < found.index(worse) for better, worse in pairwise(preference))
 
 
 def test_each_job_has_a_jobset_and_a_price_in_the_namespace_of_its_team(recorded: Recording) -> None:
@@ -153,12 +155,12 @@ def test_each_job_has_a_jobset_and_a_price_in_the_namespace_of_its_team(recorded
 
 
 def test_each_job_goes_with_its_own_slices_alone(recorded: Recording) -> None:
-    footings = {found.name: found.urn for found in recorded.of_type("pulumi:index:Stash")}
+    markers = {found.name: found.urn for found in recorded.of_type("pulumi:index:Stash")}
     replaced_with = {found.name: list(found.request.replace_with) for found in recorded.of_type(JOB_SET)}
     assert replaced_with == {
-        "job-ablation": [footings["footing-trillium"]],
-        "job-small": [footings["footing-trillium"]],
-        "job-serve": [footings["footing-ironwood"]],
+        "job-ablation": [markers["marker-trillium"]],
+        "job-small": [markers["marker-trillium"]],
+        "job-serve": [markers["marker-ironwood"]],
     }
 
 

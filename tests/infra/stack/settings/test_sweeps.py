@@ -147,8 +147,8 @@ def test_errors_of_sweep_and_job_are_reported_together(values: Values) -> None:
 
 
 def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
-    runs = parse(swept(values, sweep={"training.seed": list(range(jobs.MOST_SWEEP_RUNS))})).jobs
-    assert len(runs) == jobs.MOST_SWEEP_RUNS
+    runs = parse(swept(values, sweep={"training.seed": list(range(jobs.MAX_SWEEP_RUNS))})).jobs
+    assert len(runs) == jobs.MAX_SWEEP_RUNS
 
 
 def test_a_name_that_is_too_long_with_the_places_is_to_be_shortened(values: Values) -> None:

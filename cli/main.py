@@ -4,6 +4,7 @@ Each command is implemented in the module of the same name, which is imported wh
 """
 
 import re
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,6 +27,7 @@ from cli.options import (
     folder_of,
     kubectl,
 )
+from cli.rehearse import any_cluster
 from cli.selected import STACK_VARIABLE, default_stack
 from workloads.terminal import Terminal
 
@@ -59,6 +61,7 @@ def _options(
 
 
 app.add_typer(lifecycle)
+app.add_typer(any_cluster)
 
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
@@ -284,6 +287,31 @@ _Image = Annotated[str | None, typer.Option(metavar="REF", help="Image by digest
 _Priority = Annotated[Literal["low", "normal", "high"] | None, typer.Option(help="Priority within the team.")]
 _MaxRestarts = Annotated[int | None, typer.Option(metavar="NUMBER", help="Maximum number of restarts. Default: 3.")]
 _MaxHours = Annotated[float | None, typer.Option(metavar="HOURS", help="Hours that the job may hold chips.")]
+_RenderedWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="JOB",
+        help="Name of a job in the stack file, a file JOB.yaml, or the command of a program after --name NAME ... --.",
+    ),
+]
+_JobFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File of one job, for a cluster that the following options describe."),
+]
+_Queue = Annotated[str | None, typer.Option(metavar="NAME", help="LocalQueue in the namespace.")]
+_Generation = Annotated[str | None, typer.Option(help="Generation of the chips, such as v6e.")]
+_Topology = Annotated[str | None, typer.Option(help="Topology of a slice, such as 4x4, or v6e-16.")]
+_Capacity = Annotated[
+    str | None, typer.Option(help="Source of the chips, as in a stack file: on-demand, spot or a mapping.")
+]
+_Bucket = Annotated[str | None, typer.Option(metavar="NAME", help="Bucket for the files of the job.")]
+_UsdPerChipHour = Annotated[float | None, typer.Option(metavar="USD", help="Price of a chip-hour. Default: unknown.")]
+_ServiceAccount = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Service account of the pods. Default: trainer.")
+]
+_RestartsSlices = Annotated[
+    bool, typer.Option("--restarts-slices", help="Restart single slices: JobSet has the feature gate RestartJob.")
+]
 
 
 @app.command(cls=ClusterCommand)
@@ -307,30 +335,50 @@ def submit(
     from cli import submit as command
 
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
-    wish = command.read_wish(words or [], flags)
+    request = command.read_request(words or [], flags)
     found, console, in_json = _deployed(stack, engine, sandbox), Terminal(highlight=False), output == "json"
-    return command.submit(found, wish, console, yes=yes, dry_run=dry_run, json=in_json, verbose=verbose)
+    return command.submit(found, request, console, yes=yes, dry_run=dry_run, json=in_json, verbose=verbose)
 
 
 @app.command(cls=ClusterCommand)
 def render(
     stack: Stack,
-    words: _Words = None,
+    words: _RenderedWords = None,
     name: _Name = None,
     slices: _Slices = None,
     image: _Image = None,
     priority: _Priority = None,
     max_restarts: _MaxRestarts = None,
     max_hours: _MaxHours = None,
+    job_file: _JobFile = None,
+    queue: _Queue = None,
+    generation: _Generation = None,
+    topology: _Topology = None,
+    capacity: _Capacity = None,
+    bucket: _Bucket = None,
+    usd_per_chip_hour: _UsdPerChipHour = None,
+    service_account: _ServiceAccount = None,
+    restarts_slices: _RestartsSlices = False,
     engine: On = None,
     sandbox: Sandbox = None,
 ) -> int:
-    """Print the JobSet of a job as YAML, for kubectl."""
+    """Print a job as YAML, for kubectl: the objects of a job in the stack file, or the JobSet of a submitted job."""
     from cli import submit as command
+    from cli import undeployed
 
-    flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
-    wish = command.read_wish(words or [], flags)
-    return command.render(_deployed(stack, engine, sandbox), wish)
+    flags, given = command.Flags(name, slices, image, priority, max_restarts, max_hours), words or []
+    described = {"queue": queue, "generation": generation, "topology": topology, "capacity": capacity}
+    described |= {"bucket": bucket, "service_account": service_account, "usd_per_chip_hour": usd_per_chip_hour}
+    if job_file or restarts_slices or any(value is not None for value in described.values()):
+        chosen = kubectl()
+        others = [*given, *replace(flags, image=None).given]
+        others += [f"--{name}" for name in ("kubeconfig", "context") if chosen[name]]
+        more = {"namespace": chosen["namespace"], "image": image, "restarts_slices": restarts_slices}
+        return undeployed.render_described(job_file, described | more, others)
+    if stack and not (engine or sandbox or flags.given) and len(given) == 1 and re.fullmatch(r"[^./]+", given[0]):
+        return undeployed.render_declared(stack, given[0])
+    request = command.read_request(given, flags)
+    return command.render(_deployed(stack, engine, sandbox), request)
 
 
 @app.command(cls=ClusterCommand)

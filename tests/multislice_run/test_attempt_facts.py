@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from multislice_run.start import PastEnd, Start, past_ends, usd_per_hour
+from multislice_run.attempt_facts import AttemptFacts, PastEnd, past_ends, usd_per_hour
 from workloads.spec import ExitCode
 
 
@@ -16,7 +16,7 @@ def record(folder: Path, name: str, code: int, time: float, *, elsewhere: bool =
 
 
 def ends(folder: Path, restarts: int) -> dict[str, PastEnd]:
-    return past_ends(epath.Path(folder), Start("run-1", restarts, 9000.0, None, 2, None))
+    return past_ends(epath.Path(folder), AttemptFacts("run-1", restarts, 9000.0, None, 2, None))
 
 
 def test_each_restart_counts_once_for_the_host_that_failed_itself(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from infra.stack.names import (
     TPU_RESOURCE,
 )
 from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD
-from infra.stack.settings.jobs import MOST_GRACE_SECONDS
+from infra.stack.settings.jobs import MAX_GRACE_SECONDS
 from infra.stack.settings.schema import Team
 from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY
 
@@ -286,8 +286,8 @@ def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> M
             f"a pod without {TPU_RESOURCE} requests at most the CPU and memory of the team's largest head": (
                 f"{_HOLDS_CHIPS} || {beside} || {_limit_requests(limits)}"
             ),
-            f"a pod ends within {MOST_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
-                f"object.spec.?terminationGracePeriodSeconds.orValue(0) <= {MOST_GRACE_SECONDS}"
+            f"a pod ends within {MAX_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
+                f"object.spec.?terminationGracePeriodSeconds.orValue(0) <= {MAX_GRACE_SECONDS}"
             ),
         },
         namespaces=namespaces,
@@ -317,8 +317,8 @@ def _ends(namespaces: Sequence[str]) -> Manifest:
             f"a job has node pools or hosts alone, and nothing larger ({EXCLUSIVE})": (
                 f"{of_job} && {jobs}.all(job, {of_one})"
             ),
-            f"the pods of a job end within {MOST_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
-                f"{jobs}.all(job, {grace} <= {MOST_GRACE_SECONDS})"
+            f"the pods of a job end within {MAX_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
+                f"{jobs}.all(job, {grace} <= {MAX_GRACE_SECONDS})"
             ),
         },
         namespaces=namespaces,

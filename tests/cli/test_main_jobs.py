@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cli.deployed import Deployed
-from cli.multislice import app
+from cli.main import app
 from cli.sandbox_folder import DEFAULT
 from sandbox.site import create
 from tests.cli import api_objects

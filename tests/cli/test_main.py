@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.answer import UNREAD
-from cli.multislice import app
+from cli.main import app
 from sandbox.daemon import CHECKOUT
 
 
@@ -117,7 +117,7 @@ def test_options_that_exclude_each_other_are_refused(command: list[str]) -> None
 def test_help_without_a_reader_ends_as_every_other_output() -> None:
     ours, pipe = os.pipe()
     os.close(ours)
-    command = [sys.executable, "-m", "cli.multislice", "--help"]
+    command = [sys.executable, "-m", "cli.main", "--help"]
     ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False)
     os.close(pipe)
     assert (ended.returncode, ended.stderr) == (UNREAD, b"")

@@ -11,12 +11,12 @@ from kubernetes.config import kube_config
 
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from multislice import NoSuchStack
-from multislice.place import place
+from multislice.connection import connect
 from tests.cli.api_server import Played, playing
 from tests.multislice.known import settings
 
 _IN_A_NEW_PROCESS = """
-from multislice.place import gcs
+from multislice.connection import gcs
 from sandbox import engine
 gcs(token="anon")
 """
@@ -38,7 +38,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Played]
     (tmp_path / "config").write_text(json.dumps(content))
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("multislice.place.gcs", dict)
+    monkeypatch.setattr("multislice.connection.gcs", dict)
     data = {PUBLISHED_KEY: settings(product="product").text}
     played.collections[RECORDS] = [{"metadata": {"name": PUBLISHED, "uid": "1"}, "data": data}]
     with playing(played):
@@ -46,23 +46,23 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Played]
 
 
 def test_without_pulumi_it_is_the_stack_of_the_current_context_and_the_only_team(server: Played) -> None:
-    found = place("local", None)
+    found = connect("local", None)
     assert (found.stack, found.team(None), [*found.settings.slices]) == ("local", "research", ["trillium"])
     assert found.url("research", "train-1").startswith("gs://sandbox-local-checkpoints/teams/research/calls/")
 
 
 def test_another_stack_or_one_without_a_record_is_not_taken_for_it(server: Played) -> None:
     with pytest.raises(NoSuchStack, match="stack prod cannot be read"):
-        place("prod", None)
+        connect("prod", None)
     server.collections[RECORDS] = [{"metadata": {"name": "other", "uid": "2"}}]
     with pytest.raises(NoSuchStack, match="stack local cannot be read"):
-        place("local", None)
+        connect("local", None)
 
 
 def test_a_record_that_cannot_be_read_is_reported_as_such(server: Played) -> None:
     server.collections[RECORDS][0]["data"] = {PUBLISHED_KEY: '{"version": "99.0"}'}
     with pytest.raises(NoSuchStack, match="got version 99.0; "):
-        place("local", None)
+        connect("local", None)
 
 
 @pytest.mark.costs(cpu_seconds=8)

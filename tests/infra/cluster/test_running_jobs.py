@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from infra.cluster import live
+from infra.cluster import running_jobs
 from tests.cli.api_objects import ADMITTED, condition, pod, workload
 from tests.cli.api_server import Played, client, playing
 
@@ -50,10 +50,10 @@ def test_jobs_that_hold_what_is_lost_are_found_and_no_others(
     quotas: tuple[tuple[str, str], ...],
     found: list[str],
 ) -> None:
-    assert [job.name for job in live.live_jobs(client(busy), pools, namespaces, quotas)] == found
+    assert [job.name for job in running_jobs.running_jobs(client(busy), pools, namespaces, quotas)] == found
 
 
 def test_a_job_is_named_with_its_pools_or_as_one_that_starts(busy: Played) -> None:
-    tiny, young = map(str, live.live_jobs(client(busy), (), ["research"]))
+    tiny, young = map(str, running_jobs.running_jobs(client(busy), (), ["research"]))
     assert tiny.startswith("job tiny in namespace research runs on trillium-0, trillium-1; ")
     assert young == "job young in namespace research is starting"

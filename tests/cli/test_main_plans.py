@@ -11,7 +11,7 @@ from pulumi.automation import EngineEvent
 from typer.testing import CliRunner
 
 from cli import stack_file
-from cli.multislice import app
+from cli.main import app
 from cli.preview import PreviewRequest
 from cli.sandbox_folder import DEFAULT
 from sandbox.daemon import CHECKOUT
@@ -112,9 +112,9 @@ class Saving(Played):
 def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = Saving(), list[PreviewRequest]()
 
-    def of(wish: PreviewRequest, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
+    def of(request: PreviewRequest, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
         del path, policy
-        asked.append(wish)
+        asked.append(request)
         return nullcontext(engine)
 
     monkeypatch.setattr("cli.preview._engine", of)

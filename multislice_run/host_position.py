@@ -8,7 +8,7 @@ from typing import Self
 
 
 @dataclass(frozen=True)
-class Place:
+class HostPosition:
     """Position of this process in the job, from the variables of GKE and JobSet."""
 
     hosts: tuple[str, ...]
@@ -19,7 +19,7 @@ class Place:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Return the place in `environment`. Its variables have the same precedence as in JAX
+        """Return the position in `environment`. Its variables have the same precedence as in JAX
         (jax/_src/clusters/cloud_tpu_cluster.py)."""
         # On 7x, the names have ports.
         named = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")

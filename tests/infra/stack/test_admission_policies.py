@@ -1,6 +1,6 @@
 """Admission policies."""
 
-from infra.stack.borders import HOST_NETWORK
+from infra.stack.admission_policies import HOST_NETWORK
 from tests.infra.recording import Recording, Values, run_program
 
 POLICY = "kubernetes:admissionregistration.k8s.io/v1:ValidatingAdmissionPolicy"

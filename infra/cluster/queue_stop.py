@@ -1,7 +1,7 @@
-"""The brake of a stack: its queues stop, with every job that they have admitted, when `budget.usd_total` is used up.
+"""Queues stop, with every job that they have admitted, when `budget.usd_total` of their stack is used up.
 
-`multislice enforce-budget` pulls and releases it. It counts what each team has used by Kueue's Workloads, and keeps the
-sum in an annotation of the team's queue: records in the checkpoint bucket are written by the team's own pods, and a
+`multislice enforce-budget` stops and releases them. It counts what each team has used by Kueue's Workloads, and keeps
+the sum in an annotation of the team's queue: records in the checkpoint bucket are written by the team's own pods, and a
 Workload disappears with its job.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from infra.cluster.job_state import Workload
 from infra.cluster.kubernetes import APPLY_PATCH, ApiServer
-from infra.stack import borders
+from infra.stack import admission_policies
 from infra.stack.manifests import Manifest, manifest
 from infra.stack.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES, USED_ANNOTATION
 
@@ -23,8 +23,8 @@ _MANAGER = "multislice-budget"
 _SECONDS_PER_HOUR = 3600
 
 
-def brake_policies(prefix: str) -> dict[str, Manifest]:
-    """Return the policy, and its binding, that a queue stays stopped until `multislice enforce-budget` releases it.
+def queue_stop_policies(prefix: str) -> dict[str, Manifest]:
+    """Return the policy, and its binding, by which a queue stays stopped until `multislice enforce-budget` releases it.
 
     `prefix` begins the names of the stack's objects in a cluster that others use too.
 
@@ -41,8 +41,8 @@ def brake_policies(prefix: str) -> dict[str, Manifest]:
     )
     rule = [(group, "clusterqueues", "UPDATE")]
     return {
-        USED_UP: borders.policy(f"{prefix}{USED_UP}", rule, {message: stopped}, versions=[version]),
-        f"{USED_UP}-binding": borders.binding(f"{prefix}{USED_UP}"),
+        USED_UP: admission_policies.policy(f"{prefix}{USED_UP}", rule, {message: stopped}, versions=[version]),
+        f"{USED_UP}-binding": admission_policies.binding(f"{prefix}{USED_UP}"),
     }
 
 

@@ -23,7 +23,7 @@ from multislice_run.records.shapes import parse
 
 
 @dataclass(frozen=True)
-class Start:
+class AttemptFacts:
     """One attempt of the job: one run of its processes."""
 
     run_id: str
@@ -39,7 +39,7 @@ class Start:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], began: float, asked_slices: int) -> Self:
-        """Return the start that the pod's variables describe.
+        """Return the facts that the pod's variables describe.
 
         Raises:
             KeyError: a variable is missing.
@@ -72,7 +72,7 @@ class PastEnd:
     """Unix time of the last end."""
 
 
-def past_ends(storage: epath.Path, start: Start) -> dict[str, PastEnd]:
+def past_ends(storage: epath.Path, start: AttemptFacts) -> dict[str, PastEnd]:
     """Return the ends before `start` by the name of their exit code, one for each restart of the JobSet."""
     ends: dict[str, PastEnd] = {}
     for record in _first_words(storage / "failures" / start.run_id, start.restart_attempt):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.stack.commands import MAKE_VARIABLE, command_line, stored_command_line
+from infra.stack.command_lines import MAKE_VARIABLE, command_line, stored_command_line
 
 ROOT = Path(__file__).parents[3]
 

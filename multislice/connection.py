@@ -9,7 +9,7 @@ from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
 from infra.cluster.stacks import Stacks, StacksError
 from infra.cluster.team_record import read_published
 from infra.stack import names
-from infra.stack.commands import command_line
+from infra.stack.command_lines import command_line
 from infra.stack.published import Published, RecordError, join_records
 from infra.stack.tpu import shapes_of_type
 from multislice.errors import NoSuchStack, Refused, cluster
@@ -17,7 +17,7 @@ from workloads.call.folder import CallFolder, gcs
 
 
 @dataclass(frozen=True)
-class Place:
+class StackConnection:
     """A stack on which calls run."""
 
     stack: str
@@ -88,7 +88,7 @@ class Place:
         return found[0]
 
 
-def place(stack: str, sandbox: str | Path | None) -> Place:
+def connect(stack: str, sandbox: str | Path | None) -> StackConnection:
     """Return a stack of the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
     If Pulumi cannot read the stack, it is that of the kubeconfig's current context: members of a team may have no
@@ -118,10 +118,10 @@ def place(stack: str, sandbox: str | Path | None) -> Place:
         ) from None
     record = _record(stack, api, outputs.get("queues", {}).values(), folder)
     filesystem = gcs(**stacks.storage)
-    return Place(stack, api, record, filesystem, folder)
+    return StackConnection(stack, api, record, filesystem, folder)
 
 
-def _of_kubeconfig(stack: str) -> Place | None:
+def _of_kubeconfig(stack: str) -> StackConnection | None:
     """Return the stack of the kubeconfig's current context. None: it is another stack, or there is none.
 
     Raise NoSuchStack if the record cannot be read.
@@ -139,7 +139,7 @@ def _of_kubeconfig(stack: str) -> Place | None:
 
     near = storage_beside(api.url)
     filesystem = gcs(**near.options) if near else gcs()
-    return Place(stack, api, _record(stack, api, [namespace], None), filesystem, None)
+    return StackConnection(stack, api, _record(stack, api, [namespace], None), filesystem, None)
 
 
 def _record(stack: str, api: ApiServer, namespaces: Iterable[str], sandbox: Path | None) -> Published:

@@ -1,4 +1,4 @@
-"""What runs in the cluster at this moment, and what keeps an object from being deleted. Read-only."""
+"""Jobs that run in the cluster at this moment, and what keeps an object from being deleted. Read-only."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -23,7 +23,7 @@ _LOG_LINES = 2000
 
 
 @dataclass(frozen=True)
-class LiveJob:
+class RunningJob:
     """A job that holds chips."""
 
     namespace: str
@@ -38,12 +38,12 @@ class LiveJob:
         return f"job {self.name} in namespace {self.namespace} {doing}"
 
 
-def live_jobs(
+def running_jobs(
     cluster: ApiServer,
     pools: Collection[str],
     namespaces: Collection[str] = (),
     quotas: Collection[tuple[str, str]] = (),
-) -> list[LiveJob]:
+) -> list[RunningJob]:
     """Return the jobs that have pods on any of these node pools, that hold chips from one of these namespaces, or that
     hold chips of one of these quotas, each a ClusterQueue and a flavor."""
     labels = [node["metadata"] for node in _list(cluster, NODES, {"labelSelector": NODE_POOL_LABEL})]
@@ -57,7 +57,7 @@ def live_jobs(
     if namespaces or quotas:
         wanted |= set(_holders_of_quota(cluster, namespaces, quotas))
     return [
-        LiveJob(
+        RunningJob(
             namespace,
             name,
             tuple(sorted(map(str, of_job.get((namespace, name), ())))),

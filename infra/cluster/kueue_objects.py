@@ -1,0 +1,128 @@
+"""Reads what decides whether Kueue admits a job: objects of any cluster, as far as this user may read them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from infra.cluster.kubernetes import FORBIDDEN, ApiError, ApiServer, Json
+from infra.stack.manifests import Object, configuration
+from infra.stack.names import (
+    ACCELERATOR_LABEL,
+    CONFIG_MAPS,
+    JOBSET_GROUP,
+    KUEUE_API_VERSION,
+    KUEUE_GROUP,
+    KUEUE_NAMESPACE,
+    NODES,
+)
+
+_OLD_API_VERSION = f"{KUEUE_GROUP}/v1beta1"
+CONFIG_MAP = "kueue-manager-config"
+"""ConfigMap with Kueue's configuration, in its chart and its manifests."""
+_OF_CLUSTER = ("clusterqueues", "resourceflavors", "cohorts", "workloadpriorityclasses", "admissionchecks")
+_OF_NAMESPACES = ("localqueues", "workloads")
+_REQUIRED = ("clusterqueues", "resourceflavors", "localqueues")
+_PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_NAMESPACE = "/api/v1/namespaces/{}"
+
+
+class NoKueueError(RuntimeError):
+    """Raised for a cluster whose objects do not say what Kueue would do. The message says why."""
+
+
+@dataclass(frozen=True)
+class KueueObjects:
+    """Objects of a cluster at one moment, as one user sees them."""
+
+    api_version: str
+    """Version of Kueue's API in which they were read."""
+    namespace: str
+    lists: Mapping[str, Sequence[Json]]
+    """Objects by the plural name of their kind. Of a refused kind, those of the namespace, or none."""
+    refused: Mapping[str, str]
+    """Right that this user lacks, by the plural name of the kind."""
+    namespace_labels: Mapping[str, str] | None
+    """Labels of the namespace. `None` if this user may not read it."""
+    configuration: Object | None
+    """Kueue's configuration. `None` if it is not in the usual ConfigMap or cannot be read."""
+    has_jobsets: bool
+    """Whether the cluster has the API of JobSet."""
+
+    def named(self, plural: str, name: str) -> Json | None:
+        """Return the object of a kind and name; of a namespaced kind, the one in the namespace."""
+        found = (each for each in self.lists[plural] if each["metadata"]["name"] == name)
+        return next((each for each in found if each["metadata"].get("namespace") in (None, self.namespace)), None)
+
+
+def read(api: ApiServer, namespace: str) -> KueueObjects:
+    """Return the objects that matter for jobs in a namespace.
+
+    Raises:
+        NoKueueError: the cluster has no Kueue, or one with another API, or this user may not read its queues.
+        ApiError: the API server refuses a request for another reason than the user's rights.
+    """
+    version = _api_version(api)
+    lists: dict[str, Sequence[Json]] = {}
+    refused: dict[str, str] = {}
+
+    def listed(plural: str, *paths: tuple[str, str]) -> None:
+        """Read the first list that this user may read. The rights to those before it are missing."""
+        for where, path in paths:
+            try:
+                # An old Kueue has no cohorts in this version.
+                found = (api.find(path) or {"items": []})["items"]
+                # The API server leaves out a spec in which nothing is set.
+                lists[plural] = [{"spec": {}, **each} for each in found]
+                return
+            except ApiError as error:
+                if error.status != FORBIDDEN:
+                    raise
+                refused.setdefault(plural, f"list {plural}{where}")
+
+    for plural in _OF_CLUSTER:
+        listed(plural, (f".{KUEUE_GROUP}", f"/apis/{version}/{plural}"))
+    for plural in _OF_NAMESPACES:
+        everywhere = (f".{KUEUE_GROUP} in all namespaces", f"/apis/{version}/{plural}")
+        listed(plural, everywhere, ("", f"/apis/{version}/namespaces/{namespace}/{plural}"))
+    listed("priorityclasses", (".scheduling.k8s.io", _PRIORITIES))
+    listed("nodes", ("", f"{NODES}?labelSelector={ACCELERATOR_LABEL}"))
+    if missing := [plural for plural in _REQUIRED if plural not in lists]:
+        rights = " and ".join(refused[plural] for plural in missing)
+        roles = " and ".join(f"kueue-{plural.removesuffix('s')}-viewer-role" for plural in missing)
+        raise NoKueueError(
+            f"expected a user who may {rights}, because these are the quotas of the queue; ask for these rights, which"
+            f" Kueue has in the ClusterRole {roles}"
+        )
+    space = _readable(api, _NAMESPACE.format(namespace))
+    config_map = _readable(api, f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}")
+    return KueueObjects(
+        api_version=version,
+        namespace=namespace,
+        lists={plural: lists.get(plural, ()) for plural in (*lists, *refused)},
+        refused=refused,
+        namespace_labels=space and space["metadata"].get("labels", {}),
+        configuration=config_map and configuration(config_map),
+        has_jobsets=api.find(f"/apis/{JOBSET_GROUP}") is not None,
+    )
+
+
+def _api_version(api: ApiServer) -> str:
+    """Return the newest known version of Kueue's API that the cluster serves."""
+    group = api.find(f"/apis/{KUEUE_GROUP}")
+    if group is None:
+        raise NoKueueError(f"expected a cluster with Kueue, got one without the API group {KUEUE_GROUP}")
+    served = [version["groupVersion"] for version in group["versions"]]
+    known = [version for version in (KUEUE_API_VERSION, _OLD_API_VERSION) if version in served]
+    if not known:
+        expected = f"{KUEUE_API_VERSION} or {_OLD_API_VERSION}"
+        raise NoKueueError(f"expected a Kueue that serves {expected}, got {', '.join(served) or 'none'}")
+    return known[0]
+
+
+def _readable(api: ApiServer, path: str) -> Json | None:
+    """Return an object; `None` if there is none, or this user may not read it."""
+    try:
+        return api.find(path)
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return None
