@@ -16,13 +16,23 @@ from dataclasses import dataclass, field
 from workloads.spec import JobSpec, MeshSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
 
 _MODEL = {
-    **{"vocab_size": 8192, "embed_dim": 256, "mlp_dim": 1024, "layers": 4},
-    **{"query_heads": 4, "kv_heads": 4, "head_dim": 64, "tied_embedding": False},
+    "vocab_size": 8192,
+    "embed_dim": 256,
+    "mlp_dim": 1024,
+    "layers": 4,
+    "query_heads": 4,
+    "kv_heads": 4,
+    "head_dim": 64,
+    "tied_embedding": False,
 }
 _NEVER = 10_000
 _TRAINING = {
-    **{"steps": _NEVER, "global_batch": 8, "sequence_length": 256},
-    **{"save_every_steps": _NEVER, "save_every_minutes": 1000, "evaluate_every_steps": _NEVER},
+    "steps": _NEVER,
+    "global_batch": 8,
+    "sequence_length": 256,
+    "save_every_steps": _NEVER,
+    "save_every_minutes": 1000,
+    "evaluate_every_steps": _NEVER,
 }
 
 

@@ -8,7 +8,7 @@ from cli.rehearse.job_file import SubmittedJob
 from cli.rehearse.submission import Submission
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
-from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
+from infra.review.admission.manifests import counts, obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
 from infra.stack.manifests import Object, amount, condition, is_true, selects
 from infra.stack.names import (
@@ -267,7 +267,7 @@ def _waiting_pods(submission: Submission, queue: str) -> Iterator[Object]:
         if each["spec"].get("clusterQueue") == queue
     }
     for each in submission.objects.lists["workloads"]:
-        waits = each["spec"].get("active", True) and not (is_true(each, "QuotaReserved") or is_true(each, "Finished"))
+        waits = counts(each) and not is_true(each, "QuotaReserved")
         if waits and (each["metadata"]["namespace"], each["spec"].get("queueName")) in local:
             yield from each["spec"]["podSets"]
 

@@ -126,22 +126,28 @@ def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Return whether a label selector of Kubernetes selects these labels."""
-
-    def holds(each: Mapping[str, Any]) -> bool:
-        value, values = labels.get(each["key"]), each.get("values") or ()
-        match each["operator"]:
-            case "In":
-                return value in values
-            case "NotIn":
-                return value not in values
-            case "Exists":
-                return value is not None
-            case _:
-                return value is None
-
     return (selector.get("matchLabels") or {}).items() <= labels.items() and all(
-        map(holds, selector.get("matchExpressions") or ())
+        holds(each, labels.get(each["key"])) for each in selector.get("matchExpressions") or ()
     )
+
+
+def holds(rule: Mapping[str, Any], value: str | None) -> bool:
+    """Return whether a rule of a label selector or a node affinity holds for a label's value; `None`: no such label."""
+    values = list[str](rule.get("values") or ())
+    match rule["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "Gt" | "Lt" as operator:
+            (bound,) = values
+            if value is None or not (value.isdecimal() and bound.isdecimal()):
+                return False
+            return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
+        case _:  # DoesNotExist
+            return value is None
 
 
 def configuration(config_map: Object | None) -> Object:

@@ -128,6 +128,8 @@ class StepFile:
 
 def add_unstored(folder: epath.Path, start: int, lines: Sequence[str]) -> None:
     """Add to the files of steps of an attempt that was killed those of its last `lines` that they lack."""
+    if not lines:
+        return
     parts = [path for (first, _), path in _files(folder).items() if first == start]
     last = parts[-1] if parts else folder / f"{start}-0.jsonl"
     stored = last.read_text().splitlines() if parts else []

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
-from infra.stack.manifests import Object, amount, condition, is_true, moment
+from infra.stack.manifests import Object, amount, condition, holds, is_true, moment
 from infra.stack.names import TPU_RESOURCE
 
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
@@ -58,7 +58,7 @@ def workloads(
     return [
         _workload(manifest, queue, flavors)
         for manifest in found
-        if (queue := _cluster_queue(manifest, cluster_queues)) in known and _counts(manifest)
+        if (queue := _cluster_queue(manifest, cluster_queues)) in known and counts(manifest)
     ]
 
 
@@ -72,7 +72,7 @@ def _admission(manifest: Object) -> Object | None:
     return manifest["status"].get("admission") if is_true(manifest, "QuotaReserved") else None
 
 
-def _counts(manifest: Object) -> bool:
+def counts(manifest: Object) -> bool:
     """Return whether the workload has quota or requests some."""
     active = manifest["spec"].get("active", True) or is_true(manifest, "QuotaReserved")
     return active and not is_true(manifest, "Finished")
@@ -218,21 +218,4 @@ def _in_affinity(pod: Object, labels: Mapping[str, str]) -> bool:
 def _in_term(term: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a flavor with these labels matches a term; other labels of the term are ignored."""
     rules = [rule for rule in term.get("matchExpressions", []) if rule["key"] in labels]
-    return all(_holds(rule, labels[rule["key"]]) for rule in rules)
-
-
-def _holds(rule: Object, value: str) -> bool:
-    match rule["operator"]:
-        case "In":
-            return value in rule["values"]
-        case "NotIn":
-            return value not in rule["values"]
-        case "Exists":
-            return True
-        case "Gt" | "Lt" as operator:
-            (bound,) = rule["values"]
-            if not (value.isdecimal() and bound.isdecimal()):
-                return False
-            return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
-        case _:  # DoesNotExist
-            return False
+    return all(holds(rule, labels[rule["key"]]) for rule in rules)

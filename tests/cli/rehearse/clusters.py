@@ -1,6 +1,6 @@
 """Clusters with Kueue that other tools made, on a played API server, and jobs for them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import yaml
 from tests.cli.api_server import Played
 
 type Object = dict[str, Any]
+type Rehearse = Callable[..., dict[str, Any]]
+"""Rehearses documents on a cluster, and returns the answer to the first."""
 
 TPU = "google.com/tpu"
 V6E = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "4x4"}

@@ -2,63 +2,28 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from cli.main import app
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played
 from tests.cli.rehearse.clusters import (
-    SYSTEM,
     TPU,
+    Rehearse,
     cluster,
     cluster_queue,
     forbid,
     gcluster,
     jobset,
-    kubeconfig,
     local_queue,
     named,
     node,
     path,
     workload,
-    written,
     xpk,
 )
-
-type Rehearse = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Result]:
-    """Run the command on a played cluster and documents. Only GET requests succeed there."""
-
-    def command(played: Played, *documents: object, options: tuple[str, ...] = (), source: str | None = None) -> Result:
-        file = "-" if source is not None else written(tmp_path, *documents)
-        with playing(played):
-            config = kubeconfig(tmp_path, played)
-            words = ["rehearse", file, "--kubeconfig", config, *options]
-            return CliRunner().invoke(app, words, input=source, env={"COLUMNS": "160"})
-
-    return command
-
-
-@pytest.fixture
-def rehearse(run: Callable[..., Result]) -> Rehearse:
-    """Return the answer to the first document."""
-
-    def command(played: Played, *documents: object, **more: Any) -> dict[str, Any]:
-        found = run(played, *documents, options=("-o", "json"), **more)
-        assert found.exit_code in (0, 2), found.output
-        answer = json.loads(found.stdout)
-        (job, *_) = answer["jobs"]
-        assert (found.exit_code == 0) == all(each["outcome"] in ("admitted", "preempts") for each in answer["jobs"])
-        return job
-
-    return command
 
 
 def test_objects_in_which_nothing_is_set_are_read(rehearse: Rehearse, run: Callable[..., Result]) -> None:
@@ -67,17 +32,6 @@ def test_objects_in_which_nothing_is_set_are_read(rehearse: Rehearse, run: Calla
     objects = [*xpk(cohortName="all"), *empty, aside]
     assert rehearse(cluster(*objects), jobset())["outcome"] == "admitted"
     assert "expected a ClusterQueue of LocalQueue aside" in run(cluster(*objects), jobset(queue="aside")).output
-
-
-def test_a_job_that_no_flavor_suits_is_told_why(rehearse: Rehearse) -> None:
-    taint = {"key": TPU, "value": "present", "effect": "NoSchedule"}
-    flavor, *others = xpk()
-    tainted = {**flavor, "spec": {**flavor["spec"], "nodeTaints": [taint]}}
-    found = rehearse(cluster(tainted, *others), jobset())
-    assert found["outcome"] == "never"
-    assert "taint google.com/tpu=present:NoSchedule" in found["reasons"][0]
-    other = {"nodeSelector": {"cloud.google.com/gke-tpu-topology": "8x8"}}
-    assert "gke-tpu-topology=4x4, and the pods select 8x8" in rehearse(cluster(*xpk()), jobset(pod=other))["reasons"][0]
 
 
 def test_a_job_is_admitted_by_the_queue_of_xpk_and_priced_by_the_nodes(rehearse: Rehearse) -> None:
@@ -143,160 +97,6 @@ def test_pathways_with_its_head_is_admitted_by_the_queue_of_gcluster(rehearse: R
     )
     found = rehearse(cluster(*gcluster()), job)
     assert (found["outcome"], found["simulated"]["flavors"], found["notes"]) == ("admitted", ["flavor-tpu"], [])
-
-
-def test_too_few_cpus_make_the_answer_unknown(rehearse: Rehearse) -> None:
-    found = rehearse(cluster(*gcluster(cpus=399)), jobset(queue="user-queue", limits={"cpu": 100, "memory": "1Gi"}))
-    assert (found["outcome"], found["simulated"]["outcome"]) == ("unknown", "admitted")
-    (reason,) = found["reasons"]
-    assert "cluster-queue" in reason
-    assert "cpu" in reason
-
-
-def test_a_resource_without_quota_keeps_a_job_out_unless_the_configuration_leaves_it_out(rehearse: Rehearse) -> None:
-    job, excluded = jobset(limits={"cpu": 100}), {"resources": {"excludeResourcePrefixes": ["cpu"]}}
-    assert rehearse(cluster(*xpk()), job)["outcome"] == "never"
-    assert rehearse(cluster(*xpk(), config=excluded), job)["outcome"] == "admitted"
-    unread = cluster(*xpk())
-    unread.refused[f"{SYSTEM}/kueue-manager-config"] = 403
-    assert rehearse(unread, job)["outcome"] == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("spec", "outcome"),
-    [
-        ({"stopPolicy": "Hold"}, "waits"),
-        ({"namespaceSelector": {"matchLabels": {"team": "other"}}}, "never"),
-        ({"namespaceSelector": {"matchLabels": {"team": "research"}}}, "admitted"),
-        ({"namespaceSelector": None}, "never"),
-        ({"resourceGroups": []}, "never"),
-    ],
-)
-def test_a_queue_that_admits_nothing_of_the_namespace_is_named(rehearse: Rehearse, spec: Any, outcome: str) -> None:
-    found = rehearse(cluster(*xpk(**spec)), jobset())
-    assert found["outcome"] == outcome
-    assert all("cluster-queue" in reason for reason in found["reasons"])
-
-
-def test_an_inactive_queue_or_a_stopped_local_queue_keeps_a_job_waiting(rehearse: Rehearse) -> None:
-    flavor, queue, local, *classes = xpk()
-    inactive = {"conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound", "message": "no x"}]}
-    found = rehearse(cluster(flavor, {**queue, "status": inactive}, local, *classes), jobset())
-    assert (found["outcome"], "no x" in found["reasons"][0]) == ("waits", True)
-    stopped = local_queue("multislice-queue", "cluster-queue", stopPolicy="HoldAndDrain")
-    assert rehearse(cluster(flavor, queue, stopped, *classes), jobset())["outcome"] == "waits"
-
-
-ANY = {"spec": {"parentName": "root"}}
-
-
-@pytest.mark.parametrize(
-    ("objects", "job"),
-    [
-        ([*xpk(cohortName="all"), {"kind": "Cohort", **named("all"), **ANY}], jobset()),
-        ([*xpk(cohortName="all"), {"kind": "Cohort", **named("all"), "spec": {"resourceGroups": [1]}}], jobset()),
-        ([*xpk(admissionChecksStrategy={"admissionChecks": [{"name": "far"}]})], jobset()),
-        ([*xpk(), {"kind": "Workload", **workload("partial", 4, minCount=1)}], jobset()),
-        ([*xpk(queueingStrategy="StrictFIFO"), workload("waits", 32, None), workload("holds", 4)], jobset()),
-        ([*xpk(admissionScope={}), workload("waits", 32, None), workload("holds", 4)], jobset()),
-        (xpk(), jobset(pod_metadata={"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}})),
-        (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/elastic-job": "true"}})),
-        (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}})),
-        (xpk(concurrentAdmissionPolicy={}), jobset()),
-        (xpk(), jobset(pod={"resourceClaims": [{"name": "x"}]})),
-        (xpk(), jobset(managedBy="kueue.x-k8s.io/multikueue")),
-        ([{"kind": "ResourceFlavor", **named("1xv6e-16"), "spec": {"topologyName": "x"}}, *xpk()[1:]], jobset()),
-    ],
-)
-def test_what_is_not_simulated_makes_the_answer_unknown(rehearse: Rehearse, objects: Any, job: Any) -> None:
-    found = rehearse(cluster(*objects), job)
-    assert (found["outcome"], found["simulated"]["outcome"]) == ("unknown", "admitted")
-    assert len(found["reasons"]) == 1
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"waitForPodsReady": {"blockAdmission": True}},
-        {"integrations": {"frameworks": ["batch/job"]}},
-        {"managedJobsNamespaceSelector": {"matchLabels": {"team": "other"}}},
-        {"resources": {"transformations": [{"input": TPU, "outputs": {}}]}},
-    ],
-)
-def test_so_does_a_configuration_with_which_quotas_do_not_decide(rehearse: Rehearse, config: Any) -> None:
-    found = rehearse(cluster(*xpk(), config=config), jobset())
-    assert (found["outcome"], len(found["reasons"])) == ("unknown", 1)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"flavorFungibility": {"preference": "PreemptionOverBorrowing"}},
-        {"preemption": {"withinClusterQueue": "LowerPriority", "borrowWithinCohort": {"maxPriorityThreshold": 1}}},
-    ],
-)
-def test_a_rule_of_preemption_does_not_matter_if_the_job_fits(rehearse: Rehearse, spec: Any) -> None:
-    fits = rehearse(cluster(*xpk(**spec)), jobset())
-    full = rehearse(cluster(*xpk(**spec), workload("holds", 32)), jobset())
-    assert (fits["outcome"], len(fits["notes"]), full["outcome"]) == ("admitted", 1, "unknown")
-
-
-@pytest.mark.parametrize(
-    ("refused", "spec", "outcome"),
-    [
-        (path("cohorts"), {}, "admitted"),
-        (path("cohorts"), {"cohortName": "all"}, "unknown"),
-        ("/api/v1/namespaces/default", {}, "admitted"),
-        ("/api/v1/namespaces/default", {"namespaceSelector": {"matchLabels": {"team": "research"}}}, "unknown"),
-        (path("localqueues"), {}, "admitted"),
-        ("/api/v1/nodes", {}, "admitted"),
-    ],
-)
-def test_a_missing_right_matters_only_if_the_object_does(
-    rehearse: Rehearse, refused: str, spec: Any, outcome: str
-) -> None:
-    played = cluster(*xpk(**spec))
-    played.collections[path("localqueues", namespace="default")] = [local_queue("multislice-queue", "cluster-queue")]
-    played.refused[refused] = 403
-    assert rehearse(played, jobset())["outcome"] == outcome
-
-
-def test_a_job_of_kubernetes_may_start_with_fewer_pods(rehearse: Rehearse) -> None:
-    template = jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]
-    labels = {"kueue.x-k8s.io/queue-name": "multislice-queue"}
-    annotations = {"kueue.x-k8s.io/job-min-parallelism": "1"}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {**template, "parallelism": 16, "completions": 16}}
-    rigid = {**job, "metadata": {"name": "probe", "labels": labels}}
-    elastic = {**job, "metadata": {"name": "probe", "labels": labels, "annotations": annotations}}
-    assert rehearse(cluster(*xpk()), rigid)["outcome"] == "never"
-    assert rehearse(cluster(*xpk()), elastic)["outcome"] == "unknown"
-
-
-def test_a_check_that_creates_hosts_follows_the_admission(rehearse: Rehearse) -> None:
-    check = {
-        "kind": "AdmissionCheck",
-        **named("dws"),
-        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request"},
-    }
-    found = rehearse(cluster(*xpk(admissionChecks=["dws"]), check, version="v1beta1"), jobset())
-    assert found["outcome"] == "admitted"
-    assert found["simulated"]["checked_flavors"] == ["1xv6e-16"]
-
-
-def test_fair_sharing_matters_only_if_it_changes_the_answer(rehearse: Rehearse) -> None:
-    reclaim = {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}
-
-    def unread(*running: Any) -> Played:
-        other = cluster_queue("other", {TPU: {"1xv6e-16": 32}}, cohortName="all")
-        queues = [*xpk(0, cohortName="all", preemption=reclaim), other, local_queue("other", "other", "theirs")]
-        third = cluster_queue("third", {TPU: {"1xv6e-16": 0}}, cohortName="all")
-        played = cluster(*queues, third, *running)
-        played.collections[SYSTEM] = []
-        return played
-
-    greedy = workload("greedy", 16, cluster_queue="third"), workload("more", 16, cluster_queue="third")
-    assert rehearse(unread(), jobset())["outcome"] == "admitted"
-    assert rehearse(unread(*greedy), jobset())["outcome"] == "unknown"
 
 
 def test_hidden_workloads_hold_the_chips_that_the_queue_says(rehearse: Rehearse) -> None:
@@ -381,14 +181,6 @@ def test_the_jobs_of_a_file_are_submitted_one_after_the_other(run: Callable[...,
 def test_two_jobs_of_one_name_are_an_error(run: Callable[..., Result]) -> None:
     found = run(cluster(*xpk()), jobset("one"), jobset("one"))
     assert (found.exit_code, found.output.count("job.yaml:")) == (1, 1)
-
-
-def test_a_workload_that_waits_for_nothing_is_a_sign_of_something_else(rehearse: Rehearse) -> None:
-    odd = workload("odd", 16, None)
-    fits, full = rehearse(cluster(*xpk(), odd), jobset()), rehearse(cluster(*xpk(16), odd), jobset())
-    assert (fits["outcome"], full["outcome"]) == ("admitted", "unknown")
-    assert "default/odd" in fits["notes"][0]
-    assert "default/odd" in full["reasons"][0]
 
 
 def test_jobs_of_a_file_may_have_different_queues(run: Callable[..., Result]) -> None:
