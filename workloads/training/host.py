@@ -13,6 +13,7 @@ from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from workloads.spec import JobSpec
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
+from workloads.training.compile_cache import store_on_each_host
 from workloads.training.failures import TrainingStopped
 from workloads.training.joining import HostProcess, hang
 from workloads.training.lifelines import Lifelines
@@ -36,6 +37,7 @@ def run_host(spec: JobSpec, start: AttemptFacts, environment: Mapping[str, str])
     live = LiveMetrics(start, leads=position.process == 0)
     serve(live, environment)
     look_back(live, storage, start)
+    store_on_each_host()
     with host:
         require_packages(spec.trackers)
         job = on_present_slices(spec, position)

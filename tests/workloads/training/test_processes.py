@@ -142,6 +142,15 @@ def test_hosts_of_cpu_devices_compile_again(tmp_path: Path) -> None:
     assert not cache.exists()
 
 
+@pytest.mark.complete
+@pytest.mark.timeout(TIMEOUT_SECONDS)
+def test_every_host_keeps_its_compiled_programs_for_the_next_attempt_in_its_pod(tmp_path: Path) -> None:
+    job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, steps=1, save_every_steps=1)
+    folders = first_code(tmp_path / "pods", OWN_CACHE.format(folders=str(tmp_path / "kept")))
+    trained(job, 0, tmp_path / "logs", {**folders, "JAX_ENABLE_COMPILATION_CACHE": "true"})
+    assert {path.parent.name for path in tmp_path.glob("kept/*/jit_local_step-*")} == {"0", "1"}
+
+
 @pytest.mark.costs(cpu_seconds=40)
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_every_host_reports_the_cause_of_a_common_fault(tmp_path: Path) -> None:
@@ -155,6 +164,13 @@ number = 2 * int(os.environ["MEGASCALE_SLICE_ID"]) + int(os.environ["TPU_WORKER_
 os.environ["LOCAL_CHECKPOINTS"] = os.path.join({memory!r}, {pods!r}[number])
 """
 """First code with which each of four hosts has the memory of a pod."""
+
+
+OWN_CACHE = """
+import os
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join({folders!r}, os.environ["MEGASCALE_SLICE_ID"])
+"""
+"""First code with which each of several hosts has the compilation cache of a pod."""
 
 
 def in_pods(folder: Path, memory: Path, pods: str, code: str = "") -> dict[str, str]:
