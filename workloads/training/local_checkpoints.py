@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,8 +73,6 @@ class Restored:
     age: Age
     hosts: int
     """Number of hosts whose pods held it, without those whose part was damaged."""
-    steps: list[str]
-    """Lines of steps that the leader had not stored when it saved."""
 
 
 def local_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -219,20 +217,20 @@ class LocalCheckpoints:
         # These are collectives. Only now is it certain that all processes take part.
         state = arrays if way.moves is None else sent(arrays, way.moves)
         replicas = take(state)
-        record, steps = self._record_of(age, own, holders)
+        record = self._record_of(age, own, holders)
         if wrong := differences(record.fingerprints, replicas):
             spoilt = [index for index, one in enumerate(replicas) if one != record.fingerprints]
             readers = way.readers(self._shards.mesh, spoilt)
             names = ", ".join(map(str, sorted(readers)))
             return None, readers, f"arrays of process {names} are not what was saved: {first_of(wrong)}"
-        return Restored(state, record, age, len(holders), steps), set(), ""
+        return Restored(state, record, age, len(holders)), set(), ""
 
-    def _record_of(self, age: Age, own: Mapping[str, Any], holders: Collection[int]) -> tuple[Record, list[str]]:
-        """Return the record of the first holder, and the leader's lines of steps, on all processes."""
+    def _record_of(self, age: Age, own: Mapping[str, Any], holders: Collection[int]) -> Record:
+        """Return the record of the first holder, with the leader's lines of steps, on all processes."""
         # The lines are good even if the arrays next to them are damaged.
         told = {"steps": own.get("steps", [])} | (dict(own) if self._processes.index == min(holders) else {})
         found = self._processes.gather(f"local/record/{age.name}/{len(holders)}", told)
-        return Record.of(found[min(holders)]), [line for one in found for line in one["steps"]]
+        return replace(Record.of(found[min(holders)]), steps=tuple(line for one in found for line in one["steps"]))
 
 
 class LocalSaves:
@@ -255,7 +253,7 @@ class LocalSaves:
             return None, {}
         processes = self._journal.processes
         if processes.leads:
-            add_unstored(run.steps, found.age.attempt, found.steps)
+            add_unstored(run.steps, found.age.attempt, found.record.steps)
         self._journal.announce(RestoredLocally(int(found.state.step), found.hosts, processes.count, saved))
         return found.state, found.record.manifest
 

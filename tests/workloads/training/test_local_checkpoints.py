@@ -254,4 +254,4 @@ def test_lines_that_the_leader_had_not_stored_come_back(
     local.save(1, state, take(state)[0], ['{"step": 1}'])
     local.begin(state, take)
     found, _ = restore(tmp_path)
-    assert found.steps == ['{"step": 1}']
+    assert found.record.steps == ('{"step": 1}',)
