@@ -7,7 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RESOLVE := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13
 
-.PHONY: up down train preview test test-all fuzz faults bench docs pictures lint format programs environment audit lock
+.PHONY: help up down train preview test test-all fuzz faults bench docs pictures lint format programs environment audit lock
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 18
 
 up: $(ENVIRONMENT) ## run everything on this machine: plan, admit, and train on two simulated TPU slices
 	@MULTISLICE_MAKE=local $(PYTHON) -m cli.main up --stack local --sandbox $(ARGS)

@@ -84,7 +84,7 @@ def start() -> str:
             instead=True,
         ),
     ]
-    back = "JobSet restarts all slices; steps since the last save run again, bit for bit the same"
+    back = "all trainers start again; steps since the last save run again, bit for bit the same"
     return flow("The life of an attempt", "what an attempt does, and how it ends", boxes, closes=back)
 
 

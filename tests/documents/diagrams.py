@@ -1,4 +1,4 @@
-"""Boxes with arrows between them, one after the other in rows, as an SVG that needs nothing from elsewhere."""
+"""Boxes with arrows between them, as an SVG that needs nothing from elsewhere and follows the reader's scheme."""
 
 import re
 from collections.abc import Sequence
@@ -13,9 +13,11 @@ _CHARACTERS = 31
 """As many as fit into a box beside each other."""
 _COLUMNS = 3
 _CAPTION_HEIGHT = 20
-_DARK = re.compile(r"^@media \(prefers-color-scheme: dark\) \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+_DARK = re.compile(r"^(@media \(prefers-color-scheme: dark\) \{\n)(.*?)^\}\n", re.MULTILINE | re.DOTALL)
 _COLOUR = re.compile(r"--([\w-]+): ([^;]+);")
 _USE = re.compile(r"var\(--([\w-]+)\)")
+_COLOURED = re.compile(r"[^{}]+\{[^{}]*var\([^{}]*\}")
+"""A rule with colours."""
 _HEAD = 8
 """Length of an arrow's head."""
 
@@ -44,7 +46,7 @@ def flow(name: str, caption: str, boxes: Sequence[Box], closes: str = "") -> str
     for (x, y), (next_x, next_y), box in zip(corners, corners[1:], boxes[1:], strict=False):
         if not box.instead:
             beside = [(x + _WIDTH, y + height / 2), (next_x, y + height / 2)]
-            drawn.append(_arrow(beside if y == next_y else _down(x, next_x, y + height, next_y)))
+            drawn.append(arrow(beside if y == next_y else _down(x, next_x, y + height, next_y)))
     rows = -(-len(boxes) // _COLUMNS)
     foot = _ROW_GAP if closes else 0
     wide, tall = _COLUMNS * (_WIDTH + _GAP), rows * (height + _ROW_GAP) + foot
@@ -52,19 +54,22 @@ def flow(name: str, caption: str, boxes: Sequence[Box], closes: str = "") -> str
         drawn.append(_back(closes, corners[-1], height, tall))
     words = "; ".join(f"{box.title}: {', '.join(box.lines)}" for box in boxes)
     drawing = picture(name, words, wide, tall, *drawn)
-    return _document(caption, drawing, wide, tall).replace("><", ">\n<") + "\n"
+    return document(caption, drawing, wide, tall)
 
 
-def _document(caption: str, drawing: str, width: int, height: int) -> str:
-    """Return a picture of that size as a separate file with its own caption and the colours of the light scheme.
+def document(caption: str, drawing: str, width: int, height: int) -> str:
+    """Return a picture of that size as a separate file with its own caption.
 
-    SVG renderers outside of browsers support neither CSS variables nor automatic height.
+    SVG renderers outside of browsers support neither CSS variables nor automatic height, and show the light scheme.
     """
-    light = _DARK.sub("", style_sheet())
+    light, dark = _DARK.sub("", style_sheet()), _DARK.search(style_sheet())
+    assert dark, "the style sheet has a dark scheme"
     colours = dict(_COLOUR.findall(light))
-    sheet = _USE.sub(lambda use: colours[use[1]], light)
+    in_the_dark = colours | dict(_COLOUR.findall(dark[2]))
+    rules = _USE.sub(lambda use: in_the_dark[use[1]], "".join(_COLOURED.findall(light)))
+    sheet = f"{_USE.sub(lambda use: colours[use[1]], light)}{dark[1]}{rules}\n}}\n"
     size = f"width: {width}px; height: {height}px;"
-    return element(
+    drawn = element(
         "svg",
         # A margin would push the caption out of the picture.
         element("style", f"{sheet}svg {{ margin: 0; }} svg svg {{ {size} }}"),
@@ -74,6 +79,7 @@ def _document(caption: str, drawing: str, width: int, height: int) -> str:
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {width} {height + _CAPTION_HEIGHT}",
     )
+    return drawn.replace("><", ">\n<") + "\n"
 
 
 def _corner(place: int, height: int) -> tuple[float, float]:
@@ -83,11 +89,16 @@ def _corner(place: int, height: int) -> tuple[float, float]:
 
 def _box(box: Box, x: float, y: float, height: int) -> str:
     stroke = {"style": "stroke: #d03b3b"} if box.fails else {}
-    outline = element("rect", x=x, y=y, width=_WIDTH, height=height, rx=6, class_="box", **stroke)
-    title = text(box.title, x + _PAD, y + _PAD + 10, class_="label strong")
+    return card(box.title, box.wrapped, (x, y, _WIDTH, height), "box", **stroke)
+
+
+def card(title: str, lines: Sequence[str], place: tuple[float, float, float, float], kind: str, **more: object) -> str:
+    """Draw one box. `place` is its left and top edge, width and height, and `kind` its CSS class."""
+    x, y, width, height = place
+    outline = element("rect", x=x, y=y, width=width, height=height, rx=6, class_=kind, **more)
+    head = text(title, x + _PAD, y + _PAD + 10, class_="label strong")
     top = y + _PAD + 10 + _LINE
-    lines = [text(line, x + _PAD, top + number * _LINE) for number, line in enumerate(box.wrapped)]
-    return "".join([outline, title, *lines])
+    return "".join([outline, head, *(text(line, x + _PAD, top + row * _LINE) for row, line in enumerate(lines))])
 
 
 def _down(x: float, next_x: float, bottom: float, next_y: float) -> list[tuple[float, float]]:
@@ -101,11 +112,12 @@ def _back(words: str, last: tuple[float, float], height: int, tall: int) -> str:
     """Round the picture's left side, up to the first box."""
     x, low, side, top = last[0] + _WIDTH / 2, tall - _ROW_GAP / 2, _GAP / 6, _PAD + height / 2
     bottom = last[1] + height
-    arrow = _arrow([(x, bottom), (x, low), (side, low), (side, top), (_GAP / 2, top)])
-    return arrow + text(words, side + _PAD, low - 6, class_="label")
+    line = arrow([(x, bottom), (x, low), (side, low), (side, top), (_GAP / 2, top)])
+    return line + text(words, side + _PAD, low - 6, class_="label")
 
 
-def _arrow(points: Sequence[tuple[float, float]]) -> str:
+def arrow(points: Sequence[tuple[float, float]]) -> str:
+    """Draw a line through the points, with a head at the last one."""
     (x, y), (before_x, before_y) = points[-1], points[-2]
     across, along = (x - before_x, y - before_y)
     length = abs(across) + abs(along)

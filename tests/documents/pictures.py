@@ -19,6 +19,7 @@ from infra.review.answers import answers
 from infra.review.preview import preview_answers, preview_tables
 from tests.documents import concept_pictures
 from tests.documents.animation import WITHOUT_FONTS, animation
+from tests.documents.architecture_picture import architecture
 from tests.documents.llama_stack import llama_review
 from tests.documents.pages import DOCS
 from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
@@ -80,6 +81,7 @@ def _drawn(console: Console, title: str, unique_id: str) -> str:
 
 PICTURES: Mapping[str, Callable[[], str]] = {
     **concept_pictures.PICTURES,
+    "pictures/architecture.svg": architecture,
     "pictures/make-up.svg": _make_up,
     "pictures/report.svg": _report,
     "pictures/preview-local.svg": _preview,

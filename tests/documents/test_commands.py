@@ -36,7 +36,7 @@ IN_SANDBOXES = re.compile(
 """Lines of tests/sandboxes/test_documented_commands.py."""
 ELSEWHERE = re.compile(
     r"(KUBERNETES_PLUGIN=published )?make (environment|test|test-all|faults|bench|lint|format|fuzz|docs|pictures|audit"
-    r"|lock|programs)\b|\.venv/bin/python -m (benchmarks|tests)\."
+    r"|lock|programs|help)\b|\.venv/bin/python -m (benchmarks|tests)\."
 )
 """Lines that themselves run tests or benchmarks, or install packages."""
 CLOUD = re.compile(

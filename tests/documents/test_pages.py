@@ -6,11 +6,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
+from infra.review.answers import answers
+from infra.review.review import Known, review
+from infra.review.table import as_text
+from infra.stack.settings.read import read_values
 from policy.exceptions import read_exceptions
 from policy.pack import finding
 from policy.rules import ALL_RULES
+from tests.documents.command_line_reference import targets
 from tests.documents.pages import PAGES, ROOT, anchors, blocks, name_of, without_blocks
+from tests.infra.review.known import NOW
 from tests.policy.example import violations
 from tests.policy.examples import EXAMPLES
 
@@ -52,10 +59,24 @@ def test_every_file_that_is_named_exists(document: Path):
     assert [word for word in named if not (list(ROOT.glob(word)) or list(document.parent.glob(word)))] == []
 
 
-def test_make_without_a_target_does_nothing_that_costs():
+def test_make_without_a_target_lists_all_of_them() -> None:
+    shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    expected = {target.words: target.about for target in targets()}
+    assert dict(re.split(r"(?<=\S)  +", line, maxsplit=1) for line in shown.splitlines()) == expected
+
+
+def test_make_train_needs_no_programs():
     planned = subprocess.run(["make", "-n", "train"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "cli.train" in planned.stdout
     assert "cli.programs" not in planned.stdout
+
+
+def test_the_readme_shows_what_a_review_answers_about_its_stack_file() -> None:
+    text = (ROOT / "README.md").read_text()
+    ([stack], [shown]) = (blocks(text, language) for language in ("yaml", "text"))
+    values = {key.partition(":")[2]: value for key, value in yaml.safe_load(stack)["config"].items()}
+    found = review("mine", read_values(values, "mine"), Known(NOW, preflights={}, deployed=None, workloads=None))
+    assert shown == f"{as_text(answers(found))}\n"
 
 
 def test_the_finding_and_the_settings_that_are_shown_are_real() -> None:
