@@ -81,9 +81,9 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(chain:
     assert spent.losses[0].seconds > spent.losses[1].seconds
     # If JAX sees it, a start on a busy machine may take as long.
     assert spent.losses[0].after == stopped or stopped == "KILLED"
-    # A dollar a second. What the API server counts beyond that is the start and the end of Python on a busy machine.
+    # A dollar a second. What the API server counts beyond that is the start and the end of Python, three times each.
     assert spent.usd == pytest.approx(spent.seconds)
-    assert spent.seconds == pytest.approx(ended - began, rel=0.05, abs=5)
+    assert spent.seconds == pytest.approx(ended - began, rel=0.1, abs=5)
 
 
 def _moments(chain: Chain, job: str, state: str, name: str) -> list[float]:
