@@ -34,7 +34,7 @@ _LLAMA3 = {
 }
 """Names in `rope_scaling` by field of the model's."""
 
-_REACHES: Mapping[Reach, str] = {"local": "sliding_attention", "global": "full_attention"}
+_REACHES = {"local": "sliding_attention", "global": "full_attention"}
 
 _DENSE_LAYERS = "dense layers between layers with experts"
 _UNSUPPORTED: Mapping[str, tuple[str, object]] = {
