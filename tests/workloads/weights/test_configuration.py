@@ -90,7 +90,8 @@ def test_heads_that_are_not_described_are_as_many_as_query_heads_of_the_whole_wi
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"model_type": None, "hidden_size": None}, "must have model_type, hidden_size, but does not; download it"),
+        ({"hidden_size": None, "max_position_embeddings": None}, "must have hidden_size, max_position_embeddings, but"),
+        ({"model_type": None}, "must have model_type, "),
         ({"vocab_size": "32", "num_hidden_layers": 0}, "vocab_size: .*valid integer; .*layers: .* greater than 0"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling.original_length: "),
         ({"rope_scaling": "llama3"}, "has wrong entries"),

@@ -80,9 +80,9 @@ def all_tensors(folder: Path) -> Tensors:
 def test_imported_weights_give_the_logits_of_other_implementations(family: str, imports: Imports) -> None:
     """`reference_logits.json` has the logits of the last four of `TOKENS`.
 
-    Those of Qwen without experts and Gemma are by transformers 4.57.1 and PyTorch 2.7.1 with eager attention in float32, from
-    `AutoModelForCausalLM.from_pretrained` on a folder with `random_tensors(model)` and the exported config.json. The
-    others are by the published architectures in NumPy in float64.
+    Those of Gemma and of Qwen without experts are by transformers 4.57.1 and PyTorch 2.7.1 with eager attention in
+    float32, from `AutoModelForCausalLM.from_pretrained` on a folder with `random_tensors(model)` and the exported
+    config.json. The others are by the published architectures in NumPy in float64.
     """
     folder = imports(family)
     about = read_about(folder)
