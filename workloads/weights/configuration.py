@@ -222,13 +222,11 @@ def _rope_fields(found: Config) -> dict[str, Any]:
 
 def _completed(found: Config) -> Config:
     """Return a `config.json` with its entries in one form, and with those that its family may leave out."""
-    found = _with_rope_apart(found)
+    family = FAMILIES.get(str(found.get("model_type")))
+    found = {**(family.absent if family else {}), **_with_rope_apart(found)}
     if not found.get("use_sliding_window", True):
         found["sliding_window"] = None
-    if not (family := FAMILIES.get(str(found.get("model_type")))):
-        return found
-    found = {**family.absent, **found}
-    if family.experts and family.experts.count not in found:
+    if family and family.experts and family.experts.count not in found:
         # Transformers 5 writes the name of Mixtral for all.
         found[family.experts.count] = found.get("num_local_experts")
     width, heads = found.get("hidden_size"), found.get("num_attention_heads")

@@ -93,7 +93,6 @@ _SIZES = {
 }
 _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 _LLAMA = _SIZES | {"model_type": "llama", "rope_scaling": _LLAMA3 | {"rope_type": "llama3"}}
-_QWEN = _SIZES | {"rope_theta": 1000000, "attention_bias": False, "sliding_window": 4096, "use_sliding_window": False}
 CONFIGS: dict[str, dict[str, Any]] = {
     "untied": _LLAMA,
     "tied": _LLAMA | {"tie_word_embeddings": True},
@@ -101,8 +100,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "experts": _SIZES
     | {"model_type": "mixtral", "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2}
     | {"router_aux_loss_coef": 0.02},
-    "qwen3": _QWEN | {"model_type": "qwen3", "tie_word_embeddings": True},
-    "qwen3-experts": _QWEN
+    "qwen3": _SIZES | {"model_type": "qwen3", "rope_theta": 1e6, "tie_word_embeddings": True, "sliding_window": 64},
+    "qwen3-experts": _SIZES
+    | {"rope_theta": 1000000, "attention_bias": False, "sliding_window": None, "use_sliding_window": False}
     | {"model_type": "qwen3_moe", "intermediate_size": 96, "moe_intermediate_size": 24, "mlp_only_layers": []}
     | {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1},
     "gemma2": _SIZES

@@ -35,7 +35,7 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "window that is not named": ({"model_type": "mistral"}, ("a sliding window \\(sliding_window: 4096\\)",)),
     "window of Qwen": (
         CONFIGS["qwen3"] | {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]},
-        ("a sliding window \\(sliding_window: 4096\\)", "layers of other types"),
+        ("a sliding window \\(sliding_window: 64\\)", "layers of other types"),
     ),
     "dense layers": (
         MOE | {"mlp_only_layers": [0], "decoder_sparse_step": 2},
