@@ -105,10 +105,9 @@ def unsupported(found: Config) -> list[str]:
         value = found.get(key)
         if value not in (None, without) and not (windows and key == "sliding_window"):
             wrong.append(f"{part} ({key})" if isinstance(value, dict) else f"{part} ({key}: {value})")
-    activation = {key: found.get(key) for key in ("hidden_act", "hidden_activation")}
-    for key, value in activation.items():
-        if family and key in family.constants and value not in (None, family.constants[key]):
-            wrong.append(f"another activation than {family.constants[key]} ({key}: {value})")
+    for key in ("hidden_act", "hidden_activation"):
+        if family and key in family.constants and found.get(key) not in (None, family.constants[key]):
+            wrong.append(f"another activation than {family.constants[key]} ({key}: {found[key]})")
     reaches = {"full_attention", *(("sliding_attention",) if windows else ())}
     if isinstance(types := found.get("layer_types"), list) and (odd := {str(one) for one in types} - reaches):
         wrong.append(f"layers of other types (layer_types: {', '.join(sorted(odd))})")
