@@ -13,11 +13,10 @@ from typing import get_args
 
 import jax
 import yaml
-from pydantic import ValidationError
 
-from workloads.spec import ModelSpec, Preset, load_preset, preset_names
+from workloads.spec import ModelSpec, load_preset, preset_names
 from workloads.spec.parameters import total_parameters
-from workloads.training.failures import InvalidSpec, TrainingStopped
+from workloads.training.failures import TrainingStopped
 from workloads.training.parameter_folder import named_folder
 from workloads.weights.conversion import export_weights, import_weights
 from workloads.weights.tensor_files import DType
@@ -46,14 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     importing = commands.add_parser("import", help="make a folder that training can begin with")
-    importing.add_argument("source", type=Path, metavar="SAFETENSORS_FOLDER", help="local folder with *.safetensors")
+    importing.add_argument(
+        "source", type=Path, metavar="SAFETENSORS_FOLDER", help="local folder with *.safetensors and config.json"
+    )
     importing.add_argument("out", type=named_folder, metavar="OUT", help="new folder, local or gs://")
-    importing.add_argument(
-        "--preset", required=True, choices=preset_names(), help="preset with the model of the weights"
-    )
-    importing.add_argument(
-        "--model", type=Path, metavar="FILE", help="YAML file with the job's section `model`, which changes the preset"
-    )
+    importing.add_argument("--preset", choices=preset_names(), help="preset whose model the weights must have")
     importing.set_defaults(command=_import)
     exporting = commands.add_parser("export", help="make a folder that transformers can load")
     exporting.add_argument(
@@ -74,21 +70,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _import(options: argparse.Namespace) -> str:
-    preset = load_preset(options.preset)
-    if options.model:
-        preset = preset.model_copy(update={"model": _change_model(preset, options.model)})
-    about = import_weights(options.source, options.out, options.preset, preset, _Report())
-    return f"{options.out}: {total_parameters(about.model):,} weights of {options.preset}"
-
-
-def _change_model(preset: Preset, file: Path) -> ModelSpec:
-    try:
-        return preset.model_with(yaml.safe_load(file.read_text()))
-    except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()]
-        raise InvalidSpec(f"{file} does not describe a model: {'; '.join(wrong)}") from None
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise InvalidSpec(f"{file} must be a YAML mapping of settings of a model: {error}") from None
+    preset = (options.preset, load_preset(options.preset)) if options.preset else None
+    model = import_weights(options.source, options.out, preset, _Report()).model
+    dumped = model.model_dump(mode="json")
+    # Fields that a dump leaves out are there too, because the section may replace the model of any preset.
+    section = {name: dumped.get(name, field.default) for name, field in ModelSpec.model_fields.items()}
+    text = yaml.safe_dump({"model": section}, sort_keys=False)
+    return f"# {options.out}: {total_parameters(model):,} weights of this model\n{text.rstrip()}"
 
 
 def _export(options: argparse.Namespace) -> str:

@@ -28,34 +28,44 @@ from workloads.training.parameter_folder import (
     whole_shapes,
     write,
 )
-from workloads.weights.hugging_face import MODEL_TYPES, Config, Tensor, config, config_faults, copies, tensors
+from workloads.weights.configuration import CONFIG, Described, config, config_faults, described, unsupported
+from workloads.weights.families import Config
+from workloads.weights.hugging_face import Tensor, copies, tensors
 from workloads.weights.tensor_files import DType, TensorFiles, read_object, shards, write_index
 
-CONFIG = "config.json"
+type NamedPreset = tuple[str, Preset]
+"""A preset and its name."""
 
 type Report = Callable[[int, int, str], None]
 """Called with the number of tensors done, the number of all tensors, and the last one's name."""
 
 
-def import_weights(source: Path, out: epath.Path, name: str, preset: Preset, report: Report) -> About:
-    """Write the weights in the folder `source`, of the model of the preset `name`, to the new folder `out`.
+def import_weights(source: Path, out: epath.Path, preset: NamedPreset | None, report: Report) -> About:
+    """Write the weights in the folder `source` to the new folder `out`.
+
+    Their model is that of the folder's `config.json`. If a preset is given, they must have its model, and the folder
+    may lack a `config.json`.
 
     Raises:
-        InvalidSpec: the files cannot be read or do not match the preset's model. The message has all errors.
+        InvalidSpec: parts of the model are not supported, or the files cannot be read or differ from the model. The
+            message has all errors.
     """
     require_new(out)
-    model = preset.model
-    wanted = list(tensors(model))
+    found, expected, faults = _described(source, preset)
     with TensorFiles(source) as files:
-        if wrong := _faults(source, model, wanted, files):
-            raise InvalidSpec(f"{source} must have the weights of {name}, but does not: {'; '.join(wrong)}")
-        parameters = _parameters(model, wanted, files, report)
+        faults += files.unreadable
+        if expected:
+            faults += _differences(found, expected.model, files, preset)
+        if faults or not expected:
+            model = preset[0] if preset else f"its {CONFIG}"
+            raise InvalidSpec(f"{source} must have the weights of {model}, but does not: {'; '.join(faults)}")
+        parameters = _parameters(expected.model, files, report)
     about = About(
         step=0,
-        model=model,
-        sequence_length=preset.training.sequence_length,
+        model=expected.model,
+        sequence_length=expected.sequence_length,
         fingerprints=fingerprints(parameters),
-        manifest={"preset": name, "imported_from": str(source)},
+        manifest={"imported_from": str(source), **({"preset": preset[0]} if preset else {})},
     )
     write(out, parameters, about)
     return about
@@ -88,25 +98,41 @@ def export_weights(folder: epath.Path, out: epath.Path, dtype: DType, report: Re
     return about.model
 
 
-def _faults(source: Path, model: ModelSpec, wanted: list[Tensor], files: TensorFiles) -> list[str]:
-    """Return all errors of the folder and what to do about them. Empty if it has the `wanted` tensors."""
-    unreadable, path = list(files.unreadable), source / CONFIG
-    said: Config = {}
+def _described(source: Path, preset: NamedPreset | None) -> tuple[Config, Described | None, list[str]]:
+    """Return the `config.json` of a folder, the model that its weights must have, and errors of the file.
+
+    Raises:
+        InvalidSpec: parts of the model are not supported. Then no other file matters.
+    """
+    path, expected = source / CONFIG, None
+    if preset:
+        expected = Described(model=preset[1].model, sequence_length=preset[1].training.sequence_length)
+        if not path.exists():
+            return {}, expected, []
     try:
-        said = read_object(path) if path.exists() else {}
+        found = read_object(path)
     except InvalidSpec as fault:
-        unreadable.append(str(fault))
+        return {}, expected, [str(fault)]
+    if parts := unsupported(found):
+        raise InvalidSpec(f"{path} has a model that cannot be imported: {'; '.join(parts)}; choose another model")
+    try:
+        return found, expected or described(found), []
+    except InvalidSpec as fault:
+        return found, None, [str(fault)]
+
+
+def _differences(found: Config, model: ModelSpec, files: TensorFiles, preset: NamedPreset | None) -> list[str]:
+    """Return all differences between a folder and `model`, and what to do about them."""
     # If files are missing, the missing tensors cannot be listed.
-    differing = [*config_faults(said, model), *([] if files.unreadable else files.faults(wanted, copies(model)))]
-    if differing and said.get("model_type") not in (None, *MODEL_TYPES):
-        differing.append(f"choose weights of a model of type {', '.join(MODEL_TYPES)}; no others can be imported")
-    elif differing:
-        differing.append("choose the preset that these weights belong to")
-    return [*unreadable, *differing]
+    wrong = [] if files.unreadable else files.faults([*tensors(model)], copies(model))
+    wrong = [*config_faults(found, model), *wrong]
+    advice = "choose the preset that these weights belong to" if preset else "download the whole folder again"
+    return [*wrong, advice] if wrong else []
 
 
-def _parameters(model: ModelSpec, wanted: list[Tensor], files: TensorFiles, report: Report) -> Tree:
+def _parameters(model: ModelSpec, files: TensorFiles, report: Report) -> Tree:
     """Return the trainer's arrays. They are filled one after the other, so that at most one is in memory twice."""
+    wanted = list(tensors(model))
     of_array: defaultdict[tuple[str, ...], list[Tensor]] = defaultdict(list)
     for tensor in wanted:
         of_array[tensor.array].append(tensor)

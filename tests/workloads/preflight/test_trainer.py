@@ -138,7 +138,7 @@ def test_between_stages_on_two_slices_only_activations_and_the_tables_cross() ->
     assert done.dcn["ALL_REDUCE"].result_bytes < 1.1 * table + 0.1 * MEGABYTE
 
 
-TOPOLOGIES = {"llama-3.1-70b": "16x16", "mixtral-8x7b": "16x16"}
+TOPOLOGIES = {"llama-3.1-70b": "16x16", "mixtral-8x7b": "16x16", "qwen3-30b-a3b": "8x8"}
 """Topologies of two v6e slices. All other presets have 4x4."""
 
 

@@ -154,6 +154,7 @@ PUBLISHED_BILLIONS = {
     "mixtral-8x7b": 46.703,
     "qwen3-0.6b": 0.5960,
     "qwen3-8b": 8.1907,
+    "qwen3-30b-a3b": 30.532,
     "gemma-2-9b": 9.2417,
     "gemma-3-1b": 0.99989,
 }

@@ -27,6 +27,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tied": ({"tied_embedding": True}, {}),
     "stretched": ({"rope_scaling": LONG, "norm_epsilon": 1e-3}, {}),
     "experts": ({"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0)}, {}),
+    "experts, query and key norms": (
+        {"experts": ExpertsSpec(count=6, per_token=3, balance_weight=0), "query_key_norm": True},
+        {},
+    ),
     "documents": ({}, {"document_end": 7, "ignored_token": 3}),
     "completions": ({}, {"loss_on": "completions", "document_end": 7, "ignored_token": 3}),
     "z-loss": ({"logit_soft_cap": 0.5}, {"z_loss": 0.1, "ignored_token": 3}),
@@ -80,7 +84,7 @@ def assert_clipped_gradients(state: TrainState, gradients: Any, spec: JobSpec, t
         assert np.linalg.norm(found - wanted * scale) < tolerance * np.linalg.norm(wanted * scale)
 
 
-COMPLETE = {"none", "dots", "query and key norms"}
+COMPLETE = {"none", "dots", "query and key norms", "experts, query and key norms"}
 """Variants in the same branches as others, also of `test_parity`."""
 ONE_CHUNK, CHUNKS = 1 << 30, 32 * 4 * 8
 CASES = [
