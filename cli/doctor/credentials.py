@@ -3,7 +3,7 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
-from infra.stack.command_lines import command_line
+from infra.stack.command_lines import command_line, installing
 from infra.stack.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
@@ -58,7 +58,7 @@ def bucket(scope: Scope) -> Findings:
     try:
         found = answering(storage).exists()
     except ImportError as error:
-        yield skipped("bucket", f"reading gs:// needs the package gcsfs: {error}")
+        yield skipped("bucket", f"reading gs:// needs gcsfs ({error}); install it with {installing('gs')}")
     except faults_of_storage() as error:
         yield failed("bucket", f"{storage}: {error}", "gcloud auth application-default login")
     else:
