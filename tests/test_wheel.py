@@ -6,7 +6,6 @@ import csv
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -113,7 +112,9 @@ def test_the_wheel_has_only_packages_with_names_of_its_own(files: Mapping[str, b
 
 @pytest.mark.costs(cpu_seconds=10)
 def test_every_import_finds_its_module_in_the_wheel(files: Mapping[str, bytes]) -> None:
-    modules = {module for name in files if name.endswith(".py") for module in (name[:-3], name.removesuffix("/__init__.py"))}
+    modules = {
+        module for name in files if name.endswith(".py") for module in (name[:-3], name.removesuffix("/__init__.py"))
+    }
     own = (PACKAGE, *LIBRARIES)
     for name in (name for name in files if name.endswith(".py")):
         for imported in _imported(PurePosixPath(name), ast.parse(files[name])):
@@ -156,22 +157,119 @@ for line in sys.argv[1:]:
         try:
             main()
         except SystemExit as end:
-            answers.append([end.code, said.getvalue()])
+            answers.append(said.getvalue())
 print(json.dumps(answers))
 """
 """Runs command lines in one process, because starting many takes long."""
 
-_OF_A_CLUSTER = ("list", "status", "explain", "logs", "cancel", "submit --name a --slices a:1 -- a", "enforce-budget")
-_NO_EXTRAS = {
-    **{f"multislice {words} --kubeconfig none": "there is no file none" for words in _OF_A_CLUSTER[:-1]},
-    "multislice rehearse job.yaml --kubeconfig none": "there is no file none",
-    "multislice report .": "found no run",
-    "multislice render --job-file job.yaml": "--capacity: expected a value",
-    "multislice doctor -s dev": "run it",
-    "multislice report gs://a/b": "tpu-multislice[gs]",
-    "multislice up -s dev --sandbox": "tpu-multislice[stack]",
-    "multislice preview -s dev": "tpu-multislice[stack]",
-    "multislice down -s dev --sandbox": "tpu-multislice[stack]",
-    "multislice drift -s dev": "tpu-multislice[stack]",
+_WITHOUT_EXTRAS = {
+    **{
+        f"{name} --kubeconfig none": "there is no file none" for name in ("list", "status", "explain", "logs", "cancel")
+    },
+    "rehearse job.yaml --kubeconfig none": "there is no file none",
+    "submit --kubeconfig none --name a --slices a:1 -- a": "there is no file none",
+    "render --job-file job.yaml": "--capacity: expected a value",
+    "render -s dev tiny": "kind: JobSet",
+    "doctor -s dev -o json": '"subject": "stack file", "verdict": "ok"',
+    "review -s dev": "the stack can be deployed",
+    "report stacks": "found no run",
+    "report gs://a/b": "the package gcsfs; install it with pip install 'tpu-multislice[gs]'",
+    "up -s dev --sandbox --yes": "install it with pip install 'tpu-multislice[stack]'",
+    "down -s dev --sandbox --yes": "install it with pip install 'tpu-multislice[stack]'",
+    "preview -s dev": "the package pulumi; install it with pip install 'tpu-multislice[stack]'",
+    "drift -s dev": "the package pulumi; install it with pip install 'tpu-multislice[stack]'",
+    "preflight -s dev": "the package jax; install it with pip install 'tpu-multislice[trainer]'",
 }
 """Command lines in an environment without extras, and a part of their answers."""
+
+
+@pytest.mark.costs(cpu_seconds=10)
+def test_commands_run_without_extras_or_say_which_one_they_need(
+    installed: Path, base: Path, empty_folder: Path
+) -> None:
+    init = " ".join(("init", *VALUES))
+    # Without the packages of the environment that runs this test.
+    words = ("-S", "-c", _EACH, *(f"multislice {line}" for line in (init, *_WITHOUT_EXTRAS)))
+    answers = json.loads(run(*words, path=(installed, base), folder=empty_folder))
+    assert {
+        line: said for line, said in zip(_WITHOUT_EXTRAS, answers[1:], strict=True) if _WITHOUT_EXTRAS[line] not in said
+    } == {}
+
+
+def test_an_installation_without_extras_is_small(installed: Path, base: Path) -> None:
+    sizes = (path.stat().st_size for top in (installed, *base.iterdir()) for path in _plain_files(top))
+    assert sum(sizes) < _MAX_MB * 1e6
+
+
+def _plain_files(top: Path) -> Iterator[Path]:
+    """Yield the files of a package without bytecode."""
+    yield from (
+        path for path in (top.rglob("*") if top.is_dir() else [top]) if path.is_file() and path.suffix != ".pyc"
+    )
+
+
+_THEIRS = """
+import json, sys
+import infra, multislice, policy.rules, tools
+own = [name for name in sys.modules if name.partition(".")[0] in ("cli", "infra", "policy", "sandbox", "workloads")]
+print(json.dumps([infra.THEIRS, policy.rules.THEIRS, sorted(own), multislice.__file__]))
+"""
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_the_library_and_the_commands_work_next_to_packages_of_the_same_names(
+    installed: Path, empty_folder: Path, tmp_path: Path
+) -> None:
+    others = tmp_path / "others"
+    for name in _NAMES_OF_OTHERS:
+        for file in (others / name / "__init__.py", others / name / "rules" / "__init__.py"):
+            file.parent.mkdir(parents=True)
+            file.write_text("THEIRS = True\n")
+    path = (others, installed)
+    infra, rules, own, library = json.loads(run("-c", _THEIRS, path=path, folder=empty_folder))
+    assert (infra, rules, own) == (True, True, ["infra", "policy", "policy.rules"])
+    assert Path(library).is_relative_to(installed)
+    command = str(installed / "bin" / "multislice")
+    run(command, "init", *VALUES, path=path, folder=empty_folder)
+    review = json.loads(run(command, "review", "-s", "dev", "-o", "json", path=path, folder=empty_folder))
+    assert review["refused"] == []
+
+
+_SENT = """
+import pickle, sys
+from multislice import checkpoint_folder
+from tpu_multislice.workloads import spec
+from tpu_multislice.workloads.call import pickling
+if sys.argv[1] == "send":
+    sent = [checkpoint_folder, pickling.TooLarge, spec, {"a": pickling.TooLarge("b")}]
+    print(pickling.pickled({}, sent, pickling.never_travels).hex())
+else:
+    error = pickling.unpickled(bytes.fromhex(sys.argv[1]))
+    assert isinstance(error, pickling.TooLarge), error
+"""
+_OF_A_HOST = """
+import pickle, sys
+from workloads import spec
+from workloads.call import checkpoints, pickling
+function, kind, module, held = pickle.loads(bytes.fromhex(sys.argv[1]))
+assert (function, kind, module) == (checkpoints.checkpoint_folder, pickling.TooLarge, spec)
+assert isinstance(held["a"], pickling.TooLarge)
+assert not [name for name in sys.modules if name.startswith("tpu_multislice")]
+print(pickling.pickled({}, held["a"], pickling.never_travels).hex())
+"""
+
+
+@pytest.mark.costs(cpu_seconds=10)
+def test_the_package_and_the_image_name_the_same_modules_in_what_they_send(installed: Path, empty_folder: Path) -> None:
+    sent = run("-c", _SENT, "send", path=(installed,), folder=empty_folder).strip()
+    # The folder whose files an image copies.
+    answer = run("-c", _OF_A_HOST, sent, path=(installed / PACKAGE,), folder=empty_folder).strip()
+    run("-c", _SENT, answer, path=(installed,), folder=empty_folder)
+
+
+@pytest.mark.complete
+def test_the_package_previews_the_stack_of_a_new_project(installed: Path, empty_folder: Path) -> None:
+    multislice(installed, empty_folder, "init", *VALUES)
+    preview = json.loads(multislice(installed, empty_folder, "preview", "-s", "dev", "-o", "json"))
+    assert (preview["errors"], preview["findings"]) == ([], [])
+    assert {"trainer", "cluster", "job-tiny"} <= {change["name"] for change in preview["changes"]}
