@@ -60,7 +60,7 @@ audit: $(ENVIRONMENT) ## list known vulnerabilities of the locked packages (asks
 	@.venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/desk.txt && .venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/image.txt
 
 lock: ## resolve requirements/*.txt again from requirements/*.in (needs uv)
-	@$(RESOLVE) $(addprefix requirements/,program.in trainer.in development.in) -o requirements/desk.txt
+	@$(RESOLVE) $(addprefix requirements/,base.in gs.in functions.in stack.in trainer.in development.in) -o requirements/desk.txt
 	@$(RESOLVE) requirements/trainer.in -o requirements/image.txt
 
 $(ENVIRONMENT): requirements/desk.txt

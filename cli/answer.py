@@ -1,17 +1,19 @@
 """Writes the answer of a `multislice` command as text, JSON or Markdown, or ends it early with an error."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
-from infra.stack.command_lines import UserError
+from infra.stack.command_lines import DISTRIBUTION, UserError, installing
 from workloads.terminal import Terminal, inert
 
 if TYPE_CHECKING:
@@ -50,6 +52,11 @@ def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
     except UserError as error:
         write_error(str(error), in_json=in_json)
         return error.exit_status if isinstance(error, Halt) else 1
+    except ImportError as error:
+        if (advice := _advice(error)) is None:
+            raise
+        write_error(advice, in_json=in_json)
+        return 1
     except (KeyboardInterrupt, EOFError):  # Ctrl-C, or Ctrl-D at a question.
         write_error("stopped", in_json=in_json)
         return INTERRUPTED
@@ -57,6 +64,16 @@ def exit_status(command: Callable[[], int], *, in_json: bool = False) -> int:
         # Rich raises SystemExit if the reader has closed the pipe.
         return discard_output()
     return status
+
+
+def _advice(error: ImportError) -> str | None:
+    """Return how to install a package that is missing. `None` if no extra of this one has it."""
+    # fsspec raises another error, whose cause is that of Python.
+    cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+    package = (cause.name or "").partition(".")[0].replace("_", "-")
+    wanted = re.compile(rf"{re.escape(package)}(?![\w-]).*extra == \"(\w+)\"")
+    found = next(filter(None, map(wanted.match, metadata.requires(DISTRIBUTION) or ())), None)
+    return f"this needs the package {package}; install it with {installing(found[1])}" if found else None
 
 
 def discard_output() -> int:

@@ -29,17 +29,19 @@ from policy.exceptions import KEY, MAX_LIFETIME
 _EXAMPLE = "dev"
 """Stack whose exceptions from the policy rules suit a first stack."""
 _SCHEMA = "schema.json"
-_PROGRAM = '''"""The Pulumi program: turns a stack file into a cluster with TPU slices, queues and running jobs."""
+_PACKAGE = __name__.removesuffix("cli.init")
+"""Package that has the program's modules, with a dot: in the installed package `tpu_multislice.`, otherwise nothing."""
+_PROGRAM = f'''"""The Pulumi program: turns a stack file into a cluster with TPU slices, queues and running jobs."""
 
 import runpy
 
-runpy.run_module("infra.program", run_name="__main__")
+runpy.run_module("{_PACKAGE}infra.program", run_name="__main__")
 '''
-_POLICY_PACK = '''"""The policy pack, as Pulumi starts it: the rules of the installed program."""
+_POLICY_PACK = f'''"""The policy pack, as Pulumi starts it: the rules of the installed program."""
 
 import runpy
 
-runpy.run_module("policy", run_name="__main__")
+runpy.run_module("{_PACKAGE}policy", run_name="__main__")
 '''
 _OPTIONS = {
     "cluster.name": "NAME",

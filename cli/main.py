@@ -29,6 +29,7 @@ from cli.options import (
 )
 from cli.rehearse import any_cluster
 from cli.selected import STACK_VARIABLE, default_stack
+from infra.stack.command_lines import DISTRIBUTION
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(" ".join(("multislice", metadata.version("tpu-multislice"))))
+        typer.echo(" ".join(("multislice", metadata.version(DISTRIBUTION))))
         raise typer.Exit
 
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -61,6 +62,8 @@ def run(
     answered = known and known.unsupported is None and bool(known.alternative or not compares)
     if known and answered and not compile_cache:
         return known
+    if not find_spec("jax"):
+        raise ModuleNotFoundError("the compiler needs JAX", name="jax")
     with tempfile.TemporaryDirectory() as scratch:
         written, errors = Path(scratch) / "spec.json", Path(scratch) / "errors"
         written.write_text(spec.model_dump_json())

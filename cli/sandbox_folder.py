@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from cli import stack_file
 from cli.answer import Halt
 from infra.stack.command_lines import command_line
@@ -82,6 +80,9 @@ def find_sandbox(root: Path, stack: str) -> "Site":
 @contextmanager
 def lock_sandbox(site: "Site") -> Generator[None]:
     """Lock the sandbox. Raise Halt with the pid of another command if that is changing it."""
+    # Only commands that change a sandbox need it.
+    from filelock import FileLock, Timeout
+
     holder = site.root / "command.pid"
     lock = FileLock(site.root / "command.lock", is_singleton=False)
     try:

@@ -11,12 +11,13 @@ from infra.gke_cluster import ClusterOutputs
 from infra.identity import TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.monitoring import Monitoring, MonitoringArgs
 from infra.objects import child_options, child_prefix, explain_stuck_deletes
-from infra.operators import BOTH, JOBSET, Operators, OperatorsArgs
+from infra.operators import BOTH, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack.access import Allowance
 from infra.stack.fleet import FleetSpec
 from infra.stack.names import MANAGED_BY
+from infra.stack.releases import JOBSET
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.read import check

@@ -10,22 +10,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.stack.names import ON_HOSTS, SERVICE_ACCOUNT
+from infra.stack.names import APIS, ON_HOSTS, SERVICE_ACCOUNT
 from infra.storage import RepositoryRef
-
-APIS = (
-    "artifactregistry",
-    "billingbudgets",
-    "cloudresourcemanager",
-    "compute",
-    "container",
-    # Image streaming: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements
-    "containerfilesystem",
-    "iam",
-    "logging",
-    "monitoring",
-)
-"""APIs that must be enabled, without `.googleapis.com`."""
 
 
 class GoogleApis(pulumi.ComponentResource):

@@ -108,7 +108,7 @@ class Declared(Spec):
 @cache
 def load_declared() -> Declared:
     """Return the alerts and panels of every stack."""
-    return Declared.model_validate(yaml.safe_load((files("infra") / "monitoring.yaml").read_text()))
+    return Declared.model_validate(yaml.safe_load((files(__package__) / "monitoring.yaml").read_text()))
 
 
 @dataclass(frozen=True)

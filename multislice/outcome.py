@@ -2,7 +2,6 @@
 
 import base64
 import json
-import pickle
 import reprlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from multislice_run.exit_codes import cause_order, exit_name
 from multislice_run.records.lines import FailureRecord
 from multislice_run.records.shapes import parse
 from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
+from workloads.call.pickling import unpickled
 from workloads.terminal import inert
 
 _FOLDER = "failures"
@@ -63,7 +63,7 @@ def read_outcome(seals: Seals) -> Outcome | None:
 
 def _returned(content: bytes) -> Outcome:
     try:
-        return Outcome(None, value=pickle.loads(content))
+        return Outcome(None, value=unpickled(content))
     except Exception as error:  # noqa: BLE001 - unpickling runs code of the value
         message = f"the function returned, but its value cannot be unpickled here: {type(error).__name__}: {error}"
         return Outcome(None, error=CallError(f"{message}; return plain values, or install the packages of the image"))
@@ -84,7 +84,7 @@ def _unpickled(record: dict[str, Any]) -> BaseException | None:
     if record["exception"] is None:
         return None
     try:
-        error = pickle.loads(base64.b64decode(record["exception"]))
+        error = unpickled(base64.b64decode(record["exception"]))
     except Exception:  # noqa: BLE001 - such as a class of a package that is not installed here
         return None
     return error if isinstance(error, Exception) else None

@@ -64,7 +64,7 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
     log = site.logs / "daemon.log"
     with log.open("ab") as output:
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "sandbox.serve", str(site.root)],
+            [sys.executable, "-m", f"{__package__}.serve", str(site.root)],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,

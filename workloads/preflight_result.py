@@ -49,7 +49,7 @@ class Calibration(Spec):
 
 def load_calibration() -> Calibration:
     """Load `calibration.yaml`."""
-    return Calibration.model_validate(yaml.safe_load((files("workloads") / "calibration.yaml").read_text()))
+    return Calibration.model_validate(yaml.safe_load((files(__package__) / "calibration.yaml").read_text()))
 
 
 QUOTED_EFFICIENCY = 0.35

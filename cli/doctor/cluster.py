@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from cli.doctor.checks import Findings, NotAsked, Scope, failed, judge, ok, skipped
 from infra.stack.manifests import is_true
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NODES
+from infra.stack.releases import JOBSET, KUEUE
 
 _KUBELET_MINORS = 3
 """Number of minor versions that a node may be older than the API server. It may never be newer
@@ -46,9 +47,6 @@ def node_versions(scope: Scope) -> Findings:
 
 def operators(scope: Scope) -> Findings:
     """Check that JobSet and Kueue have the versions that this checkout declares."""
-    # Imports Pulumi's SDK.
-    from infra.operators import JOBSET, KUEUE
-
     wanted = {JOBSET_NAMESPACE: ("JobSet", JOBSET.version), KUEUE_NAMESPACE: ("Kueue", KUEUE.version)}
     existing = scope.settings.cluster.existing if scope.settings else None
     if existing is not None:

@@ -3,8 +3,8 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
-from infra.stack.command_lines import command_line
-from infra.stack.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
+from infra.stack.command_lines import command_line, installing
+from infra.stack.names import APIS, JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -58,7 +58,7 @@ def bucket(scope: Scope) -> Findings:
     try:
         found = answering(storage).exists()
     except ImportError as error:
-        yield skipped("bucket", f"reading gs:// needs the package gcsfs: {error}")
+        yield skipped("bucket", f"reading gs:// needs gcsfs ({error}); install it with {installing('gs')}")
     except faults_of_storage() as error:
         yield failed("bucket", f"{storage}: {error}", "gcloud auth application-default login")
     else:
@@ -124,9 +124,6 @@ def kinds(scope: Scope) -> Findings:
 
 def services(scope: Scope) -> Findings:
     """Check that the services that the stack needs are enabled in the project."""
-    # Imports Pulumi's SDK.
-    from infra.identity import APIS
-
     google = scope.in_google()
     path, query = f"/v1/projects/{google.project}/services", {"filter": "state:ENABLED", "pageSize": _MAX_SERVICES}
     enabled: set[str] = set()

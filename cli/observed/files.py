@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from infra.stack.command_lines import installing
 from workloads.report.training import Training, summarize_training
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def read_files(folder: str, run: str | None = None, submission: str = "") -> Fil
             notes=tuple(dict.fromkeys((*notes, *history.notes))),
         )
     except ImportError as fault:
-        notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be imported: {fault}")
+        notes.append(f"{folder}: reading gs:// needs gcsfs ({fault}); install it with {installing('gs')}")
     except faults_of_storage() as fault:
         notes.append(f"{folder}: cannot read its files: {type(fault).__name__}: {fault}")
     return Files(notes=tuple(notes))

@@ -1,24 +1,19 @@
 """The program's Kubernetes client: requests with plain JSON objects over one connection pool, and watches.
 
-The official client reads kubeconfigs with credential plugins. Its models are not used, because building them takes
-longer than the requests. It is imported only when a kubeconfig is read: importing it takes 0.3 s of processor time,
-this module 0.1 s. Nothing here imports Pulumi, so that commands that only look at a cluster start quickly."""
+The official client is not used, because building its models takes longer than the requests. Nothing here imports
+Pulumi, so that commands that only look at a cluster start quickly."""
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
-import yaml
 
-type Json = dict[str, Any]
+from infra.cluster.kubeconfig import Access, CredentialsError, Json, access, read_access
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +26,6 @@ JSON_PATCH = "application/json-patch+json"
 CONNECTIONS = 32
 _REQUEST_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
-_KUBECONFIG = "~/.kube/config"
-"""kubectl's default."""
 _CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
 
 
@@ -43,10 +36,6 @@ class ApiError(RuntimeError):
         super().__init__(message)
         self.status = status
         self.reason = reason
-
-
-class CredentialsError(RuntimeError):
-    """Raised when the credential plugin is missing or returns no credentials."""
 
 
 FORBIDDEN = 403
@@ -96,17 +85,7 @@ class ApiServer:
         Raises:
             CredentialsError: the plugin is missing or returns no credentials.
         """
-        from kubernetes import client, config
-
-        settings: Any = client.Configuration()
-        try:
-            config.load_kube_config_from_dict(json.loads(kubeconfig(endpoint)), client_configuration=settings)
-        except config.ConfigException as error:
-            raise CredentialsError(str(error)) from error
-        if not bearer(settings):
-            raise CredentialsError("the credential plugin gave no token")
-        pool = urllib3.PoolManager(maxsize=CONNECTIONS)
-        return cls(settings.host, pool, credentials=partial(bearer, settings))
+        return cls.of(access([(json.loads(kubeconfig(endpoint)), Path())], None, endpoint))
 
     @classmethod
     def of_kubeconfig(cls, file: str | None, context: str | None) -> "tuple[ApiServer, str]":
@@ -116,35 +95,14 @@ class ApiServer:
         Raises:
             CredentialsError: there is no such file or context, the file cannot be read, or its credential plugin fails.
         """
-        from kubernetes import client, config
+        found = read_access(file, context)
+        return cls.of(found), found.namespace
 
-        settings: Any = client.Configuration()
-        try:
-            config.load_kube_config(file, context, client_configuration=settings)
-            listed: Any = config.list_kube_config_contexts(file)
-        except (
-            config.ConfigException,
-            OSError,
-            yaml.YAMLError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            KeyError,
-        ) as why:
-            # The client does not check the form of the file.
-            raise CredentialsError(_kubeconfig_fault(file, context, why)) from why
-        contexts, current = listed
-        chosen: Json = next((each for each in contexts if each["name"] == context), current)
-        pool = urllib3.PoolManager(
-            maxsize=CONNECTIONS,
-            cert_reqs="CERT_REQUIRED" if settings.verify_ssl else "CERT_NONE",
-            ca_certs=settings.ssl_ca_cert,
-            cert_file=settings.cert_file,
-            key_file=settings.key_file,
-            server_hostname=settings.tls_server_name,
-        )
-        server = cls(settings.host, pool, credentials=partial(bearer, settings))
-        return server, chosen["context"].get("namespace", "default")
+    @classmethod
+    def of(cls, access: Access) -> "ApiServer":
+        """Return the API server of an access."""
+        pool = urllib3.PoolManager(CONNECTIONS, ssl_context=access.tls, server_hostname=access.server_name)
+        return cls(access.url, pool, access.credentials)
 
     def request(
         self,
@@ -233,36 +191,6 @@ class ApiServer:
         if answer.status >= 300:
             raise refusal(answer.status, answer.data)
         return answer
-
-
-def _kubeconfig_fault(file: str | None, context: str | None, error: Exception) -> str:
-    """Return why the official client cannot use a context of a kubeconfig."""
-    named = file or os.environ.get("KUBECONFIG") or _KUBECONFIG
-    paths = [Path(each).expanduser() for each in named.split(os.pathsep) if each]
-    shown = ", ".join(map(str, paths))
-    if not any(path.exists() for path in paths):
-        return f"there is no file {shown}"
-    try:
-        read = [yaml.safe_load(path.read_text()) or {} for path in paths if path.exists()]
-        names = [str(each["name"]) for content in read for each in content.get("contexts") or []]
-        current = [content["current-context"] for content in read if content.get("current-context")]
-    except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError):
-        return f"{shown} is no kubeconfig: {error}"
-    there = f"; its contexts are: {', '.join(names) or 'none'}"
-    if context not in (None, *names):
-        return f"{shown} has no context {context!r}{there}"
-    if context is None and not current:
-        return f"{shown} has no current context{there}"
-    return f"{shown}: {str(error) or type(error).__name__}"
-
-
-def bearer(settings: Any) -> Mapping[str, str]:
-    """Return the header with the token of a configuration of the official client.
-
-    The client runs the credential plugin again when the token is about to expire.
-    """
-    token = settings.get_api_key_with_prefix("BearerToken")
-    return {"Authorization": token} if token else {}
 
 
 def refusal(status: int, data: bytes) -> ApiError:

@@ -19,6 +19,15 @@ class UserError(Exception):
     """Raised for what the user of a command has to correct. The message says what is wrong and what to do."""
 
 
+DISTRIBUTION = "tpu-multislice"
+"""Name of the package that pip installs."""
+
+
+def installing(extra: str) -> str:
+    """Return the command line that installs the packages of an extra."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def replacing(resource: str) -> tuple[str, str]:
     """Return the options of `up` that delete a resource of the stack and create it again."""
     return "--replace", f"**::{resource}"

@@ -85,7 +85,7 @@ class PriceTable(Spec):
 @cache
 def price_table() -> PriceTable:
     """Return the program's table of list prices, `infra/stack/prices.yaml`."""
-    return PriceTable.model_validate(yaml.safe_load((files("infra.stack") / "prices.yaml").read_text()))
+    return PriceTable.model_validate(yaml.safe_load((files(__package__) / "prices.yaml").read_text()))
 
 
 def list_rate(generation: str, region: str, zone: str, kind: str) -> Rate:

@@ -172,3 +172,19 @@ def jobs_folder(namespace: str) -> str:
 def programs_folder(namespace: str) -> str:
     """Return the folder of compiled programs, which every later start of the team's jobs runs without checking them."""
     return f"{team_folder(namespace)}/compile-cache"
+
+
+# --- Google Cloud
+APIS = (
+    "artifactregistry",
+    "billingbudgets",
+    "cloudresourcemanager",
+    "compute",
+    "container",
+    # Image streaming: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements
+    "containerfilesystem",
+    "iam",
+    "logging",
+    "monitoring",
+)
+"""APIs that must be enabled, without `.googleapis.com`."""

@@ -6,7 +6,9 @@ from pathlib import Path
 from infra.stack.command_lines import UserError
 
 CHECKOUT = Path(__file__).parents[2]
-"""Folder of the sources: the repository, or the folder in which the package is installed."""
+"""Folder of the sources: the repository, or the package `tpu_multislice`."""
+IMPORTED_FROM = Path(__file__).parents[__name__.count(".")]
+"""Folder in which Python finds the program's modules: the repository, or the one with the package `tpu_multislice`."""
 PROJECT_FILE, STACKS = "Pulumi.yaml", "stacks"
 
 

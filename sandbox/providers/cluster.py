@@ -1,20 +1,14 @@
 """The Kubernetes cluster of a kubeconfig: its connection, and the API paths of its kinds."""
 
-import os
-import ssl
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import urllib3
 import yaml
-from kubernetes import client, config
 
-from infra.cluster.kubernetes import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, Json, bearer
+from infra.cluster.kubeconfig import SHAPE_ERRORS, CredentialsError, access
+from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
 from sandbox.providers.plugin import Refusal
 
 _UNREACHABLE = "configured Kubernetes cluster is unreachable"
@@ -58,21 +52,11 @@ class Cluster:
 
         Raises UnreachableError if the API server does not answer, or the kubeconfig does not name one.
         """
-        settings: Any = client.Configuration()
         text = Path(kubeconfig).expanduser().read_text() if is_path(kubeconfig) else kubeconfig
-        with tempfile.TemporaryDirectory() as keys:
-            try:
-                config.load_kube_config_from_dict(
-                    yaml.safe_load(text), context, settings, persist_config=False, temp_file_path=keys
-                )
-            except config.ConfigException as error:
-                raise UnreachableError(f"{_UNREACHABLE}: unable to load the kubeconfig: {error}") from None
-            # Like every Go program, trust SSL_CERT_FILE where the kubeconfig names no authority.
-            trust = ssl.create_default_context(cafile=settings.ssl_ca_cert or os.environ.get("SSL_CERT_FILE"))
-            if settings.cert_file:
-                trust.load_cert_chain(settings.cert_file, settings.key_file)
-        pool = urllib3.PoolManager(maxsize=CONNECTIONS, ssl_context=trust)
-        server = ApiServer(str(settings.host), pool, credentials=partial(bearer, settings))
+        try:
+            server = ApiServer.of(access([(yaml.safe_load(text), Path())], context, "it"))
+        except (CredentialsError, *SHAPE_ERRORS) as error:
+            raise UnreachableError(f"{_UNREACHABLE}: unable to load the kubeconfig: {error}") from None
         wait_ready(server)
         return cls(server)
 

@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from infra.stack.project import CHECKOUT
+from infra.stack.project import IMPORTED_FROM
 from sandbox.programs import ProgramsError
 from sandbox.site import Site
 
@@ -46,10 +46,8 @@ def install(site: Site) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             program.symlink_to(published)
         else:
-            search_path = f"PYTHONPATH={shlex.quote(str(CHECKOUT))}"
-            _write_script(
-                program, f'{search_path} exec {shlex.quote(sys.executable)} -m sandbox.providers.{module} "$@"'
-            )
+            search_path = f"PYTHONPATH={shlex.quote(str(IMPORTED_FROM))}"
+            _write_script(program, f'{search_path} exec {shlex.quote(sys.executable)} -m {__package__}.{module} "$@"')
     _write_script(site.root / "bin" / "gke-gcloud-auth-plugin", _credential_plugin(site))
     # Without a language plugin for Python, the engine starts a policy pack by this name.
     _write_script(site.root / "bin" / "pulumi-analyzer-policy-python", _ANALYZER)

@@ -19,7 +19,7 @@ _HEAD = f"""# Command line
 
 Every command, option and default. [Commands](../how-to/index.md) lists the pages that describe them.
 
-To use `multislice`, install it with `pip install .`, or activate the virtual environment of the checkout with
+To use `multislice`, install it with `pip install '.[stack]'`, or activate the virtual environment of the checkout with
 `. .venv/bin/activate`. `multislice --install-completion` makes the shell complete commands, options, stacks and jobs.
 
 `make up` and `make down` run `multislice up` and `multislice down` with `--stack local --sandbox`. Pass further options

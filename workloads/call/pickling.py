@@ -5,11 +5,13 @@ because a program without JAX has no JAX arrays.
 """
 
 import io
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from pkgutil import resolve_name
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any, Protocol, cast
 
 import cloudpickle
@@ -63,6 +65,34 @@ class _Bounded(io.BytesIO):
         return super().write(content)
 
 
+_OUTSIDE_THE_IMAGE = __name__.removesuffix("workloads.call.pickling")
+"""Package that has `workloads`, with a dot: in the installed package `tpu_multislice.`, otherwise nothing."""
+_OF_THE_IMAGE = "workloads."
+
+
+def _name_in_the_image(value: object) -> str | None:
+    """Return the name by which hosts import a module, class or function of `workloads`, for `pkgutil.resolve_name`."""
+    if isinstance(value, ModuleType):
+        name = value.__name__
+    elif isinstance(value, FunctionType | type) and "<locals>" not in value.__qualname__:
+        name = f"{value.__module__}:{value.__qualname__}"
+    else:
+        return None
+    is_of_image = name.startswith(f"{_OUTSIDE_THE_IMAGE}{_OF_THE_IMAGE}")
+    return name.removeprefix(_OUTSIDE_THE_IMAGE) if is_of_image else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        outside = _OUTSIDE_THE_IMAGE if module_name.startswith(_OF_THE_IMAGE) else ""
+        return super().find_class(f"{outside}{module_name}", global_name)
+
+
+def unpickled(content: bytes) -> Any:
+    """Load what a host pickled, whose modules of `workloads` may have other names than here."""
+    return _Unpickler(io.BytesIO(content)).load()
+
+
 class _Pickler(cloudpickle.Pickler):
     def __init__(self, file: _File, refusal: Refusal, reduce: Reduce) -> None:
         super().__init__(file)
@@ -72,6 +102,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: object) -> Any:
         if why := self._refusal(obj):
             raise _Refused(why)
+        if _OUTSIDE_THE_IMAGE and (name := _name_in_the_image(obj)):
+            return resolve_name, (name,)
         reduced = self._reduce(obj)
         return super().reducer_override(obj) if reduced is NotImplemented else reduced
 

@@ -74,5 +74,5 @@ def describe_devices(slices: SliceSpec, arguments: Mapping[str, Value]) -> Seque
         raise Unsupported(f"libtpu does not know {slices.count} slices of {name}: {fault}") from fault
     except (ImportError, RuntimeError, OSError) as fault:
         raise Unsupported(
-            f"the TPU compiler did not load ({fault}); install it with: pip install 'tpu-multislice[tpu]'"
+            f"the TPU compiler did not load ({fault}); install it with: pip install 'tpu-multislice[trainer]'"
         ) from fault

@@ -27,7 +27,7 @@ def _word(value: object) -> str:
 
 def style_sheet() -> str:
     """Return the CSS of the page and its pictures."""
-    return (files("workloads.report") / "page.css").read_text()
+    return (files(__package__) / "page.css").read_text()
 
 
 def text(words: object, x: float, y: float, **attributes: object) -> str:

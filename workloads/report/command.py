@@ -119,7 +119,7 @@ def _read(folder: str) -> History:
     """Return the history of the run in `folder`. Raise NoReport if it cannot be read."""
     try:
         return read_history(find_run(answering(folder)))
-    except (*faults_of_storage(), ImportError) as fault:
+    except faults_of_storage() as fault:
         raise NoReport(
             f"{folder}: expected readable files, got {type(fault).__name__}: {fault}; check the name, the network"
             " and, for gs://, `gcloud auth application-default login`"

@@ -1,9 +1,9 @@
 """Specification of a training job."""
 
 from collections.abc import Mapping
-from importlib.resources import files
 from math import ceil
 from operator import not_
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
@@ -17,6 +17,8 @@ from workloads.spec.model import ModelSpec
 from workloads.spec.parameters import state_bytes
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpec, TrainingSpec
+
+_PRESETS = Path(__file__).parents[1] / "presets"
 
 
 def present_word(existing_run: object) -> object:
@@ -202,8 +204,7 @@ class Preset(Spec):
 
 def preset_names() -> list[str]:
     """Return the names of the presets in the package, sorted."""
-    folder = files("workloads") / "presets"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return sorted(path.stem for path in _PRESETS.glob("*.yaml"))
 
 
 def load_preset(name: str) -> Preset:
@@ -214,7 +215,7 @@ def load_preset(name: str) -> Preset:
     """
     if name not in preset_names():
         raise ValueError(f"{name!r} is not a preset; choose one of {', '.join(preset_names())}")
-    text = (files("workloads") / "presets" / f"{name}.yaml").read_text()
+    text = (_PRESETS / f"{name}.yaml").read_text()
     return Preset.model_validate(yaml.safe_load(text))
 
 

@@ -61,7 +61,7 @@ def main() -> None:
     end_on_sigterm()
     if is_supervised():
         # Everything that needs no devices is done before the attempt begins.
-        import_module("workloads.training.host")
+        import_module(f"{__package__}.host")
         began = wait_for_start(os.environ)
     try:
         spec, start = submission(os.environ, began)

@@ -13,7 +13,7 @@ import urllib3
 from cli.doctor import capacity as quota
 from cli.doctor.checks import Google, NotAsked, Verdict, google
 from infra.cluster.kubernetes import Json
-from infra.identity import APIS
+from infra.stack.names import APIS
 from infra.stack.settings.schema import SliceGroup
 from tests.cli.api_server import serving
 from tests.cli.doctor.health import examined, faults, healthy, scope

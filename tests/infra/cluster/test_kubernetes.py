@@ -1,17 +1,22 @@
 """The Kubernetes client."""
 
+import base64
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from urllib3.exceptions import HTTPError
 
-from infra.cluster.kubernetes import ApiServer, CredentialsError, kubeconfig
+from infra.cluster.kubernetes import ApiServer, CredentialsError, Json, kubeconfig
 from sandbox import certificates
 from sandbox.providers.cluster import Cluster
 from sandbox.site import Site
@@ -154,6 +159,122 @@ def test_a_missing_context_is_named_with_those_that_exist(site: Site, tmp_path: 
     path.write_text(json.dumps(json.loads(path.read_text()) | {"current-context": ""}))
     with pytest.raises(CredentialsError, match=f"^{path} has no current context; its contexts are: first, second$"):
         ApiServer.of_kubeconfig(str(path), None)
+
+
+def _write(folder: Path, cluster: Json, user: Json) -> str:
+    """Write three files that KUBECONFIG lists: one that is missing, the user's, and one with all else but also a user.
+
+    Return the variable's value. Paths in the files are relative.
+    """
+    first, second = folder / "user" / "config", folder / "rest" / "config"
+    for path in (first, second):
+        path.parent.mkdir()
+    context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
+    first.write_text(json.dumps({"users": [{"name": "c", "user": user}]}))
+    rest = {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "c", "user": {"token": "wrong"}}]}
+    second.write_text(json.dumps({**rest, "contexts": [context], "current-context": "c"}))
+    return f"{folder / 'none'}:{first}:{second}"
+
+
+@pytest.mark.parametrize(
+    ("user", "sent"),
+    [
+        ({"tokenFile": "token"}, "Bearer of-file"),
+        ({"username": "ann", "password": "word"}, "Basic YW5uOndvcmQ="),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": "of-provider"}}}, "Bearer of-provider"),
+        ({"exec": {"command": "./plugin", "args": ["of-plugin"], "apiVersion": "v1"}}, "Bearer of-plugin-word"),
+        ({}, "none"),
+    ],
+)
+def test_each_kind_of_user_sends_its_credentials(
+    user: Json,
+    sent: str,
+    site: Site,
+    credentials: tuple[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, seen = credentials
+    authority = base64.b64encode((site.pki / "ca.crt").read_bytes()).decode()
+    if "exec" in user:
+        user["exec"]["env"] = [{"name": "WORD", "value": "word"}]
+    paths = _write(tmp_path, {"server": f"https://{endpoint}/", "certificate-authority-data": authority}, user)
+    (tmp_path / "user" / "token").write_text("of-file\n")
+    program = tmp_path / "user" / "plugin"
+    program.write_text('#!/bin/sh\necho "{\\"status\\": {\\"token\\": \\"$1-$WORD\\"}}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("KUBECONFIG", paths)
+    ApiServer.of_kubeconfig(None, None)[0].request("GET", "/one")
+    assert seen == [sent]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_trusted"),
+    [
+        ({}, False),
+        ({"insecure-skip-tls-verify": True}, True),
+        ({"certificate-authority": "ca.crt"}, True),
+        ({"certificate-authority": "ca.crt", "tls-server-name": "localhost"}, True),
+        ({"certificate-authority": "ca.crt", "tls-server-name": "another"}, False),
+    ],
+)
+def test_a_server_is_trusted_as_the_kubeconfig_says(
+    cluster: Json,
+    is_trusted: bool,
+    site: Site,
+    credentials: tuple[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint, seen = credentials
+    monkeypatch.delenv("SSL_CERT_FILE")
+    paths = _write(tmp_path, {"server": f"https://{endpoint}", **cluster}, {"token": "ours"})
+    (tmp_path / "rest" / "ca.crt").write_bytes((site.pki / "ca.crt").read_bytes())
+    api = ApiServer.of_kubeconfig(paths, None)[0]
+    with nullcontext() if is_trusted else pytest.raises(HTTPError):
+        api.request("GET", "/one")
+    assert seen == (["Bearer ours"] if is_trusted else [])
+
+
+@pytest.mark.parametrize("of_plugin", [False, True])
+def test_a_key_pair_identifies_its_user(of_plugin: bool, site: Site, tmp_path: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=site.pki / "ca.crt")
+    context.load_cert_chain(site.pki / "kubelet.crt", site.pki / "kubelet.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    pair = [(site.pki / f"kubelet.{each}").read_text() for each in ("crt", "key")]
+    user: Json = {
+        f"client-{name}-data": base64.b64encode(text.encode()).decode()
+        for name, text in zip(("certificate", "key"), pair, strict=True)
+    }
+    if of_plugin:
+        status = dict(zip(("clientCertificateData", "clientKeyData"), pair, strict=True))
+        (tmp_path / "status").write_text(json.dumps({"status": status}))
+        user = {"exec": {"command": "cat", "args": [str(tmp_path / "status")], "apiVersion": "v1"}}
+    with socket.create_server((site.address, 0)) as listening:
+        server = f"https://{site.address}:{listening.getsockname()[1]}"
+        paths = _write(tmp_path, {"server": server, "certificate-authority": str(site.pki / "ca.crt")}, user)
+        api = ApiServer.of_kubeconfig(paths, None)[0]
+        with ThreadPoolExecutor() as threads:
+            asked = threads.submit(api.ready)
+            with context.wrap_socket(listening.accept()[0], server_side=True) as connection:
+                seen = connection.getpeercert()
+            asked.result()
+    assert seen
+
+
+@pytest.mark.parametrize(
+    ("plugin", "why"),
+    [
+        ({"command": "no-such-plugin", "installHint": "install this"}, "No such file or directory; install this"),
+        ({"command": "false"}, "exit status 1: "),
+        ({"command": "echo", "args": ["{}"]}, "expected an ExecCredential, got"),
+        ({"command": "echo", "args": ['{"status": {}}']}, "it gave neither a token nor a certificate"),
+    ],
+)
+def test_a_plugin_that_fails_is_named_with_the_reason(plugin: Json, why: str, tmp_path: Path) -> None:
+    paths = _write(tmp_path, {"server": "https://127.0.0.1:1"}, {"exec": {**plugin, "apiVersion": "v1"}})
+    with pytest.raises(CredentialsError, match=f"^the credential plugin {plugin['command']} failed: {why}"):
+        ApiServer.of_kubeconfig(paths, None)
 
 
 @pytest.mark.parametrize(
