@@ -84,7 +84,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     again = evicted and condition(manifest, "Evicted")["reason"] in _QUEUED_ANEW
     counted = [pods for pods in spec["podSets"] if _chips(pods)]
     return Workload(
-        name=f"{metadata['namespace']}/{_owner(manifest)}",
+        name=name_of(manifest),
         uid=metadata["uid"],
         queue=queue,
         priority=spec.get("priority", 0),
@@ -166,11 +166,11 @@ def _count_ended(status: Object, pods: str) -> int:
     return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
 
 
-def _owner(manifest: Object) -> str:
-    """Return the name of the workload's JobSet, which people know, or else its own name."""
+def name_of(manifest: Object) -> str:
+    """Return the namespace and the name of the workload's JobSet, which people know, or else its own name."""
     metadata = manifest["metadata"]
     owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
-    return cast(str, owners[0] if owners else metadata["name"])
+    return f"{metadata['namespace']}/{owners[0] if owners else metadata['name']}"
 
 
 def _changed_at(manifest: Object, kind: str) -> float:
