@@ -55,9 +55,9 @@ class Watched:
     """Times of known evictions, by workload."""
     _final: set[str] = field(default_factory=set[str])
 
-    def settle(self) -> dict[str, Manifest]:
-        """Wait until nothing changes or the timeout is over. Return the workloads by key."""
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+    def settle(self, seconds: float) -> dict[str, Manifest]:
+        """Wait until nothing changes, for at most this time. Return the workloads by key."""
+        deadline = time.monotonic() + seconds
         states: dict[str, object] = {}
         changed: dict[str, tuple[float, str]] = {}
         while True:
@@ -145,16 +145,16 @@ def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
                 # Create one workload of each trial at a time, so that Kueue processes them in this order.
                 each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
             watched = Watched(api, _trial)
-            before = watched.settle()
+            before = watched.settle(_TIMEOUT_SECONDS)
             if stopped := [trial.stopped for trial in trials if trial.stopped]:
                 hold = {"spec": {"stopPolicy": "Hold"}}
                 list(pool.map(lambda queue: api.patch(f"{_path('clusterqueues')}/{queue}", hold), stopped))
-                before = watched.settle()
+                before = watched.settle(_TIMEOUT_SECONDS)
             if ended := [trial.ended for trial in trials if trial.ended]:
                 list(pool.map(lambda workload: api.delete(f"{_path('workloads')}/{workload}", {}), ended))
-                watched.settle()
+                watched.settle(_TIMEOUT_SECONDS)
             each(lambda trial: _submit(api, trial))
-            after = watched.settle()
+            after = watched.settle(_TIMEOUT_SECONDS)
         finally:
             _remove(api, pool)
     return [_decision(trial, before, after, watched) for trial in trials]

@@ -8,7 +8,7 @@ from cli.rehearse.job_file import SubmittedJob
 from cli.rehearse.submission import Submission
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
-from infra.review.admission.manifests import counts, obstacle, pod_sets, requests, usable_flavors
+from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
 from infra.stack.manifests import Object, amount, condition, is_true, selects
 from infra.stack.names import (
@@ -27,6 +27,8 @@ _POD_SET = f"{KUEUE_GROUP}/podset-"
 """Prefix of the annotations of pods that ask for topology-aware scheduling."""
 _MANAGERS = ("", "jobset.sigs.k8s.io/jobset-controller", "kubernetes.io/job-controller")
 _FRAMEWORKS = {"JobSet": "jobset.x-k8s.io/jobset", "Job": "batch/job"}
+_MAX_POD_SETS = 18
+"""Maximum number of pod sets of a Workload, as its CustomResourceDefinition says."""
 _NEVER: frozenset[Outcome] = frozenset({"never"})
 FITS: frozenset[Outcome] = frozenset({"admitted", "never"})
 """Outcomes without preemption or waiting."""
@@ -62,6 +64,8 @@ def blocks(submission: Submission) -> Iterator[str]:
         yield f"{submission.title} has no quota of {TPU_RESOURCE}"
     if submission.objects.configuration is not None and (names := _uncovered(submission)):
         yield f"it requests {names}, of which {submission.title} has no quota"
+    if (count := len(submission.job.pods)) > _MAX_POD_SETS:
+        yield f"it has {count} replicated jobs, and Kueue takes at most {_MAX_POD_SETS}"
     if _selected(submission) is False:
         yield f"the namespaceSelector of {submission.title} does not select namespace {submission.job.namespace}"
     yield from _unsuitable_flavors(submission)
@@ -85,6 +89,7 @@ def gaps(submission: Submission) -> Iterator[Gap]:
     yield from _of_cohort(submission)
     yield from _of_checks(submission)
     yield from _of_other_resources(submission)
+    yield from _of_limit_ranges(submission)
     yield from _of_workloads(submission)
     yield from _of_configuration(submission)
 
@@ -113,6 +118,8 @@ def _of_job(job: SubmittedJob) -> Iterator[Gap]:
         asked = sorted(key for key in pods.get("metadata", {}).get("annotations", {}) if key.startswith(_POD_SET))
         if asked:
             yield Gap(f"replicated job {name} asks for topology-aware scheduling ({asked[0]}), which needs free hosts")
+        if runtime := pods["spec"].get("runtimeClassName"):
+            yield Gap(f"replicated job {name} has the RuntimeClass {runtime}, which may add requests")
         if pods["spec"].get("resourceClaims"):
             yield Gap(f"replicated job {name} has resource claims, whose devices are not simulated")
 
@@ -127,7 +134,8 @@ def _of_queue(submission: Submission) -> Iterator[Gap]:
     if "concurrentAdmissionPolicy" in spec:
         yield Gap(f"{title} has concurrent admission, which tries several flavors at once")
     if spec.get("flavorFungibility", {}).get("preference"):
-        yield Gap(f"{title} has a preference in flavorFungibility, which changes the order of flavors", FITS)
+        harmless = _NEVER if len(submission.flavors) > 1 else FITS
+        yield Gap(f"{title} has a preference in flavorFungibility, which changes the order of flavors", harmless)
     if "maxPriorityThreshold" in spec.get("preemption", {}).get("borrowWithinCohort", {}):
         yield Gap(f"{title} has a maxPriorityThreshold, which protects some workloads from preemption", FITS)
     if _selected(submission) is None:
@@ -149,6 +157,10 @@ def _of_cohort(submission: Submission) -> Iterator[Gap]:
         yield Gap(f"Cohort {name} is part of Cohort {parent}, and nested cohorts are not simulated", NOTHING)
     elif cohort and cohort["spec"].get("resourceGroups"):
         yield Gap(f"Cohort {name} has quotas of its own, which are not simulated", NOTHING)
+    for each in submission.objects.lists["cohorts"]:
+        if name in (each["spec"].get("parentName"), each["spec"].get("parent")):
+            child = each["metadata"]["name"]
+            yield Gap(f"Cohort {child} is part of Cohort {name}, and nested cohorts are not simulated", NOTHING)
 
 
 def _of_checks(submission: Submission) -> Iterator[Gap]:
@@ -174,6 +186,21 @@ def _of_other_resources(submission: Submission) -> Iterator[Gap]:
         yield Gap(f"ClusterQueue {name} also counts {resource}, of which it may have too little")
 
 
+def _of_limit_ranges(submission: Submission) -> Iterator[Gap]:
+    """Yield the LimitRanges of the namespace that may add requests to the pods, or refuse those they have."""
+    if right := submission.objects.refused.get("limitranges"):
+        yield Gap(f"a LimitRange may add requests to its pods, and you may not {right}", _ALL)
+    specs = [pods["spec"] for pods in submission.job.pods.values()]
+    containers = [each for spec in specs for each in (*spec["containers"], *spec.get("initContainers", []))]
+    asked = [each.get("resources", {}).get("requests", {}) for each in containers]
+    for found in submission.objects.lists["limitranges"]:
+        rules = [rule for rule in found["spec"].get("limits", []) if rule["type"] != "PersistentVolumeClaim"]
+        added = {name for rule in rules for name in (*rule.get("default", {}), *rule.get("defaultRequest", {}))}
+        bounded = any(key in rule for rule in rules for key in ("min", "max", "maxLimitRequestRatio"))
+        if bounded or any(name not in each for each in asked for name in added):
+            yield Gap(f"LimitRange {found['metadata']['name']} may add requests to its pods, or refuse theirs")
+
+
 def _of_workloads(submission: Submission) -> Iterator[Gap]:
     for plural in ("workloads", "localqueues"):
         if right := submission.objects.refused.get(plural):
@@ -181,8 +208,8 @@ def _of_workloads(submission: Submission) -> Iterator[Gap]:
             break
     partial = [
         f"{each['metadata']['namespace']}/{each['metadata']['name']}"
-        for each in submission.objects.lists["workloads"]
-        if not is_true(each, "Finished") and any("minCount" in pods for pods in each["spec"]["podSets"])
+        for _, each in submission.competing
+        if any("minCount" in pods for pods in each["spec"]["podSets"])
     ]
     if partial:
         yield Gap(f"Workload {partial[0]} accepts fewer pods (minCount), so it may hold fewer chips than it requests")
@@ -241,14 +268,14 @@ def _short_resources(submission: Submission, queue: Object) -> Iterator[tuple[st
     """
     name = queue["metadata"]["name"]
     quotas = {(flavor, each["name"]): amount(each["nominalQuota"]) for flavor, each in live.quotas(queue)}
-    with_chips = {flavor for (flavor, resource), quota in quotas.items() if resource == TPU_RESOURCE and quota > 0}
+    chipless = {flavor for (flavor, resource), quota in quotas.items() if resource == TPU_RESOURCE and not quota}
     requested = {"pods", *(each for pods in submission.job.pods.values() for each in requests(pods["spec"]))}
     needed = defaultdict[tuple[str, str], float](float)
     for pods in _waiting_pods(submission, name):
         spec = pods["template"]["spec"]
         asked = {**requests(spec), "pods": 1}
         usable = usable_flavors(spec, submission.objects.lists["resourceflavors"])
-        for flavor in usable & with_chips if TPU_RESOURCE in asked else usable:
+        for flavor in usable - chipless if TPU_RESOURCE in asked else usable:
             for resource, each in asked.items():
                 needed[flavor, resource] += pods["count"] * each
     for (flavor, resource), quota in quotas.items():
@@ -261,14 +288,8 @@ def _waiting_pods(submission: Submission, queue: str) -> Iterator[Object]:
     """Yield the pod sets that wait for quota of a ClusterQueue, including those of the job."""
     if queue == submission.queue_name:
         yield from pod_sets(submission.job.manifest)
-    local = {
-        (each["metadata"]["namespace"], each["metadata"]["name"])
-        for each in submission.objects.lists["localqueues"]
-        if each["spec"].get("clusterQueue") == queue
-    }
-    for each in submission.objects.lists["workloads"]:
-        waits = counts(each) and not is_true(each, "QuotaReserved")
-        if waits and (each["metadata"]["namespace"], each["spec"].get("queueName")) in local:
+    for name, each in submission.competing:
+        if name == queue and not is_true(each, "QuotaReserved"):
             yield from each["spec"]["podSets"]
 
 

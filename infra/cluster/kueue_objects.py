@@ -23,6 +23,7 @@ _OF_NAMESPACES = ("localqueues", "workloads")
 _REQUIRED = ("clusterqueues", "resourceflavors", "localqueues")
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _NAMESPACE = "/api/v1/namespaces/{}"
+_LIMIT_RANGES = f"{_NAMESPACE}/limitranges"
 
 
 class NoKueueError(RuntimeError):
@@ -84,6 +85,7 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
         everywhere = (f".{KUEUE_GROUP} in all namespaces", f"/apis/{version}/{plural}")
         listed(plural, everywhere, ("", f"/apis/{version}/namespaces/{namespace}/{plural}"))
     listed("priorityclasses", (".scheduling.k8s.io", _PRIORITIES))
+    listed("limitranges", ("", _LIMIT_RANGES.format(namespace)))
     listed("nodes", ("", f"{NODES}?labelSelector={ACCELERATOR_LABEL}"))
     if missing := [plural for plural in _REQUIRED if plural not in lists]:
         rights = " and ".join(refused[plural] for plural in missing)

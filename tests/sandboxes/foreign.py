@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from benchmarks.kueue_decisions import Seen
@@ -27,11 +28,11 @@ from infra.stack.manifests import is_true
 from infra.stack.names import CONFIG_MAPS, KUEUE_API_VERSION, KUEUE_NAMESPACE
 from sandbox.programs import OPERATORS
 from sandbox.providers.charts import render
-from tests.chain.stack import Chain, wait_until
+from tests.chain.stack import PATIENCE_SECONDS, Chain, wait_until
 from tests.cli.rehearse.recorded import Decided, digest_of
 from tests.cli.rehearse.situations import Case
 
-_NAMESPACED = ("LocalQueue", "Workload", "JobSet", "Job", "Pod")
+_NAMESPACED = ("LocalQueue", "Workload", "JobSet", "Job", "Pod", "LimitRange")
 _NAMING = ("cohort", "cohortName", "parent", "parentName", "clusterQueue", "topologyName")
 """Keys whose values are names of objects of the cluster, which need not exist."""
 _APIS = {"PriorityClass": "scheduling.k8s.io/v1", "Namespace": "v1"}
@@ -44,28 +45,34 @@ _CONFIGURATION = f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 
 
-def install(chain: Chain) -> None:
-    """Install JobSet and Kueue as their charts are published."""
+def install(chain: Chain, more: Json) -> str:
+    """Install JobSet and Kueue as their charts are published, with more keys in Kueue's configuration. Return it."""
+    documents: list[Json] = []
     for name in OPERATORS:
         namespace = f"{name}-system"
         made = render({"chart": name, "namespace": namespace}, name, chain.programs)
-        documents = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *made]
-        chain.kubectl("create", "-f", "-", stdin=yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
+        documents += [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *made]
+    (config_map,) = [each for each in documents if each["metadata"]["name"] == CONFIG_MAP]
+    config_map["data"] = _with(config_map["data"], more)
+    chain.kubectl("create", "-f", "-", stdin=yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
     _wait(chain)
+    return next(iter(config_map["data"].values()))
 
 
 def configure(chain: Chain, more: Json) -> str:
-    """Add keys to Kueue's configuration, and return all of it. Kueue starts again."""
-    ((file, text),) = chain.api.request("GET", _CONFIGURATION)["data"].items()
-    configuration = yaml.safe_dump({**yaml.safe_load(text), **more})
-    if more:
-        chain.api.patch(_CONFIGURATION, {"data": {file: configuration}})
-        restart = {"spec": {"template": {"metadata": {"annotations": {"configured": str(time.time())}}}}}
-        (kueue,) = [each for each in _deployments(chain) if each["metadata"]["namespace"] == KUEUE_NAMESPACE]
-        path = f"/apis/apps/v1/namespaces/{KUEUE_NAMESPACE}/deployments/{kueue['metadata']['name']}"
-        chain.api.patch(path, restart)
-        _wait(chain)
-    return configuration
+    """Set keys of Kueue's configuration, and return all of it. Kueue starts again."""
+    data = _with(chain.api.request("GET", _CONFIGURATION)["data"], more)
+    chain.api.patch(_CONFIGURATION, {"data": data})
+    restart = {"spec": {"template": {"metadata": {"annotations": {"configured": str(time.time())}}}}}
+    (kueue,) = [each for each in _deployments(chain) if each["metadata"]["namespace"] == KUEUE_NAMESPACE]
+    chain.api.patch(f"/apis/apps/v1/namespaces/{KUEUE_NAMESPACE}/deployments/{kueue['metadata']['name']}", restart)
+    _wait(chain)
+    return next(iter(data.values()))
+
+
+def _with(data: Mapping[str, str], more: Json) -> dict[str, str]:
+    ((file, text),) = data.items()
+    return {file: yaml.safe_dump({**yaml.safe_load(text), **more})}
 
 
 def _deployments(chain: Chain) -> list[Json]:
@@ -118,9 +125,9 @@ class _Placed:
             self.prefix
         )
 
-    def plain[Plain](self, value: Plain) -> Plain:
+    def plain[Plain](self, kind: type[Plain], value: Any) -> Plain:
         """Return a value without the prefix of the names."""
-        return json.loads(json.dumps(value).replace(self.prefix, ""))
+        return TypeAdapter(kind).validate_json(json.dumps(value).replace(self.prefix, ""))
 
 
 def _referred(value: Any) -> Iterator[str]:
@@ -184,14 +191,16 @@ def decide(chain: Chain, cases: Sequence[Case], folder: Path) -> list[tuple[Deci
             time.sleep(1)  # Timestamps have whole seconds.
         _settle(watched, [one.place(made) for one in placed for made in one.case.jobs])
         each(_change, lambda case: case.changes)
-        watched.settle()
+        _settle(watched, ())
         noting = _Noting(api.url, api.pool, api.credentials)
         kueue_objects.read(noting, cases[0].name)
-        lists = {**noting.lists, "namespaces": api.request("GET", "/api/v1/namespaces")["items"]}
+        of_core = {plural: api.request("GET", f"/api/v1/{plural}")["items"] for plural in ("namespaces", "limitranges")}
+        lists = {**noting.lists, **of_core}
         said = [_rehearse(chain, one.case.name, one.place(one.case.next), folder) for one in placed]
         each(_create, lambda case: [case.next])
         after = _settle(watched, [one.place(one.case.next) for one in placed])
-    return [(_decided(one, lists, after, watched), one.plain(said)) for one, said in zip(placed, said, strict=True)]
+    pairs = zip(placed, said, strict=True)
+    return [(_decided(one, lists, after, watched), one.plain(Rehearsal, answer)) for one, answer in pairs]
 
 
 def _settle(watched: Watched, jobs: Sequence[Json]) -> dict[str, Json]:
@@ -204,7 +213,7 @@ def _settle(watched: Watched, jobs: Sequence[Json]) -> dict[str, Json]:
         return [str(job["metadata"]) for job in jobs if not any(_is_of(each, job) for each in found)]
 
     wait_until(lambda: not waiting(), lambda: str(waiting()))
-    return watched.settle()
+    return watched.settle(PATIENCE_SECONDS)
 
 
 def _rehearse(chain: Chain, namespace: str, job: Json, folder: Path) -> Json:
@@ -218,6 +227,8 @@ def _rehearse(chain: Chain, namespace: str, job: Json, folder: Path) -> Json:
 
 
 def _decided(one: _Placed, lists: Mapping[str, Sequence[Json]], after: Mapping[str, Json], watched: Watched) -> Decided:
+    assert one.case.name not in watched.preempts_in_circles, f"{one.case.name} did not come to rest"
+    of_case = {plural: [each for each in items if one.owns(each)] for plural, items in lists.items()}
     owned = [each for each in after.values() if one.owns(each)]
     (found,) = [each for each in owned if _is_of(each, one.place(one.case.next))]
     job = f"{one.case.name}/{one.case.next['metadata']['name']}"
@@ -226,10 +237,8 @@ def _decided(one: _Placed, lists: Mapping[str, Sequence[Json]], after: Mapping[s
     return Decided(
         case=one.case.name,
         digest=digest_of(one.case),
-        objects=one.plain(
-            {plural: [_short(each) for each in items if one.owns(each)] for plural, items in lists.items()}
-        ),
-        seen=Seen.model_validate_json(json.dumps(one.plain(see(found, preempted).model_dump()))),
+        objects=one.plain(dict[str, list[Json]], {plural: list(map(_short, of_case[plural])) for plural in of_case}),
+        seen=one.plain(Seen, see(found, preempted).model_dump()),
         runs=tuple(sorted(job if each is found else name_of(each) for each in owned if is_true(each, "QuotaReserved"))),
     )
 

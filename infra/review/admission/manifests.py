@@ -49,20 +49,21 @@ def _quota(flavor: Object) -> FlavorQuota:
 def workloads(
     found: Iterable[Object], cluster_queues: Mapping[tuple[str, str], str], flavors: Iterable[Object]
 ) -> list[Workload]:
-    """Return the Workloads that run or wait in a queue.
-
-    `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
-    """
+    """Return the Workloads that run or wait in a queue of `cluster_queues`, by LocalQueue as in `cluster_queue`."""
     known, flavors = set(cluster_queues.values()), list(flavors)
     # Workloads of other queues may have any form, for example no chips.
     return [
         _workload(manifest, queue, flavors)
         for manifest in found
-        if (queue := _cluster_queue(manifest, cluster_queues)) in known and counts(manifest)
+        if (queue := cluster_queue(manifest, cluster_queues)) in known and counts(manifest)
     ]
 
 
-def _cluster_queue(manifest: Object, cluster_queues: Mapping[tuple[str, str], str]) -> str | None:
+def cluster_queue(manifest: Object, cluster_queues: Mapping[tuple[str, str], str]) -> str | None:
+    """Return the ClusterQueue of a Workload, where it has quota or else waits; `None` if there is none.
+
+    `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
+    """
     if admitted := _admission(manifest):
         return admitted["clusterQueue"]
     return cluster_queues.get((manifest["metadata"]["namespace"], manifest["spec"].get("queueName", "")))

@@ -44,18 +44,20 @@ class Decided:
     """Workloads that have quota in the end."""
 
     def differences(self, case: Case, said: Rehearsal) -> list[str]:
-        """Where `rehearse` differs. It may say that it does not know, for the only reason of the case."""
+        """Where `rehearse` differs. It may say that it does not know, for the reasons of the case."""
         about = f"{self.case}: {said.verdict}; {'; '.join(said.reasons)}. Kueue: {self.seen}; runs {self.runs}"
         if case.unknown:
-            named = said.outcome == "unknown" and len(said.reasons) == 1 and case.unknown in said.reasons[0]
-            return [] if named else [about]
+            pairs = zip(case.unknown, said.reasons, strict=False)
+            named = len(said.reasons) == len(case.unknown) and all(part in reason for part, reason in pairs)
+            return [] if said.outcome == "unknown" and named else [about]
         reserved = {name_of(each) for each in self.objects["workloads"] if is_true(each, "QuotaReserved")}
         found = said.simulated
         if found is None:
             same = said.outcome in ("waits", "never") and self.seen.outcome in ("waits", "never", "unsaid")
             return [] if same and reserved == {*self.runs} else [about]
         stopped = {each.workload for each in found.preempted if not each.runs_again}
-        runs = reserved - stopped | ({found.workload} if found.admitted_in_the_end else set[str]())
+        runs = reserved - stopped | {*found.started_first, *found.started_later}
+        runs |= {found.workload} if found.admitted_in_the_end else set()
         same = said.outcome == found.outcome and self.seen.agrees_with(found)
         return [] if same and runs == {*self.runs} else [f"{about}; expected {sorted(runs)}"]
 
@@ -85,7 +87,7 @@ class Recorded(ApiServer):
         }
         if folder == "/api/v1/namespaces":
             return self.objects["namespaces"][0]
-        return single.get(path) or {"items": self.objects[name]}
+        return single[path] if path in single else {"items": self.objects[name]}
 
 
 def write(kueue: str, configurations: Mapping[str, str], found: Iterable[Decided]) -> None:

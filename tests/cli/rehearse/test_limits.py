@@ -65,6 +65,14 @@ def test_a_queue_that_admits_nothing_of_the_namespace_is_named(rehearse: Rehears
     assert all("cluster-queue" in reason for reason in found["reasons"])
 
 
+def test_kueue_takes_no_job_of_more_than_eighteen_parts(rehearse: Rehearse) -> None:
+    job = jobset()
+    (part,) = job["spec"]["replicatedJobs"]
+    job["spec"]["replicatedJobs"] = [{**part, "name": f"part-{index}"} for index in range(19)]
+    found = rehearse(cluster(*xpk(1000)), job)
+    assert (found["outcome"], "18" in found["reasons"][0]) == ("never", True)
+
+
 def test_an_inactive_queue_or_a_stopped_local_queue_keeps_a_job_waiting(rehearse: Rehearse) -> None:
     flavor, queue, local, *classes = xpk()
     inactive = {"conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound", "message": "no x"}]}
@@ -91,6 +99,7 @@ ANY = {"spec": {"parentName": "root"}}
         (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}})),
         (xpk(concurrentAdmissionPolicy={}), jobset()),
         (xpk(), jobset(pod={"resourceClaims": [{"name": "x"}]})),
+        (xpk(), jobset(pod={"runtimeClassName": "gvisor"})),
         (xpk(), jobset(managedBy="kueue.x-k8s.io/multikueue")),
         ([{"kind": "ResourceFlavor", **named("1xv6e-16"), "spec": {"topologyName": "x"}}, *xpk()[1:]], jobset()),
     ],
