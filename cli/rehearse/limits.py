@@ -8,7 +8,7 @@ from cli.rehearse.job_file import SubmittedJob
 from cli.rehearse.submission import Submission
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
-from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
+from infra.review.admission.manifests import GATES, obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
 from infra.stack.manifests import Object, amount, condition, is_true, selects
 from infra.stack.names import (
@@ -29,6 +29,22 @@ _MANAGERS = ("", "jobset.sigs.k8s.io/jobset-controller", "kubernetes.io/job-cont
 _FRAMEWORKS = {"JobSet": "jobset.x-k8s.io/jobset", "Job": "batch/job"}
 _MAX_POD_SETS = 18
 """Maximum number of pod sets of a Workload, as its CustomResourceDefinition says."""
+_STRATEGIES = {"LessThanOrEqualToFinalShare", "LessThanInitialShare"}
+"""Kueue's usual strategies of preemption with fair sharing, which are simulated together."""
+_GATES = {
+    "FairSharingPreemptWithinNominal",
+    "FairSharingPrioritizeNonBorrowing",
+    "FlavorFungibility",
+    "FlavorFungibilityPreserveScanProgress",
+    "PriorityBoost",
+    "PrioritizePreemptorWorkloads",
+    "PrioritySortingWithinCohort",
+    "ReclaimablePods",
+    "RecomputeAssignmentUponPreemptionTargetsOverlap",
+    "SchedulerTimestampPreemptionBuffer",
+    "WorkloadPriorityClassDefaulting",
+}
+"""Feature gates that change decisions (`pkg/features/kube_features.go` of Kueue)."""
 _NEVER: frozenset[Outcome] = frozenset({"never"})
 FITS: frozenset[Outcome] = frozenset({"admitted", "never"})
 """Outcomes without preemption or waiting."""
@@ -51,6 +67,8 @@ def holds(submission: Submission) -> Iterator[str]:
     """Yield why its queues admit nothing now."""
     if live.is_stopped(submission.local_queue):
         yield f"LocalQueue {submission.local_queue['metadata']['name']} is stopped (stopPolicy)"
+    if gates := submission.job.annotations.get(GATES):
+        yield f"{submission.job.kind} {submission.job.name} waits until its gates are removed: {gates} ({GATES})"
     active = condition(submission.queue, "Active")
     if live.is_stopped(submission.queue):
         yield f"{submission.title} is stopped (stopPolicy)"
@@ -234,8 +252,14 @@ def _of_configuration(submission: Submission) -> Iterator[Gap]:
         yield Gap(f"Kueue's managedJobsNamespaceSelector leaves out namespace {submission.job.namespace}", NOTHING)
     if config.get("waitForPodsReady", {}).get("blockAdmission"):
         yield Gap("Kueue admits nothing while admitted pods are not ready (waitForPodsReady.blockAdmission)")
-    if any(each.get("input") == TPU_RESOURCE for each in config.get("resources", {}).get("transformations", [])):
-        yield Gap(f"Kueue's configuration counts {TPU_RESOURCE} as another resource", NOTHING)
+    asked = {TPU_RESOURCE, *(name for pods in submission.job.pods.values() for name in requests(pods["spec"]))}
+    for each in config.get("resources", {}).get("transformations", []):
+        if changed := asked & {each.get("input"), *each.get("outputs", {})}:
+            yield Gap(f"Kueue's configuration transforms {', '.join(sorted(changed))}", NOTHING)
+    if strategies := set(config.get("fairSharing", {}).get("preemptionStrategies", _STRATEGIES)) ^ _STRATEGIES:
+        yield Gap(f"Kueue's fair sharing has other preemptionStrategies than usual: {', '.join(strategies)}", FITS)
+    if gates := _GATES & config.get("featureGates", {}).keys():
+        yield Gap(f"Kueue's configuration sets feature gates: {', '.join(sorted(gates))}", NOTHING)
 
 
 def _selected(submission: Submission) -> bool | None:

@@ -54,7 +54,10 @@ def install(chain: Chain, more: Json) -> str:
         documents += [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *made]
     (config_map,) = [each for each in documents if each["metadata"]["name"] == CONFIG_MAP]
     config_map["data"] = _with(config_map["data"], more)
-    chain.kubectl("create", "-f", "-", stdin=yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for first in (True, False):
+            wave = [each for each in documents if (each["kind"] == "Namespace") == first]
+            list(pool.map(lambda each: _create(chain.api, each), wave))
     _wait(chain)
     return next(iter(config_map["data"].values()))
 

@@ -6,8 +6,10 @@ from typing import cast
 
 from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
 from infra.stack.manifests import Object, amount, condition, holds, is_true, moment
-from infra.stack.names import TPU_RESOURCE
+from infra.stack.names import KUEUE_GROUP, TPU_RESOURCE
 
+GATES = f"{KUEUE_GROUP}/admission-gated-by"
+"""Annotation with the gates that keep a job out of its queue until somebody removes them."""
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
 """Eviction reasons after which a workload is requeued at the end, as `infra.operators` configures it."""
 
@@ -75,8 +77,8 @@ def _admission(manifest: Object) -> Object | None:
 
 def counts(manifest: Object) -> bool:
     """Return whether the workload has quota or requests some."""
-    active = manifest["spec"].get("active", True) or is_true(manifest, "QuotaReserved")
-    return active and not is_true(manifest, "Finished")
+    requests_some = manifest["spec"].get("active", True) and not manifest["metadata"].get("annotations", {}).get(GATES)
+    return (requests_some or is_true(manifest, "QuotaReserved")) and not is_true(manifest, "Finished")
 
 
 def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:

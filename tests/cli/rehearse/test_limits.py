@@ -117,6 +117,8 @@ def test_what_is_not_simulated_makes_the_answer_unknown(rehearse: Rehearse, obje
         {"integrations": {"frameworks": ["batch/job"]}},
         {"managedJobsNamespaceSelector": {"matchLabels": {"team": "other"}}},
         {"resources": {"transformations": [{"input": TPU, "outputs": {}}]}},
+        {"resources": {"transformations": [{"input": "vendor/devices", "outputs": {TPU: 1}}]}},
+        {"featureGates": {"FlavorFungibility": False}},
     ],
 )
 def test_so_does_a_configuration_with_which_quotas_do_not_decide(rehearse: Rehearse, config: Any) -> None:
@@ -193,6 +195,12 @@ def test_fair_sharing_matters_only_if_it_changes_the_answer(rehearse: Rehearse) 
     greedy = workload("greedy", 16, cluster_queue="third"), workload("more", 16, cluster_queue="third")
     assert rehearse(unread(), jobset())["outcome"] == "admitted"
     assert rehearse(unread(*greedy), jobset())["outcome"] == "unknown"
+
+
+def test_other_strategies_of_fair_sharing_do_not_matter_if_the_job_fits(rehearse: Rehearse) -> None:
+    one_strategy = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
+    fits, full = cluster(*xpk(), config=one_strategy), cluster(*xpk(), workload("holds", 32), config=one_strategy)
+    assert [rehearse(each, jobset())["outcome"] for each in (fits, full)] == ["admitted", "unknown"]
 
 
 def test_a_workload_that_waits_for_nothing_is_a_sign_of_something_else(rehearse: Rehearse) -> None:

@@ -148,6 +148,9 @@ def of_checks() -> Iterator[Case]:
 
 def of_jobs() -> Iterator[Case]:
     """Jobs of other kinds than JobSet."""
+    gates = {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}
+    yield Case("job-behind-a-gate", one(), (), job("next", 8, annotations=gates))
+    yield Case("gate-of-another-job", one(), (job("gated", 16, priority="high", annotations=gates),), NEXT)
     yield Case("plain-job", one(), (), plain_job("next", 4, 4))
     yield Case("plain-job-too-large", one(), (), plain_job("next", 4, 5))
     yield Case("plain-job-preempted", one(**WITHIN), (plain_job("low", 4, 4, priority="low"),), URGENT)
