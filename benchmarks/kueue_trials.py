@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -22,6 +21,7 @@ from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, d
 from infra.cluster.kubernetes import ApiError, ApiServer
 from infra.review.admission import manifests
 from infra.review.admission.situation import Situation
+from infra.stack.manifests import condition, conditions, is_true
 from infra.stack.names import TPU_RESOURCE
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
@@ -74,11 +74,11 @@ class Watched:
             time.sleep(_POLL_SECONDS)
 
     def _evictions(self, found: Iterable[Manifest]) -> set[str]:
-        """Stop evicted workloads without jobs, but only after all that are evicted together have been marked. Return
-        the trials of those that still have their quota."""
-        evicted = [item for item in found if "Evicted" in _conditions(item)]
+        """Stop evicted workloads without jobs, after all that are evicted together have been marked. Return the trials
+        of those that still have quota."""
+        evicted = [item for item in found if is_true(item, "Evicted")]
         fresh = {_by(item) for item in evicted if self._note(item)}
-        leaving = [item for item in evicted if "QuotaReserved" in _conditions(item)]
+        leaving = [item for item in evicted if is_true(item, "QuotaReserved")]
         for item in leaving:
             if len(self._known[key(item)]) > _MAX_EVICTIONS:
                 self.preempts_in_circles.add(self.trial_of(item))
@@ -90,13 +90,12 @@ class Watched:
 
     def _note(self, item: Manifest) -> bool:
         """Record which workload preempted this one, and why. Return whether the eviction is new."""
-        conditions = _conditions(item)
-        sights, at = self._known.setdefault(key(item), set()), conditions["Evicted"]["lastTransitionTime"]
+        sights, at = self._known.setdefault(key(item), set()), condition(item, "Evicted")["lastTransitionTime"]
         if at in sights:
             return False
         sights.add(at)
-        if "Preempted" in conditions and _by(item) not in self._final:
-            self.pushed.setdefault(_by(item), {})[key(item)] = conditions["Preempted"]["reason"]
+        if is_true(item, "Preempted") and _by(item) not in self._final:
+            self.pushed.setdefault(_by(item), {})[key(item)] = condition(item, "Preempted")["reason"]
         return True
 
     def _let_go(self, item: Manifest) -> None:
@@ -144,7 +143,7 @@ def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
             for turn in range(max(len(trial.workloads) for trial in trials)):
                 # Create one workload of each trial at a time, so that Kueue processes them in this order.
                 each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
-            watched = Watched(api, _trial)
+            watched = Watched(api, lambda workload: _name(workload).rpartition("-")[0])
             before = watched.settle(_TIMEOUT_SECONDS)
             if stopped := [trial.stopped for trial in trials if trial.stopped]:
                 hold = {"spec": {"stopPolicy": "Hold"}}
@@ -225,8 +224,7 @@ def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manife
 
 def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
     """Return the result of a workload that preempted those of `pushed`."""
-    conditions = {condition["type"]: condition for condition in item.get("status", {}).get("conditions", [])}
-    admitted = conditions.get("QuotaReserved", {}).get("status") == "True"
+    admitted = is_true(item, "QuotaReserved")
     assignments = item["status"]["admission"]["podSetAssignments"] if admitted else []
     flavors = tuple(each["flavors"][TPU_RESOURCE] for each in assignments if TPU_RESOURCE in each.get("flavors", {}))
     if pushed:
@@ -234,7 +232,7 @@ def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
     elif admitted:
         outcome = "admitted"
     else:
-        message = conditions.get("QuotaReserved", {}).get("message", "")
+        message = condition(item, "QuotaReserved").get("message", "")
         if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
             outcome = "unsaid"
         else:
@@ -251,26 +249,16 @@ def key(workload: Manifest) -> str:
     return f"{workload['metadata']['namespace']}/{_name(workload)}"
 
 
-def _conditions(item: Manifest) -> dict[str, Any]:
-    conditions = item.get("status", {}).get("conditions", [])
-    return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
-
-
 def _by(item: Manifest) -> str:
     """Return the UID of the workload that preempted this one."""
-    preempted = _conditions(item).get("Preempted")
-    return preempted["message"].partition("(UID: ")[2].partition(",")[0] if preempted else ""
-
-
-def _trial(workload: Manifest) -> str:
-    return _name(workload).rpartition("-")[0]
+    message = condition(item, "Preempted")["message"] if is_true(item, "Preempted") else ""
+    return message.partition("(UID: ")[2].partition(",")[0]
 
 
 def _state(item: Manifest) -> object:
     """Return the values that may still change."""
-    status = item.get("status", {})
-    conditions = [(each["type"], each["status"], each["reason"]) for each in status.get("conditions", [])]
-    return status.get("admission"), conditions
+    reasons = [(each.kind, each.holds, each.reason) for each in conditions(item)]
+    return item.get("status", {}).get("admission"), reasons
 
 
 def trials(named: Mapping[bool, Sequence[str]]) -> Iterator[list[Decision]]:

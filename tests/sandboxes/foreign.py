@@ -52,6 +52,9 @@ def install(chain: Chain, more: Json) -> str:
         namespace = f"{name}-system"
         made = render({"chart": name, "namespace": namespace}, name, chain.programs)
         documents += [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *made]
+    for each in documents:
+        if each["kind"].endswith("WebhookConfiguration"):  # They are in no namespace, whatever the chart says.
+            each["metadata"].pop("namespace", None)
     (config_map,) = [each for each in documents if each["metadata"]["name"] == CONFIG_MAP]
     config_map["data"] = _with(config_map["data"], more)
     with ThreadPoolExecutor(_THREADS) as pool:
