@@ -29,6 +29,8 @@ _MANAGERS = ("", "jobset.sigs.k8s.io/jobset-controller", "kubernetes.io/job-cont
 _FRAMEWORKS = {"JobSet": "jobset.x-k8s.io/jobset", "Job": "batch/job"}
 _MAX_POD_SETS = 18
 """Maximum number of pod sets of a Workload, as its CustomResourceDefinition says."""
+_DEFAULTS = (("default", "limits"), ("defaultRequest", "requests"))
+"""Keys of a LimitRange, and which resources of a container they add."""
 _STRATEGIES = {"LessThanOrEqualToFinalShare", "LessThanInitialShare"}
 """Kueue's usual strategies of preemption with fair sharing, which are simulated together."""
 _GATES = {
@@ -82,11 +84,20 @@ def blocks(submission: Submission) -> Iterator[str]:
         yield f"{submission.title} has no quota of {TPU_RESOURCE}"
     if submission.objects.configuration is not None and (names := _uncovered(submission)):
         yield f"it requests {names}, of which {submission.title} has no quota"
+    yield from _without_counted_resources(submission)
     if (count := len(submission.job.pods)) > _MAX_POD_SETS:
         yield f"it has {count} replicated jobs, and Kueue takes at most {_MAX_POD_SETS}"
     if _selected(submission) is False:
         yield f"the namespaceSelector of {submission.title} does not select namespace {submission.job.namespace}"
     yield from _unsuitable_flavors(submission)
+
+
+def _without_counted_resources(submission: Submission) -> Iterator[str]:
+    """Yield the pods for which Kueue 0.19 writes no assignment, so that the API server refuses the whole admission."""
+    for name, pods in submission.job.pods.items():
+        asked = requests(pods["spec"])
+        if asked and _ignores_undeclared(submission) and _covered(submission).isdisjoint(asked):
+            yield f"the pods of {name} request nothing that {submission.title} counts (quotaCheckStrategy)"
 
 
 def _unsuitable_flavors(submission: Submission) -> Iterator[str]:
@@ -119,7 +130,12 @@ def of_verdict(submission: Submission, verdict: Verdict) -> Iterator[Gap]:
     if submission.unknown_priority:
         yield Gap(f"its priority is taken for 0, because you may not {submission.unknown_priority}", FITS)
     if early := sorted({*verdict.started_first} - submission.earlier):
-        yield Gap(f"{early[0]} waits although its chips are free, so something else may hold back jobs here", FITS)
+        # Kueue also leaves out jobs like those that it has set aside in their queue.
+        job = submission.workload
+        mine = [each for each in submission.situation.workloads if each.queue == job.queue and each.name in early]
+        alike = any((each.priority, each.pod_sets) == (job.priority, job.pod_sets) for each in mine)
+        text = f"{early[0]} waits although its chips are free, so something else may hold back jobs here"
+        yield Gap(text, _NEVER if alike else FITS)
 
 
 def _of_job(job: SubmittedJob) -> Iterator[Gap]:
@@ -144,11 +160,12 @@ def _of_job(job: SubmittedJob) -> Iterator[Gap]:
 
 def _of_queue(submission: Submission) -> Iterator[Gap]:
     spec, title = submission.queue["spec"], submission.title
-    if submission.has_waiting():
-        if spec.get("queueingStrategy") == "StrictFIFO":
-            yield Gap(f"{title} is StrictFIFO: its first waiting workload may block those behind it")
-        if "admissionScope" in spec:
-            yield Gap(f"{title} has admission fair sharing, which orders its waiting workloads by past usage")
+    waiting = {each.queue for each in submission.situation.workloads if each.admission is None}
+    for each in submission.related:
+        if (name := each["metadata"]["name"]) in waiting and each["spec"].get("queueingStrategy") == "StrictFIFO":
+            yield Gap(f"ClusterQueue {name} is StrictFIFO: its first waiting workload may block those behind it")
+    if submission.queue_name in waiting and "admissionScope" in spec:
+        yield Gap(f"{title} has admission fair sharing, which orders its waiting workloads by past usage")
     if "concurrentAdmissionPolicy" in spec:
         yield Gap(f"{title} has concurrent admission, which tries several flavors at once")
     if spec.get("flavorFungibility", {}).get("preference"):
@@ -210,12 +227,12 @@ def _of_limit_ranges(submission: Submission) -> Iterator[Gap]:
         yield Gap(f"a LimitRange may add requests to its pods, and you may not {right}", _ALL)
     specs = [pods["spec"] for pods in submission.job.pods.values()]
     containers = [each for spec in specs for each in (*spec["containers"], *spec.get("initContainers", []))]
-    asked = [each.get("resources", {}).get("requests", {}) for each in containers]
+    asked = [each.get("resources", {}) for each in containers]
     for found in submission.objects.lists["limitranges"]:
         rules = [rule for rule in found["spec"].get("limits", []) if rule["type"] != "PersistentVolumeClaim"]
-        added = {name for rule in rules for name in (*rule.get("default", {}), *rule.get("defaultRequest", {}))}
+        added = {(kind, name) for rule in rules for key, kind in _DEFAULTS for name in rule.get(key, {})}
         bounded = any(key in rule for rule in rules for key in ("min", "max", "maxLimitRequestRatio"))
-        if bounded or any(name not in each for each in asked for name in added):
+        if bounded or any(name not in each.get(kind, {}) for each in asked for kind, name in added):
             yield Gap(f"LimitRange {found['metadata']['name']} may add requests to its pods, or refuse theirs")
 
 
@@ -276,13 +293,25 @@ def _selected(submission: Submission) -> bool | None:
 
 def _uncovered(submission: Submission) -> str:
     """Return the requested resources that its ClusterQueue does not count, as text; empty if it counts them all."""
-    settings = (submission.objects.configuration or {}).get("resources", {})
-    if settings.get("quotaCheckStrategy") == "IgnoreUndeclared":
+    if _ignores_undeclared(submission):
         return ""
-    covered = {resource["name"] for _, resource in live.quotas(submission.queue)}
-    excluded = tuple(settings.get("excludeResourcePrefixes", []))
+    excluded = tuple(_resource_settings(submission).get("excludeResourcePrefixes", []))
     asked = {name for pods in submission.job.pods.values() for name in requests(pods["spec"])}
-    return ", ".join(sorted(name for name in asked - covered - {TPU_RESOURCE} if not name.startswith(excluded)))
+    missing = asked - _covered(submission) - {TPU_RESOURCE}
+    return ", ".join(sorted(name for name in missing if not name.startswith(excluded)))
+
+
+def _covered(submission: Submission) -> set[str]:
+    """Return the resources that its ClusterQueue counts."""
+    return {resource["name"] for _, resource in live.quotas(submission.queue)}
+
+
+def _ignores_undeclared(submission: Submission) -> bool:
+    return _resource_settings(submission).get("quotaCheckStrategy") == "IgnoreUndeclared"
+
+
+def _resource_settings(submission: Submission) -> Object:
+    return (submission.objects.configuration or {}).get("resources", {})
 
 
 def _short_resources(submission: Submission, queue: Object) -> Iterator[tuple[str, str]]:

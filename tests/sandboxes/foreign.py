@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from benchmarks.kueue_trials import Watched, see
 from cli.main import app
 from cli.rehearse.rehearse import Rehearsal
 from infra.cluster import kueue_objects
-from infra.cluster.kubernetes import ApiServer, Json
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission.manifests import name_of
 from infra.stack.manifests import is_true
@@ -37,8 +38,9 @@ _NAMING = ("cohort", "cohortName", "parent", "parentName", "clusterQueue", "topo
 """Keys whose values are names of objects of the cluster, which need not exist."""
 _APIS = {"PriorityClass": "scheduling.k8s.io/v1", "Namespace": "v1"}
 """APIs of objects that do not say theirs; that of Kueue for the others."""
-_PLURALS = {"Topology": "topologies", "PriorityClass": "priorityclasses"}
-_PLURALS |= {"WorkloadPriorityClass": "workloadpriorityclasses"}
+_PLURALS = {"Topology": "topologies"} | {
+    kind: f"{kind.lower()}es" for kind in ("PriorityClass", "WorkloadPriorityClass")
+}
 _UNINTERESTING = ("managedFields", "resourceVersion", "generation", "finalizers")
 _THREADS = 8
 _CONFIGURATION = f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}"
@@ -89,7 +91,16 @@ def _wait(chain: Chain) -> None:
     def available(each: Json) -> bool:
         return each.get("status", {}).get("observedGeneration") == each["metadata"]["generation"]
 
+    def reviewed() -> bool:
+        """Whether the API server trusts the webhooks, which is later."""
+        flavor = {"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
+        with suppress(ApiError):
+            chain.api.request("POST", _path(flavor), flavor, {"dryRun": "All"})
+            return True
+        return False
+
     wait_until(lambda: all(map(available, _deployments(chain))), lambda: str(_deployments(chain)))
+    wait_until(reviewed, lambda: "Kueue's webhooks do not answer")
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ class _Placed:
         return {"kind": "Namespace", "metadata": {"name": self.case.name, "labels": labels[0] if labels else {}}}
 
     def place(self, made: Json) -> Json:
-        found = {"apiVersion": _APIS.get(made["kind"], KUEUE_API_VERSION), **self._renamed(made, self._names())}
+        found: Json = {"apiVersion": _APIS.get(made["kind"], KUEUE_API_VERSION), **self._renamed(made, self._names())}
         if made["kind"] in _NAMESPACED:
             found["metadata"] |= {"name": made["metadata"]["name"], "namespace": self.case.name}
         return found

@@ -11,11 +11,12 @@ import pytest
 from benchmarks.kueue_decisions import kueue
 from tests.chain.stack import sandbox_in
 from tests.cli.rehearse import recorded
+from tests.cli.rehearse.cases import CONFIGURATIONS
 from tests.cli.rehearse.recorded import Decided
-from tests.cli.rehearse.situations import CASES, CONFIGURATIONS
+from tests.cli.rehearse.situations import CASES
 from tests.sandboxes import foreign
 
-pytestmark = pytest.mark.complete
+pytestmark = [pytest.mark.complete, pytest.mark.timeout(1800)]
 
 EVERY = 4
 """The test takes each fourth case, unless it writes the record."""

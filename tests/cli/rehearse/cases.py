@@ -108,7 +108,7 @@ CLASSES = [
 ]
 ONE = [flavor("tpu"), USER, *CLASSES]
 """Everything but the ClusterQueue."""
-WITHIN = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+WITHIN: Any = {"preemption": {"withinClusterQueue": "LowerPriority"}}
 
 
 def one(chips: int | Mapping[str, Any] = 16, **spec: Any) -> list[Object]:

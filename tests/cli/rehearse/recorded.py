@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import urllib3
 
@@ -63,7 +64,7 @@ class Decided:
 
 
 def digest_of(case: Case) -> str:
-    text = json.dumps(asdict(case), sort_keys=True)
+    text = json.dumps({**asdict(case), "unknown": None}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -111,9 +112,16 @@ def _plain(text: str, decided: Decided) -> str:
 
 def read() -> tuple[str, Mapping[str, str], list[Decided]]:
     """The version of Kueue, its configurations by name, and the decisions."""
-    head, *lines = map(json.loads, RECORD.read_text().splitlines())
+    lines: list[Any] = list(map(json.loads, RECORD.read_text().splitlines()))
+    head, *decisions = lines
     found = [
-        Decided(**{**line, "seen": Seen.model_validate_json(json.dumps(line["seen"])), "runs": tuple(line["runs"])})
-        for line in lines
+        Decided(
+            case=line["case"],
+            digest=line["digest"],
+            objects=line["objects"],
+            seen=Seen.model_validate_json(json.dumps(line["seen"])),
+            runs=tuple(line["runs"]),
+        )
+        for line in decisions
     ]
     return head["kueue"], head["configurations"], found

@@ -75,19 +75,19 @@ def of_flavors() -> Iterator[Case]:
     )
     low = job("low", 16, priority="low")
     yield Case("next-flavor-before-preemption", [*both, queue(sixteen, **WITHIN)], (low,), URGENT)
-    stops = {"flavorFungibility": {"whenCanPreempt": "MayStopSearch"}}
+    stops: Any = {"flavorFungibility": {"whenCanPreempt": "MayStopSearch"}}
     yield Case("preemption-before-next-flavor", [*both, queue(sixteen, **WITHIN, **stops)], (low,), URGENT)
-    old = {"flavorFungibility": {"whenCanPreempt": "Preempt"}, "cohort": "team"}
+    old: Any = {"flavorFungibility": {"whenCanPreempt": "Preempt"}, "cohort": "team"}
     first = {**queue(sixteen, **WITHIN, **old), "apiVersion": "kueue.x-k8s.io/v1beta1"}
     yield Case("preemption-in-the-old-version", [*both, first], (low,), URGENT)
     lender = [queue({"tpu": 16}, "other", cohortName="team")]
     yield Case(
         "borrows-before-next-flavor", [*both, *lender, queue({"tpu": 0, "spot": 16}, cohortName="team")], (), NEXT
     )
-    next_one = {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}}
+    next_one: Any = {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}}
     tries = queue({"tpu": 0, "spot": 16}, cohortName="team", **next_one)
     yield Case("next-flavor-before-borrowing", [*both, *lender, tries], (), NEXT)
-    preference = {
+    preference: Any = {
         "flavorFungibility": {
             "whenCanBorrow": "TryNextFlavor",
             "whenCanPreempt": "TryNextFlavor",
@@ -123,7 +123,7 @@ def of_queues() -> Iterator[Case]:
     )
     yield Case("preempts-only-lower", one(**WITHIN), (job("runs", 16, priority="high"),), URGENT)
     yield Case("never-preempts", one(preemption={}), (job("low", 16, priority="low"),), URGENT)
-    newer = {"preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}}
+    newer: Any = {"preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}}
     yield Case("preempts-newer-equal", one(**newer), (job("runs", 8), job("more", 8)), NEXT)
     yield Case(
         "preempts-the-fewest",
@@ -146,13 +146,13 @@ def of_queues() -> Iterator[Case]:
     )
     negative = {"kind": "WorkloadPriorityClass", **named("idle"), "value": -10}
     yield Case("negative-priority", [*one(**WITHIN), negative], (job("idle", 16, priority="idle"),), job("next", 16))
-    fifo = {"queueingStrategy": "StrictFIFO"}
+    fifo: Any = {"queueingStrategy": "StrictFIFO"}
     yield Case("strict-fifo-and-nothing-waits", one(**fifo), (job("runs", 4),), NEXT)
     yield Case("hidden-by-selector", one(namespaceSelector={"matchLabels": {"team": "other"}}), (), NEXT)
     yield Case(
         "selected-by-label", [*one(namespaceSelector={"matchLabels": {"team": "research"}}), _labelled()], (), NEXT
     )
-    unlike = [{"key": "team", "operator": "NotIn", "values": ["other"]}]
+    unlike: Any = [{"key": "team", "operator": "NotIn", "values": ["other"]}]
     yield Case("selected-by-rule", one(namespaceSelector={"matchExpressions": unlike}), (), NEXT)
     yield Case("without-selector", one(namespaceSelector=None), (), NEXT)
 
@@ -244,8 +244,8 @@ def of_resources() -> Iterator[Case]:
     yield Case(
         "limits-after-default-requests", [*gcluster(cpus=200), ranged], (), wants, unknown=("LimitRange limits",)
     )
-    asks = pod(16, requests={"cpu": 100})
-    yield Case("requests-before-defaults", [*gcluster(cpus=200), ranged], (), job("next", asks))
+    asks = job("next", pod(16, limits={"cpu": 100}, requests={"cpu": 100}))
+    yield Case("requests-and-limits-before-defaults", [*gcluster(cpus=200), ranged], (), asks, config="fair")
     quota = {
         "name": "any",
         "resources": [{"name": "cpu", "nominalQuota": 200}, {"name": "memory", "nominalQuota": "1Ti"}],
