@@ -227,16 +227,13 @@ def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
     admitted = is_true(item, "QuotaReserved")
     assignments = item["status"]["admission"]["podSetAssignments"] if admitted else []
     flavors = tuple(each["flavors"][TPU_RESOURCE] for each in assignments if TPU_RESOURCE in each.get("flavors", {}))
-    if pushed:
-        outcome = "preempts"
-    elif admitted:
-        outcome = "admitted"
+    message = condition(item, "QuotaReserved").get("message", "")
+    if pushed or admitted:
+        outcome = "preempts" if pushed else "admitted"
+    elif len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
+        outcome = "unsaid"
     else:
-        message = condition(item, "QuotaReserved").get("message", "")
-        if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
-            outcome = "unsaid"
-        else:
-            outcome = "waits" if "insufficient unused quota" in message else "never"
+        outcome = "waits" if "insufficient unused quota" in message else "never"
     return Seen(outcome=outcome, flavors=flavors, preempted=dict(sorted(pushed.items())))
 
 

@@ -148,6 +148,7 @@ def test_a_rule_of_preemption_does_not_matter_if_the_job_fits(rehearse: Rehearse
         ("/api/v1/namespaces/default", {"namespaceSelector": {"matchLabels": {"team": "research"}}}, "unknown"),
         (path("localqueues"), {}, "admitted"),
         ("/api/v1/nodes", {}, "admitted"),
+        ("/api/v1/namespaces/default/limitranges", {}, "admitted"),
     ],
 )
 def test_a_missing_right_matters_only_if_the_object_does(
