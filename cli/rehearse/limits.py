@@ -27,6 +27,8 @@ _POD_SET = f"{KUEUE_GROUP}/podset-"
 """Prefix of the annotations of pods that ask for topology-aware scheduling."""
 _MANAGERS = ("", "jobset.sigs.k8s.io/jobset-controller", "kubernetes.io/job-controller")
 _FRAMEWORKS = {"JobSet": "jobset.x-k8s.io/jobset", "Job": "batch/job"}
+_SIMULATED = "0.19"
+"""Version of Kueue that the simulation follows."""
 _MAX_POD_SETS = 18
 """Maximum number of pod sets of a Workload, as its CustomResourceDefinition says."""
 _DEFAULTS = (("default", "limits"), ("defaultRequest", "requests"))
@@ -93,7 +95,7 @@ def blocks(submission: Submission) -> Iterator[str]:
 
 
 def _without_counted_resources(submission: Submission) -> Iterator[str]:
-    """Yield the pods for which Kueue 0.19 writes no assignment, so that the API server refuses the whole admission."""
+    """Yield the pods for which Kueue 0.19 writes no assignment, so the API server refuses the whole admission."""
     for name, pods in submission.job.pods.items():
         asked = requests(pods["spec"])
         if asked and _ignores_undeclared(submission) and _covered(submission).isdisjoint(asked):
@@ -253,9 +255,10 @@ def _of_workloads(submission: Submission) -> Iterator[Gap]:
 def _of_configuration(submission: Submission) -> Iterator[Gap]:
     config, kind = submission.objects.configuration, submission.job.kind
     if submission.objects.api_version != KUEUE_API_VERSION:
-        yield Gap(
-            f"this Kueue serves {submission.objects.api_version} only, and the simulation follows Kueue 0.19", _ALL
-        )
+        served = submission.objects.api_version
+        yield Gap(f"this Kueue serves {served} only, and the simulation follows Kueue {_SIMULATED}", _ALL)
+    elif (version := submission.objects.kueue_version) and not version.startswith(f"v{_SIMULATED}."):
+        yield Gap(f"this Kueue is {version}, and the simulation follows Kueue {_SIMULATED}", _ALL)
     if config is None:
         yield Gap(f"the ConfigMap {KUEUE_NAMESPACE}/{CONFIG_MAP} cannot be read, so Kueue's defaults are assumed", _ALL)
         return

@@ -18,6 +18,7 @@ from infra.stack.names import (
 _OLD_API_VERSION = f"{KUEUE_GROUP}/v1beta1"
 CONFIG_MAP = "kueue-manager-config"
 """ConfigMap with Kueue's configuration, in its chart and its manifests."""
+_VERSION_LABEL = "app.kubernetes.io/version"
 _OF_CLUSTER = ("clusterqueues", "resourceflavors", "cohorts", "workloadpriorityclasses", "admissionchecks")
 _OF_NAMESPACES = ("localqueues", "workloads")
 _REQUIRED = ("clusterqueues", "resourceflavors", "localqueues")
@@ -45,6 +46,8 @@ class KueueObjects:
     """Labels of the namespace. `None` if this user may not read it."""
     configuration: Object | None
     """Kueue's configuration. `None` if it is not in the usual ConfigMap or cannot be read."""
+    kueue_version: str
+    """Version of Kueue on the label of that ConfigMap, which its chart has, such as v0.19.2. Empty if it is unknown."""
     has_jobsets: bool
     """Whether the cluster has the API of JobSet."""
 
@@ -103,6 +106,7 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
         refused=refused,
         namespace_labels=space and space["metadata"].get("labels", {}),
         configuration=config_map and configuration(config_map),
+        kueue_version=config_map["metadata"].get("labels", {}).get(_VERSION_LABEL, "") if config_map else "",
         has_jobsets=api.find(f"/apis/{JOBSET_GROUP}") is not None,
     )
 

@@ -84,7 +84,10 @@ class Recorded(ApiServer):
         single: dict[str, Json] = {
             f"/apis/{KUEUE_GROUP}": {"versions": [{"groupVersion": KUEUE_API_VERSION}]},
             f"/apis/{JOBSET_GROUP}": {},
-            f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}": {"data": {"config.yaml": self.configuration}},
+            f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}": {
+                "metadata": {},
+                "data": {"config.yaml": self.configuration},
+            },
         }
         if folder == "/api/v1/namespaces":
             return self.objects["namespaces"][0]

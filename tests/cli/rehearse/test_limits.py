@@ -198,6 +198,15 @@ def test_fair_sharing_matters_only_if_it_changes_the_answer(rehearse: Rehearse) 
     assert rehearse(unread(*greedy), jobset())["outcome"] == "unknown"
 
 
+def test_another_version_of_kueue_is_a_note(rehearse: Rehearse) -> None:
+    notes: list[list[str]] = []
+    for version in ("v0.19.7", "v0.16.1"):
+        played = cluster(*xpk())
+        played.collections[SYSTEM][0]["metadata"]["labels"] = {"app.kubernetes.io/version": version}
+        notes.append(rehearse(played, jobset())["notes"])
+    assert notes == [[], ["this Kueue is v0.16.1, and the simulation follows Kueue 0.19"]]
+
+
 def test_other_strategies_of_fair_sharing_do_not_matter_if_the_job_fits(rehearse: Rehearse) -> None:
     one_strategy = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
     fits, full = cluster(*xpk(), config=one_strategy), cluster(*xpk(), workload("holds", 32), config=one_strategy)
