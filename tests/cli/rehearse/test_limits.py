@@ -11,7 +11,6 @@ from tests.cli.rehearse.clusters import (
     Rehearse,
     cluster,
     cluster_queue,
-    gcluster,
     jobset,
     local_queue,
     named,
@@ -30,14 +29,6 @@ def test_a_job_that_no_flavor_suits_is_told_why(rehearse: Rehearse) -> None:
     assert "taint google.com/tpu=present:NoSchedule" in found["reasons"][0]
     other = {"nodeSelector": {"cloud.google.com/gke-tpu-topology": "8x8"}}
     assert "gke-tpu-topology=4x4, and the pods select 8x8" in rehearse(cluster(*xpk()), jobset(pod=other))["reasons"][0]
-
-
-def test_too_few_cpus_make_the_answer_unknown(rehearse: Rehearse) -> None:
-    found = rehearse(cluster(*gcluster(cpus=399)), jobset(queue="user-queue", limits={"cpu": 100, "memory": "1Gi"}))
-    assert (found["outcome"], found["simulated"]["outcome"]) == ("unknown", "admitted")
-    (reason,) = found["reasons"]
-    assert "cluster-queue" in reason
-    assert "cpu" in reason
 
 
 def test_a_resource_without_quota_keeps_a_job_out_unless_the_configuration_leaves_it_out(rehearse: Rehearse) -> None:
@@ -82,26 +73,15 @@ def test_an_inactive_queue_or_a_stopped_local_queue_keeps_a_job_waiting(rehearse
     assert rehearse(cluster(flavor, queue, stopped, *classes), jobset())["outcome"] == "waits"
 
 
-ANY = {"spec": {"parentName": "root"}}
-
-
 @pytest.mark.parametrize(
     ("objects", "job"),
     [
-        ([*xpk(cohortName="all"), {"kind": "Cohort", **named("all"), **ANY}], jobset()),
-        ([*xpk(cohortName="all"), {"kind": "Cohort", **named("all"), "spec": {"resourceGroups": [1]}}], jobset()),
-        ([*xpk(admissionChecksStrategy={"admissionChecks": [{"name": "far"}]})], jobset()),
-        ([*xpk(), {"kind": "Workload", **workload("partial", 4, minCount=1)}], jobset()),
-        ([*xpk(queueingStrategy="StrictFIFO"), workload("waits", 32, None), workload("holds", 4)], jobset()),
-        ([*xpk(admissionScope={}), workload("waits", 32, None), workload("holds", 4)], jobset()),
-        (xpk(), jobset(pod_metadata={"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}})),
         (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/elastic-job": "true"}})),
         (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}})),
         (xpk(concurrentAdmissionPolicy={}), jobset()),
         (xpk(), jobset(pod={"resourceClaims": [{"name": "x"}]})),
         (xpk(), jobset(pod={"runtimeClassName": "gvisor"})),
         (xpk(), jobset(managedBy="kueue.x-k8s.io/multikueue")),
-        ([{"kind": "ResourceFlavor", **named("1xv6e-16"), "spec": {"topologyName": "x"}}, *xpk()[1:]], jobset()),
     ],
 )
 def test_what_is_not_simulated_makes_the_answer_unknown(rehearse: Rehearse, objects: Any, job: Any) -> None:
@@ -158,17 +138,6 @@ def test_a_missing_right_matters_only_if_the_object_does(
     played.collections[path("localqueues", namespace="default")] = [local_queue("multislice-queue", "cluster-queue")]
     played.refused[refused] = 403
     assert rehearse(played, jobset())["outcome"] == outcome
-
-
-def test_a_job_of_kubernetes_may_start_with_fewer_pods(rehearse: Rehearse) -> None:
-    template = jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]
-    labels = {"kueue.x-k8s.io/queue-name": "multislice-queue"}
-    annotations = {"kueue.x-k8s.io/job-min-parallelism": "1"}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {**template, "parallelism": 16, "completions": 16}}
-    rigid = {**job, "metadata": {"name": "probe", "labels": labels}}
-    elastic = {**job, "metadata": {"name": "probe", "labels": labels, "annotations": annotations}}
-    assert rehearse(cluster(*xpk()), rigid)["outcome"] == "never"
-    assert rehearse(cluster(*xpk()), elastic)["outcome"] == "unknown"
 
 
 def test_a_check_that_creates_hosts_follows_the_admission(rehearse: Rehearse) -> None:
