@@ -205,32 +205,32 @@ def decide(chain: Chain, cases: Sequence[Case], folder: Path) -> list[tuple[Deci
         watched = Watched(api, lambda workload: workload["metadata"]["namespace"])
         for turn in range(max(len(case.jobs) for case in cases)):
             each(_create, lambda case, turn=turn: case.jobs[turn : turn + 1])
-            time.sleep(1)  # Timestamps have whole seconds.
-        _settle(watched, [one.place(made) for one in placed for made in one.case.jobs])
+            # The workloads must be created in this order, and timestamps have whole seconds.
+            _await_workloads(api, [one.place(made) for one in placed for made in one.case.jobs[turn : turn + 1]])
+            time.sleep(1)
+        watched.settle(PATIENCE_SECONDS)
         each(_change, lambda case: case.changes)
-        _settle(watched, ())
+        watched.settle(PATIENCE_SECONDS)
         noting = _Noting(api.url, api.pool, api.credentials)
         kueue_objects.read(noting, cases[0].name)
         of_core = {plural: api.request("GET", f"/api/v1/{plural}")["items"] for plural in ("namespaces", "limitranges")}
         lists = {**noting.lists, **of_core}
         said = [_rehearse(chain, one.case.name, one.place(one.case.next), folder) for one in placed]
         each(_create, lambda case: [case.next])
-        after = _settle(watched, [one.place(one.case.next) for one in placed])
+        _await_workloads(api, [one.place(one.case.next) for one in placed])
+        after = watched.settle(PATIENCE_SECONDS)
     pairs = zip(placed, said, strict=True)
     return [(_decided(one, lists, after, watched), one.plain(Rehearsal, answer)) for one, answer in pairs]
 
 
-def _settle(watched: Watched, jobs: Sequence[Json]) -> dict[str, Json]:
-    """Wait until Kueue has made workloads of the jobs and nothing changes. Return all workloads by key."""
+def _await_workloads(api: ApiServer, jobs: Sequence[Json]) -> None:
+    """Wait until Kueue has made workloads of the jobs."""
 
-    workloads = f"/apis/{KUEUE_API_VERSION}/workloads"
-
-    def waiting() -> list[str]:
-        found = watched.api.request("GET", workloads)["items"]
+    def missing() -> list[str]:
+        found = api.request("GET", f"/apis/{KUEUE_API_VERSION}/workloads")["items"]
         return [str(job["metadata"]) for job in jobs if not any(_is_of(each, job) for each in found)]
 
-    wait_until(lambda: not waiting(), lambda: str(waiting()))
-    return watched.settle(PATIENCE_SECONDS)
+    wait_until(lambda: not missing(), lambda: str(missing()))
 
 
 def _rehearse(chain: Chain, namespace: str, job: Json, folder: Path) -> Json:
