@@ -90,13 +90,7 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
     listed("priorityclasses", (".scheduling.k8s.io", _PRIORITIES))
     listed("limitranges", ("", _LIMIT_RANGES.format(namespace)))
     listed("nodes", ("", f"{NODES}?labelSelector={ACCELERATOR_LABEL}"))
-    if missing := [plural for plural in _REQUIRED if plural not in lists]:
-        rights = " and ".join(refused[plural] for plural in missing)
-        roles = " and ".join(f"kueue-{plural.removesuffix('s')}-viewer-role" for plural in missing)
-        raise NoKueueError(
-            f"expected a user who may {rights}, because these are the quotas of the queue; ask for these rights, which"
-            f" Kueue has in the ClusterRole {roles}"
-        )
+    _require_quotas(lists, refused)
     space = _readable(api, _NAMESPACE.format(namespace))
     config_map = _readable(api, f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}")
     return KueueObjects(
@@ -109,6 +103,16 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
         kueue_version=config_map["metadata"].get("labels", {}).get(_VERSION_LABEL, "") if config_map else "",
         has_jobsets=api.find(f"/apis/{JOBSET_GROUP}") is not None,
     )
+
+
+def _require_quotas(lists: Mapping[str, Sequence[Json]], refused: Mapping[str, str]) -> None:
+    if missing := [plural for plural in _REQUIRED if plural not in lists]:
+        rights = " and ".join(refused[plural] for plural in missing)
+        roles = " and ".join(f"kueue-{plural.removesuffix('s')}-viewer-role" for plural in missing)
+        raise NoKueueError(
+            f"expected a user who may {rights}, because these are the quotas of the queue; ask for these rights, which"
+            f" Kueue has in the ClusterRole {roles}"
+        )
 
 
 def _api_version(api: ApiServer) -> str:

@@ -29,7 +29,7 @@ from tests.cli.rehearse.cases import (
     two,
 )
 from tests.cli.rehearse.clusters import TPU, V6E, Object, cluster_queue, gcluster, local_queue, named, xpk
-from tests.cli.rehearse.unusual import of_checks, of_jobs, of_orders, of_stops
+from tests.cli.rehearse.unusual import of_checks, of_jobs, of_orders, of_sizes, of_stops, of_topologies
 
 
 def of_names() -> Iterator[Case]:
@@ -103,6 +103,10 @@ def of_flavors() -> Iterator[Case]:
         URGENT,
         unknown=("has a preference in flavorFungibility",),
     )
+
+
+def of_shapes() -> Iterator[Case]:
+    """A job of two shapes, and a flavor that does not exist."""
     mixed = [flavor("tpu"), flavor("v5p", V5P), *ONE[1:], queue({"v5p": 16, "tpu": 16})]
     yield Case("two-shapes-in-one-job", mixed, (), job("next", 8, pod(4, select=V5P)))
     yield Case("missing-flavor", [*ONE[1:], queue()], (), NEXT)
@@ -162,9 +166,7 @@ def _labelled() -> Object:
 
 
 def of_cohorts() -> Iterator[Case]:
-    """Lending, borrowing and reclaiming."""
-    reclaims: Any = {"preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}}
-    lower: Any = {"preemption": {"reclaimWithinCohort": "LowerPriority"}}
+    """Lending and borrowing."""
     yield Case("borrows", two(8, 8), (), job("next", 16))
     yield Case("cohort-with-an-object", [*two(8, 8), cohort("team")], (), job("next", 16))
     yield Case("other-cohort", [*two(8, 8)[:-1], queue(8, "other", cohortName="apart")], (), job("next", 16))
@@ -175,6 +177,12 @@ def of_cohorts() -> Iterator[Case]:
     yield Case("lending-limit", two(8, limited(16, lendingLimit=4)), (), job("next", 16))
     yield Case("lends-nothing", two(0, limited(16, lendingLimit=0)), (), NEXT)
     yield Case("lent-away", two(16, 0), (other("guest", 16),), NEXT)
+
+
+def of_reclaims() -> Iterator[Case]:
+    """Chips that are lent, and that the lender or a borrower takes from others."""
+    reclaims: Any = {"preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}}
+    lower: Any = {"preemption": {"reclaimWithinCohort": "LowerPriority"}}
     yield Case("reclaims", two(16, 0, **reclaims), (other("guest", 16, "high"),), NEXT)
     yield Case(
         "reclaims-the-least", two(16, 4, **reclaims), (other("own", 4), other("guest", 8), other("more", 8)), NEXT
@@ -200,6 +208,10 @@ def of_cohorts() -> Iterator[Case]:
         unknown=("has a maxPriorityThreshold",),
     )
     yield Case("threshold-and-enough-chips", two(8, 8, preemption=below), (), job("next", 16, priority="high"))
+
+
+def of_hierarchies() -> Iterator[Case]:
+    """Cohorts in cohorts or with chips of their own, and neighbours that lend nothing."""
     root = [cohort("team", parentName="root"), cohort("root"), queue(16, "far", cohortName="root")]
     yield Case("hierarchy", [*two(4, 4), *root], (), job("next", 16), unknown=("Cohort team is part of Cohort root",))
     yield Case(
@@ -280,6 +292,9 @@ def of_resources() -> Iterator[Case]:
 
 CASES = tuple(
     case
-    for cases in (of_names, of_flavors, of_queues, of_cohorts, of_resources, of_stops, of_checks, of_jobs, of_orders)
+    for cases in (
+        *(of_names, of_flavors, of_shapes, of_queues, of_cohorts, of_reclaims, of_hierarchies, of_resources),
+        *(of_stops, of_checks, of_topologies, of_sizes, of_jobs, of_orders),
+    )
     for case in cases()
 )

@@ -92,7 +92,7 @@ def _check(controller: str, *, active: bool = True) -> Object:
 
 
 def of_checks() -> Iterator[Case]:
-    """Admission checks, topologies, and jobs that change their size."""
+    """Admission checks."""
     checked: Any = {"admissionChecksStrategy": {"admissionChecks": [{"name": "check"}]}}
     yield Case(
         "check-of-others",
@@ -112,6 +112,10 @@ def of_checks() -> Iterator[Case]:
         _check("example.com/licenses"),
     ]
     yield Case("check-on-another-flavor", both, (), job("next", pod(8, affinity=affinity("NotIn", "true"))))
+
+
+def of_topologies() -> Iterator[Case]:
+    """Topology-aware scheduling, by the flavor or by the job."""
     topology = {
         "kind": "Topology",
         **named("racks"),
@@ -121,16 +125,13 @@ def of_checks() -> Iterator[Case]:
     both = "asks for topology-aware scheduling", "ResourceFlavor tpu is topology-aware"
     yield Case("topology-aware-flavor", aware, (), NEXT, unknown=both[1:])
     asks = {"kueue.x-k8s.io/podset-required-topology": "cloud.google.com/gke-nodepool"}
-    yield Case(
-        "topology-aware-job", one(), (), job("next", 8, pods=asks), unknown=("asks for topology-aware scheduling",)
-    )
-    yield Case(
-        "topology-aware-job-and-flavor",
-        aware,
-        (),
-        job("next", 8, pods=asks),
-        unknown=("asks for topology-aware scheduling", "ResourceFlavor tpu is topology-aware"),
-    )
+    job_asks = job("next", 8, pods=asks)
+    yield Case("topology-aware-job", one(), (), job_asks, unknown=both[:1])
+    yield Case("topology-aware-job-and-flavor", aware, (), job_asks, unknown=both)
+
+
+def of_sizes() -> Iterator[Case]:
+    """Jobs that change their size."""
     yield Case(
         "partial-job",
         one(),
