@@ -51,14 +51,16 @@ def _unlabelled(made: Object) -> Object:
     return {**made, "metadata": {**made["metadata"], "labels": {}}}
 
 
+_BOTH = [flavor("tpu"), flavor("spot", {**V6E, **SPOT}), *ONE[1:]]
+_SIXTEEN = {"tpu": 16, "spot": 16}
+
+
 def of_flavors() -> Iterator[Case]:
     """Which flavor a job gets."""
-    both = [flavor("tpu"), flavor("spot", {**V6E, **SPOT}), *ONE[1:]]
-    sixteen = {"tpu": 16, "spot": 16}
-    yield Case("two-flavors-for-one-shape", [*both, queue(sixteen)], (job("runs", 16),), NEXT)
-    yield Case("flavor-by-selector", [*both, queue(sixteen)], (), job("next", pod(8, select={**V6E, **SPOT})))
+    yield Case("two-flavors-for-one-shape", [*_BOTH, queue(_SIXTEEN)], (job("runs", 16),), NEXT)
+    yield Case("flavor-by-selector", [*_BOTH, queue(_SIXTEEN)], (), job("next", pod(8, select={**V6E, **SPOT})))
     yield Case(
-        "flavor-by-affinity", [*both, queue(sixteen)], (), job("next", pod(8, affinity=affinity("NotIn", "false")))
+        "flavor-by-affinity", [*_BOTH, queue(_SIXTEEN)], (), job("next", pod(8, affinity=affinity("NotIn", "false")))
     )
     yield Case("accelerator-alone", [flavor("tpu", {ACCELERATOR: V6E[ACCELERATOR]}), *ONE[1:], queue()], (), NEXT)
     yield Case("other-accelerator", [flavor("tpu", {ACCELERATOR: "tpu-v5p-slice"}), *ONE[1:], queue()], (), NEXT)
@@ -73,20 +75,24 @@ def of_flavors() -> Iterator[Case]:
         (),
         job("next", tolerates),
     )
+
+
+def of_fungibility() -> Iterator[Case]:
+    """Whether a job preempts or borrows before it gets the next flavor."""
     low = job("low", 16, priority="low")
-    yield Case("next-flavor-before-preemption", [*both, queue(sixteen, **WITHIN)], (low,), URGENT)
+    yield Case("next-flavor-before-preemption", [*_BOTH, queue(_SIXTEEN, **WITHIN)], (low,), URGENT)
     stops: Any = {"flavorFungibility": {"whenCanPreempt": "MayStopSearch"}}
-    yield Case("preemption-before-next-flavor", [*both, queue(sixteen, **WITHIN, **stops)], (low,), URGENT)
+    yield Case("preemption-before-next-flavor", [*_BOTH, queue(_SIXTEEN, **WITHIN, **stops)], (low,), URGENT)
     old: Any = {"flavorFungibility": {"whenCanPreempt": "Preempt"}, "cohort": "team"}
-    first = {**queue(sixteen, **WITHIN, **old), "apiVersion": "kueue.x-k8s.io/v1beta1"}
-    yield Case("preemption-in-the-old-version", [*both, first], (low,), URGENT)
+    first = {**queue(_SIXTEEN, **WITHIN, **old), "apiVersion": "kueue.x-k8s.io/v1beta1"}
+    yield Case("preemption-in-the-old-version", [*_BOTH, first], (low,), URGENT)
     lender = [queue({"tpu": 16}, "other", cohortName="team")]
     yield Case(
-        "borrows-before-next-flavor", [*both, *lender, queue({"tpu": 0, "spot": 16}, cohortName="team")], (), NEXT
+        "borrows-before-next-flavor", [*_BOTH, *lender, queue({"tpu": 0, "spot": 16}, cohortName="team")], (), NEXT
     )
     next_one: Any = {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}}
     tries = queue({"tpu": 0, "spot": 16}, cohortName="team", **next_one)
-    yield Case("next-flavor-before-borrowing", [*both, *lender, tries], (), NEXT)
+    yield Case("next-flavor-before-borrowing", [*_BOTH, *lender, tries], (), NEXT)
     preference: Any = {
         "flavorFungibility": {
             "whenCanBorrow": "TryNextFlavor",
@@ -98,7 +104,7 @@ def of_flavors() -> Iterator[Case]:
     lends = queue({"spot": 16}, "other", cohortName="team")
     yield Case(
         "preference-of-preemption",
-        [*both, lends, prefers],
+        [*_BOTH, lends, prefers],
         (low,),
         URGENT,
         unknown=("has a preference in flavorFungibility",),
@@ -293,7 +299,17 @@ def of_resources() -> Iterator[Case]:
 CASES = tuple(
     case
     for cases in (
-        *(of_names, of_flavors, of_shapes, of_queues, of_cohorts, of_reclaims, of_hierarchies, of_resources),
+        *(
+            of_names,
+            of_flavors,
+            of_fungibility,
+            of_shapes,
+            of_queues,
+            of_cohorts,
+            of_reclaims,
+            of_hierarchies,
+            of_resources,
+        ),
         *(of_stops, of_checks, of_topologies, of_sizes, of_jobs, of_orders),
     )
     for case in cases()
