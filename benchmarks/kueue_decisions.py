@@ -36,6 +36,18 @@ class Seen(Spec):
     preempted: dict[str, str] = {}
     """Names of the workloads that were preempted first, with the reasons."""
 
+    def agrees_with(self, verdict: Verdict) -> bool:
+        """Return whether Kueue first decided as simulated, and the newcomer finally runs in both or none."""
+        if self.outcome == "preempts_in_circles":
+            return verdict.preempts_in_circles
+        outcomes = ("waits", "never") if self.outcome == "unsaid" else (self.outcome,)
+        same = verdict.outcome in outcomes and self.preempted == {
+            target.workload: target.reason for target in verdict.preempted
+        }
+        placed = verdict.outcome != "admitted" or verdict.flavors == self.flavors
+        ends = verdict.preempts_in_circles or verdict.admitted_in_the_end == bool(self.flavors)
+        return same and placed and ends
+
 
 class Decision(Spec):
     """A submitted workload and Kueue's decision about it."""
@@ -58,16 +70,8 @@ class Decision(Spec):
 
     @property
     def agrees(self) -> bool:
-        """Whether Kueue's first decision was that of the simulation, and the newcomer finally runs in both or none."""
-        if self.seen.outcome == "preempts_in_circles":
-            return self.verdict.preempts_in_circles
-        outcomes = ("waits", "never") if self.seen.outcome == "unsaid" else (self.seen.outcome,)
-        same = self.verdict.outcome in outcomes and self.seen.preempted == {
-            target.workload: target.reason for target in self.verdict.preempted
-        }
-        placed = self.verdict.outcome != "admitted" or self.verdict.flavors == self.seen.flavors
-        ends = self.verdict.preempts_in_circles or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
-        return same and placed and ends
+        """Whether the simulation came to the same result."""
+        return self.seen.agrees_with(self.verdict)
 
     def plain(self) -> "Decision":
         """Return the decision with small numbers for UIDs and times, because only their order matters."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -22,6 +21,7 @@ from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, d
 from infra.cluster.kubernetes import ApiError, ApiServer
 from infra.review.admission import manifests
 from infra.review.admission.situation import Situation
+from infra.stack.manifests import condition, conditions, is_true
 from infra.stack.names import TPU_RESOURCE
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
@@ -41,56 +41,61 @@ _AT_A_TIME = 40
 
 
 @dataclass
-class _Watched:
+class Watched:
     """Workloads of all trials, and which of them preempted others since the last read."""
 
     api: ApiServer
+    trial_of: Callable[[Manifest], str]
+    """Returns the name of the trial of a workload."""
     pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    """Names and reasons of the workloads that a workload preempted first, by its UID."""
+    """Keys and reasons of the workloads that a workload preempted first, by its UID."""
     preempts_in_circles: set[str] = field(default_factory=set[str])
     """Names of trials that did not settle, because workloads preempt each other in turn."""
     _known: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Times of known evictions, by workload."""
     _final: set[str] = field(default_factory=set[str])
 
-    def settle(self) -> dict[str, Manifest]:
-        """Wait until nothing changes or the timeout is over. Return the workloads by name."""
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+    def settle(self, seconds: float) -> dict[str, Manifest]:
+        """Wait until nothing changes, for at most this time. Return the workloads by key."""
+        deadline = time.monotonic() + seconds
         states: dict[str, object] = {}
-        changed: dict[str, float] = {}
+        changed: dict[str, tuple[float, str]] = {}
         while True:
-            found = self.api.request("GET", _path("workloads"))["items"]
-            self._evictions(found)
+            found = {key(item): item for item in self.api.request("GET", f"{_API}/workloads")["items"]}
+            leaving = self._evictions(found.values())
             now = time.monotonic()
-            for item in found:
-                if states.get(_name(item)) != (state := _state(item)):
-                    states[_name(item)], changed[_name(item)] = state, now
-            moving = {_trial(name) for name, at in changed.items() if now - at < _CALM_SECONDS}
+            for name, item in found.items():
+                if states.get(name) != (state := _state(item)):
+                    states[name], changed[name] = state, (now, self.trial_of(item))
+            moving = leaving | {trial for at, trial in changed.values() if now - at < _CALM_SECONDS}
             if not moving or now > deadline:
                 self.preempts_in_circles |= moving
-                return {_name(item): item for item in found}
+                return found
             time.sleep(_POLL_SECONDS)
 
-    def _evictions(self, found: list[Manifest]) -> None:
-        """Stop evicted workloads, but only after all that are evicted together have been marked."""
-        leaving = [item for item in found if {"Evicted", "QuotaReserved"} <= _conditions(item).keys()]
-        fresh = {_by(item) for item in leaving if self._note(item)}
+    def _evictions(self, found: Iterable[Manifest]) -> set[str]:
+        """Stop evicted workloads without jobs, after all that are evicted together have been marked. Return the trials
+        of those that still have quota."""
+        evicted = [item for item in found if is_true(item, "Evicted")]
+        fresh = {_by(item) for item in evicted if self._note(item)}
+        leaving = [item for item in evicted if is_true(item, "QuotaReserved")]
         for item in leaving:
-            if len(self._known[_name(item)]) > _MAX_EVICTIONS:
-                self.preempts_in_circles.add(_trial(_name(item)))
+            if len(self._known[key(item)]) > _MAX_EVICTIONS:
+                self.preempts_in_circles.add(self.trial_of(item))
             elif _by(item) not in fresh:
                 self._final.add(_by(item))
-                self._let_go(item)
+                if "ownerReferences" not in item["metadata"]:
+                    self._let_go(item)
+        return set(map(self.trial_of, leaving)) - self.preempts_in_circles
 
     def _note(self, item: Manifest) -> bool:
         """Record which workload preempted this one, and why. Return whether the eviction is new."""
-        conditions = _conditions(item)
-        sights, at = self._known.setdefault(_name(item), set()), conditions["Evicted"]["lastTransitionTime"]
+        sights, at = self._known.setdefault(key(item), set()), condition(item, "Evicted")["lastTransitionTime"]
         if at in sights:
             return False
         sights.add(at)
-        if "Preempted" in conditions and _by(item) not in self._final:
-            self.pushed.setdefault(_by(item), {})[f"{NAMESPACE}/{_name(item)}"] = conditions["Preempted"]["reason"]
+        if is_true(item, "Preempted") and _by(item) not in self._final:
+            self.pushed.setdefault(_by(item), {})[key(item)] = condition(item, "Preempted")["reason"]
         return True
 
     def _let_go(self, item: Manifest) -> None:
@@ -104,7 +109,8 @@ class _Watched:
         version = {"resourceVersion": item["metadata"]["resourceVersion"]}
         try:
             self.api.patch(
-                f"{_path('workloads')}/{item['metadata']['name']}/status", {"metadata": version, "status": status}
+                f"{_API}/namespaces/{item['metadata']['namespace']}/workloads/{_name(item)}/status",
+                {"metadata": version, "status": status},
             )
         except ApiError as error:
             if error.status != 409:  # Kueue was faster. The next read tries again.
@@ -137,17 +143,17 @@ def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
             for turn in range(max(len(trial.workloads) for trial in trials)):
                 # Create one workload of each trial at a time, so that Kueue processes them in this order.
                 each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
-            watched = _Watched(api)
-            before = watched.settle()
+            watched = Watched(api, lambda workload: _name(workload).rpartition("-")[0])
+            before = watched.settle(_TIMEOUT_SECONDS)
             if stopped := [trial.stopped for trial in trials if trial.stopped]:
                 hold = {"spec": {"stopPolicy": "Hold"}}
                 list(pool.map(lambda queue: api.patch(f"{_path('clusterqueues')}/{queue}", hold), stopped))
-                before = watched.settle()
+                before = watched.settle(_TIMEOUT_SECONDS)
             if ended := [trial.ended for trial in trials if trial.ended]:
                 list(pool.map(lambda workload: api.delete(f"{_path('workloads')}/{workload}", {}), ended))
-                watched.settle()
+                watched.settle(_TIMEOUT_SECONDS)
             each(lambda trial: _submit(api, trial))
-            after = watched.settle()
+            after = watched.settle(_TIMEOUT_SECONDS)
         finally:
             _remove(api, pool)
     return [_decision(trial, before, after, watched) for trial in trials]
@@ -195,8 +201,8 @@ def _path(plural: str) -> str:
     return f"{_API}/namespaces/{NAMESPACE}/{plural}" if plural in ("workloads", "localqueues") else f"{_API}/{plural}"
 
 
-def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched) -> Decision:
-    found = after[_name(trial.newcomer)]
+def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: Watched) -> Decision:
+    found = after[key(trial.newcomer)]
     if trial.name in watched.preempts_in_circles:
         # The trial has no final state, so record its begin.
         situation, newcomer = start_trial(trial)
@@ -207,30 +213,27 @@ def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manife
         for manifest in trial.queues
     )
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
-    existing = [before[_name(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
+    existing = [before[key(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
     workloads = tuple(manifests.workloads(existing, local, trial.flavors))
     situation = Situation(queues=queues, workloads=workloads, fair_sharing=trial.fair_sharing)
     (newcomer,) = manifests.workloads([found], local, trial.flavors)
-    seen = _seen(found, watched.pushed.get(newcomer.uid, {}))
+    seen = see(found, watched.pushed.get(newcomer.uid, {}))
     newcomer = newcomer.model_copy(update={"admission": None})
     return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=seen)
 
 
-def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
-    conditions = {condition["type"]: condition for condition in item.get("status", {}).get("conditions", [])}
-    admitted = conditions.get("QuotaReserved", {}).get("status") == "True"
+def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
+    """Return the result of a workload that preempted those of `pushed`."""
+    admitted = is_true(item, "QuotaReserved")
     assignments = item["status"]["admission"]["podSetAssignments"] if admitted else []
-    flavors = tuple(assignment["flavors"][TPU_RESOURCE] for assignment in assignments)
-    if pushed:
-        outcome = "preempts"
-    elif admitted:
-        outcome = "admitted"
+    flavors = tuple(each["flavors"][TPU_RESOURCE] for each in assignments if TPU_RESOURCE in each.get("flavors", {}))
+    message = condition(item, "QuotaReserved").get("message", "")
+    if pushed or admitted:
+        outcome = "preempts" if pushed else "admitted"
+    elif len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
+        outcome = "unsaid"
     else:
-        message = conditions.get("QuotaReserved", {}).get("message", "")
-        if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
-            outcome = "unsaid"
-        else:
-            outcome = "waits" if "insufficient unused quota" in message else "never"
+        outcome = "waits" if "insufficient unused quota" in message else "never"
     return Seen(outcome=outcome, flavors=flavors, preempted=dict(sorted(pushed.items())))
 
 
@@ -238,26 +241,21 @@ def _name(manifest: Manifest) -> str:
     return manifest["metadata"]["name"]
 
 
-def _conditions(item: Manifest) -> dict[str, Any]:
-    conditions = item.get("status", {}).get("conditions", [])
-    return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
+def key(workload: Manifest) -> str:
+    """Return the namespace and the name of a workload."""
+    return f"{workload['metadata']['namespace']}/{_name(workload)}"
 
 
 def _by(item: Manifest) -> str:
     """Return the UID of the workload that preempted this one."""
-    preempted = _conditions(item).get("Preempted")
-    return preempted["message"].partition("(UID: ")[2].partition(",")[0] if preempted else ""
-
-
-def _trial(workload: str) -> str:
-    return workload.rpartition("-")[0]
+    message = condition(item, "Preempted")["message"] if is_true(item, "Preempted") else ""
+    return message.partition("(UID: ")[2].partition(",")[0]
 
 
 def _state(item: Manifest) -> object:
     """Return the values that may still change."""
-    status = item.get("status", {})
-    conditions = [(each["type"], each["status"], each["reason"]) for each in status.get("conditions", [])]
-    return status.get("admission"), conditions
+    reasons = [(each.kind, each.holds, each.reason) for each in conditions(item)]
+    return item.get("status", {}).get("admission"), reasons
 
 
 def trials(named: Mapping[bool, Sequence[str]]) -> Iterator[list[Decision]]:

@@ -68,6 +68,7 @@ _PodSpec = TypedDict(
         "affinity": _Affinity,
         "tolerations": list[dict[Literal["key", "operator", "value", "effect", "tolerationSeconds"], Any]],
         "priorityClassName": str,
+        "runtimeClassName": str,
         "resourceClaims": list[Any],
     },
     total=False,

@@ -8,7 +8,7 @@ from cli.rehearse.job_file import SubmittedJob
 from cli.rehearse.submission import Submission
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
-from infra.review.admission.manifests import counts, obstacle, pod_sets, requests, usable_flavors
+from infra.review.admission.manifests import GATES, obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
 from infra.stack.manifests import Object, amount, condition, is_true, selects
 from infra.stack.names import (
@@ -27,6 +27,28 @@ _POD_SET = f"{KUEUE_GROUP}/podset-"
 """Prefix of the annotations of pods that ask for topology-aware scheduling."""
 _MANAGERS = ("", "jobset.sigs.k8s.io/jobset-controller", "kubernetes.io/job-controller")
 _FRAMEWORKS = {"JobSet": "jobset.x-k8s.io/jobset", "Job": "batch/job"}
+_SIMULATED = "0.19"
+"""Version of Kueue that the simulation follows."""
+_MAX_POD_SETS = 18
+"""Maximum number of pod sets of a Workload, as its CustomResourceDefinition says."""
+_DEFAULTS = (("default", "limits"), ("defaultRequest", "requests"))
+"""Keys of a LimitRange, and which resources of a container they add."""
+_STRATEGIES = {"LessThanOrEqualToFinalShare", "LessThanInitialShare"}
+"""Kueue's usual strategies of preemption with fair sharing, which are simulated together."""
+_GATES = {
+    "FairSharingPreemptWithinNominal",
+    "FairSharingPrioritizeNonBorrowing",
+    "FlavorFungibility",
+    "FlavorFungibilityPreserveScanProgress",
+    "PriorityBoost",
+    "PrioritizePreemptorWorkloads",
+    "PrioritySortingWithinCohort",
+    "ReclaimablePods",
+    "RecomputeAssignmentUponPreemptionTargetsOverlap",
+    "SchedulerTimestampPreemptionBuffer",
+    "WorkloadPriorityClassDefaulting",
+}
+"""Feature gates that change decisions (`pkg/features/kube_features.go` of Kueue)."""
 _NEVER: frozenset[Outcome] = frozenset({"never"})
 FITS: frozenset[Outcome] = frozenset({"admitted", "never"})
 """Outcomes without preemption or waiting."""
@@ -49,6 +71,8 @@ def holds(submission: Submission) -> Iterator[str]:
     """Yield why its queues admit nothing now."""
     if live.is_stopped(submission.local_queue):
         yield f"LocalQueue {submission.local_queue['metadata']['name']} is stopped (stopPolicy)"
+    if gates := submission.job.annotations.get(GATES):
+        yield f"{submission.job.kind} {submission.job.name} waits until its gates are removed: {gates} ({GATES})"
     active = condition(submission.queue, "Active")
     if live.is_stopped(submission.queue):
         yield f"{submission.title} is stopped (stopPolicy)"
@@ -62,9 +86,20 @@ def blocks(submission: Submission) -> Iterator[str]:
         yield f"{submission.title} has no quota of {TPU_RESOURCE}"
     if submission.objects.configuration is not None and (names := _uncovered(submission)):
         yield f"it requests {names}, of which {submission.title} has no quota"
+    yield from _without_counted_resources(submission)
+    if (count := len(submission.job.pods)) > _MAX_POD_SETS:
+        yield f"it has {count} replicated jobs, and Kueue takes at most {_MAX_POD_SETS}"
     if _selected(submission) is False:
         yield f"the namespaceSelector of {submission.title} does not select namespace {submission.job.namespace}"
     yield from _unsuitable_flavors(submission)
+
+
+def _without_counted_resources(submission: Submission) -> Iterator[str]:
+    """Yield the pods for which Kueue 0.19 writes no assignment, so the API server refuses the whole admission."""
+    for name, pods in submission.job.pods.items():
+        asked = requests(pods["spec"])
+        if asked and _ignores_undeclared(submission) and _covered(submission).isdisjoint(asked):
+            yield f"the pods of {name} request nothing that {submission.title} counts (quotaCheckStrategy)"
 
 
 def _unsuitable_flavors(submission: Submission) -> Iterator[str]:
@@ -85,6 +120,7 @@ def gaps(submission: Submission) -> Iterator[Gap]:
     yield from _of_cohort(submission)
     yield from _of_checks(submission)
     yield from _of_other_resources(submission)
+    yield from _of_limit_ranges(submission)
     yield from _of_workloads(submission)
     yield from _of_configuration(submission)
 
@@ -96,7 +132,12 @@ def of_verdict(submission: Submission, verdict: Verdict) -> Iterator[Gap]:
     if submission.unknown_priority:
         yield Gap(f"its priority is taken for 0, because you may not {submission.unknown_priority}", FITS)
     if early := sorted({*verdict.started_first} - submission.earlier):
-        yield Gap(f"{early[0]} waits although its chips are free, so something else may hold back jobs here", FITS)
+        # Kueue also leaves out jobs like those that it has set aside in their queue.
+        job = submission.workload
+        mine = [each for each in submission.situation.workloads if each.queue == job.queue and each.name in early]
+        alike = any((each.priority, each.pod_sets) == (job.priority, job.pod_sets) for each in mine)
+        text = f"{early[0]} waits although its chips are free, so something else may hold back jobs here"
+        yield Gap(text, _NEVER if alike else FITS)
 
 
 def _of_job(job: SubmittedJob) -> Iterator[Gap]:
@@ -113,21 +154,25 @@ def _of_job(job: SubmittedJob) -> Iterator[Gap]:
         asked = sorted(key for key in pods.get("metadata", {}).get("annotations", {}) if key.startswith(_POD_SET))
         if asked:
             yield Gap(f"replicated job {name} asks for topology-aware scheduling ({asked[0]}), which needs free hosts")
+        if runtime := pods["spec"].get("runtimeClassName"):
+            yield Gap(f"replicated job {name} has the RuntimeClass {runtime}, which may add requests")
         if pods["spec"].get("resourceClaims"):
             yield Gap(f"replicated job {name} has resource claims, whose devices are not simulated")
 
 
 def _of_queue(submission: Submission) -> Iterator[Gap]:
     spec, title = submission.queue["spec"], submission.title
-    if submission.has_waiting():
-        if spec.get("queueingStrategy") == "StrictFIFO":
-            yield Gap(f"{title} is StrictFIFO: its first waiting workload may block those behind it")
-        if "admissionScope" in spec:
-            yield Gap(f"{title} has admission fair sharing, which orders its waiting workloads by past usage")
+    waiting = {each.queue for each in submission.situation.workloads if each.admission is None}
+    for each in submission.related:
+        if (name := each["metadata"]["name"]) in waiting and each["spec"].get("queueingStrategy") == "StrictFIFO":
+            yield Gap(f"ClusterQueue {name} is StrictFIFO: its first waiting workload may block those behind it")
+    if submission.queue_name in waiting and "admissionScope" in spec:
+        yield Gap(f"{title} has admission fair sharing, which orders its waiting workloads by past usage")
     if "concurrentAdmissionPolicy" in spec:
         yield Gap(f"{title} has concurrent admission, which tries several flavors at once")
     if spec.get("flavorFungibility", {}).get("preference"):
-        yield Gap(f"{title} has a preference in flavorFungibility, which changes the order of flavors", FITS)
+        harmless = _NEVER if len(submission.flavors) > 1 else FITS
+        yield Gap(f"{title} has a preference in flavorFungibility, which changes the order of flavors", harmless)
     if "maxPriorityThreshold" in spec.get("preemption", {}).get("borrowWithinCohort", {}):
         yield Gap(f"{title} has a maxPriorityThreshold, which protects some workloads from preemption", FITS)
     if _selected(submission) is None:
@@ -149,6 +194,10 @@ def _of_cohort(submission: Submission) -> Iterator[Gap]:
         yield Gap(f"Cohort {name} is part of Cohort {parent}, and nested cohorts are not simulated", NOTHING)
     elif cohort and cohort["spec"].get("resourceGroups"):
         yield Gap(f"Cohort {name} has quotas of its own, which are not simulated", NOTHING)
+    for each in submission.objects.lists["cohorts"]:
+        if name in (each["spec"].get("parentName"), each["spec"].get("parent")):
+            child = each["metadata"]["name"]
+            yield Gap(f"Cohort {child} is part of Cohort {name}, and nested cohorts are not simulated", NOTHING)
 
 
 def _of_checks(submission: Submission) -> Iterator[Gap]:
@@ -174,6 +223,21 @@ def _of_other_resources(submission: Submission) -> Iterator[Gap]:
         yield Gap(f"ClusterQueue {name} also counts {resource}, of which it may have too little")
 
 
+def _of_limit_ranges(submission: Submission) -> Iterator[Gap]:
+    """Yield the LimitRanges of the namespace that may add requests to the pods, or refuse those they have."""
+    if right := submission.objects.refused.get("limitranges"):
+        yield Gap(f"a LimitRange may add requests to its pods, and you may not {right}", _ALL)
+    specs = [pods["spec"] for pods in submission.job.pods.values()]
+    containers = [each for spec in specs for each in (*spec["containers"], *spec.get("initContainers", []))]
+    asked = [each.get("resources", {}) for each in containers]
+    for found in submission.objects.lists["limitranges"]:
+        rules = [rule for rule in found["spec"].get("limits", []) if rule["type"] != "PersistentVolumeClaim"]
+        added = {(kind, name) for rule in rules for key, kind in _DEFAULTS for name in rule.get(key, {})}
+        bounded = any(key in rule for rule in rules for key in ("min", "max", "maxLimitRequestRatio"))
+        if bounded or any(name not in each.get(kind, {}) for each in asked for kind, name in added):
+            yield Gap(f"LimitRange {found['metadata']['name']} may add requests to its pods, or refuse theirs")
+
+
 def _of_workloads(submission: Submission) -> Iterator[Gap]:
     for plural in ("workloads", "localqueues"):
         if right := submission.objects.refused.get(plural):
@@ -181,8 +245,8 @@ def _of_workloads(submission: Submission) -> Iterator[Gap]:
             break
     partial = [
         f"{each['metadata']['namespace']}/{each['metadata']['name']}"
-        for each in submission.objects.lists["workloads"]
-        if not is_true(each, "Finished") and any("minCount" in pods for pods in each["spec"]["podSets"])
+        for _, each in submission.competing
+        if any("minCount" in pods for pods in each["spec"]["podSets"])
     ]
     if partial:
         yield Gap(f"Workload {partial[0]} accepts fewer pods (minCount), so it may hold fewer chips than it requests")
@@ -191,9 +255,10 @@ def _of_workloads(submission: Submission) -> Iterator[Gap]:
 def _of_configuration(submission: Submission) -> Iterator[Gap]:
     config, kind = submission.objects.configuration, submission.job.kind
     if submission.objects.api_version != KUEUE_API_VERSION:
-        yield Gap(
-            f"this Kueue serves {submission.objects.api_version} only, and the simulation follows Kueue 0.19", _ALL
-        )
+        served = submission.objects.api_version
+        yield Gap(f"this Kueue serves {served} only, and the simulation follows Kueue {_SIMULATED}", _ALL)
+    elif (version := submission.objects.kueue_version) and not version.startswith(f"v{_SIMULATED}."):
+        yield Gap(f"this Kueue is {version}, and the simulation follows Kueue {_SIMULATED}", _ALL)
     if config is None:
         yield Gap(f"the ConfigMap {KUEUE_NAMESPACE}/{CONFIG_MAP} cannot be read, so Kueue's defaults are assumed", _ALL)
         return
@@ -207,8 +272,14 @@ def _of_configuration(submission: Submission) -> Iterator[Gap]:
         yield Gap(f"Kueue's managedJobsNamespaceSelector leaves out namespace {submission.job.namespace}", NOTHING)
     if config.get("waitForPodsReady", {}).get("blockAdmission"):
         yield Gap("Kueue admits nothing while admitted pods are not ready (waitForPodsReady.blockAdmission)")
-    if any(each.get("input") == TPU_RESOURCE for each in config.get("resources", {}).get("transformations", [])):
-        yield Gap(f"Kueue's configuration counts {TPU_RESOURCE} as another resource", NOTHING)
+    asked = {TPU_RESOURCE, *(name for pods in submission.job.pods.values() for name in requests(pods["spec"]))}
+    for each in config.get("resources", {}).get("transformations", []):
+        if changed := asked & {each.get("input"), *each.get("outputs", {})}:
+            yield Gap(f"Kueue's configuration transforms {', '.join(sorted(changed))}", NOTHING)
+    if strategies := set(config.get("fairSharing", {}).get("preemptionStrategies", _STRATEGIES)) ^ _STRATEGIES:
+        yield Gap(f"Kueue's fair sharing has other preemptionStrategies than usual: {', '.join(strategies)}", FITS)
+    if gates := _GATES & config.get("featureGates", {}).keys():
+        yield Gap(f"Kueue's configuration sets feature gates: {', '.join(sorted(gates))}", NOTHING)
 
 
 def _selected(submission: Submission) -> bool | None:
@@ -225,13 +296,25 @@ def _selected(submission: Submission) -> bool | None:
 
 def _uncovered(submission: Submission) -> str:
     """Return the requested resources that its ClusterQueue does not count, as text; empty if it counts them all."""
-    settings = (submission.objects.configuration or {}).get("resources", {})
-    if settings.get("quotaCheckStrategy") == "IgnoreUndeclared":
+    if _ignores_undeclared(submission):
         return ""
-    covered = {resource["name"] for _, resource in live.quotas(submission.queue)}
-    excluded = tuple(settings.get("excludeResourcePrefixes", []))
+    excluded = tuple(_resource_settings(submission).get("excludeResourcePrefixes", []))
     asked = {name for pods in submission.job.pods.values() for name in requests(pods["spec"])}
-    return ", ".join(sorted(name for name in asked - covered - {TPU_RESOURCE} if not name.startswith(excluded)))
+    missing = asked - _covered(submission) - {TPU_RESOURCE}
+    return ", ".join(sorted(name for name in missing if not name.startswith(excluded)))
+
+
+def _covered(submission: Submission) -> set[str]:
+    """Return the resources that its ClusterQueue counts."""
+    return {resource["name"] for _, resource in live.quotas(submission.queue)}
+
+
+def _ignores_undeclared(submission: Submission) -> bool:
+    return _resource_settings(submission).get("quotaCheckStrategy") == "IgnoreUndeclared"
+
+
+def _resource_settings(submission: Submission) -> Object:
+    return (submission.objects.configuration or {}).get("resources", {})
 
 
 def _short_resources(submission: Submission, queue: Object) -> Iterator[tuple[str, str]]:
@@ -241,14 +324,14 @@ def _short_resources(submission: Submission, queue: Object) -> Iterator[tuple[st
     """
     name = queue["metadata"]["name"]
     quotas = {(flavor, each["name"]): amount(each["nominalQuota"]) for flavor, each in live.quotas(queue)}
-    with_chips = {flavor for (flavor, resource), quota in quotas.items() if resource == TPU_RESOURCE and quota > 0}
+    chipless = {flavor for (flavor, resource), quota in quotas.items() if resource == TPU_RESOURCE and not quota}
     requested = {"pods", *(each for pods in submission.job.pods.values() for each in requests(pods["spec"]))}
     needed = defaultdict[tuple[str, str], float](float)
     for pods in _waiting_pods(submission, name):
         spec = pods["template"]["spec"]
         asked = {**requests(spec), "pods": 1}
         usable = usable_flavors(spec, submission.objects.lists["resourceflavors"])
-        for flavor in usable & with_chips if TPU_RESOURCE in asked else usable:
+        for flavor in usable - chipless if TPU_RESOURCE in asked else usable:
             for resource, each in asked.items():
                 needed[flavor, resource] += pods["count"] * each
     for (flavor, resource), quota in quotas.items():
@@ -261,14 +344,8 @@ def _waiting_pods(submission: Submission, queue: str) -> Iterator[Object]:
     """Yield the pod sets that wait for quota of a ClusterQueue, including those of the job."""
     if queue == submission.queue_name:
         yield from pod_sets(submission.job.manifest)
-    local = {
-        (each["metadata"]["namespace"], each["metadata"]["name"])
-        for each in submission.objects.lists["localqueues"]
-        if each["spec"].get("clusterQueue") == queue
-    }
-    for each in submission.objects.lists["workloads"]:
-        waits = counts(each) and not is_true(each, "QuotaReserved")
-        if waits and (each["metadata"]["namespace"], each["spec"].get("queueName")) in local:
+    for name, each in submission.competing:
+        if name == queue and not is_true(each, "QuotaReserved"):
             yield from each["spec"]["podSets"]
 
 

@@ -54,8 +54,16 @@ class Submission:
         usable = (usable_flavors(spec, self.objects.lists["resourceflavors"]) for spec in specs)
         return frozenset[str]().union(*usable) & {name for name, _ in live.quotas(self.queue)}
 
-    def has_waiting(self) -> bool:
-        return any(each.admission is None and each.queue == self.queue_name for each in self.situation.workloads)
+    @property
+    def competing(self) -> Sequence[tuple[str, Object]]:
+        """Return the Workloads that have or want quota of the queues of its cohort, each with its ClusterQueue."""
+        lists, names = self.objects.lists, {queue["metadata"]["name"] for queue in self.related}
+        local = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): each["spec"].get("clusterQueue", "")
+            for each in lists["localqueues"]
+        }
+        found = ((manifests.cluster_queue(each, local), each) for each in lists["workloads"] if manifests.counts(each))
+        return [(name, each) for name, each in found if name and name in names]
 
 
 def errors(job: SubmittedJob, objects: KueueObjects) -> Iterator[Located]:

@@ -18,11 +18,13 @@ from infra.stack.names import (
 _OLD_API_VERSION = f"{KUEUE_GROUP}/v1beta1"
 CONFIG_MAP = "kueue-manager-config"
 """ConfigMap with Kueue's configuration, in its chart and its manifests."""
+_VERSION_LABEL = "app.kubernetes.io/version"
 _OF_CLUSTER = ("clusterqueues", "resourceflavors", "cohorts", "workloadpriorityclasses", "admissionchecks")
 _OF_NAMESPACES = ("localqueues", "workloads")
 _REQUIRED = ("clusterqueues", "resourceflavors", "localqueues")
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _NAMESPACE = "/api/v1/namespaces/{}"
+_LIMIT_RANGES = f"{_NAMESPACE}/limitranges"
 
 
 class NoKueueError(RuntimeError):
@@ -44,6 +46,8 @@ class KueueObjects:
     """Labels of the namespace. `None` if this user may not read it."""
     configuration: Object | None
     """Kueue's configuration. `None` if it is not in the usual ConfigMap or cannot be read."""
+    kueue_version: str
+    """Version of Kueue on the label of that ConfigMap, which its chart has, such as v0.19.2. Empty if it is unknown."""
     has_jobsets: bool
     """Whether the cluster has the API of JobSet."""
 
@@ -84,14 +88,9 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
         everywhere = (f".{KUEUE_GROUP} in all namespaces", f"/apis/{version}/{plural}")
         listed(plural, everywhere, ("", f"/apis/{version}/namespaces/{namespace}/{plural}"))
     listed("priorityclasses", (".scheduling.k8s.io", _PRIORITIES))
+    listed("limitranges", ("", _LIMIT_RANGES.format(namespace)))
     listed("nodes", ("", f"{NODES}?labelSelector={ACCELERATOR_LABEL}"))
-    if missing := [plural for plural in _REQUIRED if plural not in lists]:
-        rights = " and ".join(refused[plural] for plural in missing)
-        roles = " and ".join(f"kueue-{plural.removesuffix('s')}-viewer-role" for plural in missing)
-        raise NoKueueError(
-            f"expected a user who may {rights}, because these are the quotas of the queue; ask for these rights, which"
-            f" Kueue has in the ClusterRole {roles}"
-        )
+    _require_quotas(lists, refused)
     space = _readable(api, _NAMESPACE.format(namespace))
     config_map = _readable(api, f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}")
     return KueueObjects(
@@ -101,8 +100,19 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
         refused=refused,
         namespace_labels=space and space["metadata"].get("labels", {}),
         configuration=config_map and configuration(config_map),
+        kueue_version=config_map["metadata"].get("labels", {}).get(_VERSION_LABEL, "") if config_map else "",
         has_jobsets=api.find(f"/apis/{JOBSET_GROUP}") is not None,
     )
+
+
+def _require_quotas(lists: Mapping[str, Sequence[Json]], refused: Mapping[str, str]) -> None:
+    if missing := [plural for plural in _REQUIRED if plural not in lists]:
+        rights = " and ".join(refused[plural] for plural in missing)
+        roles = " and ".join(f"kueue-{plural.removesuffix('s')}-viewer-role" for plural in missing)
+        raise NoKueueError(
+            f"expected a user who may {rights}, because these are the quotas of the queue; ask for these rights, which"
+            f" Kueue has in the ClusterRole {roles}"
+        )
 
 
 def _api_version(api: ApiServer) -> str:

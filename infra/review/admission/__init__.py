@@ -7,4 +7,5 @@ compares it with recorded decisions of the real Kueue.
 It cannot know whether hosts are free (topology-aware scheduling counts them, queued capacity has to create them),
 whether pods start in time, or which jobs end or are submitted in the meantime. A verdict says so where it matters.
 Nested cohorts, partial admission, preemption gates and fair sharing between LocalQueues are not modelled, because
-no stack uses them. `multislice rehearse` names them if it finds them in another cluster."""
+no stack uses them. `multislice rehearse` names them if it finds them in another cluster; its tests replay decisions of
+the real Kueue in such clusters."""

@@ -6,8 +6,10 @@ from typing import cast
 
 from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
 from infra.stack.manifests import Object, amount, condition, holds, is_true, moment
-from infra.stack.names import TPU_RESOURCE
+from infra.stack.names import KUEUE_GROUP, TPU_RESOURCE
 
+GATES = f"{KUEUE_GROUP}/admission-gated-by"
+"""Annotation with the gates that keep a job out of its queue until somebody removes them."""
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
 """Eviction reasons after which a workload is requeued at the end, as `infra.operators` configures it."""
 
@@ -49,20 +51,21 @@ def _quota(flavor: Object) -> FlavorQuota:
 def workloads(
     found: Iterable[Object], cluster_queues: Mapping[tuple[str, str], str], flavors: Iterable[Object]
 ) -> list[Workload]:
-    """Return the Workloads that run or wait in a queue.
-
-    `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
-    """
+    """Return the Workloads that run or wait in a queue of `cluster_queues`, by LocalQueue as in `cluster_queue`."""
     known, flavors = set(cluster_queues.values()), list(flavors)
     # Workloads of other queues may have any form, for example no chips.
     return [
         _workload(manifest, queue, flavors)
         for manifest in found
-        if (queue := _cluster_queue(manifest, cluster_queues)) in known and counts(manifest)
+        if (queue := cluster_queue(manifest, cluster_queues)) in known and counts(manifest)
     ]
 
 
-def _cluster_queue(manifest: Object, cluster_queues: Mapping[tuple[str, str], str]) -> str | None:
+def cluster_queue(manifest: Object, cluster_queues: Mapping[tuple[str, str], str]) -> str | None:
+    """Return the ClusterQueue of a Workload, where it has quota or else waits; `None` if there is none.
+
+    `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
+    """
     if admitted := _admission(manifest):
         return admitted["clusterQueue"]
     return cluster_queues.get((manifest["metadata"]["namespace"], manifest["spec"].get("queueName", "")))
@@ -74,8 +77,8 @@ def _admission(manifest: Object) -> Object | None:
 
 def counts(manifest: Object) -> bool:
     """Return whether the workload has quota or requests some."""
-    active = manifest["spec"].get("active", True) or is_true(manifest, "QuotaReserved")
-    return active and not is_true(manifest, "Finished")
+    requests_some = manifest["spec"].get("active", True) and not manifest["metadata"].get("annotations", {}).get(GATES)
+    return (requests_some or is_true(manifest, "QuotaReserved")) and not is_true(manifest, "Finished")
 
 
 def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
@@ -84,7 +87,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     again = evicted and condition(manifest, "Evicted")["reason"] in _QUEUED_ANEW
     counted = [pods for pods in spec["podSets"] if _chips(pods)]
     return Workload(
-        name=f"{metadata['namespace']}/{_owner(manifest)}",
+        name=name_of(manifest),
         uid=metadata["uid"],
         queue=queue,
         priority=spec.get("priority", 0),
@@ -166,11 +169,11 @@ def _count_ended(status: Object, pods: str) -> int:
     return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
 
 
-def _owner(manifest: Object) -> str:
-    """Return the name of the workload's JobSet, which people know, or else its own name."""
+def name_of(manifest: Object) -> str:
+    """Return the namespace and the name of the workload's JobSet, which people know, or else its own name."""
     metadata = manifest["metadata"]
     owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
-    return cast(str, owners[0] if owners else metadata["name"])
+    return f"{metadata['namespace']}/{owners[0] if owners else metadata['name']}"
 
 
 def _changed_at(manifest: Object, kind: str) -> float:

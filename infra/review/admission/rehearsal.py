@@ -112,6 +112,8 @@ class Verdict(Spec):
     admits whatever fits."""
     started_first: tuple[str, ...]
     """Workloads that wait now and are admitted before it, because of the plan's quotas."""
+    started_later: tuple[str, ...] = ()
+    """Workloads that wait now and get chips of those that it preempts."""
     stopped: bool
     """Whether its queue admits nothing, whatever is free."""
     checked_flavors: tuple[str, ...]
@@ -203,6 +205,8 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
     before, waiting = scheduler.snapshot.copy(), scheduler.waiting(workload.queue)
     scheduler.submit(workload)
     later = list(islice(scheduler.run(), most))
+    targets = {target.workload.name for event in later for target in event.targets if event.step == "preempts"}
+    started = (event.workload.name for event in later if event.step == "admitted")
     own = (event for event in later if event.workload.name == workload.name and event.step != "skipped")
     decided = next(own, None)
     return _Finding(
@@ -214,6 +218,7 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
         preempts_in_circles=most in (len(earlier), len(later)),
         waiting=waiting,
         started_first=tuple(event.workload.name for event in earlier if event.step == "admitted"),
+        started_later=tuple(name for name in started if name not in {workload.name, *targets}),
     ).verdict()
 
 
@@ -230,6 +235,7 @@ class _Finding:
     preempts_in_circles: bool
     waiting: list[Workload]
     started_first: tuple[str, ...]
+    started_later: tuple[str, ...]
 
     @property
     def workload(self) -> Workload:
@@ -257,6 +263,7 @@ class _Finding:
             holders=tuple(self._holders()) if waits else (),
             ahead=tuple(other.name for other in self.waiting if self._before_me(other)) if waits else (),
             started_first=self.started_first,
+            started_later=self.started_later,
             stopped=self.queue.stopped,
             checked_flavors=tuple(sorted(self.queue.checked_flavors & set(self.assignment.flavors))) if gets else (),
             unknown=(),

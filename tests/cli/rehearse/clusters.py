@@ -100,7 +100,6 @@ def workload(
     namespace: str = "default",
     queue: str = "multislice-queue",
     cluster_queue: str = "cluster-queue",
-    **pods: object,
 ) -> Object:
     """A Workload of a JobSet with one host, which has a flavor or waits."""
     owner = [{"kind": "JobSet", "name": name}]
@@ -111,7 +110,7 @@ def workload(
     spec = {
         "queueName": queue,
         "priority": priority,
-        "podSets": [{"name": "slice", "count": 1, "template": template, **pods}],
+        "podSets": [{"name": "slice", "count": 1, "template": template}],
     }
     status: Object = {}
     if flavor:
@@ -129,8 +128,7 @@ def jobset(name: str = "llama", queue: str | None = "multislice-queue", replicas
     """A JobSet as xpk and gcluster make it: slices of four hosts with four chips each."""
     container = {"name": "jax", "image": "i", "resources": {"limits": {TPU: 4, **changes.pop("limits", {})}}}
     pod = {"containers": [container], "nodeSelector": V6E, **changes.pop("pod", {})}
-    template = {"metadata": changes.pop("pod_metadata", {}), "spec": pod}
-    job = {"backoffLimit": 0, "completions": 4, "parallelism": 4, "template": template}
+    job = {"backoffLimit": 0, "completions": 4, "parallelism": 4, "template": {"spec": pod}}
     labels = {**({"kueue.x-k8s.io/queue-name": queue} if queue else {}), **changes.pop("labels", {})}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",

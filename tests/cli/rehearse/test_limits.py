@@ -11,7 +11,6 @@ from tests.cli.rehearse.clusters import (
     Rehearse,
     cluster,
     cluster_queue,
-    gcluster,
     jobset,
     local_queue,
     named,
@@ -30,14 +29,6 @@ def test_a_job_that_no_flavor_suits_is_told_why(rehearse: Rehearse) -> None:
     assert "taint google.com/tpu=present:NoSchedule" in found["reasons"][0]
     other = {"nodeSelector": {"cloud.google.com/gke-tpu-topology": "8x8"}}
     assert "gke-tpu-topology=4x4, and the pods select 8x8" in rehearse(cluster(*xpk()), jobset(pod=other))["reasons"][0]
-
-
-def test_too_few_cpus_make_the_answer_unknown(rehearse: Rehearse) -> None:
-    found = rehearse(cluster(*gcluster(cpus=399)), jobset(queue="user-queue", limits={"cpu": 100, "memory": "1Gi"}))
-    assert (found["outcome"], found["simulated"]["outcome"]) == ("unknown", "admitted")
-    (reason,) = found["reasons"]
-    assert "cluster-queue" in reason
-    assert "cpu" in reason
 
 
 def test_a_resource_without_quota_keeps_a_job_out_unless_the_configuration_leaves_it_out(rehearse: Rehearse) -> None:
@@ -65,6 +56,14 @@ def test_a_queue_that_admits_nothing_of_the_namespace_is_named(rehearse: Rehears
     assert all("cluster-queue" in reason for reason in found["reasons"])
 
 
+def test_kueue_takes_no_job_of_more_than_eighteen_parts(rehearse: Rehearse) -> None:
+    job = jobset()
+    (part,) = job["spec"]["replicatedJobs"]
+    job["spec"]["replicatedJobs"] = [{**part, "name": f"part-{index}"} for index in range(19)]
+    found = rehearse(cluster(*xpk(1000)), job)
+    assert (found["outcome"], "18" in found["reasons"][0]) == ("never", True)
+
+
 def test_an_inactive_queue_or_a_stopped_local_queue_keeps_a_job_waiting(rehearse: Rehearse) -> None:
     flavor, queue, local, *classes = xpk()
     inactive = {"conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound", "message": "no x"}]}
@@ -74,25 +73,15 @@ def test_an_inactive_queue_or_a_stopped_local_queue_keeps_a_job_waiting(rehearse
     assert rehearse(cluster(flavor, queue, stopped, *classes), jobset())["outcome"] == "waits"
 
 
-ANY = {"spec": {"parentName": "root"}}
-
-
 @pytest.mark.parametrize(
     ("objects", "job"),
     [
-        ([*xpk(cohortName="all"), {"kind": "Cohort", **named("all"), **ANY}], jobset()),
-        ([*xpk(cohortName="all"), {"kind": "Cohort", **named("all"), "spec": {"resourceGroups": [1]}}], jobset()),
-        ([*xpk(admissionChecksStrategy={"admissionChecks": [{"name": "far"}]})], jobset()),
-        ([*xpk(), {"kind": "Workload", **workload("partial", 4, minCount=1)}], jobset()),
-        ([*xpk(queueingStrategy="StrictFIFO"), workload("waits", 32, None), workload("holds", 4)], jobset()),
-        ([*xpk(admissionScope={}), workload("waits", 32, None), workload("holds", 4)], jobset()),
-        (xpk(), jobset(pod_metadata={"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}})),
         (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/elastic-job": "true"}})),
         (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}})),
         (xpk(concurrentAdmissionPolicy={}), jobset()),
         (xpk(), jobset(pod={"resourceClaims": [{"name": "x"}]})),
+        (xpk(), jobset(pod={"runtimeClassName": "gvisor"})),
         (xpk(), jobset(managedBy="kueue.x-k8s.io/multikueue")),
-        ([{"kind": "ResourceFlavor", **named("1xv6e-16"), "spec": {"topologyName": "x"}}, *xpk()[1:]], jobset()),
     ],
 )
 def test_what_is_not_simulated_makes_the_answer_unknown(rehearse: Rehearse, objects: Any, job: Any) -> None:
@@ -108,6 +97,8 @@ def test_what_is_not_simulated_makes_the_answer_unknown(rehearse: Rehearse, obje
         {"integrations": {"frameworks": ["batch/job"]}},
         {"managedJobsNamespaceSelector": {"matchLabels": {"team": "other"}}},
         {"resources": {"transformations": [{"input": TPU, "outputs": {}}]}},
+        {"resources": {"transformations": [{"input": "vendor/devices", "outputs": {TPU: 1}}]}},
+        {"featureGates": {"FlavorFungibility": False}},
     ],
 )
 def test_so_does_a_configuration_with_which_quotas_do_not_decide(rehearse: Rehearse, config: Any) -> None:
@@ -137,6 +128,7 @@ def test_a_rule_of_preemption_does_not_matter_if_the_job_fits(rehearse: Rehearse
         ("/api/v1/namespaces/default", {"namespaceSelector": {"matchLabels": {"team": "research"}}}, "unknown"),
         (path("localqueues"), {}, "admitted"),
         ("/api/v1/nodes", {}, "admitted"),
+        ("/api/v1/namespaces/default/limitranges", {}, "admitted"),
     ],
 )
 def test_a_missing_right_matters_only_if_the_object_does(
@@ -146,17 +138,6 @@ def test_a_missing_right_matters_only_if_the_object_does(
     played.collections[path("localqueues", namespace="default")] = [local_queue("multislice-queue", "cluster-queue")]
     played.refused[refused] = 403
     assert rehearse(played, jobset())["outcome"] == outcome
-
-
-def test_a_job_of_kubernetes_may_start_with_fewer_pods(rehearse: Rehearse) -> None:
-    template = jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]
-    labels = {"kueue.x-k8s.io/queue-name": "multislice-queue"}
-    annotations = {"kueue.x-k8s.io/job-min-parallelism": "1"}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {**template, "parallelism": 16, "completions": 16}}
-    rigid = {**job, "metadata": {"name": "probe", "labels": labels}}
-    elastic = {**job, "metadata": {"name": "probe", "labels": labels, "annotations": annotations}}
-    assert rehearse(cluster(*xpk()), rigid)["outcome"] == "never"
-    assert rehearse(cluster(*xpk()), elastic)["outcome"] == "unknown"
 
 
 def test_a_check_that_creates_hosts_follows_the_admission(rehearse: Rehearse) -> None:
@@ -184,6 +165,21 @@ def test_fair_sharing_matters_only_if_it_changes_the_answer(rehearse: Rehearse) 
     greedy = workload("greedy", 16, cluster_queue="third"), workload("more", 16, cluster_queue="third")
     assert rehearse(unread(), jobset())["outcome"] == "admitted"
     assert rehearse(unread(*greedy), jobset())["outcome"] == "unknown"
+
+
+def test_another_version_of_kueue_is_a_note(rehearse: Rehearse) -> None:
+    notes: list[list[str]] = []
+    for version in ("v0.19.7", "v0.16.1"):
+        played = cluster(*xpk())
+        played.collections[SYSTEM][0]["metadata"]["labels"] = {"app.kubernetes.io/version": version}
+        notes.append(rehearse(played, jobset())["notes"])
+    assert notes == [[], ["this Kueue is v0.16.1, and the simulation follows Kueue 0.19"]]
+
+
+def test_other_strategies_of_fair_sharing_do_not_matter_if_the_job_fits(rehearse: Rehearse) -> None:
+    one_strategy = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
+    fits, full = cluster(*xpk(), config=one_strategy), cluster(*xpk(), workload("holds", 32), config=one_strategy)
+    assert [rehearse(each, jobset())["outcome"] for each in (fits, full)] == ["admitted", "unknown"]
 
 
 def test_a_workload_that_waits_for_nothing_is_a_sign_of_something_else(rehearse: Rehearse) -> None:
