@@ -44,8 +44,8 @@ type Which = Callable[[str, str], bool]
 
 
 def leader(name: str, leading: str) -> bool:
-    """Select the leader, see `leader_of`."""
-    return name == leading
+    """Select the leader, see `leader_of`; all hosts of a job without one."""
+    return leading in (name, "")
 
 
 def hosts(_: str, __: str) -> bool:

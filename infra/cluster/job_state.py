@@ -169,9 +169,11 @@ def leader_of(jobset: Object) -> str:
     """Return the host whose output is the job's output: its head, or else host 0 of slice 0.
 
     It is the JobSet's coordinator. In a JobSet without one, such as a handwritten one, it is the head, or else the
-    first host of the first replicated job.
+    first host of the first replicated job. Empty: the pods of that job have no numbers.
     """
     spec: Mapping[str, Any] = jobset["spec"]
+    if [job["template"]["spec"].get("completionMode") for job in spec["replicatedJobs"]][:1] == ["NonIndexed"]:
+        return ""
     names: list[str] = [job["name"] for job in spec["replicatedJobs"]] or [ONLY_JOB]
     leader = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in names else names[0]}
     return f"{leader['replicatedJob']}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}"
@@ -267,7 +269,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         paused=spec.get("queueName") in stopped_queues,
         restarts=metadata.get("annotations", {}).get(RESTARTS_ANNOTATION, ""),
         past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
-        owner_kind=owners[0].get("kind", "JobSet") if owners else "JobSet",
+        owner_kind=owners[0]["kind"] if owners else "Workload",
         requeues=int(requeue.get("count", 0)),
     )
 

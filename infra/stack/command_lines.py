@@ -8,7 +8,9 @@ from dataclasses import dataclass
 MAKE_VARIABLE = "MULTISLICE_MAKE"
 """Variable with the stack that the Makefile's `up` and `down` name, in which only these set it."""
 
-FOR_MEMBERS = frozenset(("status", "list", "logs", "explain", "submit", "render", "cancel", "profile"))
+FOR_MEMBERS = frozenset(
+    ("status", "list", "logs", "explain", "report", "doctor", "submit", "render", "cancel", "profile")
+)
 """Commands that need only a kubeconfig, so that members of a team can run them."""
 
 OF_FILES = frozenset(("review", "preflight"))
@@ -47,6 +49,7 @@ class Reader:
     """The person who reads a message, and how they chose the stack."""
 
     stack: str
+    """Empty: their cluster belongs to no stack."""
     options: str
     """Options with which their commands choose the stack, such as `-s dev --sandbox` or `--namespace team`."""
     engine_options: Sequence[str] = ()
@@ -56,8 +59,8 @@ class Reader:
 
     @property
     def is_member(self) -> bool:
-        """Return whether they have only a kubeconfig, as members of a team do."""
-        return not f"{self.options} ".startswith("-s ")
+        """Return whether they have only a kubeconfig of a stack, as members of a team do."""
+        return bool(self.stack) and not f"{self.options} ".startswith("-s ")
 
     def command(self, name: str, *words: str) -> str:
         """Return a command line of theirs with `words` before the options, or advice to ask the owner."""
