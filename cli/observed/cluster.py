@@ -77,7 +77,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         at=at,
         engine_options=deployed.engine_options,
         kubectl=deployed.reader.kubectl,
-        answered=reader.failures < len(found),
+        answered=reader.answered,
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),
         hostless=hostless or {},
@@ -114,6 +114,8 @@ class Reader:
     api: ApiServer
     kueue: str = KUEUE_API_VERSION
     """Version of Kueue's API in which its objects are read, whatever the paths name."""
+    answered: bool = False
+    """Whether any collection could be read."""
     refused: list[str] = field(default_factory=list[str])
     """Paths that this user may not read."""
     errors: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -128,7 +130,9 @@ class Reader:
     def _items(self, path: str, query: Mapping[str, str]) -> list[Json]:
         path = path.replace(KUEUE_API_VERSION, self.kueue)
         try:
-            return self.api.request("GET", path, query=query)["items"]
+            items = self.api.request("GET", path, query=query)["items"]
+            self.answered = True
+            return items
         except UNREACHABLE as error:
             if isinstance(error, ApiError) and error.status == FORBIDDEN:
                 self.refused.append(path)
@@ -140,11 +144,6 @@ class Reader:
     def has_read(self, path: str) -> bool:
         path = path.replace(KUEUE_API_VERSION, self.kueue)
         return path not in self.refused and not any(_short(path) in paths for paths in self.errors.values())
-
-    @property
-    def failures(self) -> int:
-        """Return how many collections could not be read."""
-        return len(self.refused) + sum(map(len, self.errors.values()))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def read_foreign(deployed: Deployed, at: float) -> Snapshot:
         cluster="",
         at=at,
         kubectl=deployed.reader.kubectl,
-        answered=reader.failures < len(found),
+        answered=reader.answered,
         nodes=tuple(sorted(map(node_of, found[NODES]), key=lambda node: (node.pool, node.name))),
         queues=tuple(queue_of(each, own) for each in found[QUEUES] if each["metadata"]["name"] in own),
         workloads=tuple(workloads),
