@@ -73,7 +73,7 @@ Job = Annotated[
     str | None,
     typer.Argument(
         metavar="JOB",
-        help="Name of a job, or NAMESPACE/JOB if several namespaces have one. Default: the stack's only job.",
+        help="Name of a job, or NAMESPACE/JOB if several namespaces have one. Default: the only job.",
         autocompletion=complete_jobs,
     ),
 ]

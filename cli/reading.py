@@ -1,4 +1,4 @@
-"""The commands that read jobs, queues and clusters, and change nothing.
+"""The commands that read jobs, queues and clusters.
 
 They work on a stack, and with a kubeconfig on any cluster with JobSet or Kueue.
 """

@@ -10,6 +10,7 @@ from rich.text import Text
 from cli.answer import Halt, waiting
 from cli.deployed import Deployed
 from cli.observed.cluster import Reader
+from cli.observed.foreign import NO_RECORDS
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import JobStatus, Snapshot
 from cli.rehearse.price import Price, price
@@ -109,7 +110,7 @@ def _report(snapshot: Snapshot, job: JobStatus, cost: Price) -> ClusterReport:
         usd_per_hour=cost.usd_per_hour,
         price_basis=cost.basis,
         pods=dict(Counter(pod.phase for pod in job.pods)),
-        notes=tuple(note for note in snapshot.notes if not note.startswith("steps, ")),
+        notes=tuple(note for note in snapshot.notes if note != NO_RECORDS),
     )
 
 

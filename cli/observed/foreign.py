@@ -29,7 +29,7 @@ from infra.stack.names import (
 )
 
 _BUCKET = "gs://"
-_NO_RECORDS = "steps, losses and dollars are not known, because no job here keeps records in a bucket"
+NO_RECORDS = "steps, losses and dollars are not known, because no job here keeps records in a bucket"
 
 
 def read_foreign(deployed: Deployed, at: float) -> Snapshot:
@@ -47,7 +47,7 @@ def read_foreign(deployed: Deployed, at: float) -> Snapshot:
     own = {
         queue: foreign.namespace for (space, _), queue in queues.cluster_queues.items() if space == foreign.namespace
     }
-    unknown = [] if any(job.folder for job in jobs) or not jobs else [_NO_RECORDS]
+    unknown = [] if any(job.folder for job in jobs) or not jobs else [NO_RECORDS]
     return Snapshot(
         stack="",
         options=deployed.options,

@@ -66,7 +66,7 @@ class Reader:
         """Return a command line of theirs with `words` before the options, or advice to ask the owner."""
         if self.is_member and name not in FOR_MEMBERS:
             return f"ask the owner of stack {self.stack} to run: {self._of_owner(name, *words)}"
-        options = ("-s", self.stack) if name in OF_FILES else shlex.split(self.options)
+        options = ("-s", self.stack or "STACK") if name in OF_FILES else shlex.split(self.options)
         return shlex.join(("multislice", name, *words, *options))
 
     def run(self, name: str) -> str:

@@ -1,10 +1,19 @@
 """`list`, `status`, `explain`, `logs` and `report` on clusters that other tools made, through the command line."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.deployed import Kubectl, observed_by_kubeconfig
+from cli.main import app
+from cli.observed.foreign import read_foreign
+from cli.observed.observe import folder_of
+from infra.cluster.job_state import Kind
+from infra.stack.project import ProjectError
+from tests.cli.api_server import playing
 from tests.cli.foreign.clusters import (
     EVENTS,
     JOBS,
@@ -21,7 +30,7 @@ from tests.cli.foreign.clusters import (
     workload,
 )
 from tests.cli.foreign.conftest import Run
-from tests.cli.rehearse.clusters import Object, cluster_queue, local_queue, path, xpk
+from tests.cli.rehearse.clusters import Object, cluster_queue, kubeconfig, local_queue, path, xpk
 
 type Answer = Callable[..., dict[str, Any]]
 
@@ -160,6 +169,40 @@ def test_logs_are_those_of_a_jobset_or_of_a_batch_job(run: Run) -> None:
     ended.collections[JOBS][0]["status"] = {"conditions": [condition("Complete")]}
     ended.collections[PODS][-1]["status"]["phase"] = "Succeeded"
     assert run(ended, "logs", "batch", "--follow").stdout == "two\n"
+
+
+def test_logs_of_a_job_without_numbers_are_those_of_its_pods(run: Run) -> None:
+    played = logged(batch_0_abcde="two")
+    played.collections[JOBS][0]["spec"]["completionMode"] = "NonIndexed"
+    del played.collections[PODS][-1]["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+    assert run(played, "logs", "batch").stdout == "two\n"
+
+
+def test_outside_of_projects_the_cluster_is_that_of_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_project() -> str:
+        raise ProjectError("there is no project")
+
+    monkeypatch.setattr("cli.options.default_stack", no_project)
+    with playing(foreign(*busy())) as played:
+        config = kubeconfig(tmp_path, played)
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", config)
+        for command in ("list", "status", "explain", "logs", "report", "doctor"):
+            job = [] if command in ("list", "status", "doctor") else ["llama"]
+            found = CliRunner().invoke(app, [command, *job, "-o", "json"])
+            assert found.exit_code == (2 if command == "doctor" else 0), found.output
+            assert "there is no project" in CliRunner().invoke(app, [command, "--engine", "pulumi"]).stderr
+
+
+def test_the_records_of_a_foreign_job_are_where_it_says(tmp_path: Path) -> None:
+    container = {"env": [{"name": "METRICS_ADDRESS", "value": ""}, {"name": "JOB_FOLDER", "value": "gs://theirs/a/b"}]}
+    led = jobset("llama", pod={"containers": [container]})
+    with playing(foreign(*xpk(), led, jobset("other"))) as played:
+        found = observed_by_kubeconfig(Kubectl(kubeconfig(tmp_path, played), None, None))
+        jobs = read_foreign(found, 0.0).jobs
+    assert [(job.kind, folder_of(found, job)) for job in jobs] == [
+        (Kind.TRAINING, "gs://theirs/a/b"),
+        (Kind.CONTAINER, None),
+    ]
 
 
 def test_a_report_tells_what_the_cluster_knows(run: Run, answer: Answer) -> None:
