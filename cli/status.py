@@ -1,7 +1,7 @@
 """`multislice status` and `multislice list` show the slices, queues and jobs of a stack."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -32,7 +32,6 @@ _LINES_PER_RUN = 20
 _RESTARTS_SHOWN = 3
 """Number of restarts, the newest ones, whose causes are listed."""
 _INDENT = 2
-_FILE_COLUMNS = 1000
 _STYLES = {
     State.MISSING: "dim",
     State.QUEUED: "yellow",
@@ -73,10 +72,14 @@ def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))
         return 0
-    if not console.is_terminal:
-        # Programs that read the table need whole names. The default is 80 columns.
-        console.width = _FILE_COLUMNS
-    console.print(table(found, recorded=_is_recorded(snapshot)) if found else "no job")
+    recorded = _is_recorded(snapshot)
+    if not found:
+        console.print("no job")
+    elif console.is_terminal:
+        console.print(table(found, recorded=recorded))
+    else:
+        # Programs that read the table need whole names, and Rich takes long for thousands of rows.
+        console.out("\n".join(_lines(_columns(found, recorded=recorded))))
     for note in notes(snapshot):
         console.print(note)
     return 0
@@ -196,21 +199,33 @@ def notes(snapshot: Snapshot) -> list[RenderableType]:
 def table(found: Sequence[Summary], *, recorded: bool = True) -> RenderableType:
     """Return a table with one line per job; unless `recorded`, without what only the records of a job say."""
     shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    columns = {name: [*cells] for name, *cells in zip(_COLUMNS, *map(_cells, found), strict=True)}
-    if not recorded:
-        columns = {name: cells for name, cells in columns.items() if name not in _OF_RECORDS}
+    columns = _columns(found, recorded=recorded)
     for name in columns:
         # The progress of an attempt without a step is a sentence.
-        shown.add_column(
-            name, no_wrap=name != "step", justify="right" if name in ("age", "restarts", "$ so far") else "left"
-        )
+        shown.add_column(name, no_wrap=name != "step", justify="right" if name in _NUMBERS else "left")
     for row in zip(*columns.values(), strict=True):
         shown.add_row(*row)
     return shown
 
 
 _COLUMNS = ("job", "namespace", "state", "queue", "age", "step", "restarts", "$ so far")
-_OF_RECORDS = ("step", "$ so far")
+_OF_RECORDS, _NUMBERS = ("step", "$ so far"), ("age", "restarts", "$ so far")
+
+
+def _columns(found: Sequence[Summary], *, recorded: bool) -> dict[str, list[str | Text]]:
+    """Return the cells of a table of jobs by the name of their column."""
+    cells = zip(*map(_cells, found), strict=True)
+    return {name: [*each] for name, each in zip(_COLUMNS, cells, strict=True) if recorded or name not in _OF_RECORDS}
+
+
+def _lines(columns: Mapping[str, Sequence[str | Text]]) -> Iterator[str]:
+    """Yield the lines of a table for a file."""
+    aligned: list[list[str]] = []
+    for name, cells in columns.items():
+        texts = [name, *map(str, cells)]
+        width = max(map(len, texts))
+        aligned.append([text.rjust(width) if name in _NUMBERS else text.ljust(width) for text in texts])
+    yield from ("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
 
 
 def _cells(job: Summary) -> tuple[str | Text, ...]:
