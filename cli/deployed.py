@@ -11,13 +11,12 @@ from typing import Any
 from cli import stack_file
 from cli.answer import Halt, waiting
 from cli.sandbox_folder import engine_options, find_sandbox, stack_command
-from infra.cluster.job_state import COLLECTIONS
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, CredentialsError, right
 from infra.cluster.stacks import Stacks, StacksError
 from infra.cluster.team_record import read_published
 from infra.stack.command_lines import Reader
 from infra.stack.manifests import Object
-from infra.stack.names import CONFIG_MAPS, JOBSET_GROUP, JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
+from infra.stack.names import COLLECTIONS, CONFIG_MAPS, JOBSET_GROUP, JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
 from infra.stack.published import Published, RecordError
 from infra.stack.settings.errors import nearest
 

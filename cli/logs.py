@@ -18,9 +18,9 @@ from cli.deployed import Deployed, JobRef
 from cli.sandbox_folder import find_sandbox
 from infra.cluster.job_logs import WHOLE, Line, Source, Which, Window, follow, host, hosts, leader
 from infra.cluster.job_pods import newest, pods_of
-from infra.cluster.job_state import COLLECTIONS, LEADER, Outcome, as_jobset, leader_of, outcome_of
+from infra.cluster.job_state import LEADER, Outcome, as_jobset, leader_of, outcome_of
 from infra.cluster.kubernetes import UNREACHABLE, ApiError, Json
-from infra.stack.names import HEAD
+from infra.stack.names import COLLECTIONS, HEAD
 from workloads.spec import ATTEMPT_BEGINS
 from workloads.terminal import inert
 

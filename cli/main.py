@@ -28,7 +28,6 @@ from cli.options import (
     kubectl,
 )
 from cli.reading import reading
-from cli.rehearse import any_cluster
 from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ def _options(
 
 
 app.add_typer(lifecycle)
-app.add_typer(any_cluster)
 app.add_typer(reading)
 
 

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import (
+    Context,
     Engine,
     Job,
+    Kubeconfig,
+    Namespace,
     On,
     Output,
     ReadingCommand,
@@ -152,6 +155,24 @@ def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Out
     if named := chosen_stack(stack, engine, sandbox):
         return command(named, folder_of(named, engine, sandbox), console, as_json=in_json)
     return doctor_of_cluster(foreign_by_kubeconfig(Kubectl(**kubectl())), console, as_json=in_json)
+
+
+@reading.command()
+def rehearse(
+    manifest: Annotated[
+        Path,
+        typer.Argument(metavar="JOB.yaml", help="Manifests of JobSets, as for kubectl create -f. -: standard input."),
+    ],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    output: Output = "text",
+) -> int:
+    """Say whether the Kueue of any cluster would admit a JobSet. Exit status 2: it would wait, or it is not known."""
+    from cli.rehearse.rehearse import command
+
+    chosen = (kubeconfig, context, namespace)
+    return command(manifest, chosen, Terminal(highlight=False), json=output == "json")
 
 
 def _observed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":

@@ -18,10 +18,10 @@ from datetime import UTC, datetime, timedelta
 import urllib3
 
 from infra.cluster.job_pods import POD_LABELS, Pod, newest, pod_of, pods_of
-from infra.cluster.job_state import COLLECTIONS, DELETED, Outcome, as_jobset, leader_of, outcome_of
+from infra.cluster.job_state import DELETED, Outcome, as_jobset, leader_of, outcome_of
 from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines, shut
 from infra.stack.manifests import Object
-from infra.stack.names import PODS, SUPERVISOR
+from infra.stack.names import COLLECTIONS, PODS, SUPERVISOR
 from workloads.spec import ATTEMPT_BEGINS
 
 _MARGIN = timedelta(seconds=1)

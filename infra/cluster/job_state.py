@@ -13,8 +13,6 @@ from typing import Any, Literal
 from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
 from infra.stack.names import (
     HEAD,
-    JOBS,
-    JOBSETS,
     ONLY_JOB,
     QUEUE_LABEL,
     RESTARTS_ANNOTATION,
@@ -291,8 +289,6 @@ def chips_of(template: Object) -> int:
     return int(sum(map(amount, asked)))
 
 
-COLLECTIONS = {"JobSet": JOBSETS, "Job": JOBS}
-"""API paths of the jobs whose pods can be found, by their kind."""
 _ENDS = {"Complete": "Completed", "Failed": "Failed"}
 """Condition types of a batch Job that has ended, and those of a JobSet."""
 

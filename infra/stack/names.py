@@ -84,6 +84,8 @@ WORKLOADS = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/workloads"
 LOCAL_QUEUES = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/localqueues"
 QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
 """API paths of collections, with a placeholder for the namespace."""
+COLLECTIONS = {"JobSet": JOBSETS, "Job": JOBS}
+"""The same of the jobs whose pods can be found, by their kind."""
 
 LOCAL_CHECKPOINTS_FOLDER = "/srv"
 """Folder of the trainer's pods for local checkpoints. Every machine has it, which the sandbox needs for its mounts."""

@@ -12,6 +12,7 @@ from cli.main import app
 from cli.observed.foreign import read_foreign
 from cli.observed.observe import folder_of
 from infra.cluster.job_state import Kind
+from infra.cluster.kubernetes import ApiServer
 from infra.stack.project import ProjectError
 from tests.cli.api_server import playing
 from tests.cli.foreign.clusters import (
@@ -185,7 +186,8 @@ def test_outside_of_projects_the_cluster_is_that_of_kubectl(tmp_path: Path, monk
     monkeypatch.setattr("cli.options.default_stack", no_project)
     with playing(foreign(*busy())) as played:
         config = kubeconfig(tmp_path, played)
-        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", config)
+        of_kubeconfig = ApiServer.of_kubeconfig
+        monkeypatch.setattr(ApiServer, "of_kubeconfig", lambda file, context: of_kubeconfig(file or config, context))
         for command in ("list", "status", "explain", "logs", "report"):
             words = [] if command in ("list", "status") else ["llama"]
             found = CliRunner().invoke(app, [command, *words, "-o", "json"])
