@@ -6,6 +6,7 @@ from collections import Counter
 from cli.doctor.capacity import check_active, check_slice, slices_of
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, failed, judge, ok, skipped
 from cli.observed.cluster import node_of, queue_of
+from cli.render import counted
 from infra.cluster.kubernetes import FORBIDDEN, ApiError, Json, right
 from infra.stack.manifests import Object, condition
 from infra.stack.names import (
@@ -109,7 +110,7 @@ def flavors(scope: Scope) -> Findings:
         name, wanted = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
         chips = [count for labels, count in nodes if wanted.items() <= labels.items()]
         labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
-        said = f"{len(chips)} nodes with {sum(chips)} chips" if chips else f"no node has its labels {labels}"
+        said = f"{counted(len(chips), 'node')} with {sum(chips)} chips" if chips else f"no node has its labels {labels}"
         fix = "create such nodes, unless an autoscaler does so for waiting pods, or correct nodeLabels"
         yield judge(f"flavor {name}", f"{said}; queues give out {given[name]} chips", passes=bool(chips), fix=fix)
 

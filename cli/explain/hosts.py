@@ -124,7 +124,7 @@ def _on_lost_nodes(snapshot: Snapshot, job: JobStatus, doctor: str) -> Iterator[
         node = next((node for node in snapshot.nodes if node.name == pod.node), None)
         if pod.phase not in ("Running", "Terminating") or (node and node.ready):
             continue
-        if node is None and (pod.is_head or not snapshot.nodes):
+        if node is None and (pod.is_head or not job.has_chips or not snapshot.nodes):
             continue  # Only the nodes of slices are read, and a user may not be allowed to read any.
         said = f"it is not ready: {node.not_ready}" if node else "it no longer exists"
         what = f"Host {pod.host} is on node {pod.node}, which does not answer."

@@ -22,6 +22,7 @@ _PREEMPTION = {
     "InCohortReclaimWhileBorrowing": "its queue is taking back chips and borrowing more",
 }
 _EVICTION = {
+    "Preempted": "another job preempted it",
     "PodsReadyTimeout": "its hosts did not all become ready in time",
     "NodeFailures": "a node of its slices failed",
     "AdmissionCheck": "an admission check was withdrawn",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from cli.deployed import Deployed, Foreign, JobRef
 from cli.observed.cluster import Admitted, Owned, Reader, job_of, node_of, queue_of, stopped
 from cli.observed.snapshot import JobStatus, Snapshot
-from infra.cluster.job_state import Kind, Workload, as_jobset, jobset_of, owners_of, url_of, workload_of
+from infra.cluster.job_state import Kind, Workload, as_jobset, chips_of, jobset_of, owners_of, url_of, workload_of
 from infra.cluster.kubernetes import Json
 from infra.stack.manifests import Object
 from infra.stack.names import (
@@ -147,6 +147,7 @@ def _jobs(foreign: Foreign, found: Mapping[str, Sequence[Json]], queues: _Queues
             folder=url if has_records else "",
             slices=job.slices if EXCLUSIVE in jobset["metadata"].get("annotations", {}) else 0,
             position=seen.admitted.positions.get(own.uid) if own and seen.complete else None,
+            has_chips=any(chips_of(pods["template"]["spec"]["template"]) for pods in jobset["spec"]["replicatedJobs"]),
             has_pods=seen.has_pods and has_pods,
         )
 

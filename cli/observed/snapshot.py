@@ -142,6 +142,8 @@ class JobStatus:
     """Time at which its deletion began. None: it is not being deleted."""
     finalizers: tuple[str, ...] = ()
     """What its deletion waits for."""
+    has_chips: bool = True
+    """Whether its pods request chips, so that they run on the nodes of slices."""
     has_pods: bool = True
     """Whether its pods can be found, as those of a JobSet or a batch Job."""
     conditions: tuple[Condition, ...] = ()

@@ -155,6 +155,15 @@ def test_no_advice_is_about_a_stack(objects: list[Object], cause: str, answer: A
         assert word not in str(found)
 
 
+def test_pods_on_machines_without_chips_are_not_lost(answer: Answer) -> None:
+    """Only the nodes of slices are read."""
+    for limits, cause in (({"google.com/tpu": 4}, "node lost"), ({}, "running")):
+        batch = job("eval", pods=1)
+        batch["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+        objects = [*xpk(), batch, workload("eval", kind="Job"), pod("eval", 0, "Job"), node()]
+        assert causes(answer, *objects)[0]["cause"] == cause
+
+
 def logged(**owners: str) -> Any:
     played = foreign(*busy(), job("batch"), workload("batch", 16, kind="Job"), pod("batch", 0, "Job"))
     for name, line in owners.items():
