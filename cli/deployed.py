@@ -280,39 +280,35 @@ def observed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
     """
     api, namespace = _connect(kubectl)
     try:
-        if published := read_published(api, namespace):
-            return _of_record(published, api, namespace, kubectl)
-    except ApiError as error:
-        if error.status != FORBIDDEN:
+        published = read_published(api, namespace)
+    except (*UNREACHABLE, RecordError) as error:
+        if not isinstance(error, ApiError) or error.status != FORBIDDEN:
             raise Halt(_advise(error)) from None
         note = f"you may not {right(CONFIG_MAPS.format(namespace))}, where a stack would publish its record"
-        return foreign_by_kubeconfig(kubectl, note)
-    except (*UNREACHABLE, RecordError) as error:
-        raise Halt(_advise(error)) from None
-    return foreign_by_kubeconfig(kubectl)
+        return _foreign(api, namespace, kubectl, note)
+    return _of_record(published, api, namespace, kubectl) if published else _foreign(api, namespace, kubectl)
 
 
-def foreign_by_kubeconfig(kubectl: Kubectl, *notes: str) -> Deployed:
+def foreign_by_kubeconfig(kubectl: Kubectl) -> Deployed:
     """Return a namespace of a cluster, without asking for a record. Raise Halt if the cluster cannot be reached."""
-    api, namespace = _connect(kubectl)
-    try:
-        foreign = _discover(api, namespace, notes)
-    except UNREACHABLE as error:
-        raise Halt(_advise(error)) from None
-    return Deployed("", {}, api, "", (), kubectl=kubectl, foreign=foreign)
+    return _foreign(*_connect(kubectl), kubectl)
 
 
-def _discover(api: ApiServer, namespace: str, notes: Sequence[str]) -> Foreign:
+def _foreign(api: ApiServer, namespace: str, kubectl: Kubectl, *notes: str) -> Deployed:
     from infra.cluster.kueue_objects import NoKueueError, served_version
 
-    missing, kueue = list[str](), None
+    missing, kueue, has_jobsets = list[str](), None, False
     try:
+        has_jobsets = api.find(f"/apis/{JOBSET_GROUP}") is not None
         kueue = served_version(api)
     except NoKueueError as error:
         missing.append(f"the cluster has no Kueue that this program reads: {error}")
-    if not (has_jobsets := api.find(f"/apis/{JOBSET_GROUP}") is not None):
+    except UNREACHABLE as error:
+        raise Halt(_advise(error)) from None
+    if not has_jobsets:
         missing.append(f"the cluster has no JobSet, whose API group is {JOBSET_GROUP}")
-    return Foreign(namespace, kueue, has_jobsets, (*notes, *missing))
+    foreign = Foreign(namespace, kueue, has_jobsets, (*notes, *missing))
+    return Deployed("", {}, api, "", (), kubectl=kubectl, foreign=foreign)
 
 
 def _connect(kubectl: Kubectl) -> tuple[ApiServer, str]:
