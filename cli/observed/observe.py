@@ -47,7 +47,9 @@ class Observer:
         now = self.look(job.ref.name)
         if not now.answered:
             now = replace(seen, at=now.at, answered=False, notes=now.notes)
-        return now, next((each for each in now.jobs if each.ref == job.ref), replace(job, uid=""))
+        # In a foreign cluster, only the admission of a job may tell its ClusterQueue.
+        own = (each for each in now.jobs if replace(each.ref, queue=job.ref.queue) == job.ref)
+        return now, next(own, replace(job, uid=""))
 
     def _with_files(self, job: JobStatus, at: float) -> JobStatus:
         now = job.uid, job.restarts, job.state

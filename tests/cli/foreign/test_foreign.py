@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from cli.deployed import Kubectl, observed_by_kubeconfig
 from cli.main import app
 from cli.observed.foreign import read_foreign
-from cli.observed.observe import folder_of
-from infra.cluster.job_state import Kind
+from cli.observed.observe import Observer, folder_of
+from infra.cluster.job_state import Kind, State
 from infra.cluster.kubernetes import ApiServer
 from infra.stack.project import ProjectError
 from tests.cli.api_server import playing
@@ -213,6 +213,20 @@ def test_the_records_of_a_foreign_job_are_where_it_says(tmp_path: Path) -> None:
     assert [(job.kind, folder_of(found, job)) for job in jobs] == [
         (Kind.TRAINING, "gs://theirs/a/b"),
         (Kind.CONTAINER, None),
+    ]
+
+
+def test_a_job_stays_the_same_when_its_admission_tells_its_queue(tmp_path: Path) -> None:
+    played = foreign(*xpk(), jobset("eval", suspend=True), waiting("eval"))
+    played.refused |= dict.fromkeys((path("localqueues"), path("localqueues", namespace="default")), 403)
+    with playing(played):
+        observer = Observer(observed_by_kubeconfig(Kubectl(kubeconfig(tmp_path, played), None, None)))
+        seen, job = observer.job("eval")
+        played.collections[path("workloads")] = [workload("eval")]
+        _, later = observer.again(seen, job)
+    assert [(each.state, each.ref.queue) for each in (job, later)] == [
+        (State.QUEUED, "multislice-queue"),
+        (State.STARTING, "cluster-queue"),
     ]
 
 
