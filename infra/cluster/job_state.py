@@ -170,10 +170,10 @@ def leader_of(jobset: Object) -> str:
     first host of the first replicated job. Empty: the pods of that job have no numbers.
     """
     spec: Mapping[str, Any] = jobset["spec"]
-    if [job["template"]["spec"].get("completionMode") for job in spec["replicatedJobs"]][:1] == ["NonIndexed"]:
+    jobs: Mapping[str, Any] = {job["name"]: job for job in spec["replicatedJobs"]} or {ONLY_JOB: {}}
+    leader = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in jobs else next(iter(jobs))}
+    if jobs.get(leader["replicatedJob"], {}).get("template", {}).get("spec", {}).get("completionMode") == "NonIndexed":
         return ""
-    names: list[str] = [job["name"] for job in spec["replicatedJobs"]] or [ONLY_JOB]
-    leader = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in names else names[0]}
     return f"{leader['replicatedJob']}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}"
 
 
@@ -267,7 +267,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         paused=spec.get("queueName") in stopped_queues,
         restarts=metadata.get("annotations", {}).get(RESTARTS_ANNOTATION, ""),
         past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
-        owner_kind=owners[0]["kind"] if owners else "Workload",
+        owner_kind=owners[0].get("kind", "") if owners else "Workload",
         requeues=int(requeue.get("count", 0)),
     )
 
